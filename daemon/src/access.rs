@@ -1,4 +1,4 @@
-//! Who may use the registry, as it is configured.
+//! Access control of the registry, from the configuration.
 
 use anyhow::{Context, Result};
 use registry::server::access::{Access, AccessOptions, TokenKey};
@@ -6,13 +6,14 @@ use store::Store;
 
 use crate::settings::RegistryAccess;
 
-/// Reads the users, and the key of tokens in the store's folder, where there is something that only users may do.
+/// Creates the access control. Reads the users and, if an operation needs a user, the token key in
+/// the store's folder.
 pub(crate) fn configured(settings: &RegistryAccess, store: &Store) -> Result<Access> {
     let failed = "cannot set up who may use the registry";
-    // From a file, so that a restart does not cut off clients that have a token or read from a link.
+    // The key is in a file, so that tokens and links of clients stay valid after a restart.
     let key = if settings.mode.needs_users() {
         match TokenKey::from_file(&store.home().join("token.key")) {
-            // It is not there and cannot be made, or is another user's.
+            // The file is absent and cannot be created, or belongs to another user.
             Err(_) if store.is_read_only() => TokenKey::random(),
             read => read.context(failed)?,
         }

@@ -1,4 +1,4 @@
-//! A loaded model for a request: which context, how much memory, how long, and the plan of the load.
+//! Getting a loaded model for a request: its context, memory need, keep-alive, and load plan.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -15,14 +15,14 @@ use crate::load_blobs::LoadBlobs;
 use crate::models;
 use library::{DeviceRoom, MemoryNeed, Model, ModelLoad};
 
-/// How a request wants a model.
+/// Options of a request for a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) context: Context,
     pub(crate) choice: DeviceChoice,
-    /// How long the request wants it kept, where it says.
+    /// The keep-alive in the request, if it has one.
     pub(crate) keep_alive: Option<KeepAlive>,
-    /// Beside conversations, without a slot.
+    /// Whether the request runs beside conversations, without a slot.
     pub(crate) is_aside: bool,
 }
 
@@ -33,7 +33,8 @@ impl Wish {
 }
 
 impl Daemon {
-    /// The context for a request that names `num_ctx` tokens, or none. No model has more than it was made for.
+    /// Returns the context for a request with this `num_ctx`, limited to the context that the model
+    /// was trained for.
     pub(crate) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
         let possible = |tokens: u64| tokens.min(model.understood.context()).max(1);
         match num_ctx {
@@ -42,12 +43,13 @@ impl Daemon {
         }
     }
 
-    /// Where layers are to be for a request that says so; nothing where there can be no GPU, so that clients that always say it share what is loaded.
+    /// Returns the placement of layers that a request asks for. Without a GPU it is always the
+    /// default, so that requests with these options share the loaded model.
     pub(crate) fn devices(&self, model: &Model, num_gpu: Option<i64>, main_gpu: Option<i64>) -> DeviceChoice {
         if !Scheduler::may_use_gpus(&self.settings.device) {
             return DeviceChoice::default();
         }
-        // All of them, which many clients ask for, is as many as there is room for.
+        // Many clients request all layers. That counts as no choice: as many layers as fit.
         let all = model.understood.known().map_or(0, |known| known.architecture.blueprint.layers.len() as u64 + 1);
         let number = |number: i64| u64::try_from(number).ok();
         DeviceChoice {
@@ -56,12 +58,12 @@ impl Daemon {
         }
     }
 
-    /// How KV caches keep their elements; the reference mode computes and keeps in float32.
+    /// Returns the element type of KV caches. The reference mode uses float32.
     pub(crate) fn kv_type(&self) -> KvType {
         if self.settings.reference { KvType::F32 } else { self.settings.kv_type }
     }
 
-    /// A loaded model for one request, which may have to wait for its turn.
+    /// Waits until the model is loaded and a slot is free, and leases it.
     pub(crate) async fn acquire(&self, model: &Model, wish: Wish) -> Result<Lease, Failed> {
         let Wish { context, choice, keep_alive: asked, is_aside } = wish;
         let cache =
@@ -83,15 +85,15 @@ impl Daemon {
             self.plan(model.clone(), cache, choice, attempt)
         };
         let lease: Lease = self.scheduler.acquire(wanted, plan).await?;
-        // Another request may have had the KV cache made anew meanwhile.
+        // Another request may have replaced the KV cache meanwhile.
         if loads.load(Ordering::Relaxed) && lease.reply().context == cache.context {
             compare(&model.name, need, lease.reply());
         }
         Ok(lease)
     }
 
-    /// The plan of a load: which files, and which layers go where. None where devices have no room for all of it beside others, and those may
-    /// yet go.
+    /// Makes the plan of a load: its files and the placement of layers. Returns `None` if devices
+    /// have no room for the whole model beside other models that may still be unloaded.
     async fn plan(
         &self,
         model: Model,
@@ -126,7 +128,7 @@ impl Daemon {
         .await
     }
 
-    /// How long a model stays loaded where a request does not say.
+    /// Returns how long a model stays loaded after a request without a keep-alive.
     fn keep_alive(&self) -> KeepAlive {
         self.settings.keep_alive.map_or(KeepAlive::Forever, KeepAlive::For)
     }
@@ -145,8 +147,8 @@ fn load_plan(load: ModelLoad, private: Option<PrivateMemory>) -> LoadPlan {
     LoadPlan { request, blobs: LoadBlobs::new(files), private, reserved }
 }
 
-/// Tells people whether a load has taken what was planned. Pages of the KV cache are taken only once it fills, and
-/// activations with the first prompt.
+/// Logs planned and actual memory of a load. Pages of the KV cache are allocated as it fills, and
+/// activations at the first prompt.
 fn compare(model: &str, need: MemoryNeed, reply: &LoadReply) {
     let MemoryNeed { kv_cache, process, .. } = need;
     tracing::info!(

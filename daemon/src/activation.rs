@@ -1,6 +1,7 @@
-//! Service managers: a socket that was opened for the daemon, and word that it serves.
+//! Service managers: sockets that they open for the daemon, and notifications that it serves.
 //!
-//! systemd's protocol: `LISTEN_FDS` and `LISTEN_PID` hand sockets over, `NOTIFY_SOCKET` takes messages.
+//! This is systemd's protocol: `LISTEN_FDS` and `LISTEN_PID` pass sockets, and `NOTIFY_SOCKET`
+//! takes messages.
 
 use std::net::SocketAddr;
 
@@ -9,10 +10,10 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 
-/// The socket that a service manager has opened, else one of our own at `address`.
+/// Returns the socket that the service manager has opened, or else a new one at `address`.
 ///
 /// # Errors
-/// The address is taken, or what was handed over is no TCP socket.
+/// The address is in use, or the passed descriptor is not a TCP socket.
 pub(crate) async fn listener(address: SocketAddr) -> Result<TcpListener> {
     let mut handed = ListenFd::from_env();
     if handed.len() > 0 {
@@ -26,12 +27,12 @@ pub(crate) async fn listener(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Tells the service manager, where there is one, that requests are served.
+/// Notifies the service manager, if there is one, that the daemon serves requests.
 pub(crate) fn serving() {
     tell(NotifyState::Ready);
 }
 
-/// Tells it that the daemon ends.
+/// Notifies the service manager that the daemon is shutting down.
 pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }

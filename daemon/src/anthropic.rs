@@ -1,4 +1,4 @@
-//! Anthropic's API: its words for a call of a model.
+//! Handlers of Anthropic's API: they translate its documents to and from a call of a model.
 
 use api::Refusal;
 use api::anthropic::{ErrorResponse, Message, MessageStream, MessagesRequest, TokenCount};
@@ -21,7 +21,7 @@ use crate::headers::{attested, truncated, with_ignored};
 use crate::openai::random_id;
 use crate::sse::frames;
 
-/// A request that failed.
+/// A failed request, reported in Anthropic's format.
 #[derive(Debug)]
 pub(crate) struct Failure(Failed);
 
@@ -45,7 +45,7 @@ fn refused(refusal: &Refusal) -> Failure {
     Failure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
 }
 
-/// The body of a request, as [`body::Body`].
+/// The body of a request, read like [`body::Body`].
 pub(crate) struct Body<T>(T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>

@@ -1,8 +1,9 @@
-//! Bodies of requests that are documents: how long they may be, how much of them may be in memory at a time, and how much they
-//! may become when they are read.
+//! JSON bodies of requests, with limits on their length, on the memory of all bodies together, and
+//! on the number of values in each.
 //!
-//! A document takes many times its length once it is read: a list of empty lists is two bytes for each and more than
-//! thirty times that in memory. So values are counted before anything is made of them.
+//! A parsed document takes many times its length. In a list of empty lists, for example, each one
+//! has two bytes of text and more than thirty times that in memory. Therefore values are counted
+//! before the document is parsed.
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use crate::budget::{Budget, Room};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 
-/// The longest document, in bytes: conversations with pictures, later on.
+/// The largest document in bytes, with room for conversations with images.
 const MOST_BYTES: usize = 16 << 20;
-/// The most bytes of a document that is too long that are taken all the same.
+/// How many bytes of an oversized document are read and discarded.
 const MOST_TAKEN: usize = 64 << 20;
-/// The most values in a document: texts, numbers, lists, objects.
+/// The largest number of values in a document: strings, numbers, lists, objects.
 const MOST_VALUES: usize = 500_000;
-/// How long a document may take to come; what has come of it takes room meanwhile.
+/// How long a document may take to arrive. It holds its part of the budget meanwhile.
 const TIME: Duration = Duration::from_mins(1);
 
 impl FromRef<Daemon> for Budget {
@@ -31,7 +32,8 @@ impl FromRef<Daemon> for Budget {
     }
 }
 
-/// The body of a request, read as JSON whatever its content type: `curl -d` sends none that fits.
+/// The body of a request, parsed as JSON whatever its content type, since `curl -d` sends a wrong
+/// one.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
@@ -59,7 +61,8 @@ where
     }
 }
 
-/// Takes a body as it comes, and room for what has come: whoever announces much and sends nothing takes none.
+/// Reads a body and takes budget for the bytes as they arrive. A client that announces a large body
+/// and sends nothing takes none.
 async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<Room>), Failed> {
     let (mut bytes, mut room) = (Vec::new(), None::<Room>);
     let mut pieces = body.into_data_stream();
@@ -78,8 +81,8 @@ async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<Room>), Fa
     Ok((bytes, room))
 }
 
-/// Refuses a body that is too long. Some of the rest is taken and thrown away: a client that is still sending would see a broken
-/// connection instead of the answer.
+/// Refuses an oversized body. Reads and discards a part of the rest, because a client that is still
+/// sending would see a broken connection instead of the response.
 async fn too_long(mut rest: BodyDataStream) -> Failed {
     let mut taken = 0;
     while let Some(Ok(piece)) = rest.next().await {
@@ -94,7 +97,8 @@ async fn too_long(mut rest: BodyDataStream) -> Failed {
     )
 }
 
-/// How many values a document has at most: one, and one more for each comma, colon, list and object outside of texts.
+/// Returns an upper bound of the number of values: one, plus one for each comma, colon, list and
+/// object outside of strings.
 fn values(json: &[u8]) -> usize {
     let (mut count, mut in_text, mut escaped) = (1, false, false);
     for byte in json {

@@ -1,4 +1,5 @@
-//! Between streams of the network and threads that block: a channel of pieces, with a reader and a writer at its ends.
+//! A bridge between async network streams and blocking threads: a channel of byte chunks with a
+//! reader and a writer at its ends.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -9,20 +10,20 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
-/// Pieces that wait before the sender waits too.
+/// Number of chunks in the channel before the sender must wait.
 const PIECES: usize = 4;
-/// Small writes are put together to pieces of so many bytes.
+/// Small writes are combined into chunks of this many bytes.
 const PIECE: usize = 1 << 18;
 
-/// What travels: bytes, or why there are no more.
+/// A chunk of bytes, or the reason why the stream failed.
 pub type Piece = io::Result<Bytes>;
 
-/// A channel for pieces.
+/// Creates a channel for chunks.
 pub fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
     mpsc::channel(PIECES)
 }
 
-/// The pieces as a stream.
+/// Returns the chunks as a stream.
 pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Send + 'static {
     futures_util::stream::unfold(receiver, |mut receiver| async {
         let piece = receiver.recv().await?;
@@ -30,23 +31,25 @@ pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Se
     })
 }
 
-/// The same, once the first piece is there: what fails before it can still be an answer with a status.
+/// Waits for the first chunk and returns the stream. An earlier failure can still become a response
+/// with an error status.
 ///
 /// # Errors
-/// That of the first piece.
+/// The error of the first chunk.
 pub async fn begun(mut receiver: mpsc::Receiver<Piece>) -> io::Result<impl Stream<Item = Piece> + Send + 'static> {
     let first = receiver.recv().await.transpose()?;
     Ok(futures_util::stream::iter(first.map(Ok)).chain(stream(receiver)))
 }
 
-/// How long the other side may be silent: while it is, what it adds or reads is kept from collection.
+/// How long the other side may be silent. During this time, blobs that it reads or adds are
+/// protected from collection.
 const STALL: Duration = Duration::from_mins(1);
 
 fn silent() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the client was silent for {} minutes", STALL.as_secs() / 60))
 }
 
-/// Reads what is sent. The end of the channel is the end of the bytes.
+/// Reads the chunks of a channel. The end of the channel is the end of the bytes.
 #[derive(Debug)]
 pub struct ChannelReader {
     receiver: mpsc::Receiver<Piece>,
@@ -54,12 +57,13 @@ pub struct ChannelReader {
 }
 
 impl ChannelReader {
-    /// Reads what arrives there.
+    /// Creates a reader of this channel.
     pub fn new(receiver: mpsc::Receiver<Piece>) -> Self {
         Self { receiver, piece: Bytes::new() }
     }
 
-    /// Takes the rest and throws it away: whoever sends it listens to the answer only afterwards.
+    /// Reads and discards the rest, because some clients read the response only after they have
+    /// sent everything.
     pub fn drain(mut self) {
         while let Some(Ok(_)) = self.receiver.blocking_recv() {}
     }
@@ -80,7 +84,7 @@ impl Read for ChannelReader {
     }
 }
 
-/// Sends what is written, in pieces; a failure is sent by [`ChannelWriter::fail`].
+/// Writes to a channel in chunks; [`ChannelWriter::fail`] sends a failure.
 #[derive(Debug)]
 pub struct ChannelWriter {
     sender: mpsc::Sender<Piece>,
@@ -88,14 +92,14 @@ pub struct ChannelWriter {
 }
 
 impl ChannelWriter {
-    /// Sends there.
+    /// Creates a writer to this channel.
     pub fn new(sender: mpsc::Sender<Piece>) -> Self {
         Self { sender, buffer: Vec::new() }
     }
 
-    /// Breaks the stream off, so that its receiver does not take it for whole.
+    /// Ends the stream with an error, so that the receiver does not take it for complete.
     pub fn fail(self, error: io::Error) {
-        // Where nobody receives any more nobody needs to know.
+        // If the receiver is gone, the error is irrelevant.
         let _ = self.sender.blocking_send(Err(error));
     }
 

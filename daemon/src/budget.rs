@@ -1,4 +1,4 @@
-//! How much of requests may be in memory at a time.
+//! A limit on the memory of request bodies that are being read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Failed;
 
-/// All documents that are being read, in bytes.
+/// Budget of all documents together, in bytes.
 const BUDGET: usize = 128 << 20;
-/// How long a request waits for room, and for more where it has some.
+/// How long a request waits for its first bytes of budget, and how long (`MOMENT`) for each further
+/// part.
 const LONGEST: Duration = Duration::from_secs(30);
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// What all documents that are being read may take together. Clones share it.
+/// The memory that all documents being read may take together. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Semaphore>);
 
@@ -23,24 +24,25 @@ impl Budget {
         Self(Arc::new(Semaphore::new(BUDGET)))
     }
 
-    /// Room for the beginning of a document; waits until there is some.
+    /// Takes budget for the beginning of a document, waiting until there is some.
     ///
     /// # Errors
-    /// 503 where there is none.
+    /// 503 if there is none in time.
     pub(crate) async fn take(&self, bytes: usize) -> Result<Room, Failed> {
         acquire(&self.0, bytes, LONGEST).await.map(Room)
     }
 }
 
-/// What one document takes, until this is dropped.
+/// The budget that one document holds until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Room(OwnedSemaphorePermit);
 
 impl Room {
-    /// Room for more of it. Waits for a moment only: all who hold some might wait for each other.
+    /// Takes budget for a further part of the document. The wait is short, because all holders of
+    /// budget might wait for each other.
     ///
     /// # Errors
-    /// 503 where there is none.
+    /// 503 if there is none in time.
     pub(crate) async fn grow(&mut self, bytes: usize) -> Result<(), Failed> {
         let more = acquire(self.0.semaphore(), bytes, MOMENT).await?;
         self.0.merge(more);

@@ -1,11 +1,13 @@
-//! A call of a model: what every dialect does with a request that a runner is to answer.
+//! A call of a model: the steps that all APIs share for a request that a runner answers.
 //!
-//! The model is found, its own parameters are put below the request's, a runner is leased, and the request goes there.
-//! What comes back is a [`Generation`]. Nothing here knows which API the client speaks: a dialect makes a [`Demand`] and a
-//! [`Dialogue`] of its request, and its own documents of the events.
+//! The call finds the model, merges the model's parameters into the request's options, leases a
+//! runner, and sends the request. The result is a [`Generation`]. This code does not depend on the
+//! client's API: each API translates its request into a [`Demand`] and a [`Dialogue`], and the
+//! events into its own documents.
 //!
-//! A request fails with a status until the runner has said its first word; after that a failure is the last thing that a
-//! generation yields. Whoever drops a [`Generation`], or the future that makes it, cancels it.
+//! A request can fail with a status until the first event of the runner. After that, a failure is
+//! the last item of the generation. Dropping a [`Generation`], or the future that creates it,
+//! cancels it.
 
 mod lease;
 mod meter;
@@ -30,13 +32,14 @@ use library::{Capability, Model, Opening, Own};
 
 use meter::Meter;
 
-/// How many of a prompt's first tokens stay when its beginning is dropped, where nobody says.
+/// How many first tokens of a prompt stay when its beginning is dropped, unless configured.
 const KEEP: u64 = 4;
-/// An answer ends when so many tokens were the same few again and again, where nobody says. Ollama ends one after 30 tokens with the
-/// same text; tables of zeros and lines of dashes are longer.
+/// An answer ends when it has repeated the same few tokens for this many tokens, unless configured.
+/// Ollama ends an answer after 30 tokens of the same text, but tables of zeros and lines of dashes
+/// are longer.
 const REPEAT_LIMIT: u64 = 1024;
 
-/// A request whose model and options are known.
+/// A request whose model and options are resolved.
 #[derive(Debug)]
 pub(crate) struct Call {
     begin: Instant,
@@ -44,23 +47,24 @@ pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) model: Model,
     own: Arc<Own>,
-    /// The request's options, and the model's parameters where it says nothing.
+    /// The options of the request, completed by the model's parameters.
     options: Options,
-    /// Names of options in the request that no option has.
+    /// Names of options in the request that do not exist.
     unknown_options: Vec<String>,
-    /// Where the request says.
+    /// The keep-alive in the request, if it has one.
     keep_alive: Option<KeepAlive>,
-    /// Prompts with the same domain share prefixes that were computed; others do not.
+    /// Requests of the same domain share computed prefixes of prompts; different domains never
+    /// share.
     domain: String,
-    /// It takes no slot of conversations.
+    /// Whether the request takes no slot of conversations.
     is_aside: bool,
 }
 
 impl Call {
-    /// Finds the model and puts its parameters below the options of the request.
+    /// Finds the model and completes the options of the request with the model's parameters.
     ///
     /// # Errors
-    /// 400 for a name that is none, 404 where there is no such model.
+    /// 400 for an invalid name, 404 if there is no such model.
     pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &Demand) -> Result<Self, Failed> {
         let begin = Instant::now();
         let (model, own) = find_called(daemon, name).await?;
@@ -85,24 +89,25 @@ impl Call {
         })
     }
 
-    /// The same for a request that cuts texts into tokens, or embeds or ranks them: it goes on beside conversations.
+    /// Marks a request to tokenize, embed or rank, which runs beside conversations.
     #[must_use]
     pub(crate) fn aside(self) -> Self {
         Self { is_aside: true, ..self }
     }
 
-    /// The same for a caller: what is computed of the prompt is shared with requests of the same API key only, unless the
-    /// operator allows more. How long a prompt takes would tell one key what another has sent.
+    /// Sets the caller. Only requests of the same API key share computed prompts, unless the
+    /// operator allows more. Otherwise the response time would reveal to one key which prompts
+    /// another has sent.
     #[must_use]
     pub(crate) fn of(self, daemon: &Daemon, caller: &Caller) -> Self {
         let domain = if daemon.settings.shares_prefixes { String::new() } else { caller.name().to_owned() };
         Self { domain, ..self }
     }
 
-    /// Refuses what the model cannot do.
+    /// Checks that the model has a capability.
     ///
     /// # Errors
-    /// 400, in Ollama's words.
+    /// 400, with Ollama's message.
     pub(crate) fn require(&self, capability: Capability) -> Result<(), Failed> {
         if self.own.capabilities.has(capability) {
             return Ok(());
@@ -110,14 +115,16 @@ impl Call {
         Err(self.unsupported(capability.name()))
     }
 
-    /// Refuses to write (`what`: `chat`, `generate`) with a model that was made for embedding or for ranking.
+    /// Checks that the model can generate text for `what` (`chat`, `generate`): refuses models for
+    /// embedding or ranking only.
     ///
     /// # Errors
-    /// 400, in Ollama's words.
+    /// 400, with Ollama's message.
     pub(crate) fn require_text(&self, what: &str) -> Result<(), Failed> {
         let has = |capability| self.own.capabilities.has(capability);
         let only = has(Capability::Embedding) || has(Capability::Rerank);
-        // An architecture that nobody runs is no embedding model either; the load says more about it.
+        // An unsupported architecture is no embedding model either; the load reports a better
+        // error.
         if only && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
     }
 
@@ -125,7 +132,8 @@ impl Call {
         Failed::bad_request(format!("\"{}\" does not support {what}", self.name))
     }
 
-    /// How much the model is to think: what is asked for, else as it likes where it can.
+    /// Returns how much the model should think: as requested, or else with thinking on. `None` if
+    /// the model cannot think.
     ///
     /// # Errors
     /// 400 if thinking is requested, not `optional`, and the model cannot think.
@@ -139,7 +147,7 @@ impl Call {
         Ok(None)
     }
 
-    /// Options of the request that do not exist, as they are told.
+    /// Lists the options of the request that do not exist, as response headers report them.
     pub(crate) fn ignored_options(&self) -> Vec<String> {
         listed(self.options_that_do_not_exist().collect())
     }
@@ -148,8 +156,8 @@ impl Call {
         self.unknown_options.iter().map(|name| format!("option {name}"))
     }
 
-    /// Features that the request asks for and that are ignored: options that do not exist, thinking that this model does not do,
-    /// types of tools that the daemon does not have.
+    /// Lists the requested features that are ignored: options that do not exist, thinking if the
+    /// model cannot think, and unsupported types of tools.
     pub(crate) fn ignored(&self, asked: &Dialogue) -> Vec<String> {
         let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
         let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);
@@ -158,11 +166,12 @@ impl Call {
         listed(thinking.into_iter().chain(tools).chain(self.options_that_do_not_exist()).collect())
     }
 
-    /// What is to be rendered: the request's messages after the model's own. A system prompt of the request replaces the
-    /// model's.
+    /// Returns the conversation to render: the model's own messages, then the request's. A system
+    /// prompt of the request replaces the model's.
     ///
     /// # Errors
-    /// 400 where the model cannot chat, call tools or think, and is asked to; its own messages cannot be read.
+    /// 400 if the model lacks a requested capability (chat, tools, thinking). The model's own
+    /// messages cannot be read.
     pub(crate) fn dialogue(&self, asked: Dialogue) -> Result<Dialogue, Failed> {
         self.require_text("chat")?;
         if !asked.tools.is_empty() {
@@ -176,10 +185,11 @@ impl Call {
         Ok(Dialogue { messages, think, ..asked })
     }
 
-    /// What precedes a single prompt: the system prompt of the request, else the model's, then the model's messages.
+    /// Returns the messages before a single prompt: the system prompt of the request, or else the
+    /// model's, then the model's messages.
     ///
     /// # Errors
-    /// The model's own cannot be read.
+    /// The model's own messages cannot be read.
     pub(crate) fn opening(&self, system: Option<String>) -> Result<Vec<Message>, Failed> {
         let Opening { system: own, messages } = self.own_opening()?;
         let system = system.filter(|text| !text.is_empty()).or(own).map(|text| message("system", text));
@@ -190,17 +200,18 @@ impl Call {
         self.own.opening.clone().map_err(|reason| Failed::from(anyhow::anyhow!(reason)))
     }
 
-    /// Which model answers.
+    /// Returns the digest of the model's manifest.
     pub(crate) fn digest(&self) -> Digest {
         *self.model.manifest.digest()
     }
 
-    /// The context that is asked for.
+    /// Returns the requested context.
     pub(crate) fn context(&self, daemon: &Daemon) -> Context {
         daemon.context(&self.model, self.options.num_ctx)
     }
 
-    /// A request for this prompt, as it is demanded: thinking is told apart unless the prompt asks for none.
+    /// Builds the request to the runner. Thinking is separated from the answer, unless the prompt
+    /// turns thinking off.
     pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt, demand: &Demand) -> GenerateRequest {
         let options = &self.options;
         let asks_not_to =
@@ -222,13 +233,13 @@ impl Call {
     }
 }
 
-/// A loaded model, leased for as long as this or a generation of it lives. Clones share the lease.
+/// A loaded model, leased while this or one of its generations lives. Clones share the lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     lease: Arc<Lease>,
-    /// Contexts after which a generation without a limit ends.
+    /// A generation without a limit ends after this many contexts of tokens.
     contexts: u64,
-    /// The model's name, for people.
+    /// Name of the model, for messages.
     model: String,
     rates: Rates,
     begin: Instant,
@@ -236,30 +247,31 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// The runner, for what is not a generation.
+    /// Returns the runner, for calls that are not generations.
     pub(crate) fn runner(&self) -> &Runner {
         self.lease.runner()
     }
 
-    /// Tokens that a sequence may have.
+    /// Returns the context length of a sequence, in tokens.
     pub(crate) fn context(&self) -> u64 {
         self.lease.reply().context
     }
 
-    /// Time from the request's arrival until the model was there.
+    /// Returns the time from the request's arrival until the model was loaded.
     pub(crate) fn load(&self) -> Duration {
         self.load
     }
 
-    /// Time since the request's arrival.
+    /// Returns the time since the request's arrival.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
 
-    /// Begins to generate, and waits for the runner's first word. May be called several times: each is a generation.
+    /// Starts a generation and waits for its first event. May be called several times; each call
+    /// starts a separate generation.
     ///
     /// # Errors
-    /// What the runner says before any text: 400 where the request is at fault, else 500.
+    /// The runner's error before any text: 400 if the request is at fault, else 500.
     pub(crate) async fn generate(&self, mut request: GenerateRequest) -> Result<Generation, Failed> {
         if request.shift && request.max_tokens.is_none() {
             request.max_tokens = Some(self.context().saturating_mul(self.contexts));
@@ -280,7 +292,7 @@ impl Ready {
     }
 }
 
-/// A generation under way. Dropping it cancels it.
+/// A running generation. Dropping it cancels it.
 #[derive(Debug)]
 pub(crate) struct Generation {
     ready: Ready,
@@ -289,27 +301,27 @@ pub(crate) struct Generation {
     meter: Meter,
 }
 
-/// How long a generation has taken.
+/// The duration of a generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// From the request's arrival until now.
     pub(crate) total: Duration,
-    /// From the request's arrival until the model was there.
+    /// From the request's arrival until the model was loaded.
     pub(crate) load: Duration,
 }
 
 impl Generation {
-    /// One that has said its first word.
+    /// Creates a generation whose first event has arrived.
     fn new(ready: Ready, first: GenerateEvent, events: Events, meter: Meter) -> Self {
         meter.first_word(ready.elapsed().as_secs_f64());
         Self { ready, first: Some(first), events, meter }
     }
 
-    /// The next event, which is never an error. After the end or an error there is nothing to ask for. Nothing is lost where
-    /// the future is dropped before it is ready, so it may wait beside something else.
+    /// Returns the next event, which is never an error event. Must not be called after the end or
+    /// an error. The future is cancel-safe: dropping it loses no event.
     ///
     /// # Errors
-    /// The runner died or gave up; what was yielded before is true all the same.
+    /// The runner died or failed. Earlier events remain valid.
     pub(crate) async fn next(&mut self) -> Result<GenerateEvent, Failed> {
         let event = match self.first.take() {
             Some(event) => Ok(event),
@@ -330,15 +342,15 @@ impl Generation {
         event
     }
 
-    /// How long it has taken so far.
+    /// Returns the time that it has taken so far.
     pub(crate) fn times(&self) -> Times {
         Times { total: self.ready.elapsed(), load: self.ready.load() }
     }
 
-    /// All of it, once it is over.
+    /// Waits for the end and returns the complete answer.
     ///
     /// # Errors
-    /// As [`next`](Self::next); nothing is told of a generation that did not reach its end.
+    /// As [`next`](Self::next). An incomplete answer is discarded.
     pub(crate) async fn whole(&mut self) -> Result<Answer, Failed> {
         let mut answer = Answer::default();
         while answer.reason.is_none() {
@@ -348,7 +360,8 @@ impl Generation {
     }
 }
 
-/// What the model's maker says of sampling. Values that cannot be used are left out one by one.
+/// Returns the sampling options that the model's publisher recommends. Each unusable value is
+/// dropped with a warning.
 fn maker_sampling(model: &str, said: &Map<String, Value>) -> Options {
     said.iter().fold(Options::default(), |options, (name, value)| {
         match Options::read(&Map::from_iter([(name.clone(), value.clone())])) {
@@ -361,12 +374,12 @@ fn maker_sampling(model: &str, said: &Map<String, Value>) -> Options {
     })
 }
 
-/// A message that is only text.
+/// Creates a message that consists of text only.
 pub(crate) fn message(role: &str, content: String) -> Message {
     Message { role: role.to_owned(), content, rest: serde_json::Map::new() }
 }
 
-/// What a runner refused, in its own words.
+/// Converts a refusal of the runner; the message is the runner's.
 fn refused(message: String, kind: FailureKind) -> Failed {
     scheduler::Error::Refused { kind, message }.into()
 }

@@ -1,7 +1,8 @@
-//! Several generations of one request, side by side: what `OpenAI`'s `n` and lists of prompts ask for.
+//! Parallel generations of one request, for `n` and lists of prompts in `OpenAI`'s API.
 //!
-//! Each begins when the stream is first asked, all at once: which of them wait is the runner's decision. Nothing waits for
-//! the first word of all of them, because those that come last have none before the first are over.
+//! All generations start when the stream is first polled; the runner decides which of them wait.
+//! The stream does not wait for the first event of each, because the last ones start only when the
+//! first ones have ended.
 
 use api::{Answer, Demand, Frame};
 use futures_util::StreamExt;
@@ -12,20 +13,20 @@ use crate::call::{Generation, Ready};
 use crate::error::Failed;
 use crate::sse::Frames;
 
-/// Events of several generations.
+/// The merged events of several generations.
 pub(crate) struct Choices {
     streams: SelectAll<BoxStream<'static, Told>>,
     first: Option<Told>,
 }
 
-/// An event, or why there is none, with the number of its choice.
+/// The index of a choice, and its event or failure.
 type Told = (u32, Result<GenerateEvent, Failed>);
 
 impl Choices {
-    /// Begins to generate for all requests, and waits for the first word of any.
+    /// Starts all generations and waits for the first event of any of them.
     ///
     /// # Errors
-    /// What the runner says before any text.
+    /// The runner's error before any text.
     pub(crate) async fn begin(ready: Ready, requests: Vec<GenerateRequest>, demand: &Demand) -> Result<Self, Failed> {
         let one_call = demand.one_tool_call;
         let stream = |(index, request)| choice(ready.clone(), index, request, one_call);
@@ -36,7 +37,8 @@ impl Choices {
         }
     }
 
-    /// The next event of any. There are no more after an error, or after the end of all.
+    /// Returns the next event of any generation. There are no more after an error, or after the end
+    /// of all.
     pub(crate) async fn next(&mut self) -> Option<Told> {
         match self.first.take() {
             Some(first) => Some(first),
@@ -44,10 +46,10 @@ impl Choices {
         }
     }
 
-    /// All answers, in order, once they are complete.
+    /// Returns all answers in order, once they are complete.
     ///
     /// # Errors
-    /// The first generation that fails; the others are given up.
+    /// The first failure; the remaining generations are cancelled.
     pub(crate) async fn answers(mut self, choices: usize) -> Result<Vec<Answer>, Failed> {
         let mut answers = vec![Answer::default(); choices];
         while let Some((choice, event)) = self.next().await {
@@ -59,10 +61,11 @@ impl Choices {
         Ok(answers)
     }
 
-    /// Sends all events as frames, until the end or until nobody listens.
+    /// Sends all events as frames, until the end or until the client disconnects.
     pub(crate) async fn tell(mut self, frames: Frames, mut told: impl FnMut(u32, GenerateEvent) -> Vec<Frame>) {
         loop {
-            // Text may be held back for long; a client that goes away meanwhile is noticed here.
+            // The runner may hold text back for a long time; this notices a client that disconnects
+            // meanwhile.
             let next = tokio::select! {
                 next = self.next() => next,
                 () = frames.closed() => return,
@@ -84,7 +87,7 @@ impl Choices {
     }
 }
 
-/// Where a choice is.
+/// The state of a choice.
 enum State {
     Waiting(Ready, Box<GenerateRequest>),
     Running(Box<Generation>),
@@ -119,7 +122,8 @@ fn choice(ready: Ready, index: u32, request: GenerateRequest, one_call: bool) ->
     events.boxed()
 }
 
-/// The requests for so many choices. Where one has a seed, each gets its own, or all would be the same.
+/// Returns the requests for `choices` choices. If the request has a seed, each choice gets a
+/// different one, since all answers would be equal otherwise.
 pub(crate) fn several(request: &GenerateRequest, choices: u32) -> impl Iterator<Item = GenerateRequest> {
     (0..choices).map(move |choice| {
         let mut request = request.clone();

@@ -1,8 +1,8 @@
-//! The time of this machine, where it stands.
+//! The local time of this machine.
 
 use jiff::Zoned;
 
-/// The present with its distance from UTC, as RFC 3339 writes it.
+/// Returns the current local time with its offset from UTC, in RFC 3339 format.
 pub(crate) fn now() -> String {
     Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }

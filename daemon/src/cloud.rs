@@ -1,4 +1,5 @@
-//! The parts of Ollama's API that need an account there: there is none here, and each says so.
+//! The parts of Ollama's API that need an account at ollama.com. Lode does not support them, and
+//! each response states so.
 
 use api::ollama::{CloudStatus, StatusResponse};
 use axum::Json;
@@ -6,7 +7,7 @@ use axum::http::{StatusCode, Uri};
 
 use crate::error::Failed;
 
-/// Clients ask before they offer models that run elsewhere.
+/// Clients query this before they offer cloud models.
 pub(crate) async fn status() -> Json<StatusResponse> {
     Json(StatusResponse { cloud: CloudStatus { disabled: true, source: "config".to_owned() } })
 }

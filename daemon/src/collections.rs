@@ -1,4 +1,4 @@
-//! A collection of the store that runs once leases have ended.
+//! Garbage collections of the store that run after leases have expired.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use library::Library;
 use tokio::time::Instant;
 
-/// How much later than a lease's end its blobs are collected: leases end by the clock of the system.
+/// How much later than a lease's end its blobs are collected, since leases end by the system clock.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// The timer of such collections: at most one is waited for at a time. Clones share it.
+/// The timer of such collections; at most one timer task runs. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Collections {
-    /// When the last collection that was asked for is due; `None` while none is.
+    /// When the last requested collection is due; `None` if there is none.
     due: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Collections {
-    /// Schedules a collection for when leases of this duration, set now, have ended. One that is waited for already stays, and this
-    /// one follows it.
+    /// Schedules a collection for the time when leases of this duration, set now, have expired. A
+    /// collection that is already scheduled still runs, and this one follows it.
     pub(crate) fn after(&self, time: Duration, library: &Library) {
         let at = Instant::now() + time + MARGIN;
         let mut due = self.lock();
@@ -29,7 +29,7 @@ impl Collections {
             return;
         }
         let (collections, library) = (self.clone(), library.clone());
-        // It ends by itself, or with the daemon.
+        // The task ends by itself, or with the daemon.
         tokio::spawn(async move {
             let mut next = Some(at);
             while let Some(at) = next {
@@ -41,7 +41,8 @@ impl Collections {
         });
     }
 
-    /// The next collection after the one at this time; after `None`, the next call of `after` starts the timer anew.
+    /// Returns the next collection after the one at `at`. After `None`, the next call of `after`
+    /// starts a new timer.
     fn due_after(&self, at: Instant) -> Option<Instant> {
         let mut due = self.lock();
         *due = due.filter(|due| *due > at);

@@ -1,15 +1,17 @@
-//! Connections: how many there are, how long they may be silent, and how they end.
+//! Connections: their number, how long they may be silent, and how they end.
 //!
-//! ```text
-//! accepted ──▶ a place in the table ──▶ requests, one after the other ──▶ closed by either side, or
-//!    │ none is free: the one that has been idle longest gives way            - headers that do not come   headers
-//!    └ all are busy: closed                                                  - no request                 idle
-//!                                                                            - a body that stops          stall
-//! told to stop: no more are accepted, answers go on to their end             - an answer nobody takes     stall
-//! ```
+//! A new connection gets a place in the table. If no place is free, the connection that has been
+//! idle for the longest is closed; if all are busy, the new one is refused. A connection serves one
+//! request after the other. Either side may close it, and the daemon closes it after a timeout:
 //!
-//! A client that does nothing holds a place and a file descriptor, and loses both to the next who asks. One that reads slowly
-//! holds them for as long as it reads anything.
+//! - `headers`: the headers of a request do not arrive.
+//! - `idle`: there is no request.
+//! - `stall`: a body stops arriving, or the client does not read an answer.
+//!
+//! When the daemon stops, it accepts no more connections and completes the running answers.
+//!
+//! An idle client holds a place and a file descriptor and loses both to the next client. A slow
+//! reader keeps them as long as it reads at all.
 
 mod activity;
 mod base_url;
@@ -39,7 +41,8 @@ pub(crate) use limits::Limits;
 use limits::Times;
 use table::{Place, Table};
 
-/// Serves until it is told to stop and every request is answered. Dropping it cuts off what is left.
+/// Serves until it is stopped and every request is answered. Dropping the future closes the
+/// remaining connections.
 pub(crate) async fn serve<L>(mut listener: L, routes: Router, limits: Limits, mut stopped: watch::Receiver<bool>)
 where
     L: Listener<Addr = SocketAddr>,
@@ -49,10 +52,11 @@ where
     loop {
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => accepted,
-            // An error means that the sender is gone, which is a reason to stop too.
+            // An error means that the sender is gone, which is also a reason to stop.
             _ = stopped.wait_for(|stop| *stop) => break,
         };
-        // Not beside accepting: what is accepted and not handed out yet must not be dropped.
+        // Not a branch of the `select!` above: cancelling `accept` could lose an accepted
+        // connection.
         while connections.try_join_next().is_some() {}
         let Some(place) = table.admit(peer.ip()) else {
             tracing::debug!(%peer, "a connection is refused: all others are busy");
@@ -61,7 +65,7 @@ where
         };
         connections.spawn(connection(stream, peer, routes.clone(), place, limits.times, stopped.clone()));
     }
-    // The socket is closed while answers go on: who comes now finds nobody.
+    // Closes the socket while answers complete, so that new clients are refused at once.
     drop(listener);
     while connections.join_next().await.is_some() {}
 }
@@ -91,7 +95,7 @@ async fn connection<S>(
             Ok::<_, Infallible>(response.map(|body| Answering::new(body, busy)))
         }
     });
-    // Its own time-out for headers counts the time between requests, too.
+    // The time-out of hyper for headers would also count the time between requests.
     let connection =
         http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(None).serve_connection(stream, answer);
     let mut connection = std::pin::pin!(connection);

@@ -1,4 +1,4 @@
-//! `/api/create`.
+//! `/api/create`: creates and quantizes models.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::uploads;
 use build::{CreateSpec, Created, QuantizeSpec, Source};
 use library::Observer;
 
-/// Bytes between two lines of progress.
+/// Number of bytes between two progress lines.
 const STEP: u64 = 16 << 20;
 
 pub(crate) async fn create(
@@ -55,7 +55,7 @@ pub(crate) async fn create(
     Ok(Json(Progress::success(&unknown)).into_response())
 }
 
-/// Makes the model; what it is made from is pulled first where it is a model that is not here (`base`).
+/// Creates the model. If its base model `base` is missing, pulls it first.
 async fn work(
     daemon: Daemon,
     spec: CreateSpec,
@@ -89,14 +89,14 @@ async fn work(
     result
 }
 
-/// The blobs that the files of a model and its adapters are.
+/// Returns the digests of the uploaded blobs: files of the model and of its adapters.
 fn uploaded_blobs(spec: &CreateSpec) -> Vec<Digest> {
     let files = if let Source::Files(files) = &spec.source { &files[..] } else { &[] };
     files.iter().chain(&spec.adapters).filter_map(|file| file.source.digest()).collect()
 }
 
-/// Says that there is no such base, where it was not found. What fails afterwards, such as a blob that is not what was promised, or a
-/// full disk, is nobody's wrong name.
+/// Reports that the base model does not exist, if it was not found. A later failure, such as a blob
+/// with wrong content or a full disk, is not reported as a wrong name.
 fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
     use registry::client::{Error, FetchError};
     let not_found = error.chain().filter_map(|cause| cause.downcast_ref()).any(|error| {
@@ -111,7 +111,7 @@ fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
     library::Error::Absent { name, reason: format!("{error:#}") }.into()
 }
 
-/// The model to be made from, where it is not here.
+/// Returns the name of the base model if it is not in the store.
 async fn missing(daemon: &Daemon, spec: &CreateSpec, base: Option<String>) -> anyhow::Result<Option<String>> {
     let (Source::Model(name), Some(base)) = (&spec.source, base) else { return Ok(None) };
     let (library, name) = (daemon.library.clone(), name.clone());
@@ -122,14 +122,14 @@ async fn missing(daemon: &Daemon, spec: &CreateSpec, base: Option<String>) -> an
     }
 }
 
-/// Says what a quantization would do.
+/// Returns the plan of a quantization, for a dry run.
 async fn plan(daemon: &Daemon, spec: CreateSpec) -> Result<Response, Failed> {
     let Some(quantize) = spec.quantize else {
         return Err(Failed::bad_request("'dry_run' shows what a quantization does; say which with 'quantize'"));
     };
     let scheme = quantize.policy.scheme.name().to_owned();
     let planned = blocking(&daemon.library, move |library| {
-        // The source stays while it is read.
+        // Protects the source from collection while it is read.
         let _guard = library.store.guard();
         build::plan_quantization(library, &spec.source, &quantize)
     });
@@ -177,7 +177,7 @@ async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]
     }
 }
 
-/// How much was new and how much was shared.
+/// Summarizes how many blobs are new and how many are shared.
 fn summary(created: &Created) -> String {
     let ((new, new_bytes), (shared, shared_bytes)) = (created.new, created.shared);
     match new {
@@ -227,7 +227,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
     })
 }
 
-/// What cannot be done is refused: a model that lacks it would be another one in silence.
+/// Refuses unsupported fields. Ignoring them would silently create a different model.
 fn refuse_unsupported(request: &CreateRequest) -> Result<(), Failed> {
     let elsewhere = request.remote_host.as_ref().is_some_and(|host| !host.is_empty());
     for (given, reason) in [
@@ -247,7 +247,7 @@ fn refuse_unsupported(request: &CreateRequest) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How the tensors are to be encoded, where that was asked for.
+/// Reads the options of a quantization, if one is requested.
 fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
     let Some(kind) = request.quantize.as_ref().filter(|kind| !kind.is_empty()) else {
         let alone =
@@ -270,7 +270,8 @@ fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
     }))
 }
 
-/// The daemon reads what it may, which may be more than who asks: so paths are for those who may do everything.
+/// Checks a local path. The daemon may be able to read more than the client, so paths are reserved
+/// for callers with the admin scope.
 fn local_path<'a>(path: &'a str, caller: &Caller) -> Result<&'a Path, Failed> {
     caller.require(Scope::Admin).map_err(|refused| Failed {
         message: format!("'path' is a file of the daemon's machine; upload the files instead: {}", refused.message),
@@ -283,13 +284,13 @@ fn local_path<'a>(path: &'a str, caller: &Caller) -> Result<&'a Path, Failed> {
     Ok(path)
 }
 
-/// The files that a command has handed over.
+/// Takes the files that a command has passed through the socket.
 fn handed(daemon: &Daemon, token: &str) -> Result<Vec<NamedFile>, Failed> {
     let reason = "no files wait under this token: they are kept for a minute, and for one request";
     daemon.handed.take(token).ok_or_else(|| Failed::bad_request(reason))
 }
 
-/// `GET /api/lode/socket`: where commands hand files over.
+/// `GET /api/lode/socket`: the socket through which commands pass files.
 pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse> {
     Json(SocketResponse {
         path: daemon.settings.socket.display().to_string(),
@@ -311,9 +312,9 @@ fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Fa
 struct Reporter {
     lines: Lines,
     streams: bool,
-    /// What is told while bytes are counted.
+    /// The status text of lines that count bytes.
     step: &'static str,
-    /// Bytes that were last told.
+    /// Number of bytes that was last reported.
     told: AtomicU64,
 }
 
@@ -327,7 +328,7 @@ impl Observer for Reporter {
     fn bytes(&self, done: u64, total: u64) {
         let told = self.told.load(Ordering::Relaxed);
         let due = done == total || done >= told + STEP;
-        // Several workers report; one of them tells.
+        // Several workers call this; only one of them sends the line.
         let mine = due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if self.streams && mine {
             self.lines.send_blocking(&Progress {

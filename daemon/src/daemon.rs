@@ -1,4 +1,4 @@
-//! What the handlers of the daemon share.
+//! The shared state of the daemon's handlers.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::metrics::counts::Counts;
 use crate::rates::Rates;
 use crate::settings::Settings;
 
-/// What handlers share.
+/// The shared state of handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
     pub(crate) library: Library,
@@ -28,13 +28,14 @@ pub(crate) struct Daemon {
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
     pub(crate) handed: Handed,
-    /// For what changes something, or looks at all of it.
+    /// Jobs that change the store or read all of it.
     pub(crate) jobs: Jobs,
-    /// Those whose input a client sends while they go on: however slowly it comes, others have turns of their own.
+    /// Jobs that read their input from a client while they run. They are separate, so that slow
+    /// clients do not block other jobs.
     pub(crate) incoming: Jobs,
-    /// For what clients read out, as slowly as they like.
+    /// Jobs whose output a client reads at its own pace.
     pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,
-    /// Of uploads from which models were made.
+    /// Collections of uploads after models were created from them.
     pub(crate) collections: Collections,
 }

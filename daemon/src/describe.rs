@@ -1,4 +1,4 @@
-//! Models as the API describes them.
+//! Descriptions of models for the API.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,16 +12,16 @@ use serde_json::{Map, Value};
 
 use library::{Library, Listed, Model, Summary};
 
-/// The last second of the year 9999, in seconds since 1970; RFC 3339 has no later years. A
-/// `keep_alive` may end later.
+/// The last second that RFC 3339 can express. A `keep_alive` may end later.
 const LAST: i64 = 253_402_300_799;
 
-/// A time as RFC 3339 with nanoseconds, in UTC; the last one that there is where it is later.
+/// Formats a time as RFC 3339 with nanoseconds, in UTC. Later times become the last representable
+/// one.
 pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(LAST);
     // A duration has less than 10⁹ nanoseconds beside its seconds.
-    let (seconds, nanos) = if seconds < LAST { (seconds, since.subsec_nanos() as i32) } else { (LAST, 0) };
+    let (seconds, nanos) = if seconds < LAST { (seconds, since.subsec_nanos().cast_signed()) } else { (LAST, 0) };
     Timestamp::new(seconds, nanos).map(|time| time.to_string()).unwrap_or_default()
 }
 
@@ -38,7 +38,8 @@ pub(crate) fn details(summary: &Summary) -> Details {
     }
 }
 
-/// A line of the list of models. What its files are too damaged to tell is left out.
+/// Returns the entry of a model in the list. Facts that cannot be read from damaged files are left
+/// out.
 pub(crate) fn entry(listed: &Listed) -> ModelEntry {
     let Listed { name, modified, summary } = listed;
     ModelEntry {
@@ -54,7 +55,7 @@ pub(crate) fn entry(listed: &Listed) -> ModelEntry {
     }
 }
 
-/// Everything about a model; with its tensors where that is asked for.
+/// Returns all facts about a model, including its tensors if requested.
 pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> Result<ShowResponse> {
     let text = |media_type| model.layer_text(library, media_type).map(Option::unwrap_or_default);
     let parameters = model.parameters(library)?;
@@ -103,7 +104,8 @@ fn tensors(library: &Library, model: &Model) -> Result<Vec<TensorEntry>> {
     Ok(library.catalogue(&model.manifest)?.into_iter().map(entry).collect())
 }
 
-/// A line for each parameter, the name in thirty columns; lists have a line for each item.
+/// Returns a line for each parameter, with the name padded to 30 columns; lists have one line per
+/// item.
 fn parameter_lines(parameters: &Map<String, Value>, prefix: &str) -> Vec<String> {
     let line = |name: &str, value: &Value| format!("{prefix}{name:<30} {value}");
     parameters
@@ -115,7 +117,7 @@ fn parameter_lines(parameters: &Map<String, Value>, prefix: &str) -> Vec<String>
         .collect()
 }
 
-/// What a model was given besides its weights.
+/// The parts of a model besides its weights.
 struct Given {
     template: String,
     system: String,
@@ -131,9 +133,9 @@ impl Given {
             format!("# To build a new Modelfile based on this, replace FROM with:\n# FROM {}\n", model.name),
             format!("FROM {}@{}", model.name, model.manifest.digest()),
         ];
-        // FROM has them already.
+        // Comments only, because the model that FROM names already contains the adapters.
         for layer in model.manifest.layers_of(media_types::ADAPTER) {
-            // Anybody may have written the name: no line of it is to be an instruction.
+            // The name is untrusted; escaping keeps it from adding instruction lines.
             let name = layer.name().unwrap_or("adapter").escape_debug();
             lines.push(format!("# ADAPTER {name}@{}", layer.digest()));
         }
@@ -157,19 +159,19 @@ impl Given {
     }
 }
 
-/// Facts under the keys that GGUF files have: those of the file that the model came in, and what we know.
+/// Returns facts under GGUF keys: the metadata of the source file, and the facts that we know.
 fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
     let mut info = metadata;
     let known = model.understood.gguf_name().unwrap_or(model.config.model_family.as_str());
-    // A file may call the architecture by another name, with which its keys begin.
+    // The source file may use another name of the architecture, which then prefixes its keys.
     let name = info.get("general.architecture").and_then(Value::as_str).unwrap_or(known).to_owned();
     let mut set = |key: String, value: Value| info.insert(key, value);
     set("general.architecture".to_owned(), name.as_str().into());
     set("general.parameter_count".to_owned(), lode.parameter_count.into());
     set("general.tensor_count".to_owned(), lode.tensor_count.into());
     set("general.source_format".to_owned(), lode.source_format.clone().into());
-    for (key, value) in model.understood.known().into_iter().flat_map(|described| described.gguf_facts()) {
+    for (key, value) in model.understood.known().into_iter().flat_map(library::Described::gguf_facts) {
         set(format!("{name}.{key}"), value);
     }
     for (key, number) in model.understood.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {

@@ -19,7 +19,7 @@ pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<Embe
     let call = Call::begin(&daemon, &request.model, &demand).await?.aside();
     let ready = call.ready(&daemon).await?;
     let model = call.name.clone();
-    // Nothing to embed loads the model.
+    // A request without texts only loads the model.
     if texts.is_empty() {
         let answer = EmbedResponse { model, ..EmbedResponse::default() };
         return Ok(with_ignored(attested(Json(answer).into_response(), &call.digest()), &call.ignored_options()));

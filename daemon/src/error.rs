@@ -1,4 +1,4 @@
-//! Errors as the Ollama API tells them: a status and `{"error": "text"}`.
+//! Errors in the format of the Ollama API: a status and `{"error": "text"}`.
 
 use std::io::{self, ErrorKind};
 
@@ -10,7 +10,7 @@ use content::text::error_with_causes;
 use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) status: StatusCode,
@@ -22,7 +22,7 @@ impl Failed {
         Self { status, message: message.into() }
     }
 
-    /// The same as the last event of a generation.
+    /// Converts the failure to the last event of a generation.
     pub(crate) fn into_event(self) -> GenerateEvent {
         let of_client = self.status.is_client_error();
         let kind = if of_client { FailureKind::BadRequest } else { FailureKind::Internal };
@@ -43,19 +43,21 @@ impl IntoResponse for Failed {
     }
 }
 
-/// Whether a path is the registry's.
+/// Whether a path belongs to the registry.
 pub(crate) fn of_registry(path: &str) -> bool {
     path == "/v2" || path.starts_with("/v2/")
 }
 
-/// Whether a path is of a call whose errors have `OpenAI`'s form: its own, LM Studio's and those of llama.cpp's server.
+/// Whether errors of this path have the format of `OpenAI`'s API: that API itself, LM Studio's API,
+/// and the API of llama.cpp's server.
 fn of_openai(path: &str) -> bool {
     const LLAMA_SERVER: [&str; 7] =
         ["/health", "/props", "/slots", "/completion", "/infill", "/tokenize", "/detokenize"];
     path.starts_with("/v1/") || path.starts_with("/api/v0/") || LLAMA_SERVER.contains(&path)
 }
 
-/// A failure in the form that clients of that path read: Ollama's, `OpenAI`'s, Anthropic's or the registry's.
+/// Formats a failure for the API that the path belongs to: Ollama's, `OpenAI`'s, Anthropic's, or
+/// the registry's.
 pub(crate) fn in_dialect(path: &str, failed: Failed) -> Response {
     if of_registry(path) && failed.status == StatusCode::FORBIDDEN {
         return Refusal::Denied { message: failed.message }.into_response();
@@ -86,10 +88,10 @@ impl From<anyhow::Error> for Failed {
     }
 }
 
-/// What can be done about a disk without room.
+/// Advice for a full disk.
 const FULL: &str = "the disk is full: `lode du` shows what each model takes, `lode rm` removes one, `lode gc` deletes what no model uses";
 
-/// An error with its causes, and what to do where the disk became full in the middle of the work.
+/// Returns an error with its causes, and advice if the disk became full.
 fn told(error: &anyhow::Error) -> String {
     let told = error_with_causes(error.as_ref());
     if became_full(error) { format!("{told}; {FULL}") } else { told }
@@ -99,7 +101,7 @@ fn became_full(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full))
 }
 
-/// Whose fault it was, by the first error in the chain that tells.
+/// Returns the status of an error: that of the first error in the chain that determines one.
 pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
     if became_full(error) {
         return StatusCode::INSUFFICIENT_STORAGE;
@@ -107,7 +109,7 @@ pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
     error.chain().find_map(status_of).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// What an error of ours says of whose fault it was; `None` where it says nothing, so that its cause is asked.
+/// Returns the status that an error determines; `None` if its cause must decide.
 fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     if let Some(error) = cause.downcast_ref() {
         return Some(match error {
@@ -146,7 +148,7 @@ fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
     }
 }
 
-/// Whether an import failed because of what it was given.
+/// Whether an import failed because of its input.
 fn is_bad_source(error: &import::Error) -> bool {
     match error {
         import::Error::Source(_) | import::Error::Format { .. } => true,
@@ -186,13 +188,13 @@ impl From<manifests::Error> for Failed {
     }
 }
 
-/// Any path that is not served.
+/// The handler of unknown paths.
 pub(crate) async fn not_found(uri: Uri) -> Response {
     let message = format!("`{}` is not served here; `/openapi.json` lists what is", uri.path());
     in_dialect(uri.path(), Failed::new(StatusCode::NOT_FOUND, message))
 }
 
-/// A path that is served, by another method. The header `Allow` says which.
+/// The handler of known paths with a wrong method. The header `Allow` lists the valid methods.
 pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Response {
     let message = format!("`{}` does not take {method}; the header `Allow` says what it takes", uri.path());
     in_dialect(uri.path(), Failed::new(StatusCode::METHOD_NOT_ALLOWED, message))

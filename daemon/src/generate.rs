@@ -49,7 +49,7 @@ pub(crate) async fn generate(
         let mut messages = if before.is_empty() {
             call.opening(request.system)?
         } else {
-            // The rest of the opening is in the tokens.
+            // The tokens of `before` already contain the model's messages.
             request.system.into_iter().filter(|text| !text.is_empty()).map(|text| message("system", text)).collect()
         };
         messages.push(message("user", request.prompt));
@@ -84,12 +84,12 @@ pub(crate) async fn chat(
     respond(&daemon, &call, asked, lines, how).await
 }
 
-/// How the answer is wanted.
+/// The requested form of the answer.
 #[derive(Clone, Copy, Debug)]
 struct How {
-    /// In lines, as they come.
+    /// Whether to stream the answer in lines.
     streams: bool,
-    /// Only what the prompt is rendered to.
+    /// Whether to return only the rendered prompt.
     render_only: bool,
 }
 
@@ -97,13 +97,13 @@ fn answer(call: &Call, endpoint: Endpoint) -> AnswerLines {
     AnswerLines::new(endpoint, &call.name, random_id()).with_ignored(&call.ignored_options())
 }
 
-/// Loads the model, and says so.
+/// Loads the model and confirms it.
 async fn load(daemon: &Daemon, call: &Call, lines: &AnswerLines) -> Result<Response, Failed> {
     drop(call.ready(daemon).await?);
     Ok(attested(document(&lines.done("load", &now(None))), &call.digest()))
 }
 
-/// Unloads the model, and says so.
+/// Unloads the model and confirms it.
 fn unload(daemon: &Daemon, call: &Call, lines: &AnswerLines) -> Response {
     call.unload(daemon);
     attested(document(&lines.done("unload", &now(None))), &call.digest())
@@ -128,7 +128,7 @@ async fn respond(
         return Ok(attested(document(&answer.rendered(rendered, &now(None))), &call.digest()));
     }
     let mut generation = ready.generate(asked).await?;
-    // The generation holds the lease from here on.
+    // From here on, the generation holds the lease.
     drop(ready);
     if how.streams {
         let (lines, response) = lines();
@@ -146,21 +146,22 @@ fn document(line: &Line) -> Response {
     Json(line).into_response()
 }
 
-/// The present, with how long a generation has taken until now.
+/// Returns the current time, with the duration of a generation so far.
 fn now(times: Option<Times>) -> Moment {
     let nanos = |of: fn(Times) -> std::time::Duration| times.map_or(0, |times| nanos(of(times)));
     Moment { now: timestamp(SystemTime::now()), total: nanos(|times| times.total), load: nanos(|times| times.load) }
 }
 
-/// Durations are told in nanoseconds.
+/// Converts a duration to nanoseconds, the unit of the API.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends what is generated until the end, or until nobody listens.
+/// Sends the events of a generation until its end, or until the client disconnects.
 async fn tell(mut generation: Generation, mut answer: AnswerLines, lines: Lines) {
     loop {
-        // Text may be held back for long; a client that goes away meanwhile is noticed here.
+        // The runner may hold text back for a long time; this notices a client that disconnects
+        // meanwhile.
         let event = tokio::select! {
             event = generation.next() => event,
             () = lines.closed() => return,

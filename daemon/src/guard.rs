@@ -1,12 +1,12 @@
-//! Who may speak to the daemon, and what they may do: hosts and origins, API keys, and calls from other machines.
+//! Access control of the daemon: hosts and origins, API keys, and calls from other machines.
 //!
 //! ```text
-//! request ──▶ Host known? ──▶ Origin known? ──▶ key for this scope, or nobody needs one ──▶ handler
-//!              403              403               401 without a key, 403 with one that may not
+//! request ──▶ Host known? ──▶ Origin known? ──▶ key with the scope, or none needed ──▶ handler
+//!              403              403               401 without a key, 403 if it lacks the scope
 //! ```
 //!
-//! One rule holds for the whole port. Only where the registry (`/v2`) has users of its own, it decides itself who may do
-//! what there, see `registry::server::access`.
+//! The same rule holds for the whole port, with one exception: if the registry (`/v2`) has its own
+//! users, it controls access to its paths itself, see `registry::server::access`.
 
 mod caller;
 pub(crate) mod keys;
@@ -34,19 +34,21 @@ pub(crate) use permissions::Permission;
 use permissions::Permissions;
 pub use scope::Scope;
 
-/// How long clients of the registry may keep what they are given for a key.
+/// How long clients of the registry may cache a token that they get for a key.
 const TOKEN_LIFE: Duration = Duration::from_mins(5);
 
-/// Lets requests through whose sender may do what they ask for.
+/// Forwards requests whose caller has the necessary permission.
 pub(crate) async fn check(State(daemon): State<Daemon>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let gives_token = path == TOKEN_PATH && request.method() == Method::GET && keys_of_registry(&daemon).is_some();
     match allowed(&daemon, &request) {
-        // Clients fetch a token for a password; here both are the key, which is looked at each time.
+        // Registry clients fetch a token for a password. Here both are the API key, which is
+        // checked at every request.
         Ok(_) if gives_token => secret_as_token(secret(request.headers()).unwrap_or_default(), TOKEN_LIFE),
         Ok(caller) => {
             if let Some(caller) = caller {
-                // Whoever may only look does not make this daemon ask others, and keep what they say.
+                // A caller without write permission must not make this daemon fetch from upstream
+                // registries and store the result.
                 if caller.require(Scope::Write).is_err() {
                     request.extensions_mut().insert(OnlyHere);
                 }
@@ -67,17 +69,19 @@ pub(crate) async fn check(State(daemon): State<Daemon>, mut request: Request, ne
     }
 }
 
-/// The keys that open the registry: there are some, and it has no users of its own.
+/// Returns the keys that control the registry: the configured keys, if the registry has no users of
+/// its own.
 fn keys_of_registry(daemon: &Daemon) -> Option<&Keys> {
     daemon.keys.as_ref().filter(|_| !daemon.settings.registry.mode.needs_users())
 }
 
-/// Who makes the request, where it may be made.
+/// Returns the caller of an allowed request.
 fn allowed(daemon: &Daemon, request: &Request) -> Result<Option<Caller>, Failed> {
     let headers = request.headers();
     let need = need(&daemon.permissions, request);
     let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
-    // Where a key or a user is asked for, or nothing is told that is worth one, the host need not be known: pages have neither.
+    // Web pages of other sites have neither keys nor passwords. So the host may be unknown if one
+    // of them protects the request, or if the response is public anyway.
     let is_kept = keys.is_some() || (matches!(need, Need::Registry(_)) && !daemon.access.anyone_may_pull());
     origin::check(&daemon.settings, is_kept, request)?;
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);
@@ -87,13 +91,14 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<Option<Caller>, Failed>
         (Need::Scope(_), Some(keys)) => Caller::WithKey(caller::owner(keys, carried(headers))?),
         (Need::Registry(_), Some(keys)) => Caller::WithKey(caller::owner(keys, secret(headers).as_deref())?),
         (Need::Scope(_), None) => Caller::at(sender, "LODE_API_KEYS"),
-        // Where a mode was chosen, it says who may; users are asked by the registry itself.
+        // A configured mode decides about access; if it needs users, the registry checks them
+        // itself.
         (Need::Registry(_), None) if registry.mode == Mode::Open && registry.chosen => Caller::Trusted,
         (Need::Registry(_), None) if registry.mode.needs_users() => Caller::Trusted,
         (Need::Registry(_), None) => Caller::at(sender, "LODE_API_KEYS or LODE_REGISTRY_MODE"),
     };
     match need {
-        // It says itself that nothing can be changed there.
+        // With a configured mode and without keys, the registry itself refuses changes.
         Need::Registry(_) if registry.chosen && keys.is_none() => {}
         Need::Scope(scope) | Need::Registry(scope) => caller.require(scope)?,
         Need::Nothing => {}
@@ -101,18 +106,19 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<Option<Caller>, Failed>
     Ok(Some(caller))
 }
 
-/// What a request needs.
+/// The permission that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// Everybody may.
+    /// No permission.
     Nothing,
-    /// A key with this scope, where there are keys.
+    /// A key with this scope, if there are keys.
     Scope(Scope),
-    /// The same of the registry, where it has no users of its own.
+    /// A key with this scope, if there are keys and the registry has no users of its own.
     Registry(Scope),
 }
 
-/// What a request needs. A call that the table does not have needs the most, unless it only looks: it is answered by 404.
+/// Returns the permission that a request needs. A call that is not in the table needs the admin
+/// scope, unless it only reads; it gets a 404 later.
 fn need(permissions: &Permissions, request: &Request) -> Need {
     let looks = matches!(*request.method(), Method::GET | Method::HEAD);
     if *request.method() == Method::OPTIONS {
@@ -129,8 +135,8 @@ fn need(permissions: &Permissions, request: &Request) -> Need {
     }
 }
 
-/// The key that a request carries: `Authorization: Bearer` as Ollama's and `OpenAI`'s clients send it, or Anthropic's
-/// `x-api-key`.
+/// Returns the key in a request: `Authorization: Bearer` from clients of Ollama and `OpenAI`, or
+/// `x-api-key` from clients of Anthropic.
 fn carried(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.split_once(' ').filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer")));

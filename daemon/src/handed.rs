@@ -1,16 +1,17 @@
-//! Files that a command hands over: it opens what its user named and passes the descriptors, so that the daemon reads nothing
-//! that the user could not, and also what only the user can.
+//! Files that a command passes to the daemon. The command opens the files that its user named and
+//! sends the descriptors. So the daemon cannot read more than the user, and it can read files that
+//! only the user can.
 //!
 //! ```text
-//! command ──▶ length of names, names as JSON, SCM_RIGHTS ──▶ daemon     as often as it takes
-//!         ◀── one byte: they came                         ◀──
+//! command ──▶ length of names, names as JSON, SCM_RIGHTS ──▶ daemon     repeated as necessary
+//!         ◀── one byte: received                          ◀──
 //!         ──▶ 0                                           ──▶
 //!         ◀── a token, 32 hexadecimal digits              ◀──
-//! command ──▶ POST /api/create {"handed": TOKEN} ──▶ daemon             over HTTP, with what it asks for: keys
+//! command ──▶ POST /api/create {"handed": TOKEN} ──▶ daemon             over HTTP, with API keys
 //! ```
 //!
-//! The socket is for the daemon's user, or for all users of the machine where the operator says so: it gives nothing away and lets
-//! nothing be changed. Files that no request comes for are closed after a minute.
+//! The socket is for the daemon's user, or for all users of the machine if the operator allows it:
+//! it reveals and changes nothing. Files without a request are closed after a minute.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,21 +36,21 @@ use rustix::net::{
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
-/// Descriptors in a message.
+/// Maximal number of descriptors in a message.
 const SOME: usize = 32;
-/// The longest list of names in a message, in bytes.
+/// Maximal length of the list of names in a message, in bytes.
 const MOST_NAMES: usize = 1 << 18;
-/// The most files that are handed over at once, and the most that wait for their requests together.
+/// Maximal number of files that are passed at once, and that wait for requests altogether.
 const MOST_FILES: usize = 1024;
-/// The most that wait of one user, where the limit of open files leaves so many.
+/// Maximal number of waiting files per user, if the limit of open files allows it.
 const MOST_OF_USER: usize = 512;
 /// How long files wait for their request.
 const KEPT: Duration = Duration::from_mins(1);
-/// How long handing over may take.
+/// Timeout of passing files.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Connections that wait for their turn.
+/// Maximal number of connections that are not yet accepted.
 const BACKLOG: i32 = 128;
-/// Commands that hand over at a time.
+/// Maximal number of commands that pass files at the same time.
 const AT_A_TIME: usize = 2;
 
 /// Files that wait for their requests. Clones share them.
@@ -59,20 +60,20 @@ pub(crate) struct Handed(Arc<Mutex<HashMap<String, Waiting>>>);
 #[derive(Debug)]
 struct Waiting {
     since: Instant,
-    /// Whose they are: the user at the other end of the socket.
+    /// The user at the other end of the socket, which owns the share.
     user: u32,
     files: Vec<NamedFile>,
 }
 
 impl Handed {
-    /// The files of a token; they are handed over once.
+    /// Takes the files of a token. A second call returns `None`.
     pub(crate) fn take(&self, token: &str) -> Option<Vec<NamedFile>> {
         self.expire();
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.remove(token).map(|waiting| waiting.files)
     }
 
-    /// Closes the files that no request came for.
+    /// Closes files whose request did not arrive in time.
     fn expire(&self) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|_, waiting| waiting.since.elapsed() < KEPT);
@@ -87,7 +88,7 @@ impl Handed {
         Ok(token)
     }
 
-    /// Takes what commands hand over at the socket; ends when it is dropped.
+    /// Receives files of commands at the socket, until the future is dropped.
     pub(crate) async fn serve(self, socket: Socket) {
         let turns = Arc::new(Semaphore::new(AT_A_TIME));
         let mut sweep = tokio::time::interval(KEPT / 4);
@@ -106,7 +107,7 @@ impl Handed {
             let Ok(turn) = turns.clone().acquire_owned().await else { return };
             let Ok(user) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
             let (own, stream) = (self.clone(), stream.into_std());
-            // It ends by itself: the other side may not be silent for long.
+            // The task ends by itself, because the transfer has a timeout.
             drop(tokio::task::spawn_blocking(move || {
                 if let Err(error) = stream.map_err(anyhow::Error::from).and_then(|stream| own.receive(&stream, user)) {
                     tracing::debug!("files were not handed over: {error:#}");
@@ -133,7 +134,7 @@ impl Handed {
     }
 }
 
-/// Users of the machine have a share each: no one of them takes all descriptors.
+/// Checks the shares of users, so that no single user takes all descriptors.
 fn ensure_share(waiting: &HashMap<String, Waiting>, more: usize, user: u32) -> Result<()> {
     let count = |of: &dyn Fn(&Waiting) -> bool| -> usize {
         waiting.values().filter(|waiting| of(waiting)).map(|waiting| waiting.files.len()).sum()
@@ -149,13 +150,14 @@ fn ensure_share(waiting: &HashMap<String, Waiting>, more: usize, user: u32) -> R
     Ok(())
 }
 
-/// Descriptors that one user may have waiting: at most a quarter of those that the process may open.
+/// Returns how many descriptors of one user may wait: at most a quarter of the files that the
+/// process may open.
 fn share_of_user() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(MOST_OF_USER, |limit| MOST_OF_USER.min(usize::try_from(limit / 4).unwrap_or(usize::MAX)))
 }
 
-/// Reads until a moment, however slowly it comes.
+/// A reader with an absolute deadline, however slowly the bytes arrive.
 struct Timed<'a> {
     stream: &'a UnixStream,
     end: Instant,
@@ -178,7 +180,7 @@ impl Read for Timed<'_> {
     }
 }
 
-/// The files of a message; none is the end.
+/// Receives the files of a message; `None` at the end.
 fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOME))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -219,7 +221,7 @@ fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     names.into_iter().zip(descriptors).map(file).collect::<Result<_>>().map(Some)
 }
 
-/// Where commands hand files over; the file goes when this is dropped.
+/// The socket on which commands pass files. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: UnixListener,
@@ -227,8 +229,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, in the place of what a daemon that was killed has left. One that is `shared` is for all users who can
-    /// reach it, else it is for this one.
+    /// Creates the socket, replacing a stale one of a daemon that was killed. A `shared` socket is
+    /// open to all users that can reach it, otherwise only to this user.
     pub(crate) fn bind(path: &Path, shared: bool) -> Result<Self> {
         let failed = || format!("cannot listen on the socket `{}`; LODE_SOCKET chooses another", path.display());
         match std::fs::symlink_metadata(path) {
@@ -250,8 +252,9 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned() })
     }
 
-    /// Only this user can connect, from the first moment on: Linux gives the file the permissions of the socket, less those of the
-    /// process's mask. Others do not, so they are set once more.
+    /// Ensures that only this user can connect, from the first moment on. Linux gives the file the
+    /// permissions of the socket, less the process's umask. Other systems do not, so the
+    /// permissions are set again.
     fn listen(path: &Path) -> io::Result<UnixListener> {
         let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
@@ -271,10 +274,10 @@ impl Drop for Socket {
     }
 }
 
-/// Hands files over at the daemon's socket; gives the token for the request.
+/// Passes files to the daemon through its socket. Returns the token for the request.
 ///
 /// # Errors
-/// Nobody listens there, or the daemon does not take them.
+/// No process listens on the socket, or the daemon does not accept the files.
 pub fn hand_over(socket: &Path, files: &[(String, File)]) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,25 +1,26 @@
-//! What the headers of an answer tell of the model and the prompt, whatever the dialect.
+//! Response headers about the model and the prompt, shared by all APIs.
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use content::Digest;
 
-/// Which model answered: the digest of its manifest.
+/// The digest of the manifest of the model that answered.
 const MODEL_DIGEST: HeaderName = HeaderName::from_static("x-lode-model-digest");
-/// How many of the prompt's tokens were dropped because they did not fit. Only where there are any, and only in answers
-/// that are sent when all is known; streams tell it in their last document.
+/// Number of prompt tokens that were dropped because they did not fit. Only in complete responses,
+/// and only if it is not zero; streams report it in their last document.
 const TRUNCATED_TOKENS: HeaderName = HeaderName::from_static("x-lode-truncated-tokens");
 
-/// Features that the request asks for, that the model or the daemon does not have, and that were ignored: `option NAME`,
+/// Requested features that the model or the daemon lacks and that were ignored: `option NAME`,
 /// `thinking`, `tool TYPE`.
 const IGNORED: HeaderName = HeaderName::from_static("x-lode-ignored");
 
-/// The most ignored features that are listed: clients choose the names, and servers between may refuse long headers.
+/// Maximal number of listed features. Clients choose the names, and proxies may refuse long
+/// headers.
 const MOST_IGNORED: usize = 16;
-/// The longest name of one that is listed, in bytes.
+/// Maximal length of a listed name, in characters.
 const LONGEST_NAME: usize = 64;
 
-/// Ignored features as they are listed: the first of them, and how many more there are.
+/// Shortens the list of ignored features: the first ones, and the number of further ones.
 pub(crate) fn listed(ignored: Vec<String>) -> Vec<String> {
     let count = ignored.len();
     let cut = |name: String| match name.char_indices().nth(LONGEST_NAME) {
@@ -33,7 +34,8 @@ pub(crate) fn listed(ignored: Vec<String>) -> Vec<String> {
     listed
 }
 
-/// An answer that lists the ignored features of the request. Names that a header cannot carry are left out.
+/// Adds the list of ignored features to a response. Names that are invalid in a header are left
+/// out.
 pub(crate) fn with_ignored(mut response: Response, ignored: &[String]) -> Response {
     let names: Vec<&str> =
         ignored.iter().map(String::as_str).filter(|name| HeaderValue::from_str(name).is_ok()).collect();
@@ -46,16 +48,17 @@ pub(crate) fn with_ignored(mut response: Response, ignored: &[String]) -> Respon
     response
 }
 
-/// An answer that names the model.
+/// Adds the digest of the model to a response.
 pub(crate) fn attested(mut response: Response, model: &Digest) -> Response {
-    // A digest is text that a header can carry; were it not, the answer is still right.
+    // A digest is always a valid header value; without the header the response would still be
+    // correct.
     if let Ok(value) = HeaderValue::from_str(&model.to_string()) {
         response.headers_mut().insert(MODEL_DIGEST, value);
     }
     response
 }
 
-/// An answer that says how many tokens of its prompt were dropped.
+/// Adds the number of dropped prompt tokens to a response.
 pub(crate) fn truncated(mut response: Response, tokens: u64) -> Response {
     if tokens > 0 {
         response.headers_mut().insert(TRUNCATED_TOKENS, tokens.into());

@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz`: whether the daemon lives, and whether it is of use.
+//! `/healthz` and `/readyz`: whether the daemon is alive, and whether it can serve requests.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,23 +10,23 @@ use serde::Serialize;
 use crate::daemon::Daemon;
 use crate::models::blocking;
 
-/// With less free space than this not even a manifest is sure to be stored.
+/// With less free space than this, even storing a manifest may fail.
 const LEAST_SPACE: u64 = 16 << 20;
 
-/// Answer of `GET /readyz`.
+/// Response of `GET /readyz`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Readiness {
     ready: bool,
-    /// What is in the way.
+    /// The reasons why the daemon is not ready.
     problems: Vec<String>,
 }
 
-/// `GET /healthz`: this very answer is the proof.
+/// `GET /healthz`: answers if the daemon is alive.
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: 503 while something is in the way of requests.
+/// `GET /readyz`: 503 while requests cannot be served.
 pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Readiness>) {
     let mut problems = Vec::new();
     let looked = blocking(&daemon.library, |library| {

@@ -1,7 +1,7 @@
-//! Work that takes long and blocks a thread: saving, exporting, creating, checking.
+//! Long jobs that block a thread: saving, exporting, creating, checking.
 //!
-//! There are only so many threads that may block, and everything that reads the disk needs one for a moment. So long work has a
-//! share of them of its own: what does not fit into it waits, and waits without a thread.
+//! The number of blocking threads is limited, and every operation that reads the disk needs one for
+//! a moment. So long jobs have a limit of their own. Further jobs wait without a thread.
 
 use std::sync::Arc;
 
@@ -10,14 +10,15 @@ use tokio::task::JoinHandle;
 
 use crate::error::Failed;
 
-/// How many go on at a time: enough for a few slow clients, and few of the threads that the runtime has for what blocks (512).
+/// Maximal number of running jobs: enough for a few slow clients, but few of the runtime's 512
+/// blocking threads.
 const MOST: usize = 64;
 
-/// Runs long work. Clones share the threads.
+/// Runs long jobs. Clones share the limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs(Arc<Semaphore>);
 
-/// The right to begin.
+/// The permission to start a job.
 #[derive(Debug)]
 pub(crate) struct Turn(OwnedSemaphorePermit);
 
@@ -26,7 +27,7 @@ impl Jobs {
         Self(Arc::new(Semaphore::new(MOST)))
     }
 
-    /// Waits for a turn. Who waits holds nothing.
+    /// Waits for a permission. A waiting job holds no resources.
     pub(crate) async fn turn(&self) -> Result<Turn, Failed> {
         let permit = self.0.clone().acquire_owned().await;
         permit.map(Turn).map_err(|_| anyhow::anyhow!("the daemon stops").into())
@@ -34,7 +35,7 @@ impl Jobs {
 }
 
 impl Turn {
-    /// Does the work on a thread of its own; the turn ends with it.
+    /// Runs the job on a blocking thread and releases the permission afterwards.
     pub(crate) fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         tokio::task::spawn_blocking(move || {
             let done = work();

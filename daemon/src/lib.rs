@@ -1,4 +1,4 @@
-//! The daemon: the HTTP APIs over the store and the scheduler.
+//! The daemon: serves the HTTP APIs over the store and the scheduler.
 //!
 //! ```text
 //! connection ──▶ guard ──▶ routes ──▶ handler ──▶ ops (library, build, transfer, upkeep)
@@ -6,8 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! - What is served is the table in [`routes`]; router, scopes and the `OpenAPI` document are made from it.
-//! - It survives any exit of a runner, links no candle, tokenizes nothing and renders no template.
+//! - The table in [`routes`] lists everything that is served; router, scopes and the `OpenAPI`
+//!   document are made from it.
+//! - The daemon survives any exit of a runner, does not link candle, does not tokenize, and renders
+//!   no template.
 
 mod access;
 mod acquire;

@@ -1,6 +1,7 @@
-//! The API of llama.cpp's server over the models of this daemon.
+//! The API of llama.cpp's server, for the models of this daemon.
 //!
-//! That server has one model. A request that names none means the only model that is loaded, else the only one that is here.
+//! That server has one model. A request without a model name uses the only loaded model, or else
+//! the only model in the store.
 
 use api::Demand;
 use api::llama_server::{
@@ -121,7 +122,7 @@ pub(crate) async fn slots(State(daemon): State<Daemon>) -> Json<Vec<Slot>> {
     Json(daemon.scheduler.loaded().into_iter().flat_map(of).collect())
 }
 
-/// The model that a request means.
+/// Returns the name of the model that a request uses.
 async fn meant(daemon: &Daemon, named: &str) -> Result<String, Failure> {
     if !named.is_empty() {
         return Ok(named.to_owned());

@@ -1,4 +1,4 @@
-//! Looking after the store: `/api/lode/…`, `/api/save`, `/api/load` and `/api/export`.
+//! Maintenance of the store: `/api/lode/…`, `/api/save`, `/api/load` and `/api/export`.
 
 pub(crate) mod archive;
 pub(crate) mod compare;
@@ -24,10 +24,11 @@ use crate::error::Failed;
 use crate::stream::{Lines, lines};
 use library::{Library, Observer};
 
-/// Bytes between two lines of progress.
+/// Number of bytes between two progress lines.
 const STEP: u64 = 64 << 20;
 
-/// Answers with lines while something is done that takes its time. It is told when the client goes away.
+/// Runs a long operation and streams its progress as lines. The operation stops when the client
+/// disconnects.
 async fn stepwise<T: Serialize + 'static>(
     daemon: &Daemon,
     doing: &'static str,
@@ -36,7 +37,7 @@ async fn stepwise<T: Serialize + 'static>(
     let turn = daemon.jobs.turn().await?;
     let (lines, response) = lines();
     let library = daemon.library.clone();
-    // It ends by itself: at the latest with the connection, by way of `goes_on`.
+    // The job ends by itself, at the latest when the connection closes, through `goes_on`.
     drop(turn.run(move || {
         let steps = Steps { lines, doing, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| work(&library, &steps));
@@ -52,7 +53,8 @@ async fn stepwise<T: Serialize + 'static>(
     Ok(response)
 }
 
-/// Looks at all models, or at much of one. So many do at a time: others need the threads that block.
+/// Runs a job that reads all models or a large part of one. The number of such jobs is limited,
+/// because other requests need blocking threads too.
 async fn in_turn<T: Send + 'static>(
     daemon: &Daemon,
     work: impl FnOnce(&Library) -> Result<T> + Send + 'static,
@@ -62,11 +64,11 @@ async fn in_turn<T: Send + 'static>(
     Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
 }
 
-/// Tells a client how it goes.
+/// Reports progress to a client.
 struct Steps {
     lines: Lines,
     doing: &'static str,
-    /// Bytes that were last told.
+    /// Number of bytes that was last reported.
     told: AtomicU64,
 }
 
@@ -84,7 +86,7 @@ impl Observer for Steps {
     fn bytes(&self, done: u64, total: u64) {
         let told = self.told.load(Ordering::Relaxed);
         let due = done == total || done >= told + STEP;
-        // Several threads report; one of them tells.
+        // Several threads call this; only one of them sends the line.
         if due && self.told.compare_exchange(told, done, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.step(self.doing.to_owned(), Some(total), Some(done));
         }

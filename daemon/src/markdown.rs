@@ -12,7 +12,7 @@ pub(crate) async fn markdown(
     State(daemon): State<Daemon>,
     Body(request): Body<MarkdownRequest>,
 ) -> Result<Json<MarkdownResponse>, Failed> {
-    // Code and formulas are read by grammars, which takes its time.
+    // A job, because grammars parse code and formulas, which takes time.
     let turn = daemon.readouts.turn().await?;
     let blocks = turn.run(move || web::markdown::render(&request.text)).await;
     let blocks = blocks.map_err(|e| anyhow::anyhow!("the text cannot be read: {e}"))?;

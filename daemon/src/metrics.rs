@@ -1,7 +1,7 @@
-//! `/metrics`: what the daemon counts, as Prometheus reads it.
+//! `/metrics`: the daemon's metrics in Prometheus format.
 //!
-//! Names and labels are in `docs/operation.md`. Counters are made where things happen (`metrics::counter!`); this page
-//! says what they mean, and measures what only has a value when somebody asks.
+//! `docs/operation.md` lists names and labels. Counters are updated where the events happen
+//! (`metrics::counter!`). This module describes them, and sets gauges when they are requested.
 
 pub(crate) mod counts;
 mod recorder;
@@ -21,10 +21,10 @@ use crate::models::blocking;
 use counts::Counts;
 use recorder::Metrics;
 
-/// Begins to count.
+/// Installs the metrics recorder.
 ///
 /// # Errors
-/// Something counts already in this process.
+/// This process has a recorder already.
 pub(crate) fn start() -> Result<Counts> {
     let kept = Metrics::default();
     metrics::set_global_recorder(kept.clone()).context("another recorder counts in this process")?;
@@ -56,10 +56,11 @@ fn describe() {
     gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");
 }
 
-/// Counts a request, and the time until it is answered.
+/// Counts a request and measures the time until its response.
 pub(crate) async fn count(request: Request, next: Next) -> Response {
     let begin = Instant::now();
-    // The route, not the path: there are as many paths as models.
+    // The label is the route, not the path, since the number of paths grows with the number of
+    // models.
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().as_str().to_owned();
     let response = next.run(request).await;

@@ -24,12 +24,12 @@ use library::{Library, Listed, Model, Own, Summary};
 
 pub(crate) async fn root(headers: HeaderMap) -> Response {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    // A browser; clients take anything.
+    // Only browsers accept HTML explicitly; API clients accept anything.
     let takes_pages = accepted.flat_map(|value| value.split(',')).any(|media| media.trim().starts_with("text/html"));
     let mut response = if takes_pages {
         page::page(headers).await
     } else {
-        // Clients look for this very text.
+        // Clients match on this exact text.
         "Ollama is running".into_response()
     };
     response.headers_mut().append(header::VARY, HeaderValue::from_static("accept"));
@@ -40,7 +40,7 @@ pub(crate) async fn version() -> Json<VersionResponse> {
     Json(VersionResponse::new(env!("CARGO_PKG_VERSION")))
 }
 
-/// Runs something that reads the disk.
+/// Runs an operation that reads the disk.
 pub(crate) async fn blocking<T: Send + 'static>(
     library: &Library,
     work: impl FnOnce(&Library) -> anyhow::Result<T> + Send + 'static,
@@ -50,7 +50,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
 }
 
-/// The name in a request: `model`, or `name` from older clients.
+/// Returns the name in a request: `model`, or `name` from older clients.
 pub(crate) fn reference(model: &str, name: &str) -> Result<ModelRef, Failed> {
     let text = if model.is_empty() { name } else { model };
     if text.is_empty() {
@@ -59,10 +59,11 @@ pub(crate) fn reference(model: &str, name: &str) -> Result<ModelRef, Failed> {
     Ok(named(text)?)
 }
 
-/// The name that a model has here: that of a hub is the same under each name of the hub.
+/// Returns the name of a model in the store. A model of a hub has the same name, whichever alias of
+/// the hub is used.
 ///
 /// # Errors
-/// The text is no name.
+/// The text is not a valid name.
 pub(crate) fn named(text: &str) -> anyhow::Result<ModelRef> {
     match HubReference::parse(text)? {
         Some(hub) => hub.model_ref(),
@@ -70,18 +71,18 @@ pub(crate) fn named(text: &str) -> anyhow::Result<ModelRef> {
     }
 }
 
-/// The model of that name.
+/// Finds a model by its reference.
 pub(crate) async fn find(daemon: &Daemon, reference: ModelRef) -> Result<Model, Failed> {
     blocking(&daemon.library, move |library| library.find(&reference)).await
 }
 
-/// The same, for the text of a name. What is not found is called as the client called it.
+/// Finds a model by the text of its name. A not-found error quotes the name as the client wrote it.
 pub(crate) async fn find_named(daemon: &Daemon, name: &str) -> Result<Model, Failed> {
     let found = find(daemon, reference(name, "")?).await;
     found.map_err(|failed| as_written(failed, name))
 }
 
-/// The model of a name as a client wrote it, and what its own documents say.
+/// Finds a model by the name that a client wrote, and returns it with its own defaults.
 pub(crate) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, Arc<Own>), Failed> {
     let reference = reference(name, "")?;
     let found = blocking(&daemon.library, move |library| {
@@ -92,9 +93,9 @@ pub(crate) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, A
     found.await.map_err(|failed| as_written(failed, name))
 }
 
-/// Puts the name as the client wrote it into what says that there is no such model.
+/// Makes a not-found error quote the name as the client wrote it.
 fn as_written(failed: Failed, name: &str) -> Failed {
-    // One that is there under another digest is told more.
+    // A more specific message, for example about another digest, stays.
     if failed.status == StatusCode::NOT_FOUND && failed.message.starts_with("model '") {
         return Failed::new(failed.status, format!("model '{name}' not found"));
     }
@@ -134,7 +135,7 @@ pub(crate) async fn copy(State(daemon): State<Daemon>, Body(request): Body<CopyR
     let (source, destination) = (name("source", &request.source)?, name("destination", &request.destination)?);
     let copied = blocking(&daemon.library, move |library| library.copy(&source, &destination)).await;
     copied.map_err(|failed| match failed.status {
-        // This endpoint quotes the name in another way.
+        // This endpoint quotes the name differently.
         StatusCode::NOT_FOUND => Failed::new(failed.status, format!("model \"{}\" not found", request.source)),
         _ => failed,
     })
@@ -146,7 +147,7 @@ pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
     let asked = reference.clone();
     blocking(&daemon.library, move |library| library.ensure_not_pinned(&asked)).await?;
     let model = find(&daemon, reference.clone()).await;
-    // A model whose documents are damaged can be deleted all the same.
+    // A model with damaged documents can still be deleted.
     if let Ok(model) = model {
         let (name, digest) = (model.name.parse::<ModelRef>()?, *model.manifest.digest());
         if !blocking(&daemon.library, move |library| Ok(library.has_other_name(&digest, &name))).await? {
@@ -158,7 +159,7 @@ pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
 }
 
 pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>, Failed> {
-    /// What is told of a model that stays for good.
+    /// The reported remaining time of a model that never expires.
     const FOREVER: Duration = Duration::from_hours(876_000);
     let loaded = daemon.scheduler.loaded();
     let digests: Vec<Option<Digest>> = loaded.iter().map(|loaded| loaded.key.model.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! `OpenAI`'s API: its words for a call of a model.
+//! Handlers of `OpenAI`'s API: they translate its documents to and from a call of a model.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
@@ -12,12 +12,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rand::Rng;
 
-/// What makes the ids of an answer its own.
+/// Returns the random part of a response's ids.
 pub(crate) fn random_id() -> String {
     format!("{:016x}", rand::rng().random::<u64>())
 }
 
-/// Seconds since 1970.
+/// Returns Unix time in seconds.
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,11 +1,11 @@
-//! `GET /openapi.json`: what the daemon serves, as an `OpenAPI` 3.1 document.
+//! `GET /openapi.json`: a description of the daemon's API as an `OpenAPI` 3.1 document.
 //!
 //! ```text
 //! table of routes ──▶ paths
 //!      └── types that handlers read and write ──▶ components/schemas
 //! ```
 //!
-//! `tests/it/openapi.rs` holds the document against real answers.
+//! `tests/it/openapi.rs` validates real responses against the document.
 
 mod operation;
 mod schemas;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use operation::{Api, Operation};
 use schemas::Schemas;
 
-/// For who reads the document.
+/// The description in the document's `info`.
 const ABOUT: &str = "A model registry and content-addressed tensor store that runs models. It speaks the APIs of Ollama, \
     OpenAI and Anthropic, and has some calls of its own.\n\n\
     Requests are read as JSON whatever their content type says; fields that nobody knows are ignored. Every GET answers \
@@ -25,7 +25,7 @@ const ABOUT: &str = "A model registry and content-addressed tensor store that ru
     `x-lode-scope` is what an API key must allow, where the daemon asks for keys.\n\n\
     The registry at `/v2/` is not described here: it is the one of the OCI distribution specification.";
 
-/// The document of these operations.
+/// Builds the document of these operations.
 pub(crate) fn document<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> Value {
     let mut schemas = Schemas::new();
     let mut paths = Map::new();
@@ -99,7 +99,7 @@ mod tests {
     fn names_are_those_of_one_thing() {
         let document = crate::routes::document();
         for name in document["components"]["schemas"].as_object().expect("schemas").keys() {
-            // A number at the end is what the generator puts there when two types have one name.
+            // The schema generator appends a number if two types have the same name.
             assert!(name.chars().all(|c| c.is_ascii_alphabetic()), "`{name}`");
         }
         let mut ids = BTreeSet::new();

@@ -1,7 +1,9 @@
-//! The log of a daemon that a command has started: `daemon.log` in the store's folder, to which the daemon and its runners
-//! append. It is bounded: where it is larger than [`LARGEST`], what it has takes the place of what was moved away before.
+//! The log of a daemon that a command has started: `daemon.log` in the store's folder. The daemon
+//! and its runners append to it. If it grows beyond [`LARGEST`], its contents replace the previous
+//! rotated log.
 //!
-//! It is copied and cut rather than renamed, because runners have it open too. A line that comes between the two is lost.
+//! The log is copied and truncated instead of renamed, because runners have it open too. A line
+//! that is written between these two steps is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,15 +15,15 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use store::Store;
 
-/// Its name in the store's folder.
+/// Name of the file in the store's folder.
 const LOG_FILE: &str = "daemon.log";
-/// The log is cut when it is larger, in bytes.
+/// Size in bytes above which the log is rotated.
 const LARGEST: u64 = 16 << 20;
-/// Time between two looks at it.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The log of a daemon that a command has started: in the store's folder, or for a read-only store in this user's own folder below
-/// `temporary`.
+/// Returns the path of the log of a daemon that a command has started. It is in the store's folder,
+/// or below `temporary` in this user's folder if the store is read-only.
 pub fn file(home: &Path, temporary: &Path) -> PathBuf {
     if !Store::is_read_only_at(home) {
         return home.join(LOG_FILE);
@@ -29,12 +31,12 @@ pub fn file(home: &Path, temporary: &Path) -> PathBuf {
     temporary.join(format!("lode-log-{}", rustix::process::getuid().as_raw())).join(LOG_FILE)
 }
 
-/// Keeps the log of this daemon small, where it is written to that file; ends with the daemon.
+/// Rotates the log periodically, if this daemon writes to that file. Runs until the daemon ends.
 pub(crate) async fn keep_small(log: &Path) {
     let log = log.to_owned();
     loop {
         let path = log.clone();
-        // Where it goes elsewhere somebody else looks after it.
+        // If stderr goes to another file, this daemon does not rotate the log.
         let cut = move || if is_appended_to(&path) { cut(&path, LARGEST) } else { Ok(()) };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(cut).await {
             tracing::warn!("the log `{}` cannot be cut: {error}", log.display());
@@ -43,8 +45,8 @@ pub(crate) async fn keep_small(log: &Path) {
     }
 }
 
-/// Whether what this process says as an error goes to the end of that file, wherever that is: who writes where it was would leave a hole
-/// after a cut.
+/// Whether this process's stderr appends to this file. A writer without append mode would leave a
+/// hole after a truncation.
 fn is_appended_to(log: &Path) -> bool {
     let own = io::stderr().as_fd().try_clone_to_owned().and_then(|own| File::from(own).metadata());
     let is_same = match (own, std::fs::metadata(log)) {
@@ -54,15 +56,15 @@ fn is_appended_to(log: &Path) -> bool {
     is_same && rustix::fs::fcntl_getfl(io::stderr()).is_ok_and(|flags| flags.contains(OFlags::APPEND))
 }
 
-/// Moves what a log has into `<log>.1`, in the place of what was there, where it is larger than that. What cannot be moved stays, up to
-/// twice the size.
+/// Rotates a log that is larger than `largest`: copies it to `<log>.1`, replacing the previous
+/// copy, and truncates it. If the copy fails, the log stays until it has twice that size.
 fn cut(log: &Path, largest: u64) -> io::Result<()> {
     let size = std::fs::metadata(log)?.len();
     if size <= largest {
         return Ok(());
     }
     let old = log.with_added_extension("1");
-    // The disk may be full of what is there: the latest lines count.
+    // If the disk is full, the old copy is removed, because the latest lines are more important.
     let moved = std::fs::copy(log, &old).or_else(|_| {
         let _ = std::fs::remove_file(&old);
         std::fs::copy(log, &old)
@@ -102,7 +104,7 @@ mod tests {
         cut(&log, 6).expect("it is cut again");
         let old = log.with_added_extension("1");
         assert_eq!(read(&old), "third\nfourth\n");
-        // It cannot be moved.
+        // Makes the copy fail.
         std::fs::remove_file(&old).expect("removal");
         std::fs::create_dir_all(old.join("folder")).expect("a folder in its place");
         writer.write_all(b"fifth line\n").expect("a line");

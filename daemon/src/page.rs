@@ -1,7 +1,8 @@
-//! The page: its HTML at `/` for browsers and at every `/ui/…`, its files at `/ui/files/VERSION/…`.
+//! The web page: its HTML at `/` for browsers and at `/ui/…`, its files at `/ui/files/VERSION/…`.
 //!
-//! The HTML is asked for each time and names the files by their version, which a browser may keep for good. Everybody may have them: there
-//! is nothing in them that is not in every copy of this program. What they ask this daemon for needs what it needs.
+//! Browsers revalidate the HTML at every visit. It names the files by their version, so browsers
+//! may cache the files forever. Access needs no key, because the files are the same in every copy
+//! of this program. The page's calls of the API need the usual permissions.
 
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -11,7 +12,7 @@ use registry::server::names_tag;
 
 use crate::error::Failed;
 
-/// What browsers are told of every answer here.
+/// Headers of every response with a part of the page.
 const ALWAYS: [(HeaderName, &str); 4] = [
     (header::CONTENT_SECURITY_POLICY, web::POLICY),
     (header::REFERRER_POLICY, "no-referrer"),
@@ -19,20 +20,20 @@ const ALWAYS: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// The HTML, whichever view it is to show.
+/// Returns the HTML; it is the same for all views.
 pub(crate) async fn page(headers: HeaderMap) -> Response {
     let tag = format!("\"{}\"", web::VERSION);
     let asked = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let known = names_tag(asked, &tag);
     let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { sent(web::page(), &headers) };
-    // Weak: the same for both forms of the bytes.
+    // A weak tag, because it is the same for plain and compressed bytes.
     let tag = HeaderValue::from_str(&format!("W/{tag}")).expect("invariant: a version is hexadecimal digits");
     response.headers_mut().insert(header::ETAG, tag);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     with_headers(response)
 }
 
-/// A file of the page.
+/// Returns a file of the page.
 pub(crate) async fn file(
     Path((version, path)): Path<(String, String)>,
     headers: HeaderMap,
@@ -65,7 +66,7 @@ fn with_headers(mut response: Response) -> Response {
     response
 }
 
-/// Whether an answer may come compressed: what is said of `gzip` itself goes before what is said of all.
+/// Whether the client accepts gzip. An entry for `gzip` itself takes precedence over `*`.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let offered = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<(&str, bool)> = offered

@@ -1,6 +1,7 @@
 //! `/api/lode/perplexity`.
 //!
-//! Windows are evaluated one by one: others have their turn between them, and a client that goes away ends it there.
+//! Windows are evaluated one by one, so that other requests run between them, and a disconnected
+//! client stops the evaluation.
 
 use api::lode::{PerplexityRequest, PerplexityResponse, Scored};
 use axum::Json;
@@ -25,7 +26,7 @@ pub(crate) async fn perplexity(
             "a window of {window} tokens, expected 2 to the {longest} that the model knows"
         )));
     }
-    // A model that is loaded already stays where the window fits.
+    // A model that is already loaded stays as it is if the window fits into its context.
     let context = daemon.settings.context.min(longest).max(request.window.unwrap_or(1));
     let lease = daemon.acquire(&model, Wish::of(Context::AtLeast(context), daemon.devices(&model, None, None))).await?;
     let (tokens, bos) = tokens(lease.runner(), request.text).await?;
@@ -54,7 +55,8 @@ pub(crate) async fn perplexity(
     }))
 }
 
-/// The tokens of a text, and the one that begins every text of the model, where there is one.
+/// Returns the tokens of a text, and the token that the model puts at the beginning of every text,
+/// if there is one.
 async fn tokens(runner: &Runner, text: String) -> Result<(Vec<u32>, Option<u32>), Failed> {
     let request = |text| TokenizeRequest { text, add_special: true, parse_special: false };
     let around = runner.tokenize(&request(String::new())).await?;
@@ -67,11 +69,12 @@ async fn tokens(runner: &Runner, text: String) -> Result<(Vec<u32>, Option<u32>)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window<'a> {
     tokens: &'a [u32],
-    /// The first token that counts; never the first of all, which nothing comes before.
+    /// Index of the first scored token. It is at least 1, because the first token has no
+    /// predecessor.
     from: usize,
 }
 
-/// Cuts a text. The windows are not empty, and tokens count in each of them.
+/// Cuts a text into windows. Each of them has scored tokens.
 fn windows(tokens: &[u32], size: usize, scored: Scored) -> Result<Vec<Window<'_>>, String> {
     let windows: Vec<Window<'_>> = match scored {
         Scored::All => {
@@ -79,7 +82,7 @@ fn windows(tokens: &[u32], size: usize, scored: Scored) -> Result<Vec<Window<'_>
             windows.map(|tokens| Window { tokens, from: 1 }).collect()
         }
         Scored::SecondHalf => {
-            // What is predicted at the middle is the token behind it.
+            // The logits at the middle position predict the token after it.
             let windows = tokens.chunks_exact(size).filter(|tokens| tokens.len() > 2);
             windows.map(|tokens| Window { tokens, from: size / 2 + 1 }).collect()
         }
@@ -91,7 +94,7 @@ fn windows(tokens: &[u32], size: usize, scored: Scored) -> Result<Vec<Window<'_>
     Ok(windows)
 }
 
-/// Sums up log-probabilities.
+/// The sum of negative log-probabilities.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     nll: f64,
@@ -119,7 +122,7 @@ mod tests {
         };
         assert_eq!(cut(432, 4096, Scored::All), Ok((1, 431)));
         assert_eq!(cut(432, 128, Scored::All), Ok((4, 428)));
-        // The last token of 129 has no window of its own: nothing comes before it.
+        // The last one of 129 tokens gets no window, because a single token cannot be scored.
         assert_eq!(cut(129, 128, Scored::All), Ok((1, 127)));
         assert_eq!(cut(432, 128, Scored::SecondHalf), Ok((3, 3 * 63)));
         assert_eq!(cut(5, 5, Scored::SecondHalf), Ok((1, 2)));

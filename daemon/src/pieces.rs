@@ -1,5 +1,5 @@
-//! Lists of texts, computed in pieces: between two of them the model is given to requests that wait for it, so that a long list holds
-//! nothing up for longer than a piece takes.
+//! Lists of texts, computed in batches. Between two batches the model is released to waiting
+//! requests, so that a long list delays them at most by one batch.
 
 use protocol::{EmbedInput, EmbedReply, EmbedRequest, RerankReply, RerankRequest};
 
@@ -7,16 +7,16 @@ use crate::call::{Call, Ready};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 
-/// Bytes of the texts of a piece, unless its first text is longer: some thousand tokens.
+/// Maximal number of text bytes in a batch, some thousand tokens. A longer text has its own batch.
 const PIECE: usize = 8192;
-/// Bytes that count for a token of a text that is given in tokens.
+/// Number of bytes that a token counts in a text that is given as tokens.
 const TOKEN: usize = 4;
 
 impl Call {
-    /// The vectors of texts, and the lease that the last of them had.
+    /// Computes the embeddings of texts. Also returns the lease of the last batch.
     ///
     /// # Errors
-    /// What the runner says of a text; the model cannot be loaded any more.
+    /// The runner's error about a text, or the model cannot be loaded again.
     pub(crate) async fn embed(
         &self,
         daemon: &Daemon,
@@ -37,7 +37,7 @@ impl Call {
         Ok((all, ready))
     }
 
-    /// The scores of documents, and the lease that the last of them had.
+    /// Computes the scores of documents. Also returns the lease of the last batch.
     ///
     /// # Errors
     /// As [`embed`](Self::embed).
@@ -70,7 +70,7 @@ fn length(input: &EmbedInput) -> usize {
     }
 }
 
-/// Runs of items, each as long as fits into a piece, and one item at least.
+/// Divides items into consecutive batches; each holds as many items as fit, and at least one.
 fn pieces<T>(items: &[T], length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0_usize);
     for (at, item) in items.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Loading the models that are to be there before anybody asks.
+//! Preloading of models at the start.
 
 use crate::acquire::Wish;
 use crate::daemon::Daemon;
@@ -6,7 +6,7 @@ use crate::error::Failed;
 use crate::models;
 
 impl Daemon {
-    /// Loads the models that are to be there before anybody asks, one after the other.
+    /// Loads the configured models one after the other, before any request arrives.
     pub(crate) async fn preload(&self) {
         let pinned = self.settings.pin.iter();
         let others = self.settings.preload.iter().filter(|name| !self.settings.pin.contains(name));

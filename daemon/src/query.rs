@@ -1,8 +1,8 @@
-//! The query of a request.
+//! The query of a URL.
 
 use reqwest::Url;
 
-/// The value of a name in a query, decoded; `None` where it is not there.
+/// Returns the decoded value of a parameter in a query; `None` if it is absent.
 pub(crate) fn value(query: Option<&str>, name: &str) -> Option<String> {
     let url = Url::parse(&format!("http://localhost/?{}", query.unwrap_or_default())).ok()?;
     url.query_pairs().find(|(own, _)| own == name).map(|(_, value)| value.into_owned())

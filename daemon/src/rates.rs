@@ -1,32 +1,32 @@
-//! How many tokens were computed in the last minutes.
+//! The numbers of tokens that were computed in the last minutes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What tokens are counted over.
+/// Length of a counting period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(5);
-/// How many periods are remembered: ten minutes.
+/// Number of periods that are kept: ten minutes.
 const PERIODS: usize = 120;
 
-/// Tokens of a period.
+/// Numbers of tokens in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// Of prompts.
+    /// Tokens of prompts.
     pub(crate) prompt: u64,
-    /// Of answers.
+    /// Tokens of answers.
     pub(crate) generated: u64,
 }
 
-/// The tokens of the last periods. Clones share them.
+/// The token rates of the last periods. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rates(Arc<Mutex<Periods>>);
 
 #[derive(Debug, Default)]
 struct Periods {
-    /// When the last of them began; `None` before anything was counted.
+    /// When the current period began; `None` before the first count.
     begin: Option<Instant>,
-    /// The last one is under way.
+    /// The last element is the current period.
     rates: VecDeque<Rate>,
 }
 
@@ -45,7 +45,7 @@ impl Rates {
         }
     }
 
-    /// The last periods, the oldest first; nothing before anything was counted.
+    /// Returns the last periods, the oldest first; empty before the first count.
     pub(crate) fn last(&self, now: Instant) -> Vec<Rate> {
         let mut periods = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if periods.begin.is_some() {
@@ -56,7 +56,7 @@ impl Rates {
 }
 
 impl Periods {
-    /// Begins the periods up to that moment.
+    /// Starts all periods up to this moment.
     fn go_to(&mut self, now: Instant) {
         let begin = *self.begin.get_or_insert(now);
         if self.rates.is_empty() {

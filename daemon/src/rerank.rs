@@ -1,4 +1,4 @@
-//! `/api/rerank`, and what `/v1/rerank` has in common with it.
+//! `/api/rerank`, and the code that it shares with `/v1/rerank`.
 
 use api::rerank::{RerankRequest, TimedRerankResponse};
 use axum::Json;
@@ -14,7 +14,7 @@ use crate::error::Failed;
 use crate::generate::nanos;
 use crate::headers::{attested, truncated, with_ignored};
 
-/// A ranking, and what it took.
+/// A ranking with its call and lease.
 pub(crate) struct Ranking {
     call: Call,
     ready: Ready,
@@ -22,10 +22,10 @@ pub(crate) struct Ranking {
 }
 
 impl Ranking {
-    /// Lets a model rank.
+    /// Has the model rank the documents.
     ///
     /// # Errors
-    /// 404 where there is no such model, 400 where it cannot rank, and what the runner says.
+    /// 404 if there is no such model, 400 if it cannot rank, and the runner's errors.
     pub(crate) async fn of(
         daemon: &Daemon,
         request: &RerankRequest,
@@ -38,7 +38,7 @@ impl Ranking {
         Ok(Self { call, ready, reply })
     }
 
-    /// An answer with the headers that say who made it.
+    /// Adds the headers about the model and the prompt to a response.
     pub(crate) fn answer(&self, answer: impl IntoResponse) -> Response {
         let answer = truncated(attested(answer.into_response(), &self.call.digest()), self.reply.truncated_tokens);
         with_ignored(answer, &self.call.ignored_options())

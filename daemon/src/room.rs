@@ -1,7 +1,8 @@
-//! Room for a prompt where the request names no context: how long a context is made for it.
+//! The context length for prompts of requests that set none.
 //!
-//! A model is loaded with the context of the settings. A request whose prompt and answer need more has the loaded model's KV
-//! cache made longer, up to what the model was made for and the memory has room for.
+//! A model is loaded with the configured context. If prompt and answer of a request need more, the
+//! loaded model's KV cache grows, up to the context that the model was trained for and that fits
+//! into memory.
 
 use std::path::Path;
 
@@ -13,27 +14,29 @@ use crate::daemon::Daemon;
 use crate::error::Failed;
 use library::{MemoryNeed, Model};
 
-/// Tokens of room for an answer without a limit, and at most for one with a limit: clients ask for tens of thousands and need few.
+/// Tokens that are reserved for an answer without a limit, and (`LONGEST_ANSWER`) the most for an
+/// answer with a limit. Clients often set limits of tens of thousands of tokens and use few.
 const ANSWER: u64 = 2048;
 const LONGEST_ANSWER: u64 = 8192;
-/// Contexts grow to a multiple of this, in tokens.
+/// Contexts grow to a multiple of this number of tokens.
 const STEP: u64 = 4096;
-/// More bytes than a chat template puts around the messages, besides what it makes of tools.
+/// An upper bound of the bytes that a chat template adds around messages, apart from tools.
 const TEMPLATE: u64 = 1024;
-/// By how much templates lengthen the JSON of tools, which they may indent.
+/// The factor by which templates may lengthen the JSON of tools, for example by indenting it.
 const INDENTED: u64 = 4;
 
-/// Tokens that a request needs.
+/// The number of tokens that a request needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needed {
     prompt: u64,
     answer: u64,
-    /// The prompt may not be shortened.
+    /// Whether the prompt must not be truncated.
     whole: bool,
 }
 
 impl Needed {
-    /// What the longest of these requests needs, where it may be more than `context`; the runner counts the tokens.
+    /// Returns the needs of the longest of these requests if they exceed `context`. The runner
+    /// counts the tokens.
     pub(crate) async fn beyond(
         context: u64,
         requests: &[GenerateRequest],
@@ -53,7 +56,8 @@ impl Needed {
         Ok((most.tokens() > context).then_some(most))
     }
 
-    /// Whether one of these requests may need more than `context`, by the bytes of its prompt.
+    /// Whether one of these requests may need more than `context`, estimated from the bytes of its
+    /// prompt.
     pub(crate) fn may_exceed(context: u64, requests: &[GenerateRequest]) -> bool {
         requests.iter().any(|request| most_tokens(request).saturating_add(answer(request)) > context)
     }
@@ -62,17 +66,17 @@ impl Needed {
         self.prompt.saturating_add(self.answer)
     }
 
-    /// The context to make for it: more than is needed now, since a conversation grows.
+    /// Returns the context to allocate: more than the request needs, because conversations grow.
     fn context(self) -> u64 {
         self.tokens().max(self.prompt.saturating_add(self.prompt / 4)).next_multiple_of(STEP)
     }
 }
 
 impl Daemon {
-    /// The context that a loaded model gets for what a request needs.
+    /// Returns the context that a loaded model gets for the needs of a request.
     ///
     /// # Errors
-    /// 400 where the prompt may not be shortened and is longer than any context that the model can have here.
+    /// 400 if the prompt must not be truncated and exceeds every context that is possible here.
     pub(crate) fn longer_context(&self, model: &Model, needed: Needed) -> Result<u64, Failed> {
         let made_for = model.understood.context().max(1);
         let wanted = needed.context().min(made_for);
@@ -91,14 +95,14 @@ impl Daemon {
         Ok(fits)
     }
 
-    /// The longest context up to `wanted` for which the memory has room.
+    /// Returns the longest context up to `wanted` that fits into memory.
     fn fitting_context(&self, model: &Model, wanted: u64) -> u64 {
         let fits = |context: u64| {
             let cache = ContextRequest { context, slots: self.settings.parallel, kv_type: self.kv_type() };
             let need = MemoryNeed::of(model, cache);
             match self.settings.memory_limit {
                 Some(limit) => need.total() <= limit,
-                // Weights are mapped: the system takes their pages back as it likes.
+                // Weights do not count: they are mapped, so the system can reclaim their pages.
                 None => {
                     available_memory().is_none_or(|memory| need.kv_cache.saturating_add(need.activations) <= memory)
                 }
@@ -112,17 +116,18 @@ impl Daemon {
     }
 }
 
-/// Room for the answer to a request, in tokens.
+/// Returns the number of tokens to reserve for the answer.
 fn answer(request: &GenerateRequest) -> u64 {
     request.max_tokens.unwrap_or(ANSWER).min(LONGEST_ANSWER)
 }
 
-/// Upper bound of a prompt's tokens: a token is a byte at least.
+/// Returns an upper bound of the prompt's tokens: each token has at least one byte.
 fn most_tokens(request: &GenerateRequest) -> u64 {
     let json = |value: &serde_json::Value| value.to_string().len() as u64;
     let prompt = match &request.prompt {
         Prompt::Chat(chat) => {
-            // A message's fields are read in many ways; the JSON of all of them is longer than what most make of it.
+            // Templates differ in the fields that they use. The JSON of all fields is longer than
+            // most rendered prompts.
             let messages = serde_json::to_string(&chat.messages).map_or(u64::MAX, |text| text.len() as u64);
             let tools = chat.tools.as_ref().map_or(0, json).saturating_mul(INDENTED);
             messages.saturating_add(tools).saturating_add(chat.documents.as_ref().map_or(0, json))
@@ -134,14 +139,16 @@ fn most_tokens(request: &GenerateRequest) -> u64 {
     prompt.saturating_add(TEMPLATE).saturating_add(request.before.len() as u64)
 }
 
-/// Bytes that can be had without swapping, of the machine and of the control groups that this process is in, where the system says.
+/// Returns the bytes that are available without swapping, on the machine and in this process's
+/// control groups. `None` if the system does not report them.
 fn available_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let of_machine = number_of(&text, "MemAvailable:")?.checked_mul(1024)?;
     Some(control_groups::folders().iter().filter_map(|group| available_in(group)).fold(of_machine, u64::min))
 }
 
-/// The same of one group: what is left of its limit, with the pages of files, which the system takes back.
+/// Returns the available bytes of one group: the rest of its limit plus its file pages, which the
+/// system can reclaim.
 fn available_in(group: &Path) -> Option<u64> {
     let most = control_groups::number(group, "memory.max")?;
     let used = control_groups::number(group, "memory.current")?;

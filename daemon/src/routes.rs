@@ -1,14 +1,14 @@
-//! What the daemon serves: one table. Each row is a call with what it takes and gives, what a key must allow for it, and who
-//! answers.
+//! The table of routes. Each row is a call with its request, its responses, the scope that an API
+//! key needs, and its handler.
 //!
 //! ```text
-//! table ──▶ router           which handler answers
-//!       ──▶ Permissions      what the guard asks for
-//!       ──▶ /openapi.json    what clients are told
+//! table ──▶ router           dispatches requests to handlers
+//!       ──▶ Permissions      are checked by the guard
+//!       ──▶ /openapi.json    documents the API for clients
 //! ```
 //!
-//! The registry (`/v2`) is a row of another kind: `registry::server` has its routes, OCI's specification describes them, and
-//! reading there needs `read`, all else `write`.
+//! The registry (`/v2`) is not in the table: `registry::server` has its routes, and OCI's
+//! specification describes them. Reading needs the scope `read`, and all other calls need `write`.
 
 mod anthropic;
 mod lode;
@@ -31,18 +31,18 @@ use crate::openapi::{self, Operation};
 
 /// A row of the table.
 pub(crate) struct Route {
-    /// As the router has it.
+    /// The path in the router's syntax.
     path: &'static str,
-    /// None is every method.
+    /// `None` stands for every method.
     method: Option<Method>,
     permission: Permission,
     handler: MethodRouter<Daemon>,
-    /// None is not to be told.
+    /// `None` hides the call from the `OpenAPI` document.
     operation: Option<Operation>,
 }
 
 impl Operation {
-    /// The row of a call that this handler answers.
+    /// Makes the row of a call that this handler answers.
     fn served_by<H: Handler<T, Daemon>, T: 'static>(self, handler: H) -> Route {
         let filter = MethodFilter::try_from(self.method.clone());
         let handler = on(filter.expect("invariant: the methods of the table are HTTP's"), handler);
@@ -57,12 +57,12 @@ impl Operation {
 }
 
 impl Route {
-    /// A row that answers every method and that the document leaves out.
+    /// Makes a row for every method, which the document leaves out.
     fn for_any_method<H: Handler<T, Daemon>, T: 'static>(path: &'static str, scope: Scope, handler: H) -> Self {
         Self { path, method: None, permission: Permission::Scope(scope), handler: any(handler), operation: None }
     }
 
-    /// A row that answers everybody who looks, and that the document leaves out.
+    /// Makes a row for GET requests of every client, which the document leaves out.
     fn for_everybody<H: Handler<T, Daemon>, T: 'static>(path: &'static str, handler: H) -> Self {
         Self {
             path,
@@ -73,13 +73,13 @@ impl Route {
         }
     }
 
-    /// At another path of the router than the document tells.
+    /// Changes the router's path of a row; the document keeps its own.
     fn at(self, path: &'static str) -> Self {
         Self { path, ..self }
     }
 }
 
-/// The table.
+/// Returns the table.
 fn table() -> Vec<Route> {
     let mut all = ollama::routes();
     all.extend(openai::routes());
@@ -91,17 +91,17 @@ fn table() -> Vec<Route> {
     all
 }
 
-/// The router of the whole table.
+/// Returns the router of the whole table.
 pub(crate) fn router() -> Router<Daemon> {
     table().into_iter().fold(Router::new(), |router, route| router.route(route.path, route.handler))
 }
 
-/// Who may make each call of the table.
+/// Returns the permission that each call of the table needs.
 pub(crate) fn permissions() -> Permissions {
     Permissions::of(table().into_iter().map(|route| (route.path, route.method, route.permission)))
 }
 
-/// What clients are told of the table.
+/// Returns the `OpenAPI` document of the table.
 pub(crate) fn document() -> Value {
     let table = table();
     openapi::document(table.iter().filter_map(|route| route.operation.as_ref()))

@@ -1,4 +1,4 @@
-//! Running the daemon: from the address to the last answer.
+//! Running the daemon, from binding its address to the last response.
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
@@ -36,44 +36,47 @@ use crate::threads::scarce_threads;
 use crate::tls::TlsListener;
 use crate::{access, activation, connections, error, guard, metrics, own_log};
 
-/// Time between two collections that nobody asks for.
+/// Time between two periodic sweeps of the store.
 const SWEEP: Duration = Duration::from_hours(1);
-/// Time between two looks for uploads at rest.
+/// Time between two checks for idle uploads.
 const CLOSE: Duration = Duration::from_mins(1);
-/// Time between two looks at whether the index has failed.
+/// Time between two checks of whether the index has failed.
 const MEND: Duration = Duration::from_millis(500);
-/// A rest after an attempt that failed is so many times as long as the attempt.
+/// The pause after a failed repair, as a multiple of the repair's duration.
 const MEND_REST: u32 = 10;
-/// The same while a document cannot be read: all are looked at each time.
+/// The pause after a repair that failed on an unreadable document. It is longer, because each
+/// repair reads all documents.
 const MEND_UNREADABLE: Duration = Duration::from_secs(10);
-/// Time between two looks at whether something waits to be collected.
+/// Time between two checks for pending collections.
 const COLLECT: Duration = Duration::from_millis(500);
-/// How long a model that is in use stays while others wait for its place: short enough to wait for, long against a load.
+/// How long a model in use stays while other requests wait for its place: short for a waiting
+/// request, but long compared with a load.
 const TURN: Duration = Duration::from_secs(2);
-/// How long threads for blocking work stay while there is none.
+/// How long idle threads for blocking work stay alive.
 const KEPT_THREADS: Duration = Duration::from_hours(1);
-/// How long requests may go on once the daemon was told to stop.
+/// How long requests may continue after the daemon was told to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until it is told to stop.
 ///
 /// # Errors
-/// It cannot begin to serve; the text says what to change.
+/// The daemon cannot start serving; the text states what to change.
 pub fn run(settings: Settings) -> Result<()> {
     if let Some(reason) = scarce_threads() {
         bail!(reason);
     }
-    // Where the system refuses a thread for blocking work, the runtime waits for one that there is, and panics where there is none.
+    // If the system refuses a thread for blocking work, the runtime uses an existing one, and
+    // panics if there is none. So one thread is started here and kept.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(KEPT_THREADS).build()?;
     drop(runtime.spawn_blocking(|| ()));
     let served = runtime.block_on(serve(settings));
-    // What blocks a thread still is somebody's who does not go on.
+    // Blocking work that is still running belongs to requests that no longer make progress.
     runtime.shutdown_timeout(SHUTDOWN_GRACE);
     served
 }
 
 async fn serve(settings: Settings) -> Result<()> {
-    // First the address: a second daemon must fail before it touches anything.
+    // The address comes first: a second daemon must fail before it changes anything.
     let address = settings.address;
     let listener = activation::listener(address).await?;
     let tls = settings.tls.clone();
@@ -114,7 +117,7 @@ async fn serve(settings: Settings) -> Result<()> {
     };
     let scheduler = Scheduler::new(options, limits);
     let handed = Handed::default();
-    // A create from files adds to the store.
+    // Creating a model from files adds to the store, so a read-only store needs no socket.
     let has_creates = !library.store.is_read_only();
     let socket = has_creates.then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
     let daemon = Daemon {
@@ -137,7 +140,7 @@ async fn serve(settings: Settings) -> Result<()> {
     match socket {
         None => {}
         Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
-        // Commands name paths then, which is for who may do everything.
+        // Without the socket, commands send paths, which needs the admin scope.
         Some(Err(error)) => tracing::warn!("commands cannot hand files over: {error:#}"),
     }
     let limits = connections::Limits::of_process();
@@ -148,7 +151,8 @@ async fn serve(settings: Settings) -> Result<()> {
     let mut server = if let Some(files) = tls {
         tokio::spawn(connections::serve(TlsListener::bind(listener, files)?, routes, limits, stopped))
     } else {
-        // Answers are written in pieces; holding the last one back for more costs a round trip.
+        // Disables Nagle's algorithm: responses are written in parts, and delaying the last part
+        // would cost a round trip.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
         tokio::spawn(connections::serve(listener, routes, limits, stopped))
     };
@@ -170,14 +174,15 @@ async fn serve(settings: Settings) -> Result<()> {
     Ok(())
 }
 
-/// What runners get of the environment, with a folder in `place` for what a GPU's driver compiles.
+/// Returns the environment of runners, with a folder in `place` for kernels that a GPU's driver
+/// compiles.
 fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString, OsString)>> {
     let folder = place.join("cuda");
     let environment = gpu_driver::with_cache(settings.runner_environment.clone(), &folder);
     environment.with_context(|| format!("the folder `{}` for the GPU's driver cannot be made", folder.display()))
 }
 
-/// What nobody asked for; ends with the daemon.
+/// Background tasks; they end with the daemon.
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
     let log = own_log::file(library.store.home(), &daemon.settings.temporary);
     let upkeep = async {
@@ -192,13 +197,14 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
     tokio::join!(upkeep, daemon.preload());
 }
 
-/// Fills the index after a crash, and makes it anew where it has failed: whatever was in the way may be gone.
+/// Fills the index after a crash, and rebuilds it after a failure, whose cause may be gone by now.
 async fn mend_index(library: Library) {
     loop {
         let (library, begin) = (library.clone(), Instant::now());
         let pause = match tokio::task::spawn_blocking(move || library.mend_index()).await {
             Ok(Ok(())) => MEND,
-            // The store has logged what is in its way. It may be there for long, and all documents were read in vain.
+            // The store has logged the cause. It may persist, and every attempt reads all
+            // documents, so the pause grows with the duration.
             Ok(Err(store::Error::Index(_))) => begin.elapsed().saturating_mul(MEND_REST).max(MEND),
             Ok(Err(error)) => {
                 tracing::warn!("the index does not know of all documents: {error}");
@@ -213,7 +219,7 @@ async fn mend_index(library: Library) {
     }
 }
 
-/// Collects what requests have left for later.
+/// Runs collections that requests have deferred.
 async fn attend_to_collections(library: Library) {
     loop {
         tokio::time::sleep(COLLECT).await;
@@ -224,7 +230,7 @@ async fn attend_to_collections(library: Library) {
     }
 }
 
-/// Closes uploads at rest, so that a prune can remove them.
+/// Closes idle uploads, so that a prune can remove them.
 async fn close_idle(registry: &Server<Repositories>) {
     loop {
         tokio::time::sleep(CLOSE).await;
@@ -232,10 +238,11 @@ async fn close_idle(registry: &Server<Repositories>) {
     }
 }
 
-/// Removes now and then what nobody needs; ends with the daemon.
+/// Periodically removes data that is no longer needed; ends with the daemon.
 async fn sweep(library: Library) {
     loop {
-        // Not at the start: what an interrupted pull has converted is there for it to go on.
+        // Not at the start, so that an interrupted pull can reuse the tensors that it has
+        // converted.
         tokio::time::sleep(SWEEP).await;
         let library = library.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || library.sweep()).await {
@@ -244,12 +251,12 @@ async fn sweep(library: Library) {
     }
 }
 
-/// A folder for sockets, for this user only; removed at the end.
+/// A folder for sockets, private to this user and removed at the end.
 struct SocketFolder(PathBuf);
 
 impl SocketFolder {
     fn create(path: PathBuf) -> Result<Self> {
-        // What a process with the same id left behind.
+        // Removes the folder of an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| format!("cannot make the folder `{}` for sockets", path.display()))?;
@@ -276,13 +283,13 @@ async fn told_to_stop() {
     }
 }
 
-/// Everything that is served, with what every request passes on its way.
+/// Combines all routes with the middleware of every request.
 fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
     router()
         .method_not_allowed_fallback(error::wrong_method)
         .merge(registry)
         .fallback(error::not_found)
-        // Inside of what refuses: a refused request has no route yet.
+        // Inside of the layers that refuse requests, because a refused request has no route yet.
         .route_layer(axum::middleware::from_fn(metrics::count))
         .layer(axum::middleware::from_fn_with_state(daemon.clone(), guard::check))
         .layer(guard::cors(&daemon.settings))
@@ -290,7 +297,7 @@ fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
         .with_state(daemon)
 }
 
-/// The registry over the library, with what it fetches from others.
+/// Creates the registry over the library, with its upstream registries.
 fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
     let scheme = if daemon.settings.tls.is_some() { "https" } else { "http" };
     let library = daemon.library.clone();
@@ -305,13 +312,13 @@ fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
     Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme, completeness)
 }
 
-/// A span per request, and a line when it is answered.
+/// Adds a span to each request and logs its response.
 async fn span(request: Request, next: Next) -> Response {
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path());
     async {
         let begin = std::time::Instant::now();
         let mut response = next.run(request).await;
-        // What is stored here is nobody's script, whatever a browser would make of it.
+        // Stops browsers from interpreting stored bytes as scripts.
         response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if let Ok(server) = HeaderValue::from_str(&VersionResponse::new(env!("CARGO_PKG_VERSION")).products()) {
             response.headers_mut().insert(header::SERVER, server);

@@ -1,4 +1,4 @@
-//! What a daemon is told when it starts.
+//! Settings of a daemon, fixed at its start.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,99 +14,101 @@ use transfer::{HubSettings, RegistrySettings};
 
 use crate::tls::TlsFiles;
 
-/// Everything that a daemon is told.
+/// All settings of a daemon.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Settings {
     /// Folder of the store.
     pub home: PathBuf,
-    /// The socket where commands hand files over.
+    /// Path of the socket through which commands pass files.
     pub socket: PathBuf,
-    /// Whether other users of the machine may hand files over there.
+    /// Whether other users of the machine may pass files through the socket.
     pub socket_is_shared: bool,
-    /// Where it listens.
+    /// The address that the daemon listens on.
     pub address: SocketAddr,
-    /// What it speaks TLS with.
+    /// Files of the certificate and key; `None` disables TLS.
     pub tls: Option<TlsFiles>,
-    /// More names that requests may be for.
+    /// Additional host names that requests may use.
     pub allowed_hosts: Vec<String>,
-    /// More origins whose pages may call it.
+    /// Additional origins whose pages may call the daemon.
     pub origins: Vec<String>,
     /// The file of API keys.
     pub keys: Option<PathBuf>,
-    /// Who may use the registry.
+    /// Access control of the registry.
     pub registry: RegistryAccess,
-    /// Other registries, for pulls and pushes.
+    /// Settings of other registries, for pulls and pushes.
     pub registries: RegistrySettings,
-    /// The hub of Hugging Face, or a mirror of it.
+    /// The Hugging Face hub, or a mirror of it.
     pub hub: HubSettings,
-    /// The hosts from which the registry fetches what is missing, where it does.
+    /// The hosts from which the registry fetches missing content; `None` disables that.
     pub pull_through: Option<Vec<String>>,
-    /// How long an idle model stays loaded; `None` is forever.
+    /// How long an idle model stays loaded; `None` means forever.
     pub keep_alive: Option<Duration>,
-    /// Context where a request names none, in tokens.
+    /// Context in tokens for requests that set none.
     pub context: u64,
-    /// Whether it is made longer for prompts that need more.
+    /// Whether the context grows for prompts that need more.
     pub context_grows: bool,
-    /// Whether what was computed of a prompt is shared between API keys.
+    /// Whether requests with different API keys share computed prefixes of prompts.
     pub shares_prefixes: bool,
-    /// Requests that a model answers at a time.
+    /// Number of requests that a model answers in parallel.
     pub parallel: u64,
-    /// How KV caches keep their elements.
+    /// Element type of KV caches.
     pub kv_type: KvType,
-    /// Models loaded at a time.
+    /// Maximal number of loaded models.
     pub max_loaded: usize,
-    /// Requests that wait at a time.
+    /// Maximal number of waiting requests.
     pub max_queue: usize,
-    /// Bytes that loaded models may need together.
+    /// Maximal number of bytes that loaded models may need together.
     pub memory_limit: Option<u64>,
     /// Names of models that are loaded at the start.
     pub preload: Vec<String>,
-    /// Names of models that are loaded at the start and stay.
+    /// Names of models that are loaded at the start and never unloaded.
     pub pin: Vec<String>,
-    /// How long a load may take.
+    /// Timeout of a load.
     pub load_timeout: Duration,
     /// The device of runners.
     pub device: String,
-    /// What stays on GPUs of weights that nobody uses: bytes of each, or a part of it (`25%`).
+    /// How much of the unused weights stays on each GPU: bytes, or a share (`25%`).
     pub gpu_keep: String,
     /// How plans treat devices.
     pub devices: AssumedDevices,
-    /// Runners compute in float32 throughout.
+    /// Whether runners compute everything in float32.
     pub reference: bool,
-    /// Runners compute a token on the CPU in the same way whether it is given or generated.
+    /// Whether runners on the CPU compute a token in the same way in prompts and in answers.
     pub deterministic: bool,
-    /// The runner's program.
+    /// Path of the runner program.
     pub runner: PathBuf,
-    /// Runners give up network, programs and files.
+    /// Whether runners are denied networks, programs and files.
     pub isolated: bool,
-    /// What runners get of the environment.
+    /// The environment of runners.
     pub runner_environment: Vec<(OsString, OsString)>,
-    /// How long a runner may be without a sign of life; `None` is forever.
+    /// How long a runner may go without a sign of life; `None` means forever.
     pub runner_timeout: Option<Duration>,
-    /// Bytes of private memory that a runner may have; a little more than is planned for its model where it is not set.
+    /// Limit of a runner's private memory in bytes; by default a little more than is planned for
+    /// its model.
     pub runner_memory: Option<u64>,
-    /// Threads of a runner that compute on the CPU; what the machine has where it is not set.
+    /// Number of a runner's compute threads on the CPU; by default one per available core.
     pub threads: Option<usize>,
-    /// The instructions that a runner's kernels are made of; the best that the machine has where it is not set.
+    /// The instruction set of a runner's CPU kernels; by default the best one that the machine
+    /// supports.
     pub cpu: Option<InstructionSet>,
-    /// Where sockets and other things go that end with the process.
+    /// Folder for sockets and other files that end with the process.
     pub temporary: PathBuf,
-    /// Where to be killed, for tests.
+    /// The point at which the process kills itself, for tests.
     pub crash_at: Option<CrashPoint>,
 }
 
-/// Who may use the registry.
+/// Access control of the registry.
 #[derive(Clone, Debug)]
 pub struct RegistryAccess {
-    /// How much strangers may do.
+    /// How much unauthenticated clients may do.
     pub mode: Mode,
-    /// Whether somebody chose it; what is only the default is for this machine.
+    /// Whether the mode was configured. The default mode applies to this machine only.
     pub chosen: bool,
     /// The htpasswd file.
     pub users: Option<PathBuf>,
-    /// What clients are offered to log in with.
+    /// The authentication scheme that clients are offered.
     pub challenge: Challenge,
-    /// Which images are taken.
+    /// Whether the registry accepts incomplete images.
     pub completeness: Completeness,
 }

@@ -1,4 +1,4 @@
-//! Answers as server-sent events.
+//! Responses as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -8,17 +8,18 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 
-/// Frames that wait for a slow client before the sender waits too.
+/// Maximal number of frames that wait for a slow client before the sender must wait.
 const FRAMES: usize = 64;
-/// Silence after which a comment tells proxies and clients that the connection lives.
+/// How long the stream may be silent before a comment keeps the connection alive for proxies and
+/// clients.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Where frames go.
+/// The sender of frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Frames(mpsc::Sender<Bytes>);
 
 impl Frames {
-    /// Sends frames in one piece; `false` where the client is gone.
+    /// Sends frames in one write; returns `false` if the client is gone.
     pub(crate) async fn send(&self, frames: &[Frame]) -> bool {
         let text: String = frames.iter().map(Frame::to_string).collect();
         text.is_empty() || self.0.send(text.into()).await.is_ok()
@@ -30,12 +31,12 @@ impl Frames {
     }
 }
 
-/// A way to send frames, and the response that carries them.
+/// Creates a sender of frames and the response that carries them.
 pub(crate) fn frames() -> (Frames, Response) {
     with_comments(KEEP_ALIVE)
 }
 
-/// The same with a comment after so much silence.
+/// Like [`frames`], with a comment after this much silence.
 fn with_comments(silence: Duration) -> (Frames, Response) {
     let (sender, receiver) = mpsc::channel(FRAMES);
     let stream = futures_util::stream::unfold(receiver, move |mut receiver: mpsc::Receiver<Bytes>| async move {

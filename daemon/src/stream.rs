@@ -1,24 +1,24 @@
-//! Answers in lines of JSON.
+//! Responses as newline-delimited JSON.
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// Lines that wait for a slow client before the sender waits too.
+/// Maximal number of lines that wait for a slow client before the sender must wait.
 const LINES: usize = 64;
 
-/// Where lines go.
+/// The sender of lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines(mpsc::Sender<Bytes>);
 
 impl Lines {
-    /// Sends a line; `false` where the client is gone.
+    /// Sends a line; returns `false` if the client is gone.
     pub(crate) async fn send(&self, line: &impl Serialize) -> bool {
         self.0.send(encode(line)).await.is_ok()
     }
 
-    /// The same for threads.
+    /// Like [`Lines::send`], for blocking threads.
     pub(crate) fn send_blocking(&self, line: &impl Serialize) -> bool {
         self.0.blocking_send(encode(line)).is_ok()
     }
@@ -28,20 +28,20 @@ impl Lines {
         self.0.closed().await;
     }
 
-    /// Whether the client is there.
+    /// Whether the client is still connected.
     pub(crate) fn is_open(&self) -> bool {
         !self.0.is_closed()
     }
 }
 
 fn encode(line: &impl Serialize) -> Bytes {
-    // Documents of ours have only text keys and finite numbers or null.
+    // Serialization cannot fail: our documents have only text keys and finite numbers or null.
     let mut bytes = serde_json::to_vec(line).unwrap_or_else(|e| format!(r#"{{"error":"{e}"}}"#).into_bytes());
     bytes.push(b'\n');
     bytes.into()
 }
 
-/// A way to send lines, and the response that carries them.
+/// Creates a sender of lines and the response that carries them.
 pub(crate) fn lines() -> (Lines, Response) {
     let (sender, receiver) = mpsc::channel(LINES);
     let stream = futures_util::stream::unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async {

@@ -1,5 +1,5 @@
-//! Whether the system lets this user start the threads that a daemon needs. Libraries panic where a thread cannot be started, so it
-//! is looked at before.
+//! Checks whether the system lets this user start the threads that a daemon needs. It runs at the
+//! start, because libraries panic if a thread cannot be started.
 
 use std::fs;
 
@@ -7,10 +7,11 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use crate::control_groups;
 
-/// Threads that a daemon and a runner start at least, besides two for each core.
+/// Minimal number of threads of a daemon and a runner, besides two per core.
 const NEEDED: u64 = 32;
 
-/// Why too few threads can be started, and how many there must be; `None` where there are enough.
+/// Returns the reason why too few threads can be started, with the number that is needed; `None` if
+/// there are enough.
 pub fn scarce_threads() -> Option<String> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let needed = NEEDED + 2 * cores;
@@ -32,7 +33,7 @@ fn of_groups(needed: u64) -> Option<String> {
     })
 }
 
-/// The limit of processes of the user counts threads; it does not hold for root.
+/// The user's limit of processes counts threads; it does not apply to root.
 fn of_user(needed: u64) -> Option<String> {
     let user = geteuid();
     let most = getrlimit(Resource::Nproc).current.filter(|_| !user.is_root())?;
@@ -47,7 +48,7 @@ fn of_user(needed: u64) -> Option<String> {
     })
 }
 
-/// The threads of a process of that user.
+/// Returns the number of threads of a process, if this user owns it.
 fn threads(process: &fs::DirEntry, user: u32) -> Option<u64> {
     process.file_name().to_str()?.parse::<u32>().ok()?;
     let status = fs::read_to_string(process.path().join("status")).ok()?;
