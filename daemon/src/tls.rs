@@ -1,9 +1,8 @@
-//! TLS for the daemon: a listener that hands out connections whose handshake is done.
+//! TLS for the daemon: a listener that returns connections after their handshake.
 //!
-//! Handshakes go on side by side, each for [`HANDSHAKE_TIMEOUT`] at most, so nobody waits for a client that does not
-//! go on with its own. There are [`MAX_HANDSHAKES`] at most; the one that has gone on longest gives way to the next.
-//! A handshake that fails is its client's affair and is logged for debugging only.
-//!
+//! Handshakes run concurrently, each for at most [`HANDSHAKE_TIMEOUT`], so a client that stalls
+//! delays no other client. There are at most [`MAX_HANDSHAKES`]; a further one aborts the oldest. A
+//! failed handshake is only logged at debug level, because the client caused it.
 mod certificates;
 
 use std::collections::VecDeque;
@@ -22,40 +21,40 @@ use tokio_rustls::server::TlsStream;
 
 use certificates::Certificates;
 
-/// How long a handshake may take.
+/// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many handshakes go on at a time.
+/// Maximal number of concurrent handshakes.
 const MAX_HANDSHAKES: usize = 512;
-/// How often the files are looked at.
+/// How often the files are checked for changes.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// How long to wait where the system has no more connections to give.
+/// The pause after the system failed to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Who the daemon is to its clients, in PEM files. They are read again when they change.
+/// The daemon's certificate and key, in PEM files that are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those that vouch for it.
+    /// The certificate and its chain of issuers.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// A connection whose handshake is done, or nothing where it failed.
+/// A connection after its handshake; `None` if that failed.
 type Handshake = Option<(TlsStream<TcpStream>, SocketAddr)>;
 
-/// Accepts connections and does the handshakes. Owns their tasks; they end with it.
+/// Accepts connections and performs handshakes. It owns their tasks, which end with it.
 #[derive(Debug)]
 pub(crate) struct TlsListener {
     tcp: TcpListener,
     certificates: Certificates,
     looked: Instant,
     handshakes: JoinSet<Handshake>,
-    /// The oldest first; some may be done.
+    /// The oldest is first; some may be finished.
     order: VecDeque<AbortHandle>,
 }
 
 impl TlsListener {
-    /// Reads the files; an error names the one that is wrong.
+    /// Reads the files. An error names the invalid file.
     pub(crate) fn bind(tcp: TcpListener, files: TlsFiles) -> Result<Self> {
         let certificates = Certificates::load(files)?;
         let order = VecDeque::with_capacity(MAX_HANDSHAKES);
@@ -80,7 +79,8 @@ impl TlsListener {
 }
 
 async fn handshake(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) -> Handshake {
-    // Answers are written in pieces; holding the last one back for more costs a round trip.
+    // Disables Nagle's algorithm: responses are written in parts, and delaying the last part would
+    // cost a round trip.
     let _ = stream.set_nodelay(true);
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => Some((stream, address)),
@@ -103,7 +103,7 @@ impl Listener for TlsListener {
         loop {
             tokio::select! {
                 Some(done) = self.handshakes.join_next() => {
-                    // An error is a handshake that was cut off.
+                    // An error means that the handshake was aborted.
                     if let Ok(Some(connection)) = done {
                         return connection;
                     }
@@ -125,7 +125,7 @@ impl Listener for TlsListener {
     }
 }
 
-/// Whether only the connection that was to be accepted is gone.
+/// Whether the error concerns only the connection that was about to be accepted.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -144,7 +144,7 @@ mod tests {
     use super::certificates::tests::{Pair, pair};
     use super::*;
 
-    /// A server that answers with the client's address; ends with the task.
+    /// Starts a server that answers with the client's address.
     async fn serve(pair: &Pair) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let listener = TlsListener::bind(tcp, pair.files.clone()).expect("TLS");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     async fn ask(pair: &Pair, address: SocketAddr) -> reqwest::Result<String> {
-        // The program itself does so when it starts.
+        // The program itself installs the provider when it starts.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let pem = fs::read(&pair.files.certificate).expect("the certificate");
         let root = reqwest::Certificate::from_pem(&pem).expect("a certificate");
@@ -181,10 +181,10 @@ mod tests {
         let mut plain = TcpStream::connect(address).await.expect("a connection");
         plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
         let mut answer = Vec::new();
-        // An alert and the end, or only the end.
+        // The server sends an alert and closes the connection, or only closes it.
         let _ = plain.read_to_end(&mut answer).await;
         assert!(!answer.starts_with(b"HTTP"));
-        // Connections that never say a word, one more than there may be.
+        // Opens one silent connection more than there may be handshakes.
         let mut silent = Vec::new();
         for _ in 0..=MAX_HANDSHAKES {
             silent.push(TcpStream::connect(address).await.expect("a connection"));

@@ -1,4 +1,4 @@
-//! `/api/tokenize` and `/api/detokenize`: text to the model's tokens and back.
+//! `/api/tokenize` and `/api/detokenize`: conversion between text and the model's tokens.
 
 use api::ollama::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse, demand};
 use axum::Json;

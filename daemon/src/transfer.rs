@@ -18,12 +18,12 @@ use crate::models::reference;
 use crate::stream::{Lines, lines};
 use transfer::{Hosts, HubReference, Meter, Push, PushedBlob};
 
-/// Time between two lines of progress.
+/// Time between two progress lines.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullRequest>) -> Result<Response, Failed> {
     let text = if request.model.is_empty() { &request.name } else { &request.model };
-    // The name of a revision is not in the grammar of other names.
+    // The grammar of other names does not include revisions of a hub's model.
     let hub = HubReference::parse(text).map_err(|error| Failed::bad_request(format!("{error:#}")))?;
     let name = if hub.is_none() { Some(reference(&request.model, &request.name)?) } else { None };
     let hosts = Hosts::new(&daemon.settings.registries, request.insecure);
@@ -88,19 +88,20 @@ fn line(blob: &PushedBlob) -> PushLine {
     }
 }
 
-/// How a transfer is told.
+/// How a transfer reports its progress.
 #[derive(Clone, Copy, Debug)]
 struct Telling {
-    /// What is done: `pulling` or `pushing`.
+    /// The verb of progress lines: `pulling` or `pushing`.
     verb: &'static str,
-    /// Whether there are lines about blobs.
+    /// Whether there are lines about single blobs.
     blobs: bool,
 }
 
-/// The pull that comes before a create.
+/// The pull of a base model before a create.
 const BASE: Telling = Telling { verb: "pulling", blobs: false };
 
-/// Runs a transfer and tells how it goes. It ends with the client: what was transferred until then is kept.
+/// Runs a transfer and streams its progress. It stops when the client disconnects; content that has
+/// been transferred is kept.
 async fn run<J, F>(how: Telling, stream: Option<bool>, job: J) -> Result<Response, Failed>
 where
     J: FnOnce(Arc<Meter>) -> F + Send + 'static,
@@ -129,7 +130,8 @@ where
     Ok(response)
 }
 
-/// Pulls the model that another is to be made from, and tells how it goes. Nothing where the client is gone.
+/// Pulls the base model of a create and streams the progress. Returns `None` if the client
+/// disconnects.
 pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, streams: bool) -> Option<anyhow::Result<()>> {
     let job = async |meter: Arc<Meter>| {
         let hosts = Hosts::new(&daemon.settings.registries, false);
@@ -148,7 +150,7 @@ pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, stream
     Some(told(BASE, lines, job).await?.map(drop))
 }
 
-/// Does a transfer, telling how it goes; it ends with the client.
+/// Runs a transfer and sends its progress. Returns `None` if the client disconnects.
 async fn told<T, J, F>(how: Telling, lines: &Lines, job: J) -> Option<anyhow::Result<T>>
 where
     J: FnOnce(Arc<Meter>) -> F,
@@ -163,7 +165,7 @@ where
     }
 }
 
-/// Turns a transfer's progress into lines.
+/// Converts a transfer's progress to lines.
 struct Teller {
     how: Telling,
     lines: Lines,
@@ -211,7 +213,7 @@ impl Teller {
     async fn blobs(&self) {
         for blob in self.meter.blobs_that_moved() {
             let line = Progress {
-                // As Ollama calls a layer.
+                // Ollama's name of a layer.
                 status: format!("{} {}", self.how.verb, blob.digest.short()),
                 digest: Some(blob.digest.to_string()),
                 name: Some(blob.name),

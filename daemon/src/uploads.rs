@@ -1,4 +1,4 @@
-//! `/api/blobs`: files that a client sends before it creates a model from them.
+//! `/api/blobs`: uploads of files for creating models.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,10 +18,11 @@ use crate::error::Failed;
 /// How long an upload is kept for the create that uses it.
 const LEASE: Duration = Duration::from_hours(1);
 
-/// How long it is kept after one: another create may be made from it, e.g. with another type of weights.
+/// How long an upload is kept after a create, since another create may use it, for example with
+/// another quantization.
 pub(crate) const AFTERWARDS: Duration = Duration::from_mins(5);
 
-/// How long the rest of an upload that failed is read.
+/// How long the rest of a failed upload is read.
 const LINGER: Duration = Duration::from_secs(30);
 
 fn parse(text: &str) -> Result<Digest, Failed> {
@@ -34,7 +35,8 @@ pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<Stri
     let parsed = parse(&digest)?;
     let store = &daemon.library.store;
     if store.size(&parsed).await.map_err(failed)?.is_some() {
-        // Nothing is written for a question. Looked at once more: a collection may be under way.
+        // A promise in memory, because a query must not write to the disk. The second check is
+        // necessary because a collection may be running.
         store.promise("uploads", &parsed, SystemTime::now() + LEASE);
         if store.size(&parsed).await.map_err(failed)?.is_some() {
             return Ok(StatusCode::OK);
@@ -43,8 +45,8 @@ pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<Stri
     Err(Failed::new(StatusCode::NOT_FOUND, format!("blob \"{digest}\" not found")))
 }
 
-/// Takes a blob. The bytes are hashed as they come; those of an upload that broke off go, since this protocol
-/// has no ranges to go on with.
+/// Receives a blob and hashes the bytes as they arrive. The bytes of an interrupted upload are
+/// removed, since this protocol cannot resume uploads.
 pub(crate) async fn upload(
     State(daemon): State<Daemon>,
     Path(digest): Path<String>,
@@ -52,7 +54,8 @@ pub(crate) async fn upload(
 ) -> Result<StatusCode, Failed> {
     let digest = parse(&digest)?;
     if renew(&daemon, digest).await? {
-        // To its end, or the client would see a broken connection instead of the answer.
+        // Reads the body to its end, because the client would see a broken connection instead of
+        // the response.
         let mut rest = body.into_data_stream();
         while let Some(Ok(_)) = rest.next().await {}
         return Ok(StatusCode::OK);
@@ -65,15 +68,17 @@ pub(crate) async fn upload(
     Ok(StatusCode::CREATED)
 }
 
-/// Takes a blob whose digest its sender does not know: a page in a browser cannot hash a file of any size.
+/// Receives a blob whose digest the client does not know, for example because a web page cannot
+/// hash large files.
 pub(crate) async fn upload_unnamed(State(daemon): State<Daemon>, body: Body) -> Result<Json<UploadResponse>, Failed> {
     let expected = body.size_hint().exact().map_or(Expected::Unknown, Expected::Size);
     let (digest, size) = take(&daemon, expected, body).await?;
     Ok(Json(UploadResponse { digest: digest.to_string(), size }))
 }
 
-/// Writes what a client sends, and leases it. Where that fails it reads on for a while: who sends listens to the answer only
-/// afterwards, and would see a broken connection in its place.
+/// Writes and leases the bytes that a client sends. After a failure it reads on for a while,
+/// because the client reads the response only after sending and would see a broken connection
+/// instead.
 async fn take(daemon: &Daemon, expected: Expected, body: Body) -> Result<(Digest, u64), Failed> {
     let mut stream = body.into_data_stream();
     let taken = write(daemon, expected, &mut stream).await;
@@ -86,7 +91,8 @@ async fn take(daemon: &Daemon, expected: Expected, body: Body) -> Result<(Digest
 
 async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream) -> Result<(Digest, u64), Failed> {
     let store = &daemon.library.store;
-    // An id of its own: several clients may send the same bytes at once, and the first that is done gives them their name.
+    // A random id, because several clients may upload the same bytes at once. The first upload to
+    // finish creates the blob.
     let id = IngestId::parse(&format!("blob-{:032x}", rand::rng().random::<u128>())).map_err(failed)?;
     let mut unfinished = Unfinished { store: store.clone(), id: Some(id.clone()) };
     let mut ingest = store.ingest(&id, expected).await.map_err(failed)?;
@@ -97,7 +103,8 @@ async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream)
         };
         ingest.write(piece).await.map_err(failed)?;
     }
-    // Not before: what others add while a slow client sends would be kept from collection.
+    // Not earlier: while a slow client sends, the guard would protect additions of other clients
+    // from collection.
     let _guard = guard(daemon).await?;
     let (digest, size) = ingest.commit().await.map_err(failed)?;
     unfinished.id = None;
@@ -105,10 +112,11 @@ async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream)
     Ok((digest, size))
 }
 
-/// An upload that is removed where it does not come to its end: its client went away, or sent something else.
+/// An upload that is removed if it does not complete, because the client disconnects or sends wrong
+/// bytes.
 struct Unfinished {
     store: Store,
-    /// None once it is a blob.
+    /// `None` once it is a blob.
     id: Option<IngestId>,
 }
 
@@ -116,7 +124,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         let store = self.store.clone();
-        // It ends by itself: it removes one folder. What stays is removed by the next sweep.
+        // The task is short: it removes one folder. If it fails, the next sweep removes the folder.
         drop(tokio::task::spawn_blocking(move || {
             if let Err(error) = store.discard_ingest(&id) {
                 tracing::debug!("an upload that broke off stays for now: {error}");
@@ -125,12 +133,12 @@ impl Drop for Unfinished {
     }
 }
 
-/// Keeps from collection what is committed or found from now on.
+/// Protects everything that is committed or found from now on from collection.
 async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
     crate::models::blocking(&daemon.library, |library| Ok(library.store.guard())).await
 }
 
-/// Leases a blob that is there; says whether it is.
+/// Leases a blob if it exists; returns whether it does.
 async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
     let _guard = guard(daemon).await?;
     let there = daemon.library.store.size(&digest).await.map_err(failed)?.is_some();
@@ -144,7 +152,8 @@ async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
     crate::models::blocking(&daemon.library, move |library| {
         let (store, id, until) = (&library.store, IngestId::of(&digest), SystemTime::now() + LEASE);
         if !store.lease(&id)?.is_empty() {
-            // Two clients have sent it: the create of the first does not end it for the other.
+            // Two clients have uploaded the blob. The promise keeps it for the second one when the
+            // first one's create shortens the lease.
             store.promise("uploads", &digest, until);
         }
         Ok(store.set_lease(&id, &[digest], until)?)
@@ -152,8 +161,8 @@ async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
     .await
 }
 
-/// Lets go soon of uploads from which a model was made: its tensors have blobs of their own. Those that were not leased, or are part
-/// of a model, stay as they are.
+/// Shortens the leases of uploads from which a model was made, because its tensors have their own
+/// blobs. Blobs without a lease, or with other references, are unaffected.
 pub(crate) fn used(store: &Store, digests: &[Digest]) {
     for digest in digests {
         let id = IngestId::of(digest);
