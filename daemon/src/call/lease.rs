@@ -1,4 +1,4 @@
-//! How a call gets the loaded model: the lease of its runner, with the context that its prompts need.
+//! Leasing a runner for a call, with the context that its prompts need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::room::Needed;
 
-/// A generation that may go on beyond its context, and that the request gives no limit (`num_predict: -1`), ends after so many
-/// contexts, as Ollama's do.
+/// If a generation may exceed its context and the request sets no limit (`num_predict: -1`), it
+/// ends after this many contexts, as in Ollama.
 const ENDLESS: u64 = 10;
-/// A generation without any limit ends after so many contexts.
+/// A generation without any limit ends after this many contexts.
 const UNLIMITED: u64 = 1;
-/// How long a model stays at least between the lease that counts a prompt and the one that answers it.
+/// Minimal keep-alive between the lease that counts a prompt's tokens and the lease that answers
+/// it.
 const BETWEEN_LEASES: Duration = Duration::from_mins(1);
 
 impl Call {
-    /// Leases a runner that has the model loaded, loading it where it is not.
+    /// Leases a runner with the model, loading the model if necessary.
     pub(crate) async fn ready(&self, daemon: &Daemon) -> Result<Ready, Failed> {
         self.ready_with(daemon, self.wish(daemon)).await
     }
@@ -32,19 +33,20 @@ impl Call {
         Wish { context, choice, keep_alive, is_aside }
     }
 
-    /// Leases a runner whose context has room for these requests. Where none is named, by request, model or settings, it is
-    /// made as long as the longest of them needs.
+    /// Leases a runner whose context has room for these requests. If neither the request, the model
+    /// nor the settings set a context, it is made as long as the longest request needs.
     ///
     /// # Errors
-    /// 400 where a prompt is to be whole and longer than any context that the model can have here.
+    /// 400 if a prompt must not be truncated and exceeds every context that is possible here.
     pub(crate) async fn ready_for(&self, daemon: &Daemon, requests: &[GenerateRequest]) -> Result<Ready, Failed> {
         let usual = self.context(daemon);
         let may_grow = daemon.settings.context_grows && self.options.num_ctx.is_none();
         if !may_grow || !Needed::may_exceed(usual.tokens(), requests) {
             return self.ready(daemon).await;
         }
-        // The first lease counts the prompts. It must end before another: a user of the model waits for others to leave. A model
-        // that is to be unloaded after the request stays for the second lease.
+        // The first lease counts the prompts' tokens. It must end before the second, because a
+        // longer context waits until no request uses the model. A model with a short keep-alive
+        // must survive until the second lease.
         let short = self.keep_alive.filter(|keep| matches!(keep, KeepAlive::For(time) if *time < BETWEEN_LEASES));
         let keep_alive = short.map(|_| KeepAlive::For(BETWEEN_LEASES)).or(self.keep_alive);
         let first = self.ready_with(daemon, Wish { keep_alive, ..self.wish(daemon) }).await?;
@@ -61,7 +63,8 @@ impl Call {
         }
     }
 
-    /// The context that these requests need, where it is longer than the loaded one and can be had.
+    /// Returns the context that these requests need, if it is longer than the loaded one and
+    /// possible.
     async fn longer_context(
         &self,
         daemon: &Daemon,
@@ -77,8 +80,8 @@ impl Call {
         Ok(Some(context).filter(|context| *context > ready.context()))
     }
 
-    /// A lease with a longer context. Where that fails because the estimate of the memory was wrong, prompts that may be shortened
-    /// are answered with the usual one.
+    /// Leases a runner with a longer context. If that fails because the memory estimate was wrong,
+    /// prompts that may be truncated use the usual context.
     async fn ready_with_longer(
         &self,
         daemon: &Daemon,
@@ -94,10 +97,10 @@ impl Call {
         }
     }
 
-    /// Lets other requests have the model where some wait for it, and takes it again after them.
+    /// Releases the model if other requests wait for it, and leases it again after them.
     ///
     /// # Errors
-    /// It cannot be loaded any more.
+    /// The model cannot be loaded again.
     pub(crate) async fn give_way(&self, daemon: &Daemon, ready: Ready) -> Result<Ready, Failed> {
         let model = self.digest().to_string();
         let is_wanted = daemon.scheduler.loaded().iter().any(|own| own.key.model == model && own.waiting > 0);
@@ -116,12 +119,12 @@ impl Call {
         Ok(Ready { lease, contexts, model, rates: daemon.rates.clone(), begin: self.begin, load: self.begin.elapsed() })
     }
 
-    /// Unloads the model as soon as no request uses it: those of other clients go on to their end.
+    /// Unloads the model when no request uses it; requests of other clients run to their end.
     pub(crate) fn unload(&self, daemon: &Daemon) {
         daemon.scheduler.stop_when_idle(&self.digest().to_string());
     }
 
-    /// Whether the request wants the model kept for no time.
+    /// Whether the request sets a keep-alive of zero.
     pub(crate) fn wants_no_keeping(&self) -> bool {
         self.keep_alive == Some(KeepAlive::For(Duration::ZERO))
     }

@@ -1,37 +1,37 @@
-//! What `/metrics` and `/api/lode/running` tell about generations.
+//! Measurements of generations for `/metrics` and `/api/lode/running`.
 
 use protocol::{FinishReason, Usage};
 
 use crate::rates::Rates;
 
-/// Counts a generation once, however it ends. One that is dropped before its end was cancelled.
+/// Counts one generation, however it ends. If it is dropped before its end, it counts as cancelled.
 #[derive(Debug)]
 pub(super) struct Meter {
     model: String,
     rates: Rates,
-    /// Words that were counted. Most are a token.
+    /// Number of counted events; most of them are one token.
     words: u64,
     ended: bool,
 }
 
 impl Meter {
-    /// A generation of a model begins.
+    /// Starts measuring a generation of a model.
     pub(super) fn new(model: String, rates: Rates) -> Self {
         Self { model, rates, words: 0, ended: false }
     }
 
-    /// It has said its first word, so many seconds after its request came.
+    /// Records the first event, `seconds` after the arrival of the request.
     pub(super) fn first_word(&self, seconds: f64) {
         metrics::histogram!("lode_first_token_seconds", "model" => self.model.clone()).record(seconds);
     }
 
-    /// It has said a word.
+    /// Records an event with text.
     pub(super) fn word(&mut self) {
         self.words += 1;
         self.rates.add(0, 1);
     }
 
-    /// It went to its end.
+    /// Records the regular end.
     pub(super) fn done(&mut self, reason: FinishReason, usage: &Usage) {
         self.end(match reason {
             FinishReason::Stop => "stop",
@@ -43,7 +43,7 @@ impl Meter {
         {
             metrics::counter!("lode_tokens_total", "model" => self.model.clone(), "kind" => kind).increment(tokens);
         }
-        // Words are not tokens to the last one; a text that was held back is told at the end.
+        // Events do not match tokens exactly: text that was held back is counted at the end.
         let prompt = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
         self.rates.add(prompt, usage.tokens.saturating_sub(self.words));
         if usage.tokens > 1 {
@@ -52,7 +52,7 @@ impl Meter {
         }
     }
 
-    /// The runner gave up or died.
+    /// Records that the runner failed or died.
     pub(super) fn failed(&mut self) {
         self.end("error");
     }

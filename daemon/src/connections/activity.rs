@@ -1,4 +1,5 @@
-//! What a connection does: when something last came or went, and how many requests are being answered.
+//! The activity of a connection: when it last transferred bytes, and how many requests it has in
+//! progress.
 
 use std::io;
 use std::pin::Pin;
@@ -11,24 +12,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::limits::Times;
 
-/// What a connection does. Clones are about the same one.
+/// The activity of a connection. Clones refer to the same connection.
 #[derive(Clone, Debug)]
 pub(super) struct Activity(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     begun: Instant,
-    /// Milliseconds since the beginning at which something last came or went.
+    /// When bytes were last transferred, in milliseconds since the beginning.
     last: AtomicU64,
-    /// The same for when a write began to wait, and one more; 0 is that none waits.
+    /// When a write began to block, in milliseconds plus one; 0 if no write blocks.
     waits: AtomicU64,
-    /// The same for when the headers of a request began to come.
+    /// When the headers of a request began to arrive, in milliseconds plus one; 0 if none are
+    /// arriving.
     headers: AtomicU64,
-    /// Requests that are being answered.
+    /// Number of requests in progress.
     requests: AtomicUsize,
 }
 
-/// A request that is being answered; until this is dropped.
+/// A request in progress, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Busy(Activity);
 
@@ -59,31 +61,33 @@ impl Activity {
         self.0.last.store(self.now(), Ordering::Relaxed);
     }
 
-    /// A request came.
+    /// Records the arrival of a request.
     pub(super) fn begin(&self) -> Busy {
         self.0.headers.store(0, Ordering::Relaxed);
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
 
-    /// Since when nothing came or went; none while a request is being answered, or its answer waits to be taken.
+    /// Returns since when the connection has been idle. `None` while a request is in progress or a
+    /// write blocks.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let last = Duration::from_millis(self.0.last.load(Ordering::Relaxed));
         let busy = self.0.requests.load(Ordering::Relaxed) > 0 || self.0.waits.load(Ordering::Relaxed) > 0;
         (!busy).then(|| self.0.begun + last)
     }
 
-    /// Bytes came. Where no request is being answered, they are of the headers of the next.
+    /// Records incoming bytes. If no request is in progress, they are headers of the next one.
     fn came(&self) {
         self.touch();
         if self.0.requests.load(Ordering::Relaxed) == 0 {
-            // Only the first of them counts.
+            // Only the first of these bytes sets the time.
             let begun = self.now() + 1;
             let _ = self.0.headers.compare_exchange(0, begun, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Whether the other side was silent for too long: with headers, between requests, or with an answer that it does not take.
+    /// Whether the client was silent for too long: while sending headers, between requests, or
+    /// without reading an answer.
     pub(super) fn is_over(&self, times: Times) -> bool {
         let since = |begun: &AtomicU64, longest: Duration| {
             let begun = begun.load(Ordering::Relaxed);
@@ -95,7 +99,7 @@ impl Activity {
     }
 }
 
-/// A stream whose activity is written down.
+/// A stream that records its activity.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,

@@ -1,13 +1,14 @@
-//! Paths of clients whose base URL ends in another way than they expect.
+//! Corrects paths of clients whose base URL has another ending than they expect.
 //!
-//! Clients put the path of a call behind a base URL from their settings. Where that ends in `/v1` already, they ask for
-//! `/v1/v1/messages`; where it ends in `/`, for `//api/chat`; some end every path in `/`. Each of these paths has one meaning, so the daemon answers it.
-//! The registry's paths and the page's are taken as they are: names in them are the user's.
+//! Clients append the path of a call to a base URL from their settings. If that ends in `/v1`
+//! already, they request `/v1/v1/messages`; if it ends in `/`, they request `//api/chat`; some end
+//! every path in `/`. Each of these paths has one meaning, so the daemon serves it. Paths of the
+//! registry and of the web page stay unchanged, because they contain names that users chose.
 
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
-/// The URI that is meant, where it is another.
+/// Returns the corrected URI if it differs.
 pub(super) fn corrected(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let meant = meant(path).filter(|meant| meant != path)?;
@@ -17,7 +18,7 @@ pub(super) fn corrected(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// A path of the APIs as it is served; none for other paths.
+/// Returns the canonical form of an API path; `None` for other paths.
 fn meant(path: &str) -> Option<String> {
     let rest = path.trim_start_matches('/').trim_end_matches('/');
     let (first, _) = rest.split_once('/')?;
@@ -28,7 +29,7 @@ fn meant(path: &str) -> Option<String> {
             while let Some(again) = rest.strip_prefix("v1/").filter(|again| again.starts_with("v1/")) {
                 rest = again;
             }
-            // Ollama's API below a base URL that ends in `/v1`.
+            // A path of Ollama's API below a base URL that ends in `/v1`.
             rest.strip_prefix("v1/").filter(|again| again.starts_with("api/")).unwrap_or(rest)
         }
         _ => return None,

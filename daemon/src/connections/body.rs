@@ -1,4 +1,5 @@
-//! Bodies of requests that have to come, and of answers for as long as which a request counts.
+//! Bodies of requests with a deadline, and bodies of answers that mark their request as in
+//! progress.
 
 use std::io;
 use std::pin::Pin;
@@ -11,14 +12,14 @@ use tokio::time::{Instant, Sleep};
 
 use super::activity::Busy;
 
-/// Time that the daemon has waited for a body since its first byte, in all, before its rate counts.
+/// How long the daemon waits for a body in total, since its first byte, before the rate counts.
 const GRACE: Duration = Duration::from_secs(30);
-/// The slowest rate of a body while the daemon waits for it, in bytes each second: a modem is faster, a client that holds a place by
-/// sending byte after byte is not.
+/// The slowest accepted rate of a body while the daemon waits for it, in bytes per second. A modem
+/// is faster; a client that sends single bytes to hold a place is slower.
 const SLOWEST: u64 = 1024;
 
-/// A body of a request. It fails where nothing of it comes for too long while a handler waits for it, or where all of it comes too
-/// slowly.
+/// The body of a request. It fails if no bytes arrive for too long while a handler waits for it, or
+/// if the whole body arrives too slowly.
 #[derive(Debug)]
 pub(super) struct Punctual {
     body: Incoming,
@@ -42,7 +43,7 @@ impl HttpBody for Punctual {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            // Before its first byte a body may be silent for as long as any may.
+            // The wait before the first byte does not count towards the rate.
             if self.deadline.take().is_some() && self.received > 0 {
                 let waited = self.since.elapsed();
                 self.waited += waited;
@@ -78,12 +79,12 @@ impl HttpBody for Punctual {
     }
 }
 
-/// Whether so many bytes in so much time of waiting are a client that only holds a place.
+/// Whether this number of bytes in this waiting time indicates a client that only holds a place.
 fn is_too_slow(received: u64, waited: Duration) -> bool {
     waited > GRACE && received < waited.as_secs().saturating_mul(SLOWEST)
 }
 
-/// The body of an answer: its request is being answered until the body has gone, or nobody wants it any more.
+/// The body of an answer. Its request counts as in progress until the body is sent or dropped.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Body,

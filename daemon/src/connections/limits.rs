@@ -1,35 +1,37 @@
-//! How many connections there may be: what the system lets this process open decides.
+//! The maximal number of connections, derived from the limit of open files.
 
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The most connections, however many files may be open.
+/// The largest number of connections, whatever the limit of open files.
 const MOST: usize = 4096;
-/// Files that are not connections: the store's, logs, libraries, sockets of runners.
+/// Files that are not connections: the store's files, logs, libraries, and sockets of runners.
 const OTHER_FILES: u64 = 96;
 
-/// How many connections there may be.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// In all.
+    /// Maximal number in total.
     pub(super) most: usize,
-    /// From one address that is not this machine's: a proxy here sends the requests of everybody.
+    /// Maximal number from one remote address. Loopback is exempt, because a local proxy forwards
+    /// the requests of all clients.
     pub(super) of_peer: usize,
-    /// How long they may be silent.
+    /// How long a connection may be silent.
     pub(super) times: Times,
 }
 
-/// How long a connection may be silent.
+/// How long a connection may be silent in each state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// The headers of a request may take so long.
+    /// Maximal time for the headers of a request.
     pub(super) headers: Duration,
-    /// So long there may be no request.
+    /// Maximal time without a request.
     pub(super) idle: Duration,
-    /// So long the other side may send nothing of a body, or take nothing of an answer.
+    /// Maximal time without a byte of a request's body, or without the client reading a byte of an
+    /// answer.
     pub(super) stall: Duration,
-    /// How often a connection is looked at.
+    /// How often a connection is checked.
     pub(super) tick: Duration,
 }
 
@@ -37,7 +39,8 @@ impl Default for Times {
     fn default() -> Self {
         Self {
             headers: Duration::from_secs(15),
-            // Longer than clients keep connections that they do not use: one that is closed while a request is on its way fails it.
+            // Longer than clients keep unused connections: a request that arrives as the connection
+            // closes would fail.
             idle: Duration::from_mins(5),
             stall: Duration::from_mins(1),
             tick: Duration::from_secs(5),
@@ -46,7 +49,7 @@ impl Default for Times {
 }
 
 impl Limits {
-    /// For this process, which may open as many files from now on as it is allowed to.
+    /// Raises this process's limit of open files as far as allowed, and derives the limits from it.
     pub(crate) fn of_process() -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
@@ -56,7 +59,8 @@ impl Limits {
         Self::for_files(getrlimit(Resource::Nofile).current)
     }
 
-    /// Each connection may need a second file: of a blob that it reads or writes. `None` is no limit.
+    /// Each connection may need a second file, for a blob that it reads or writes. `None` means no
+    /// limit of files.
     fn for_files(files: Option<u64>) -> Self {
         let most = files.map_or(MOST, |files| (files.saturating_sub(OTHER_FILES) / 2).clamp(16, MOST as u64) as usize);
         Self { most, of_peer: most.div_ceil(2), times: Times::default() }

@@ -1,4 +1,5 @@
-//! Who is connected. Where there is no room for another connection, the one that has been idle longest gives way.
+//! The table of connections. If it is full, a new connection replaces the one that has been idle
+//! for the longest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,7 +30,7 @@ struct Row {
     displaced: Arc<Notify>,
 }
 
-/// A connection's place; free again when this is dropped.
+/// A connection's place in the table, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     table: Arc<Table>,
@@ -47,7 +48,7 @@ impl Table {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection from there; none where all are busy.
+    /// Returns a place for a connection from this peer; `None` if all connections are busy.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let peer = peer.to_canonical();
         let mut rows = self.rows();
@@ -67,7 +68,8 @@ impl Table {
 }
 
 impl Rows {
-    /// Takes the place of the connection that has been idle longest among those; none where all are busy.
+    /// Removes the connection that has been idle for the longest among the selected ones. Returns
+    /// `None` if all are busy.
     fn displace(&mut self, among: impl Fn(&Row) -> bool) -> Option<()> {
         let idle = self.connections.iter().filter(|(_, row)| among(row));
         let idle = idle.filter_map(|(number, row)| Some((row.activity.idle_since()?, *number)));
@@ -83,7 +85,7 @@ impl Place {
         &self.activity
     }
 
-    /// Returns when somebody else has the place.
+    /// Returns when another connection has taken the place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }

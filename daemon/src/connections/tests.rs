@@ -1,4 +1,4 @@
-//! Real connections to a small router.
+//! Tests with real connections to a small router.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Few connections at a time.
+/// A limit of four connections.
 fn few(times: Times) -> Limits {
     Limits { most: 4, of_peer: 4, times }
 }
@@ -44,7 +44,7 @@ async fn clients_that_do_nothing_do_not_keep_others_out() {
     let mut silent = Vec::new();
     for _ in 0..20 {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
-        // Half of a request, so that nothing can be answered.
+        // An incomplete request, which cannot be answered.
         stream.write_all(b"GET / HTTP/1.1\r\n").await.expect("sent");
         silent.push(stream);
     }
@@ -61,7 +61,7 @@ async fn answers_are_given_before_the_end() {
     assert!(ask(&mut idle, "/").await.ends_with("hello"));
     let mut slow = TcpStream::connect(address).await.expect("a connection");
     slow.write_all(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
-    // Until the request has arrived.
+    // Waits until the slow request has arrived.
     assert!(ask(&mut idle, "/").await.ends_with("hello"));
     stop.send(true).expect("somebody listens");
     let mut answer = String::new();

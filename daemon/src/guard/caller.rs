@@ -1,4 +1,4 @@
-//! Who makes a request, and what they may do.
+//! The caller of a request and its permissions.
 
 use std::net::SocketAddr;
 
@@ -8,19 +8,23 @@ use super::keys::{Keys, Owner};
 use super::scope::Scope;
 use crate::error::Failed;
 
-/// Who makes a request. Handlers ask it about what only some requests of their route do.
+/// The caller of a request. Handlers check it for operations that need more than the permission of
+/// their route.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    /// Somebody with a key.
+    /// A caller with an API key.
     WithKey(Owner),
-    /// Somebody who may do everything: on this machine where there are no keys, or known to the registry.
+    /// A caller with all permissions: on this machine if there are no keys, or checked by the
+    /// registry.
     Trusted,
-    /// Anybody on another machine: they may look and let models compute. With the variable that makes them known.
+    /// A caller on another machine without a key. It may read and run models. The text names the
+    /// variable that enables authentication.
     Stranger(&'static str),
 }
 
 impl Caller {
-    /// Who sends from there, where there are no keys; `remedy` is the variable to set for others.
+    /// Returns the caller at this address if there are no keys; `remedy` is the variable that
+    /// enables authentication.
     pub(super) fn at(sender: Option<SocketAddr>, remedy: &'static str) -> Self {
         // A daemon behind a socket that is not TCP has no remote callers.
         if sender.is_none_or(|address| address.ip().to_canonical().is_loopback()) {
@@ -29,7 +33,7 @@ impl Caller {
         Self::Stranger(remedy)
     }
 
-    /// The name of the key; empty where there is none.
+    /// Returns the name of the key, or an empty text without a key.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::WithKey(owner) => &owner.name,
@@ -37,10 +41,10 @@ impl Caller {
         }
     }
 
-    /// Refuses what they may not.
+    /// Checks that the caller has this scope.
     ///
     /// # Errors
-    /// 403, with what to do.
+    /// 403, with advice.
     pub(crate) fn require(&self, scope: Scope) -> Result<(), Failed> {
         let message = match self {
             Self::WithKey(owner) if !owner.scopes.contains(&scope) => {
@@ -56,10 +60,10 @@ impl Caller {
     }
 }
 
-/// Whose key it is.
+/// Returns the owner of a key.
 ///
 /// # Errors
-/// 401 without a key or with one that is not known, 500 where the file of keys cannot be read.
+/// 401 without a key or with an unknown one, 500 if the file of keys cannot be read.
 pub(super) fn owner(keys: &Keys, key: Option<&str>) -> Result<Owner, Failed> {
     let Some(key) = key else {
         let message = "an API key is needed; send it as `Authorization: Bearer KEY`, or to the registry as a password \
@@ -67,7 +71,8 @@ pub(super) fn owner(keys: &Keys, key: Option<&str>) -> Result<Owner, Failed> {
         return Err(Failed::new(StatusCode::UNAUTHORIZED, message));
     };
     let known = keys.find(key).map_err(|error| {
-        // What is wrong with the file is for who has it: a line may have a key where its hash belongs.
+        // Only the operator may see the reason: an invalid line may contain a key instead of its
+        // hash.
         tracing::error!("{error:#}");
         Failed::new(StatusCode::INTERNAL_SERVER_ERROR, "the API keys cannot be read; the daemon's log says why")
     })?;

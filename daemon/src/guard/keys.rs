@@ -1,12 +1,12 @@
-//! API keys: a file with a line for each.
+//! API keys, stored in a file with one line per key.
 //!
 //! ```text
 //! # name   SHA-256 of the key, in hexadecimal                                        scopes
 //! ci       2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae          read,run
 //! ```
 //!
-//! A key is 256 random bits, so a fast hash is enough: there is nothing to guess. The file is read again when it has
-//! changed.
+//! A key has 256 random bits, so guessing is hopeless and a fast hash suffices. The file is read
+//! again after a change.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use rand::RngCore;
 
 use super::scope::Scope;
 
-/// How keys begin, so that whoever finds one knows what it is.
+/// Prefix of keys, which makes a leaked key recognizable.
 const PREFIX: &str = "lode-";
 
-/// The keys of a file. Clones share what was read.
+/// The keys of a file. Clones share the parsed file.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys(Arc<Inner>);
 
@@ -32,22 +32,22 @@ struct Inner {
     read: Mutex<Read>,
 }
 
-/// What a file said, and which file it was.
+/// The parsed contents of a version of the file.
 #[derive(Debug)]
 struct Read {
     version: Version,
     owners: HashMap<String, Owner>,
 }
 
-/// Changes when the file does.
+/// Modification time and length of the file, which identify a version.
 type Version = (Option<SystemTime>, u64);
 
-/// Whose a key is.
+/// The owner of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// For people.
+    /// Name of the key, for messages.
     pub(super) name: String,
-    /// What it may do.
+    /// Scopes of the key.
     pub(super) scopes: Vec<Scope>,
 }
 
@@ -58,12 +58,12 @@ impl Keys {
         Ok(Self(Arc::new(Inner { path: path.to_owned(), read: Mutex::new(read) })))
     }
 
-    /// Whose key this is; `None` for a key that nobody has.
+    /// Returns the owner of a key; `None` if the key is unknown.
     ///
     /// # Errors
     /// The file has changed and cannot be read.
     pub(super) fn find(&self, key: &str) -> Result<Option<Owner>> {
-        // Nothing that is held half-changed can panic.
+        // No panic can leave the state half-changed, so a poisoned lock is usable.
         let mut read = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
         let version = version(&self.0.path)?;
         if version != read.version {
@@ -110,10 +110,10 @@ fn hash(key: &str) -> String {
     Digest::of(key.as_bytes()).hex()
 }
 
-/// A new key, and its line in the file.
+/// Generates a key. Returns it and its line for the file.
 ///
 /// # Errors
-/// The name cannot stand in a line.
+/// The name is not a valid first word of a line.
 pub fn make(name: &str, scopes: &[Scope]) -> Result<(String, String)> {
     let fits = |c: char| !c.is_whitespace() && !c.is_control();
     ensure!(
@@ -122,7 +122,7 @@ pub fn make(name: &str, scopes: &[Scope]) -> Result<(String, String)> {
     );
     let mut bits = [0; 32];
     rand::rng().fill_bytes(&mut bits);
-    // Its hash is as hard to guess as the bits, and is written in digits already.
+    // The hash of random bits is as hard to guess as the bits, and already has a hexadecimal form.
     let key = format!("{PREFIX}{}", Digest::of(&bits).hex());
     let scopes: Vec<&str> = scopes.iter().map(|scope| scope.name()).collect();
     let line = format!("{name} {} {}", hash(&key), scopes.join(","));

@@ -1,11 +1,13 @@
-//! Which hosts and origins a request may name.
+//! Checks of the hosts and origins that requests name.
 //!
-//! A web page can make its visitor's browser send requests to this daemon. Two things give it away: the `Host` it was
-//! made to believe in (DNS rebinding), and the `Origin` that browsers add to what pages send. Programs send no origin.
+//! A web page can make its visitor's browser send requests to this daemon. Two headers reveal that:
+//! `Host` with a foreign name (DNS rebinding), and `Origin`, which browsers add to requests of
+//! pages. Programs send no origin.
 //!
-//! A daemon that serves this machine only accepts the names of this machine. One that serves others accepts addresses
-//! and the names of local networks too, and any name where TLS or an API key already keeps strange pages out. Other names,
-//! and the origins of pages that may call the daemon, are set by `LODE_ALLOWED_HOSTS` and `LODE_ORIGINS`.
+//! A daemon that serves only this machine accepts only names of this machine. A daemon that serves
+//! other machines also accepts addresses and names of local networks. It accepts any name if TLS or
+//! an API key already excludes pages of other sites. `LODE_ALLOWED_HOSTS` and `LODE_ORIGINS` add
+//! further names, and origins of pages that may call the daemon.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,18 +21,20 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use crate::error::Failed;
 use crate::settings::Settings;
 
-/// How long a browser may remember what it was allowed.
+/// How long a browser may cache the result of a preflight request.
 const PREFLIGHT_AGE: Duration = Duration::from_hours(12);
 
-/// Schemes of pages that programs of this machine bring along, which no web site can claim. Those of a browser's extensions are not
-/// among them: who installs one does not say that it may remove models.
+/// Schemes of pages that local programs contain; no web site can use them. The schemes of browser
+/// extensions are excluded, because installing an extension does not imply a permission to remove
+/// models.
 const PROGRAMS: [&str; 5] = ["app", "file", "tauri", "vscode-webview", "vscode-file"];
 
-/// What containers call the machine that runs them. `.internal` is reserved: no public name server answers for it.
+/// Names of the host machine inside of containers. `.internal` is reserved: no public name server
+/// resolves it.
 const CONTAINERS: [&str; 3] = ["host.docker.internal", "gateway.docker.internal", "host.containers.internal"];
 
-/// Refuses requests that name a host or an origin that is not ours. `is_kept` says that what is asked for is given to nobody
-/// without a key or a password.
+/// Refuses requests with an unknown host or origin. `is_kept` means that the request needs a key or
+/// a password anyway.
 pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Result<(), Failed> {
     let named: Vec<&str> = hosts(request)?.collect();
     for host in &named {
@@ -58,7 +62,7 @@ pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Re
     Ok(())
 }
 
-/// The host that a request names, in its header, in its line, or in both.
+/// Returns the hosts that a request names: in its header, in its request line, or both.
 fn hosts(request: &Request) -> Result<impl Iterator<Item = &str>, Failed> {
     let mut named = request.headers().get_all(header::HOST).iter();
     let (first, second) = (named.next(), named.next());
@@ -69,7 +73,8 @@ fn hosts(request: &Request) -> Result<impl Iterator<Item = &str>, Failed> {
     Ok(first.map(text).into_iter().chain(authority))
 }
 
-/// Tells browsers which pages may read the answers, and answers their questions beforehand.
+/// Builds the CORS layer, which answers preflight requests and states which pages may read
+/// responses.
 pub(crate) fn cors(settings: &Settings) -> CorsLayer {
     let origins = settings.origins.clone();
     let known =
@@ -87,7 +92,7 @@ pub(crate) fn cors(settings: &Settings) -> CorsLayer {
 }
 
 fn text(value: &HeaderValue) -> &str {
-    // What is not text is certainly nobody's name.
+    // A value that is not text never equals a known name.
     value.to_str().unwrap_or("?")
 }
 
@@ -96,12 +101,14 @@ fn host_is_known(settings: &Settings, is_kept: bool, host: &str) -> bool {
     if is_this_machine(name) || settings.allowed_hosts.iter().any(|known| matches(known, name)) {
         return true;
     }
-    // A page whose name leads here has no certificate for it, and no key.
+    // A page under a name that resolves to this machine has neither a certificate for that name nor
+    // a key.
     let serves_others = !settings.address.ip().is_loopback();
     serves_others && (settings.tls.is_some() || is_kept || is_of_a_local_network(name))
 }
 
-/// Whether pages of an origin may call the daemon: those of this machine, those of local programs, and those listed.
+/// Whether pages of an origin may call the daemon: pages of this machine, of local programs, and of
+/// listed origins.
 fn origin_is_known(listed: &[String], origin: &str) -> bool {
     let of_this_machine = match origin.split_once("://") {
         Some(("http" | "https", host)) => is_this_machine(name_of(host)),
@@ -111,11 +118,12 @@ fn origin_is_known(listed: &[String], origin: &str) -> bool {
     of_this_machine || listed.iter().any(|known| matches(known, origin))
 }
 
-/// Whether an origin is that of the page which this daemon serves. That it has the host of the request proves nothing for a name that others
-/// can make lead here: it must be an address, a name that was listed as it is, or one that takes a certificate or a key.
+/// Whether an origin is the page that this daemon serves. An equal host is no proof if other
+/// parties can make the name resolve to this machine. It must be an address or an exactly listed
+/// name, or TLS or a key must protect the daemon.
 fn is_own_page(settings: &Settings, is_kept: bool, named: &[&str], origin: &str) -> bool {
     let Some((scheme, host)) = origin.split_once("://") else { return false };
-    // A proxy may speak TLS for a daemon that does not.
+    // A proxy may terminate TLS for a daemon without TLS.
     let is_spoken = scheme == "https" || (scheme == "http" && settings.tls.is_none());
     let name = name_of(host);
     let is_listed = settings.allowed_hosts.iter().any(|known| !known.contains('*') && matches(known, name));
@@ -123,7 +131,7 @@ fn is_own_page(settings: &Settings, is_kept: bool, named: &[&str], origin: &str)
     is_spoken && is_sure && named.contains(&host)
 }
 
-/// The host without a port.
+/// Returns the host without its port.
 fn name_of(host: &str) -> &str {
     let name = host.strip_prefix('[').and_then(|rest| rest.split_once(']')).map_or_else(
         || host.rsplit_once(':').filter(|(name, _)| !name.contains(':')).map_or(host, |(name, _)| name),
@@ -139,7 +147,7 @@ fn is_this_machine(name: &str) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback() || address.is_unspecified())
 }
 
-/// Addresses, names without a dot, and names that no public server answers for.
+/// Whether a name is an address, has no dot, or is in a domain that no public name server resolves.
 fn is_of_a_local_network(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let local = [".local", ".internal", ".lan", ".home.arpa"];
@@ -147,7 +155,7 @@ fn is_of_a_local_network(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || is_single || local.iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a text is what a pattern says, in which `*` stands for anything.
+/// Whether a text matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_ascii_lowercase(), text.to_ascii_lowercase());
     let mut parts = pattern.split('*');

@@ -1,4 +1,4 @@
-//! Who may make which call: what the table of routes says, for looking it up.
+//! The permission that each call needs, looked up by route and method.
 
 use std::collections::HashMap;
 
@@ -6,24 +6,25 @@ use axum::http::Method;
 
 use super::scope::Scope;
 
-/// Who may make a call.
+/// The permission that a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// Everybody, with a key or without.
+    /// None: every client may call it, with or without a key.
     Everybody,
-    /// Who has a key with this scope, where there are keys.
+    /// A key with this scope, if there are keys.
     Scope(Scope),
 }
 
-/// Who may make which call.
+/// The permissions of all calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Permissions(HashMap<&'static str, Vec<Row>>);
 
-/// A method, or every one, and who may call it.
+/// A method (`None` stands for every method) and the permission that it needs.
 type Row = (Option<Method>, Permission);
 
 impl Permissions {
-    /// Of a table's paths, as the router has them; no method is every one.
+    /// Builds the table from paths as the router has them; a missing method stands for every
+    /// method.
     pub(crate) fn of(table: impl Iterator<Item = (&'static str, Option<Method>, Permission)>) -> Self {
         let mut permissions: HashMap<&'static str, Vec<Row>> = HashMap::new();
         for (path, method, permission) in table {
@@ -32,8 +33,8 @@ impl Permissions {
         Self(permissions)
     }
 
-    /// Who may make this call; `None` where the table has no such one. `HEAD` is answered by what
-    /// answers `GET`.
+    /// Returns the permission that a call needs; `None` if the table does not contain it. `HEAD`
+    /// counts as `GET`.
     pub(crate) fn find(&self, path: &str, method: &Method) -> Option<Permission> {
         let rows = self.0.get(path)?;
         let of = |wanted: &Method| rows.iter().find(|(own, _)| own.as_ref().is_none_or(|own| own == wanted));

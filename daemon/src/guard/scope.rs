@@ -1,25 +1,25 @@
-//! What API keys may allow.
+//! The scopes of API keys.
 
 use std::str::FromStr;
 
-/// What an API key may do.
+/// An operation that an API key may allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Look at models, and read them out.
+    /// Read models and their contents.
     Read,
-    /// Let models compute.
+    /// Run models.
     Run,
     /// Add, change and remove models.
     Write,
-    /// Look after the store.
+    /// Maintain the store.
     Admin,
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 4] = [Self::Read, Self::Run, Self::Write, Self::Admin];
 
-    /// As files of keys have it.
+    /// Returns the name in files of keys.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -29,7 +29,7 @@ impl Scope {
         }
     }
 
-    /// Whether it is about more than looking and computing.
+    /// Whether the scope allows changes.
     pub(crate) fn changes(self) -> bool {
         matches!(self, Self::Write | Self::Admin)
     }

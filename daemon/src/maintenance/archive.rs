@@ -27,7 +27,7 @@ pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveR
     let archive = blocking(&daemon.library, move |library| Archive::plan(library, &models, &since)).await?;
     let size = archive.size();
     let (sender, receiver) = bridge::channel();
-    // It ends with the connection: then nothing more can be sent.
+    // The job ends with the connection, because sending fails then.
     drop(turn.run(move || {
         let mut output = ChannelWriter::new(sender);
         if let Err(error) = archive.write(&mut output) {
@@ -52,7 +52,7 @@ fn since(request: Option<SinceRequest>) -> Result<Since, Failed> {
     })
 }
 
-/// The parameter `name` of the URL: what to call the only model of the archive.
+/// Returns the URL parameter `name`: the name for the only model of the archive.
 fn given_name(query: Option<&str>) -> Result<Option<ModelRef>, Failed> {
     let name = query::value(query, "name").filter(|name| !name.is_empty());
     let name: Option<ModelRef> = name.map(|name| name.parse()).transpose()?;
@@ -103,7 +103,7 @@ fn answer(loaded: Loaded) -> LoadResponse {
     }
 }
 
-/// The client went away, or its connection did.
+/// The client disconnected, or the connection failed.
 #[derive(Debug, thiserror::Error)]
 #[error("the upload broke off: {0}")]
 struct BrokeOff(axum::Error);

@@ -33,7 +33,7 @@ pub(crate) async fn export(
     }
     let size = export.size();
     let (sender, receiver) = bridge::channel();
-    // It ends with the connection: then nothing more can be sent.
+    // The job ends with the connection, because sending fails then.
     drop(turn.run(move || {
         let mut output = ChannelWriter::new(sender);
         if let Err(error) = export.write(&mut output) {
@@ -61,7 +61,8 @@ fn spec(request: &ExportRequest) -> ExportSpec {
     ExportSpec { format, dtype: request.dtype.map(dtype), shard_size: request.shard_size, lossy: request.lossy }
 }
 
-/// Takes whatever is written, until whoever asked for it is gone: the request with the other end was dropped.
+/// Discards all output, and fails once the request that started the check was dropped, with the
+/// other end of the channel.
 struct WhileAsked(oneshot::Sender<()>);
 
 impl Write for WhileAsked {

@@ -20,7 +20,7 @@ use library::{PlanSpec, Subject};
 use manifests::ModelRef;
 use transfer::Hosts;
 
-/// The most sequences at a time and tokens of a sequence that are planned for.
+/// The largest accepted number of sequences, and of tokens per sequence.
 const MOST: u64 = 1 << 40;
 
 pub(crate) async fn plan(
@@ -48,7 +48,7 @@ pub(crate) async fn plan(
     Ok(Json(answer(&subject, source, &spec)?))
 }
 
-/// The facts about a model: from the store where it is there, else from its registry.
+/// Returns the facts about a model: from the store if it is there, otherwise from its registry.
 async fn subject(
     daemon: &Daemon,
     caller: &Caller,
@@ -61,7 +61,8 @@ async fn subject(
     match stored {
         Ok(subject) => Ok((subject, PlanSource::Store)),
         Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound(_))) => {
-            // With our logins, and wherever the name leads.
+            // The request uses our credentials and goes to any host that the name contains, so it
+            // needs the write scope.
             caller.require(Scope::Write).map_err(|refused| Failed {
                 message: format!(
                     "model '{name}' is not here, and its registry is asked for who may pull only: {}",
@@ -96,7 +97,7 @@ fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> anyhow::Res
     })
 }
 
-/// What a registry is to blame for is told apart from what this daemon is.
+/// Converts an error, distinguishing failures of the registry from failures of this daemon.
 fn failed(error: anyhow::Error) -> Failed {
     let status = error.chain().find_map(|cause| match of_registry(cause)? {
         client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
@@ -109,8 +110,8 @@ fn failed(error: anyhow::Error) -> Failed {
     }
 }
 
-/// What a registry's client said. What is read of a remote file says it wrapped, and an I/O error does not count what it
-/// wraps among its causes.
+/// Returns the registry client's error, if `cause` is one. Reads of remote files wrap it in an I/O
+/// error, which does not list it among its sources.
 fn of_registry<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e client::Error> {
     cause.downcast_ref().or_else(|| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }
@@ -160,7 +161,7 @@ fn of_exact(plan: &Exact, devices: &[u64]) -> PlannedMemory {
     }
 }
 
-/// What the devices and the system hold of something.
+/// Sums a quantity over the devices and the system.
 fn total(devices: &[DeviceUse], system: &DeviceUse, of: fn(&DeviceUse) -> u64) -> u64 {
     devices.iter().chain([system]).map(of).fold(0, u64::saturating_add)
 }

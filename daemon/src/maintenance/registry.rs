@@ -1,4 +1,5 @@
-//! `/api/lode/registry`: how this daemon is a registry, and what it knows of others.
+//! `/api/lode/registry`: the settings of this daemon's registry, and the configured hosts of other
+//! registries.
 
 use api::lode::{RegistryHost, RegistryResponse};
 use axum::Json;
@@ -45,7 +46,8 @@ fn described(hosts: &Hosts, host: String) -> RegistryHost {
     }
 }
 
-/// What is wrong with the file is for who has it: a line of it may have a login.
+/// Logs the reason and hides it from the client, because a line of the file may contain
+/// credentials.
 fn unreadable(error: &anyhow::Error) -> anyhow::Error {
     tracing::error!("{error:#}");
     anyhow::anyhow!("registries.toml cannot be read; the daemon's log says why")

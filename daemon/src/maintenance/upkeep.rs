@@ -71,7 +71,7 @@ pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>,
     Ok(Json(measured(blocking(&daemon.library, upkeep::usage).await?)))
 }
 
-/// Registries and hubs, as a repair wants them.
+/// Registries and hubs as the source of a repair.
 struct Elsewhere(Refetch);
 
 impl Fetcher for Elsewhere {

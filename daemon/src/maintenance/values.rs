@@ -12,9 +12,9 @@ use crate::error::Failed;
 use crate::models::reference;
 use library::Library;
 
-/// Bins where nobody says how many.
+/// Number of histogram bins by default.
 const BINS: u64 = 64;
-/// The most of them.
+/// Maximal number of bins.
 const MOST_BINS: u64 = 512;
 
 pub(crate) async fn values(

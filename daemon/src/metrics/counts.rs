@@ -1,4 +1,4 @@
-//! What was counted, and what was last measured of the store.
+//! The metrics recorder, and the last measurement of the store.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use library::Library;
 
 use super::recorder::Metrics;
 
-/// How old the measure of the store may be.
+/// Maximal age of the measurement.
 const MEASURE: Duration = Duration::from_mins(1);
 
-/// What the whole store is measured for, and when it was.
+/// A measurement of the whole store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     at: Instant,
     /// Bytes of all blobs.
     pub(super) stored: u64,
-    /// Bytes that are not stored because models share blobs.
+    /// Bytes that are saved because models share blobs.
     pub(super) shared: u64,
 }
 
-/// Counts, and what was last measured of the store. Clones share it.
+/// The handle of the recorder and the last measurement. Clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts {
     pub(super) kept: Metrics,
@@ -33,9 +33,11 @@ impl Counts {
         Self { kept, measured: Arc::default() }
     }
 
-    /// Looks at every model, so it is not done for every scrape.
+    /// Returns a recent measurement. A new one reads every model, so it is not made for every
+    /// scrape.
     pub(super) fn measured(&self, library: &Library) -> Result<Measured> {
-        // Nothing that is held half-changed can panic. Scrapes wait for one another: they want the same.
+        // No panic can leave the state half-changed. Scrapes wait for each other, because they need
+        // the same result.
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = measured.filter(|known| known.at.elapsed() < MEASURE) {
             return Ok(known);

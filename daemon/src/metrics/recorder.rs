@@ -1,8 +1,8 @@
 //! Keeps the daemon's counters, gauges and histograms, and prints them in Prometheus's text format
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>, version 0.0.4).
 //!
-//! It implements [`metrics::Recorder`], so that every crate counts with the macros of `metrics`. All
-//! values are atomics; a scrape locks the table of names only while it reads them.
+//! It implements [`metrics::Recorder`], so that every crate counts with the macros of `metrics`.
+//! All values are atomics; a scrape locks the table of names only while it reads them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,7 +62,7 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn describe(&self, name: KeyName, help: SharedString) {
+    fn describe(&self, name: &KeyName, help: SharedString) {
         self.families().entry(name.as_str().to_owned()).or_default().help = help.into_owned();
     }
 
@@ -141,15 +141,15 @@ fn escaped(text: &str) -> String {
 /// A name that is used for two kinds of metric counts nothing under the second.
 impl Recorder for Metrics {
     fn describe_counter(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.describe(name, help);
+        self.describe(&name, help);
     }
 
     fn describe_gauge(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.describe(name, help);
+        self.describe(&name, help);
     }
 
     fn describe_histogram(&self, name: KeyName, _: Option<Unit>, help: SharedString) {
-        self.describe(name, help);
+        self.describe(&name, help);
     }
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {

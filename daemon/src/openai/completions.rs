@@ -51,7 +51,7 @@ pub(crate) async fn completions(
     Ok(with_ignored(attested(whole(all, head, before, count, with_logprobs).await?, &digest), &ignored))
 }
 
-/// The text of the prompt, where it is to be part of the answer.
+/// Returns the text of the prompt if the response must contain it.
 async fn echo(ready: &Ready, prompt: &CompletionPrompt) -> Result<String, Failed> {
     if !prompt.echo {
         return Ok(String::new());
@@ -60,7 +60,7 @@ async fn echo(ready: &Ready, prompt: &CompletionPrompt) -> Result<String, Failed
         Prompt::Text { text } => Ok(text.clone()),
         Prompt::Insert { prefix, .. } => Ok(prefix.clone()),
         Prompt::Tokens { tokens } => Ok(ready.runner().detokenize(tokens.clone()).await?),
-        // No request for a completion is one.
+        // A completion request never has a chat prompt.
         Prompt::Chat(_) => Ok(String::new()),
     }
 }

@@ -1,4 +1,4 @@
-//! Errors as `OpenAI`'s API tells them.
+//! Errors in the format of `OpenAI`'s API.
 
 use api::Refusal;
 use api::openai::ErrorResponse;
@@ -12,7 +12,7 @@ use crate::body;
 use crate::budget::Budget;
 use crate::error::Failed;
 
-/// A request that failed.
+/// A failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: StatusCode,
@@ -33,19 +33,19 @@ impl<E: Into<Failed>> From<E> for Failure {
         let failed: Failed = error.into();
         let mut body = ErrorResponse::new(failed.status.as_u16(), failed.message);
         if failed.status == StatusCode::NOT_FOUND {
-            // Nothing else can be missing here.
+            // Only the model can be missing here.
             (body.error.param, body.error.code) = (Some("model".to_owned()), Some("model_not_found".to_owned()));
         }
         Self { status: failed.status, body }
     }
 }
 
-/// The field is told apart from the message.
+/// Converts a refusal, which names the invalid field separately from the message.
 pub(crate) fn refused(refusal: Refusal) -> Failure {
     Failure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
 }
 
-/// The body of a request, as [`body::Body`].
+/// The body of a request, read like [`body::Body`].
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>

@@ -33,7 +33,8 @@ pub(crate) async fn show(
     Ok(attested(answer, model.manifest.digest()))
 }
 
-/// The id is the name as the client knows it. Anthropic's clients always say which version they speak.
+/// Returns the document of a model. Its id is the name that the client knows. Requests of
+/// Anthropic's clients are recognized by their version header.
 fn document(name: &str, modified: SystemTime, id: String, headers: &HeaderMap) -> Document {
     let repository = name.parse::<ModelRef>().map(|reference| reference.repository().to_owned());
     let owner = repository

@@ -1,4 +1,4 @@
-//! An operation: a method on a path, what it takes and what it gives.
+//! An operation: a method on a path, its request and its responses.
 
 use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::schemas::Schemas;
 use crate::guard::{Permission, Scope};
 
-/// Whose API an operation belongs to. It decides how failures are told.
+/// The API that an operation belongs to. It decides the format of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Ollama,
@@ -20,7 +20,7 @@ pub(crate) enum Api {
 impl Api {
     pub(crate) const ALL: [Self; 5] = [Self::Ollama, Self::OpenAi, Self::Anthropic, Self::Lode, Self::Operation];
 
-    /// The tag.
+    /// Returns the name of the tag.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ollama => "Ollama",
@@ -41,7 +41,7 @@ impl Api {
         }
     }
 
-    /// The component that tells a failure.
+    /// Returns the name of the component that describes a failure.
     pub(crate) fn failure(self) -> &'static str {
         match self {
             Self::OpenAi => "OpenAiFailure",
@@ -64,20 +64,20 @@ impl Api {
     }
 }
 
-/// Makes the schema of a type.
+/// A function that generates the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// A form of an answer, or of a request.
+/// A response: its status, media type and schema.
 struct Content {
     status: u16,
     media: &'static str,
-    /// None is any bytes.
+    /// `None` means arbitrary bytes.
     schema: Option<SchemaOf>,
     /// Whether it is a stream, whose last document may be a failure.
     streams: bool,
 }
 
-/// A parameter that is not in the body.
+/// A parameter outside of the body.
 struct Parameter {
     name: &'static str,
     place: &'static str,
@@ -88,17 +88,17 @@ struct Parameter {
 pub(crate) struct Operation {
     api: Api,
     pub(crate) method: Method,
-    /// As the document has it.
+    /// The path as the document writes it.
     pub(crate) path: &'static str,
     summary: &'static str,
     parameters: Vec<Parameter>,
     takes: Option<(&'static str, Option<SchemaOf>)>,
-    /// Statuses that go well and say nothing more.
+    /// Success statuses without a body.
     empty: Vec<u16>,
     gives: Vec<Content>,
-    /// Statuses of failures beside those that every operation of its kind has.
+    /// Statuses of failures in addition to the common ones.
     fails: Vec<u16>,
-    /// Whether the answer names the model that gave it.
+    /// Whether a response header names the model.
     attested: bool,
     pub(crate) permission: Permission,
 }
@@ -120,68 +120,68 @@ impl Operation {
         }
     }
 
-    /// The body of the request is such a document.
+    /// Sets the type of the JSON request body.
     pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
         self.takes = Some(("application/json", Some(SchemaGenerator::subschema_for::<T>)));
         self
     }
 
-    /// The body of the request is bytes.
+    /// Sets a request body of bytes.
     pub(crate) fn takes_bytes(mut self, media: &'static str) -> Self {
         self.takes = Some((media, None));
         self
     }
 
-    /// A parameter in the `path`, the `query` or a `header`.
+    /// Adds a parameter in the `path`, the `query` or a `header`.
     pub(crate) fn parameter(mut self, place: &'static str, name: &'static str, about: &'static str) -> Self {
         self.parameters.push(Parameter { name, place, about });
         self
     }
 
-    /// The answer is such a document; where several are named it is one of them.
+    /// Adds a JSON response with status 200. If several are added, the response is one of them.
     pub(crate) fn gives<T: JsonSchema>(self) -> Self {
         self.content(200, "application/json", Some(SchemaGenerator::subschema_for::<T>), false)
     }
 
-    /// The same with another status.
+    /// Adds a JSON response with another status.
     pub(crate) fn gives_with<T: JsonSchema>(self, status: u16) -> Self {
         self.content(status, "application/json", Some(SchemaGenerator::subschema_for::<T>), false)
     }
 
-    /// The answer is lines of such documents.
+    /// Adds a response of newline-delimited JSON documents.
     pub(crate) fn lines<T: JsonSchema>(self) -> Self {
         self.content(200, "application/x-ndjson", Some(SchemaGenerator::subschema_for::<T>), true)
     }
 
-    /// The answer is events with such documents.
+    /// Adds a response of server-sent events.
     pub(crate) fn events<T: JsonSchema>(self) -> Self {
         self.content(200, "text/event-stream", Some(SchemaGenerator::subschema_for::<T>), true)
     }
 
-    /// The answer is bytes or text.
+    /// Adds a response of bytes or text.
     pub(crate) fn gives_bytes(self, media: &'static str) -> Self {
         self.content(200, media, None, false)
     }
 
-    /// The answer is a status alone.
+    /// Adds a response without a body.
     pub(crate) fn gives_nothing(mut self, status: u16) -> Self {
         self.empty.push(status);
         self
     }
 
-    /// Statuses of failures that are this operation's own.
+    /// Adds statuses of failures that are specific to this operation.
     pub(crate) fn fails(mut self, statuses: &[u16]) -> Self {
         self.fails.extend(statuses);
         self
     }
 
-    /// The answer names the model that gave it.
+    /// Declares that a response header names the model.
     pub(crate) fn attested(mut self) -> Self {
         self.attested = true;
         self
     }
 
-    /// A key must allow this, where keys are asked for.
+    /// Sets the scope that an API key needs, if there are keys.
     pub(crate) fn needs(mut self, scope: Scope) -> Self {
         self.permission = Permission::Scope(scope);
         self
@@ -192,7 +192,7 @@ impl Operation {
         self
     }
 
-    /// The operation in `OpenAPI`'s words.
+    /// Describes the operation in `OpenAPI` format.
     pub(crate) fn describe(&self, schemas: &mut Schemas) -> Value {
         let mut described = json!({ "tags": [self.api.name()], "summary": self.summary, "operationId": self.id() });
         if !self.parameters.is_empty() {
@@ -243,7 +243,8 @@ impl Operation {
         responses
     }
 
-    /// Hosts and origins are looked at first, then keys, then the body's length and what it says.
+    /// Lists the statuses of failures: from the checks of host and origin, of keys, and of the
+    /// body's length and contents.
     fn failures(&self) -> Vec<u16> {
         let mut failures = vec![403, 500];
         if self.takes.is_some() {
@@ -275,7 +276,7 @@ fn media_type(schema: Option<Value>) -> Value {
     schema.map_or_else(|| json!({}), |schema| json!({ "schema": schema }))
 }
 
-/// A schema for either of two, the first of which may be one itself.
+/// Returns a schema that accepts either one. The first one may already be such a union.
 fn either(schema: Value, other: Value) -> Value {
     match schema {
         Value::Object(mut either) if either.len() == 1 && either.contains_key("anyOf") => {
@@ -288,7 +289,7 @@ fn either(schema: Value, other: Value) -> Value {
     }
 }
 
-/// Headers of answers that models gave.
+/// Describes the headers of responses from models.
 pub(crate) fn headers() -> Value {
     json!({
         "ModelDigest": {

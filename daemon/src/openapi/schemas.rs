@@ -1,7 +1,8 @@
 //! The schemas of types, each under its name.
 //!
-//! What a type is read from and what it is written as can differ: a field with a default may be missing in a request, and
-//! never is in an answer. Where both are used and differ, the written one is called `…Answer`.
+//! A type may have different schemas for reading and for writing: a field with a default may be
+//! absent in a request, but is always present in a response. If both are used and differ, the
+//! schema for writing is called `…Answer`.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use super::operation::SchemaOf;
 
 const READ: &str = "#/components/schemas/";
-/// Where written schemas are until they have their final names.
+/// The temporary location of schemas for writing, until they get their final names.
 const WRITTEN: &str = "#/components/written/";
 
 /// Collects schemas.
@@ -35,17 +36,17 @@ impl Schemas {
         }
     }
 
-    /// The schema of what is read.
+    /// Adds the schema for reading a type.
     pub(super) fn read(&mut self, schema: SchemaOf) -> Value {
         schema(&mut self.read).to_value()
     }
 
-    /// The schema of what is written.
+    /// Adds the schema for writing a type.
     pub(super) fn written(&mut self, schema: SchemaOf) -> Value {
         schema(&mut self.written).to_value()
     }
 
-    /// Puts all schemas into the document that refers to them.
+    /// Inserts all schemas into the document that refers to them.
     pub(super) fn complete(mut self, mut document: Value) -> Value {
         let (mut all, mut written) = (self.read.take_definitions(true), self.written.take_definitions(true));
         let apart = differing(&all, &written);
@@ -59,7 +60,7 @@ impl Schemas {
     }
 }
 
-/// Names whose schemas differ, or refer to ones that do.
+/// Returns the names of types whose two schemas differ, or refer to types whose schemas differ.
 fn differing(read: &Map<String, Value>, written: &Map<String, Value>) -> BTreeSet<String> {
     let both: Vec<(&String, &Value, Value)> = written
         .iter()
@@ -84,7 +85,7 @@ fn differing(read: &Map<String, Value>, written: &Map<String, Value>) -> BTreeSe
     }
 }
 
-/// Whether a schema refers to one of those directly.
+/// Whether a schema refers directly to one of these names.
 fn refers(schema: &Value, names: &BTreeSet<String>) -> bool {
     match schema {
         Value::Object(object) => object.iter().any(|(key, value)| match value {
@@ -96,7 +97,7 @@ fn refers(schema: &Value, names: &BTreeSet<String>) -> bool {
     }
 }
 
-/// Gives references to written schemas their final names.
+/// Replaces references to schemas for writing by their final names.
 fn rename(value: &mut Value, name: &dyn Fn(&str) -> String) {
     match value {
         Value::Object(object) => {

@@ -33,7 +33,7 @@ pub(super) fn routes() -> Vec<Route> {
     all
 }
 
-/// About single models.
+/// Calls about single models.
 fn models() -> Vec<Route> {
     let model = |path, summary, scope| post(path, summary).needs(scope).fails(&[404]);
     vec![
@@ -87,7 +87,7 @@ fn models() -> Vec<Route> {
     ]
 }
 
-/// About the whole store.
+/// Calls about the whole store.
 fn upkeep() -> Vec<Route> {
     vec![
         post("/api/lode/gc", "Removes what nothing refers to")
@@ -121,7 +121,7 @@ fn upkeep() -> Vec<Route> {
     ]
 }
 
-/// What a page shows.
+/// Calls that the web page makes.
 fn page() -> Vec<Route> {
     let get = |path, summary| Operation::new(Api::Lode, Method::GET, path, summary).needs(Scope::Read);
     vec![
@@ -145,7 +145,7 @@ fn page() -> Vec<Route> {
     ]
 }
 
-/// Models as files.
+/// Calls that transfer models as files.
 fn files() -> Vec<Route> {
     vec![
         post("/api/save", "Models as a tar with an OCI image layout")

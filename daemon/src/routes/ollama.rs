@@ -37,7 +37,7 @@ fn run(path: &'static str, summary: &'static str) -> Operation {
     operation(Method::POST, path, summary).attested().fails(&[404, 503])
 }
 
-/// A call that changes which models there are.
+/// A call that changes the set of models.
 fn change(path: &'static str, summary: &'static str) -> Operation {
     operation(Method::POST, path, summary).needs(Scope::Write).fails(&[404, 409, 507])
 }
@@ -162,7 +162,7 @@ fn runs() -> Vec<Route> {
     ]
 }
 
-/// Services of ollama.com; every method is answered by 501.
+/// Services of ollama.com; every method returns 501.
 fn cloud() -> Vec<Route> {
     let paths = [
         "/api/me",

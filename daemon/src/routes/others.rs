@@ -1,4 +1,4 @@
-//! Calls of other servers, for clients that speak to these only: llama.cpp's server and LM Studio.
+//! APIs of other servers, for clients that support only these: llama.cpp's server and LM Studio.
 
 use api::llama_server::{
     Completion, CompletionRequest, Health, InfillRequest, Props, Slot, Text, TokenizeRequest, Tokens,

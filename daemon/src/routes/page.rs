@@ -1,4 +1,4 @@
-//! The page, for browsers. It is no API: the document leaves it out.
+//! The web page for browsers. The `OpenAPI` document leaves it out, since it is not an API.
 
 use super::Route;
 use crate::page::{file, page};

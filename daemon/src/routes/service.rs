@@ -1,4 +1,4 @@
-//! For who runs the daemon.
+//! Calls for operators of the daemon.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,7 +17,7 @@ fn get(path: &'static str, summary: &'static str) -> Operation {
 }
 
 pub(super) fn routes() -> Vec<Route> {
-    // Made when somebody first asks.
+    // Generated at the first request.
     let written: Arc<OnceLock<Bytes>> = Arc::default();
     let openapi = async move || {
         let bytes = written.get_or_init(|| document().to_string().into()).clone();

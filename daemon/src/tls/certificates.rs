@@ -1,7 +1,8 @@
-//! The certificate and key of the daemon, as their files have them now.
+//! The daemon's certificate and key, reloaded from their files.
 //!
-//! The files are compared by their bytes, so it does not matter how or when they are replaced. A new pair that is not
-//! good, also one of which only the half has been replaced yet, leaves the old one, and a warning.
+//! The files are compared by their bytes, so it does not matter how or when they are replaced. If
+//! the new pair is invalid, for example because only one file has been replaced so far, the old
+//! pair stays in use and a warning is logged.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,18 +17,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsFiles;
 
-/// The longest file: chains of certificates have a few KiB.
+/// The largest file; certificate chains have a few KiB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The pair that new connections are served with.
+/// The pair for new connections.
 pub(super) struct Certificates {
     files: TlsFiles,
     current: Arc<ServerConfig>,
-    /// What was last read, good or bad.
+    /// The last contents that were read, or the error.
     seen: Result<Pems, String>,
 }
 
-/// The text of both files. The key is not shown.
+/// The contents of both files. There is no `Debug`, since it would reveal the key.
 #[derive(Clone, PartialEq, Eq)]
 struct Pems {
     certificate: Vec<u8>,
@@ -42,15 +43,15 @@ impl Certificates {
         Ok(Self { files, current, seen: Ok(pems) })
     }
 
-    /// What to begin a connection with.
+    /// Returns the configuration for a new connection.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.current)
     }
 
-    /// Looks at the files again.
+    /// Reads the files again.
     pub(super) async fn refresh(&mut self) {
         let files = self.files.clone();
-        // It fails when the program ends.
+        // Fails only when the program ends.
         let Ok(read) = tokio::task::spawn_blocking(move || Pems::read(&files)).await else { return };
         let read = read.map_err(|error| format!("{error:#}"));
         if read == self.seen {
@@ -117,14 +118,14 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A certificate for `localhost` that vouches for itself.
+    /// A self-signed certificate for `localhost`.
     pub(in crate::tls) struct Pair {
         pub(in crate::tls) files: TlsFiles,
         _folder: tempfile::TempDir,
     }
 
     impl Pair {
-        /// Puts another pair's files, or other bytes, in place.
+        /// Overwrites the files.
         fn replace(&self, certificate: &[u8], key: &[u8]) {
             fs::write(&self.files.certificate, certificate).expect("written");
             fs::write(&self.files.key, key).expect("written");
