@@ -1,11 +1,11 @@
-//! A number of bytes, elements or tokens that is computed with.
+//! A saturating number of bytes, elements or tokens.
 //!
-//! The factors come from files that anybody may have written: a product that does not fit stays at the largest number
-//! instead of becoming a small one. Dividing by zero gives zero.
+//! The factors come from untrusted files. A product that overflows stays at the largest number
+//! instead of wrapping to a small one. Division by zero gives zero.
 
 use std::ops::{Add, Div, Mul};
 
-/// A saturating number.
+/// A number with saturating arithmetic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Amount(pub(super) u64);
 
@@ -57,7 +57,7 @@ impl Div<u64> for Amount {
     }
 }
 
-/// The sum of sizes.
+/// Returns the saturating sum of `sizes`.
 pub(super) fn sum(sizes: impl IntoIterator<Item = u64>) -> u64 {
     sizes.into_iter().fold(0, u64::saturating_add)
 }

@@ -1,70 +1,71 @@
-//! Which layers go to which device.
+//! Assigns layers to devices.
 //!
-//! Layers are placed from the last to the first, on the device with the least memory first, so that the last layers and
-//! the output are together. The smallest share of every device's memory that still places as many layers is looked for:
-//! it spreads them evenly. That search computes with single precision; its rounding decides at the boundaries and is
-//! part of the result.
+//! Layers are placed from the last to the first, on the device with the least memory first, so that
+//! the last layers and the output are together. A binary search finds the smallest share of every
+//! device's memory that still places as many layers, which spreads them evenly. The search uses
+//! single precision; its rounding decides at the boundaries and is part of the result.
 
 use std::ops::Range;
 
 use crate::amount::sum;
 
-/// The search over the share of memory ends here.
+/// The search over the share of memory ends at an interval of this width.
 const TOLERANCE: f32 = 1e-6;
-/// The share of a device's memory that may be used where a number of layers is forced on it.
+/// The upper bound of the share of a device's memory when a number of layers is forced on it.
 const FORCED_CAPACITY: f32 = 1000.0;
 
-/// A device, and the memory of it that layers may have.
+/// A device and its memory that is available for layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// What the system calls it; for people.
+    /// The identifier that the system gives the device; for display.
     pub id: String,
-    /// How it is talked to: `CUDA`, `ROCm`, `Metal`, `Vulkan`.
+    /// The interface that drives the device: `CUDA`, `ROCm`, `Metal`, `Vulkan`.
     pub library: String,
-    /// Whether it shares the system's memory. Others are used first.
+    /// Whether it shares the system's memory. Discrete devices are used first.
     pub integrated: bool,
-    /// Bytes.
+    /// Free memory in bytes.
     pub free_memory: u64,
 }
 
-/// How many layers are wanted on devices.
+/// The number of layers that the caller requests on devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requested {
     /// As many as fit.
     #[default]
     Automatic,
-    /// So many, even where they do not fit.
+    /// Exactly this number, even if they do not fit.
     Layers(usize),
 }
 
-/// How layers are to be assigned.
+/// Options of an assignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// How many on devices.
+    /// The number of layers on devices.
     pub requested: Requested,
-    /// Whether a load that leaves layers in system memory is of no use: then nothing is forced on a device.
+    /// Whether a load that leaves layers in system memory is useless. If true, no layer is forced
+    /// on a device.
     pub require_full: bool,
-    /// Whether all devices are to be used, even where fewer would do.
+    /// Whether to use all devices, even if fewer would suffice.
     pub spread: bool,
-    /// Devices up to this index are used from the start: they have a graph already.
+    /// The last device that is used from the start: devices up to this index have a graph already.
     pub last_used: usize,
 }
 
-/// The layers of one device.
+/// The layers that are assigned to one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Index in the list of devices.
     pub device: usize,
-    /// Its layers; may be none.
+    /// Its layers; possibly none.
     pub layers: Range<usize>,
 }
 
-/// How many layers are assigned.
+/// Returns the number of assigned layers.
 pub(super) fn count(shares: &[Share]) -> usize {
     shares.iter().map(|share| share.layers.len()).sum()
 }
 
-/// A device within one assignment.
+/// A device during one assignment.
 #[derive(Clone, Copy)]
 struct Place {
     device: usize,
@@ -72,13 +73,13 @@ struct Place {
     free: u64,
 }
 
-/// Assigns layers of those sizes, the output being the last, to devices of one library. Devices are to be sorted:
-/// discrete ones first, then by free memory, the most first.
+/// Assigns layers of these sizes (the output is the last) to the devices of one library. The caller
+/// sorts the devices: discrete ones first, then by free memory in descending order.
 ///
-/// First all layers are tried. Where they do not all fit, the output is left out and the rest is tried again; that
-/// result holds even where it has fewer layers.
+/// The first attempt places all layers. If they do not all fit, the second attempt leaves out the
+/// output. The second result holds even if it has fewer layers than the first.
 pub fn assign_layers(layers: &[u64], devices: &[Device], ask: Ask) -> Vec<Share> {
-    // Whoever overrides the choice has all devices treated alike.
+    // A caller that overrides the automatic choice gets no preference for discrete devices.
     let alike = ask.spread || ask.requested != Requested::Automatic;
     let place = |(index, device): (usize, &Device)| Place {
         device: index,
@@ -93,7 +94,7 @@ pub fn assign_layers(layers: &[u64], devices: &[Device], ask: Ask) -> Vec<Share>
     assign(&layers[..layers.len() - 1], &places, ask)
 }
 
-/// On as few devices as will do, or on all of them.
+/// Assigns layers to as few devices as possible, or to all of them if `ask.spread` is set.
 fn assign(layers: &[u64], places: &[Place], ask: Ask) -> Vec<Share> {
     let requested = match ask.requested {
         Requested::Automatic => None,
@@ -114,8 +115,8 @@ fn assign(layers: &[u64], places: &[Place], ask: Ask) -> Vec<Share> {
     shares
 }
 
-/// The most even assignment of as many layers as possible: the last ones to discrete devices, what is left to
-/// integrated ones.
+/// Returns the most even assignment of as many layers as possible. Discrete devices get the last
+/// layers; integrated devices get the remaining ones.
 fn best_fit(layers: &[u64], places: &[Place], requested: Option<usize>, force: bool) -> Vec<Share> {
     let (mut layers, mut requested) = (layers, requested);
     let mut shares = Vec::new();
@@ -130,7 +131,7 @@ fn best_fit(layers: &[u64], places: &[Place], requested: Option<usize>, force: b
     shares
 }
 
-/// Devices that are integrated and that are not, in the order in which the kinds are met.
+/// Groups places into integrated and discrete ones, in the order in which the kinds first occur.
 fn kinds(places: &[Place]) -> Vec<Vec<Place>> {
     let Some(first) = places.first() else { return Vec::new() };
     let (like, unlike): (Vec<Place>, Vec<Place>) =
@@ -138,7 +139,7 @@ fn kinds(places: &[Place]) -> Vec<Vec<Place>> {
     [like, unlike].into_iter().filter(|group| !group.is_empty()).collect()
 }
 
-/// The smallest share of memory that places as many layers as all of it.
+/// Finds the smallest share of memory that places as many layers as the full memory does.
 fn most_even(layers: &[u64], places: &[Place], requested: Option<usize>, force: bool) -> Vec<Share> {
     let mut high: f32 = if requested.is_some() && force { FORCED_CAPACITY } else { 1.0 };
     let mut low: f32 = 0.0;
@@ -147,7 +148,8 @@ fn most_even(layers: &[u64], places: &[Place], requested: Option<usize>, force: 
     while high - low > TOLERANCE {
         let middle = f32::midpoint(low, high);
         if middle <= low || middle >= high {
-            // From 16 on neighbouring numbers are further apart than the tolerance: nothing is left between the ends.
+            // From 16 on, neighbouring numbers are further apart than the tolerance, so no number
+            // lies between the bounds.
             break;
         }
         let shares = greedy(layers, places, middle, requested);
@@ -161,14 +163,14 @@ fn most_even(layers: &[u64], places: &[Place], requested: Option<usize>, force: 
     best
 }
 
-/// That share of a device's memory, in single precision.
+/// Returns the share `capacity` of a device's memory, computed in single precision.
 #[expect(clippy::cast_sign_loss, reason = "sizes and shares are not negative")]
 fn room(place: Place, capacity: f32) -> u64 {
     (place.free as f32 * capacity) as u64
 }
 
-/// Fills devices from the last to the first with layers from the last to the first, and never goes back. A device that
-/// was passed over is in the result without layers.
+/// Fills devices from the last to the first with layers from the last to the first, without
+/// backtracking. A skipped device is in the result without layers.
 fn greedy(layers: &[u64], places: &[Place], capacity: f32, requested: Option<usize>) -> Vec<Share> {
     let fewest = layers.len() - requested.unwrap_or(layers.len()).min(layers.len());
     let mut shares = Vec::new();
@@ -189,7 +191,7 @@ fn greedy(layers: &[u64], places: &[Place], capacity: f32, requested: Option<usi
     shares
 }
 
-/// Bytes of the layers of a share.
+/// Returns the bytes of the layers of a share.
 pub(super) fn bytes(layers: &[u64], share: &Share) -> u64 {
     sum(layers.get(share.layers.clone()).unwrap_or_default().iter().copied())
 }

@@ -1,17 +1,18 @@
-//! What Lode itself needs for a model: from the sizes of its tensors, the shape of its KV cache, and what the runner
-//! allocates for a chunk of a prompt.
+//! The memory that Lode itself needs for a model. It follows from the sizes of its tensors, the
+//! shape of its KV cache, and the runner's allocations for a chunk of a prompt.
 //!
 //! | where | what | how much |
 //! |---|---|---|
-//! | page cache, shared | weights that are computed with on the CPU, and the embedding | their bytes; mapped, never copied |
-//! | runner, private | KV cache of layers on the CPU | key heads × rows × bytes of a key and a value, in each slot |
-//! | runner, private | recurrent states | their numbers and the checkpoints of them, in each slot |
+//! | page cache, shared | weights used by the CPU, embedding | their bytes; mapped, not copied |
+//! | runner, private | KV cache on the CPU | key heads × rows × (key + value) bytes, per slot |
+//! | runner, private | recurrent states | the states and their checkpoints, per slot |
 //! | runner, private | activations of a chunk | see [`Decoder`] |
 //! | runner, private | the process, its tokenizer | constants of this file |
 //! | device | layers, their KV cache, activations | the same sizes |
 //!
-//! The KV cache is given by the system page by page, as tokens come: private memory is what is there once the slots are
-//! full. An embedding beside conversations takes one more sequence for as long as it lasts. Layers go to devices by the rules of [`crate::layout`].
+//! The system allocates the KV cache page by page as tokens arrive; the estimate is the private
+//! memory with all slots full. An embedding that runs beside conversations takes one more sequence
+//! while it lasts. Layers go to devices by the rules of [`super::layout`].
 
 use architectures::{Blueprint, Ffn, Mixer};
 use protocol::KvType;
@@ -24,29 +25,31 @@ use crate::layout::Layout;
 use crate::load::{DeviceUse, Layers, Machine, settle, uses};
 use crate::model::Weights;
 
-/// Private bytes of a runner without a model: its heap, the stacks of its threads, relocated pages of the program.
-/// Measured on Linux.
+/// Private bytes of a runner without a model: its heap, the stacks of its threads, and relocated
+/// pages of the program. Measured on Linux.
 const PROCESS: u64 = 9 << 18;
-/// Bytes of a float32.
+/// Size of a float32 in bytes.
 const FLOAT: u64 = 4;
-/// Bytes of a token in a choice: its logit twice, and its candidate.
+/// Bytes per vocabulary entry while a token is sampled: its logit twice, and its candidate.
 const CANDIDATE: u64 = 20;
 
-/// What a runner keeps of a vocabulary in memory of its own.
+/// The kind of tokenizer, which decides how much private memory a vocabulary takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tokenizer {
-    /// What is found in text before anything else: the rest is mapped, where the disk takes the daemon's table of it.
+    /// Byte-pair encoding. Private memory holds only the tokens that are matched before all others.
+    /// The rest is mapped from the daemon's table on disk, if the daemon could write one.
     BytePair,
-    /// A `tokenizer.json` that is not plain BPE: the texts are kept in both directions, and what the document took in memory is not
-    /// given back.
+    /// A `tokenizer.json` that is not plain BPE. The runner keeps the token texts in both
+    /// directions, and the memory of parsing the document is not freed.
     Json,
-    /// The same as [`BytePair`](Self::BytePair).
+    /// A `SentencePiece` vocabulary; stored in the same way as [`BytePair`](Self::BytePair).
     SentencePiece,
 }
 
 impl Tokenizer {
-    /// Bytes for each token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens; `Json` with the former only.
+    /// Bytes per token of the vocabulary. Measured with vocabularies of 49,152 and 262,144 tokens;
+    /// `Json` with the former only.
     fn token_bytes(self) -> u64 {
         match self {
             Self::BytePair | Self::SentencePiece => 32,
@@ -55,35 +58,40 @@ impl Tokenizer {
     }
 }
 
-/// A decoder and what it allocates.
+/// A decoder and its allocations.
 ///
-/// Activations are float32. In a chunk of `t` tokens there are at the same time, beside three arrays of `t · hidden` (the
-/// stream, its norm, what a part gives): in a mixer the projections and the mixed values; in the
-/// feed-forward network gate and up; at the end logits of a token in each slot. Of these the largest counts on a device. On
-/// the CPU memory that was given back is kept for the next step, so both parts of a layer count, and beside them what is
-/// multiplied, rounded to 8 bits, and logits three times: computed, handed out, and as candidates of a choice. Scoring a text
-/// needs more: logits of up to 64 tokens.
+/// Activations are float32. A chunk of `t` tokens has three arrays of `t · hidden` at all times:
+/// the residual stream, its norm, and the output of a mixer or feed-forward network. In addition, a
+/// mixer has its projections and mixed values, and a feed-forward network has gate and up. At the
+/// end there are the logits of one token per slot.
+///
+/// On a device, only the largest of mixer, feed-forward network and logits counts. On the CPU,
+/// freed memory is kept for the next step, so mixer and feed-forward network both count. In
+/// addition, the CPU keeps the operands of products, rounded to 8 bits, and logits three times:
+/// computed, handed out, and as sampling candidates. Scoring a text needs more: logits of up to 64
+/// tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
-    /// What it is built from.
+    /// The blueprint that the decoder is built from.
     pub blueprint: &'a Blueprint,
-    /// How text becomes tokens.
+    /// The kind of its tokenizer.
     pub tokenizer: Tokenizer,
 }
 
-/// What a model is loaded for.
+/// The KV cache that a model is to be loaded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Tokens of one sequence.
+    /// Context length of one sequence, in tokens.
     pub context: u64,
-    /// Sequences at a time.
+    /// Number of parallel sequences.
     pub slots: u64,
-    /// How elements are kept.
+    /// Element type.
     pub kv_type: KvType,
 }
 
 impl Decoder<'_> {
-    /// Bytes of what each layer keeps of sequences, for all slots. Layers with a window keep what it sees and a little more.
+    /// Returns the bytes of each layer's state (KV cache or recurrent state), for all slots. Layers
+    /// with a window keep the window and a little more.
     pub fn kv_sizes(&self, cache: &Cache) -> Vec<u64> {
         let context = cache.context.min(self.blueprint.context);
         let layer = |state: architectures::LayerState| {
@@ -93,16 +101,18 @@ impl Decoder<'_> {
         self.blueprint.states().map(layer).collect()
     }
 
-    /// Bytes of activations while a chunk is computed on the CPU. Scores are computed in tiles, which are small.
+    /// Returns the bytes of activations while the CPU computes a chunk. Attention scores are
+    /// computed in small tiles and do not count.
     pub fn cpu_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
-        // A code for each element, a scale and a sum for each block of 32.
+        // A one-byte code for each element, and a scale and a sum for each block of 32.
         let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         (FLOAT * tokens * (3 * Amount(self.blueprint.hidden) + mixer + ffn) + rounded + logits).0
     }
 
-    /// Bytes of activations while a chunk is computed on a device by our kernels, and of passes that are recorded there. Scores are never in memory.
+    /// Returns the bytes of activations while our kernels compute a chunk on a device, and of
+    /// recorded passes there. Attention scores are never in memory.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
@@ -111,8 +121,9 @@ impl Decoder<'_> {
         (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest) + recordings).0
     }
 
-    /// Bytes of recordings of all passes of one token of each sequence: for each number of sequences, and each power of two of positions, all that
-    /// layers make of a token.
+    /// Returns the bytes of recordings of all passes that compute one token per sequence. There is
+    /// one recording for each number of sequences and each power of two of positions. Each holds
+    /// all activations of all layers for its tokens.
     fn recordings(&self, cache: &Cache) -> Amount {
         let [mixer, ffn] = self.widths();
         let token = Amount(self.blueprint.layers.len() as u64) * (6 * Amount(self.blueprint.hidden) + mixer + ffn);
@@ -122,14 +133,16 @@ impl Decoder<'_> {
         FLOAT * (tokens * Amount(lengths) * token)
     }
 
-    /// The chunk of one slot, and a token of each other; the longest text, where texts are computed at once.
+    /// Returns the rows of the largest pass: the chunk of one slot and one token of every other
+    /// slot. A non-causal model computes a whole text at once, so its chunk is the longest text.
     fn tokens(&self, cache: &Cache) -> Amount {
         let context = cache.context.min(self.blueprint.context);
         let chunk = if self.blueprint.causal { context.min(CHUNK as u64) } else { context };
         Amount(chunk) + Amount(cache.slots.saturating_sub(1))
     }
 
-    /// Elements of a token in the widest mixer and in the widest feed-forward network. One layer is computed at a time.
+    /// Returns the elements per token in the widest mixer and in the widest feed-forward network.
+    /// One layer is computed at a time.
     fn widths(&self) -> [Amount; 2] {
         let layers = || self.blueprint.layers.iter();
         let mixer = layers().map(|layer| mixer_width(&layer.mixer)).max().unwrap_or_default();
@@ -137,7 +150,8 @@ impl Decoder<'_> {
         [mixer, layers().map(|layer| ffn_width(&layer.ffn, hidden)).max().unwrap_or_default()]
     }
 
-    /// Elements that are rounded for a token at most: the widest row that is multiplied; a row for each of its experts.
+    /// Returns the largest number of elements per token that are rounded at a time: the widest
+    /// input row of a product, with one row for each of the token's experts.
     fn widest(&self) -> Amount {
         let hidden = self.blueprint.hidden;
         let wide = |layer: &architectures::Layer| match &layer.ffn {
@@ -148,19 +162,19 @@ impl Decoder<'_> {
         self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(Amount(hidden))
     }
 
-    /// Private bytes of the runner's process that no request changes.
+    /// Returns the private bytes of the runner's process that do not depend on requests.
     pub fn process(&self) -> u64 {
         (PROCESS + self.tokenizer.token_bytes() * Amount(self.blueprint.vocabulary)).0
     }
 
-    /// Bytes that a runner takes for itself where all layers are on the CPU: what a load needs of memory that nobody
-    /// shares, and so what a limit on it is held against.
+    /// Returns the private bytes of a runner with all layers on the CPU: the memory that is not
+    /// shared with other processes. The memory limit is compared with this number.
     pub fn private(&self, cache: &Cache) -> u64 {
         sum(self.kv_sizes(cache).into_iter().chain([self.cpu_activations(cache), self.process()]))
     }
 }
 
-/// Elements of a token that a mixer has at a time.
+/// Returns the elements per token that a mixer holds at a time.
 fn mixer_width(mixer: &Mixer) -> Amount {
     let product = |a: u64, b: u64| Amount(a) * Amount(b);
     match mixer {
@@ -168,7 +182,8 @@ fn mixer_width(mixer: &Mixer) -> Amount {
             let queries = product(own.heads, own.head_dim) + product(own.heads, own.value_dim);
             let keys = product(own.kv_heads, own.head_dim) + product(own.kv_heads, own.value_dim);
             let gate = own.gate.as_ref().map_or(Amount(0), |_| product(own.heads, own.value_dim));
-            // Texts that are computed at once have their keys and values once more, in the order of the kernels.
+            // Models that compute a whole text at once hold a second copy of keys and values, in
+            // the order that the kernels need.
             queries + 2 * keys + gate
         }
         Mixer::Latent(own) => {
@@ -180,12 +195,14 @@ fn mixer_width(mixer: &Mixer) -> Amount {
     }
 }
 
-/// Elements of a token that a feed-forward network has at a time, beside what it gets and gives.
+/// Returns the elements per token that a feed-forward network holds at a time, without its input
+/// and output.
 fn ffn_width(ffn: &Ffn, hidden: u64) -> Amount {
     match ffn {
         Ffn::Gated(own) => 2 * Amount(own.width),
         Ffn::Plain(own) => Amount(own.width),
-        // A row for each expert that a token takes: what goes in, or what comes out; gate and up.
+        // Each expert of a token has a row of `hidden` elements (its input, then its output) and
+        // its gate and up rows.
         Ffn::Experts(own) => {
             let shared = own.shared.as_ref().map_or(0, |shared| shared.ffn.width);
             let routed = Amount(own.router.top_k) * (Amount(hidden) + 2 * Amount(own.width));
@@ -194,41 +211,42 @@ fn ffn_width(ffn: &Ffn, hidden: u64) -> Amount {
     }
 }
 
-/// Where a model goes and what it takes there.
+/// The placement of a model and the memory that it takes in each place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exact {
     /// Bytes of the KV cache of each layer, for all slots.
     pub kv: Vec<u64>,
-    /// The devices with their layers.
+    /// The devices and their layers.
     pub layout: Layout,
-    /// Layers, the output among them.
+    /// Number of layers, including the output.
     pub total_layers: usize,
-    /// What each device of the machine holds, in its order; `graph` is activations.
+    /// The use of each device, in the order of the machine's devices; `graph` holds activations.
     pub devices: Vec<DeviceUse>,
-    /// What is in system memory: `weights` are mapped and shared, `graph` is activations.
+    /// The use of system memory: `weights` are mapped and shared, `graph` holds activations.
     pub system: DeviceUse,
-    /// Private bytes of the runner's process beside cache and activations.
+    /// Private bytes of the runner's process without cache and activations.
     pub process: u64,
 }
 
 impl Exact {
-    /// Bytes on devices.
+    /// Returns the bytes on devices.
     pub fn device_size(&self) -> u64 {
         sum(self.devices.iter().map(DeviceUse::size))
     }
 
-    /// Bytes of system memory that nobody shares.
+    /// Returns the private bytes of system memory.
     pub fn private(&self) -> u64 {
         sum([self.system.cache, self.system.graph, self.process])
     }
 
-    /// Bytes of system memory that are files, shared by everybody who maps them.
+    /// Returns the bytes of system memory that are mapped files, which processes share.
     pub fn mapped(&self) -> u64 {
         self.system.weights
     }
 }
 
-/// Assigns a model's layers to a machine's devices. `weights` has as many blocks as the decoder has layers.
+/// Assigns a model's layers to a machine's devices. `weights` has as many blocks as the decoder has
+/// layers.
 pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &Machine) -> Result<Exact, Unfit> {
     let kv = decoder.kv_sizes(cache);
     let layers = Layers::of(weights, &kv);
@@ -242,7 +260,8 @@ pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &M
     let (devices, mut system) = uses(&layers, &layout, &graphs);
     let total_layers = kv.len() + 1;
     let all_on_devices = layout.assigned() >= total_layers;
-    // The embedding's rows are read where they are mapped. Where it is the output too it has been counted with it.
+    // The embedding's rows are read from the mapping. If the embedding is also the output, the
+    // output layer counts it already.
     let counted = weights.output.is_none() && !all_on_devices;
     system.weights = sum([system.weights, weights.token_embedding.filter(|_| !counted).unwrap_or(0)]);
     system.graph = if all_on_devices { 0 } else { host };

@@ -1,9 +1,20 @@
-//! The size of the compute graph: a formula for each architecture that has one.
+//! The size of the compute graph, with one formula per known architecture.
 //!
-//! The letters: `b` tokens computed at a time, `c` tokens of all sequences, `e` width of the stream, `h` query heads, `k`
-//! key and value heads, `d` width of a head (`e` by the fewest heads), `dk` width of a key, `v` tokens of the vocabulary,
-//! `a` = c·(1 + h), the attention scores of a token and its mask. Factors of four are bytes of float32; 9/16 is a byte
-//! count of four-bit blocks with their scale, 105/128 one of six-bit blocks. Divisions round down, where they stand.
+//! The formulas use these letters:
+//!
+//! - `b`: tokens computed at a time
+//! - `c`: tokens of all sequences
+//! - `e`: width of the residual stream
+//! - `h`: query heads
+//! - `k`: key and value heads
+//! - `d`: width of a head, which is `e` divided by the fewest heads of any block
+//! - `dk`: width of a key
+//! - `v`: tokens of the vocabulary
+//! - `a` = c·(1 + h): the attention scores of a token and its mask
+//!
+//! Factors of four are bytes of a float32. 9/16 is the size in bytes of an element in four-bit
+//! blocks with their scale, 105/128 that of one in six-bit blocks. Each division rounds down in
+//! place.
 
 use crate::amount::Amount;
 use crate::hyper::{Hyper, Load};
@@ -11,31 +22,31 @@ use crate::kv::{KvSizes, kv_sizes};
 use crate::model::Model;
 use crate::{Request, Unfit};
 
-/// What a model needs beside its weights.
+/// The memory that a model needs in addition to its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphSize {
     /// Bytes of the KV cache of each block.
     pub kv: Vec<u64>,
-    /// Bytes of the graph where some layers are elsewhere; 0 where there is no formula.
+    /// Bytes of the graph if some layers are not on devices; 0 without a formula.
     pub partial: u64,
-    /// Bytes of the graph where all layers are on devices; 0 where there is no formula.
+    /// Bytes of the graph if all layers are on devices; 0 without a formula.
     pub full: u64,
-    /// `partial`, or what is assumed where it is 0.
+    /// `partial`, or a guess if it is 0.
     pub assumed_partial: u64,
-    /// `full`, or what is assumed where it is 0.
+    /// `full`, or a guess if it is 0.
     pub assumed_full: u64,
 }
 
-/// The KV cache and the graph of a model.
+/// Computes the sizes of the KV cache and of the compute graph of a model.
 ///
-/// Refuses metadata with more blocks than any model has.
+/// Refuses metadata with an implausible number of blocks.
 pub fn graph_size(model: &Model, request: &Request) -> Result<GraphSize, Unfit> {
     let hyper = Hyper::read(model)?;
     let kv = kv_sizes(&model.architecture, &hyper, request);
     let inputs = Inputs { model, hyper: &hyper, load: Load::of(request), kv: &kv, flash: request.flash_attention };
     let Graph { partial, full } = formula(&model.architecture).map_or(Graph::NONE, |formula| formula(&inputs));
     let total = kv.blocks.iter().fold(Amount(0), |total, &bytes| total + Amount(bytes));
-    // A guess that the original makes where it has no formula: the scores grow like the cache.
+    // Ollama's guess for architectures without a formula: the scores grow with the cache.
     let assumed_partial = if partial.0 == 0 { hyper.heads_per_kv_head(1) * total / 6 } else { partial };
     let assumed_full = if full.0 == 0 { assumed_partial } else { full };
     Ok(GraphSize {
@@ -47,12 +58,13 @@ pub fn graph_size(model: &Model, request: &Request) -> Result<GraphSize, Unfit> 
     })
 }
 
-/// Whether an architecture has a formula of its own; others get a guess from their KV cache.
+/// Whether an architecture has its own formula; the size of every other graph is guessed from the
+/// KV cache.
 pub fn has_formula(architecture: &str) -> bool {
     formula(architecture).is_some()
 }
 
-/// What formulas compute with.
+/// The inputs of a formula.
 struct Inputs<'a> {
     model: &'a Model,
     hyper: &'a Hyper,
@@ -73,7 +85,7 @@ impl Graph {
 
 type Formula = fn(&Inputs<'_>) -> Graph;
 
-/// Which architectures have which formula.
+/// The architectures of each formula.
 const FORMULAS: [(&[&str], Formula); 11] = [
     (&["llama", "llama4"], llama),
     (&["mllama"], mllama),
@@ -129,12 +141,12 @@ impl Inputs<'_> {
         self.c() * (1 + self.h())
     }
 
-    /// The output projection, with so many streams beside the logits.
+    /// The output projection and the logits, with `streams` copies of the residual stream.
     fn logits(&self, streams: u64) -> Amount {
         4 * self.b() * (streams * self.e() + self.v()) + 105 * self.e() * self.v() / 128
     }
 
-    /// The logits beside one stream, when the projection is on the device already.
+    /// The logits and one residual stream, when the projection is already on the device.
     fn output(&self) -> Amount {
         4 * self.b() * (self.e() + self.v())
     }
@@ -146,13 +158,13 @@ fn llama(i: &Inputs<'_>) -> Graph {
     let attention = 4 * b * (1 + e + c.max(e)) + 9 * e * e / 16 + 4 * c * (b * h + d * k);
     let dense = Graph { partial: 4 * b * e + attention.max(i.logits(1)), full };
     if let Some(experts) = i.model.tensor("blk.0.ffn_gate_exps.weight") {
-        // All experts of a block in one tensor.
+        // One tensor holds all experts of a block.
         let mlp = 3 * Amount(experts.bytes) + 4 * b * (2 * i.hyper.feed_forward + k + e + c + d * k);
         let attention = 4 * (c * b * h + c * d * k + 1024 * b + d * k * b);
         return Graph { partial: mlp.max(attention), ..dense };
     }
     if let Some(expert) = i.model.tensor("blk.0.ffn_gate.0.weight") {
-        // A tensor for each expert, whose width it has.
+        // Each expert has its own tensor; its second dimension is the width of an expert.
         let w = Amount(expert.shape.get(1).copied().unwrap_or(0));
         let mlp = 4 * b * (3 + d * k + e + a + w) + 9 * (e * e + 3 * e * k * w) / 16;
         let attention = 4 * b * (1 + 2 * e + a) + e * (6 * c * k / h + 9 * e / 16);
@@ -163,7 +175,7 @@ fn llama(i: &Inputs<'_>) -> Graph {
 
 fn mllama(i: &Inputs<'_>) -> Graph {
     let (b, c, e, h, k, dk, a) = (i.b(), i.c(), i.e(), i.h(), i.k(), i.dk(), i.a());
-    // Real files have `rope_freqs.weight`; the original looks for another name, and finds nothing.
+    // Real files have `rope_freqs.weight`; Ollama looks for another name and finds no tensor.
     let rope = i.model.tensor("rope_freqs.weights").map_or(Amount(0), |tensor| elements(&tensor.shape));
     let attention = 4 * (b * (2 * e + (1 + a) + dk * h) + rope + dk * c * k);
     Graph { partial: attention.max(i.logits(1)), full: (4 * b * (2 + 3 * e + dk * h + a)).max(i.output()) }
@@ -225,7 +237,7 @@ fn gpt_oss(i: &Inputs<'_>) -> Graph {
     let partial = if i.flash {
         (110 + 4 * i.load.sequences + i.c() / 1024) * Amount(1 << 20)
     } else {
-        // The generic size of the cache, not the one that gpt-oss has.
+        // The generic size of the cache, not the size by the rule of gpt-oss.
         i.hyper.heads_per_kv_head(2) * i.kv.generic / 6
     };
     Graph { partial, full: Amount(0) }

@@ -1,21 +1,22 @@
-//! The numbers that formulas are made of, read from metadata.
+//! Hyper-parameters that the formulas use, read from metadata.
 
 use crate::amount::Amount;
 use crate::model::{MetadataValue, Model};
 use crate::{Request, Unfit};
 
-/// More blocks than any model has: one size is kept for each.
+/// The largest accepted number of blocks, since a size is kept for each; no model has as many.
 const MAX_BLOCKS: u64 = 1 << 16;
 
-/// Longer lists are not kept by the reader whose numbers these are, and count as absent.
+/// Ollama's reader does not keep longer lists, so they count as absent.
 const MAX_LIST: usize = 1024;
 
-/// How many heads each block has.
+/// The number of heads of each block.
 #[derive(Clone, Debug)]
 pub(super) struct Heads(Vec<u64>);
 
 impl Heads {
-    /// In a block. A list that is too short goes on with ones, unless it has a single number.
+    /// Returns the number of heads of a block. A single number holds for all blocks; a list that is
+    /// too short is extended with ones.
     pub(super) fn of_block(&self, block: usize) -> u64 {
         match self.0.as_slice() {
             [single] => *single,
@@ -23,35 +24,36 @@ impl Heads {
         }
     }
 
-    /// The most of any block, also of one that the model does not have.
+    /// Returns the largest number of heads in the list, which may be longer than the number of
+    /// blocks.
     fn most(&self) -> Amount {
         Amount(self.0.iter().max().copied().unwrap_or(1))
     }
 
-    /// The fewest.
+    /// Returns the smallest number of heads in the list.
     fn fewest(&self) -> Amount {
         Amount(self.0.iter().min().copied().unwrap_or(1))
     }
 }
 
-/// The numbers of a model, each with the letter that the formulas have for it.
+/// The hyper-parameters of a model, each with its letter in the formulas.
 #[derive(Clone, Debug)]
 pub(super) struct Hyper {
-    /// Blocks; the output is not among them.
+    /// Number of blocks, without the output.
     pub(super) blocks: usize,
     /// `e`: width of the residual stream.
     pub(super) embedding: Amount,
     /// Query heads of each block.
     pub(super) heads_by_block: Heads,
-    /// `h`: the most query heads of any block.
+    /// `h`: the largest number of query heads of any block.
     pub(super) heads: Amount,
     /// Key and value heads of each block.
     pub(super) kv_heads_by_block: Heads,
-    /// `k`: the most key and value heads of any block.
+    /// `k`: the largest number of key and value heads of any block.
     pub(super) kv_heads: Amount,
-    /// The fewest.
+    /// The smallest number of key and value heads of any block.
     pub(super) fewest_kv_heads: Amount,
-    /// `d`: width of a head, from the width of the stream.
+    /// `d`: width of a head, computed from the width of the stream.
     pub(super) head: Amount,
     /// `dk`: width of a key.
     pub(super) key: Amount,
@@ -59,30 +61,30 @@ pub(super) struct Hyper {
     pub(super) value: Amount,
     /// `ff`: width of the MLP.
     pub(super) feed_forward: Amount,
-    /// Tokens that sliding layers look back.
+    /// Window of sliding-window layers, in tokens.
     pub(super) window: Amount,
-    /// Kernel of the convolution of recurrent blocks.
+    /// Kernel width of the convolution of recurrent blocks.
     pub(super) convolution: Amount,
-    /// State of recurrent blocks.
+    /// State size of recurrent blocks.
     pub(super) state: Amount,
     /// Inner width of recurrent blocks.
     pub(super) inner: Amount,
-    /// Groups of recurrent blocks.
+    /// Number of groups of recurrent blocks.
     pub(super) groups: Amount,
-    /// `v`: tokens of the vocabulary.
+    /// `v`: number of tokens of the vocabulary.
     pub(super) vocabulary: Amount,
-    /// Blocks that attend to an image instead of tokens.
+    /// Blocks with cross-attention to an image.
     pub(super) cross_attention: Vec<usize>,
 }
 
-/// How much is computed at a time, as the formulas need it.
+/// The amount of computation, in the terms of the formulas.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// `b`: tokens computed at a time, of all sequences.
+    /// `b`: tokens that are computed at a time, over all sequences.
     pub(super) batch: Amount,
-    /// `c`: tokens of all sequences together.
+    /// `c`: context tokens of all sequences together.
     pub(super) tokens: Amount,
-    /// `n`: sequences.
+    /// `n`: number of sequences.
     pub(super) sequences: Amount,
 }
 
@@ -97,7 +99,8 @@ impl Load {
 }
 
 impl Hyper {
-    /// Reads the metadata. What is absent, or of another type, has the default of the reader whose numbers these are.
+    /// Reads the metadata. Values that are absent or of another type get the defaults of Ollama's
+    /// reader.
     pub(super) fn read(model: &Model) -> Result<Self, Unfit> {
         let value = |key: &str| model.metadata.get(&format!("{}.{key}", model.architecture));
         let scalar = |key: &str| match value(key) {
@@ -110,7 +113,7 @@ impl Hyper {
             return Err(Unfit::TooManyBlocks { found: blocks, most: MAX_BLOCKS });
         }
         let heads = heads(value("attention.head_count"));
-        // Not the number of query heads: a file that leaves it out is taken to have one.
+        // The default is one, not the number of query heads as elsewhere.
         let kv_heads = self::heads(value("attention.head_count_kv"));
         let head = number("embedding_length") / heads.fewest();
         Ok(Self {
@@ -138,13 +141,14 @@ impl Hyper {
         })
     }
 
-    /// How many query heads share a key: the most by the fewest, rounded down.
+    /// Returns `twice` times the largest number of query heads, divided by the smallest number of
+    /// key and value heads, rounded down.
     pub(super) fn heads_per_kv_head(&self, twice: u64) -> Amount {
         twice * self.heads / self.fewest_kv_heads.max(Amount(1))
     }
 }
 
-/// Heads are a number or a list of numbers. A negative one is none.
+/// Reads head counts: one number or a list. A negative number counts as zero.
 fn heads(value: Option<&MetadataValue>) -> Heads {
     let list = match value {
         Some(MetadataValue::U32(number)) => vec![u64::from(*number)],

@@ -1,45 +1,45 @@
-//! The size of the KV cache, block by block.
+//! The size of the KV cache of each block.
 
 use crate::Request;
 use crate::amount::{Amount, sum};
 use crate::hyper::{Hyper, Load};
 
-/// Tokens that an image has in a block that attends to it.
+/// Tokens of one tile of an image in a cross-attention block.
 const IMAGE_TOKENS: u64 = 1601;
-/// Tiles of an image.
+/// Maximal number of tiles of an image.
 const IMAGE_TILES: u64 = 4;
-/// The window that every other block of gpt-oss is given, whatever its metadata say.
+/// The window of every other block of gpt-oss, whatever its metadata states.
 const GPT_OSS_WINDOW: u64 = 4096;
-/// Of gemma3's blocks every sixth attends to everything.
+/// Every sixth block of gemma3 has full attention.
 const GEMMA3_PERIOD: usize = 6;
 
-/// What replaces the generic size in an architecture.
+/// The rule that replaces the generic cache size in an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Nothing does.
+    /// No rule: all blocks have the generic size.
     Generic,
-    /// Some blocks hold an image.
+    /// Cross-attention blocks hold an image.
     CrossAttention,
-    /// All but every sixth hold a window.
+    /// All blocks but every sixth hold a window.
     Gemma3,
-    /// Every other holds a window.
+    /// Every other block holds a window.
     GptOss,
 }
 
-/// Which architecture has which rule; the others are generic.
+/// The rule of each architecture; all other architectures are generic.
 const RULES: [(&str, Rule); 4] =
     [("mllama", Rule::CrossAttention), ("gemma3", Rule::Gemma3), ("gptoss", Rule::GptOss), ("gpt-oss", Rule::GptOss)];
 
-/// The cache of a model.
+/// The KV cache sizes of a model.
 #[derive(Clone, Debug)]
 pub(super) struct KvSizes {
     /// Bytes of each block.
     pub(super) blocks: Vec<u64>,
-    /// Bytes of all blocks by the generic rule, which gpt-oss's graph is computed from.
+    /// Bytes of all blocks by the generic rule; the graph of gpt-oss is computed from it.
     pub(super) generic: Amount,
 }
 
-/// The sizes that the architecture has at that request.
+/// Computes the cache sizes of an architecture for a request.
 pub(super) fn kv_sizes(architecture: &str, hyper: &Hyper, request: &Request) -> KvSizes {
     let load = Load::of(request);
     let element = element_bytes(&request.kv_type);
@@ -54,7 +54,7 @@ pub(super) fn kv_sizes(architecture: &str, hyper: &Hyper, request: &Request) -> 
     KvSizes { blocks, generic }
 }
 
-/// Bytes of an element. Scales of quantized types are not counted.
+/// Returns the bytes of an element. The scales of quantized types do not count.
 fn element_bytes(kv_type: &str) -> f64 {
     match kv_type {
         "q8_0" => 1.0,
@@ -69,7 +69,7 @@ fn truncated(elements: Amount, element: f64) -> u64 {
     (elements.0 as f64 * element) as u64
 }
 
-/// Elements of a key and a value of so many heads.
+/// Returns the elements of the keys and values of one token, for this number of heads.
 fn pair(hyper: &Hyper, heads: Amount) -> Amount {
     (hyper.key + hyper.value) * heads
 }
@@ -79,12 +79,13 @@ fn generic(hyper: &Hyper, load: Load, element: f64, block: usize) -> u64 {
     if hyper.heads_by_block.of_block(block) > 0 && kv_heads > 0 {
         return truncated(load.tokens * pair(hyper, Amount(kv_heads)), element);
     }
-    // A recurrent block has a state instead, in float32, whatever the context.
+    // A recurrent block has a float32 state instead, whose size does not depend on the context.
     let convolution = Amount(hyper.convolution.0.saturating_sub(1)) * (hyper.inner + 2 * hyper.groups * hyper.state);
     (4 * (convolution + hyper.state * hyper.inner)).0
 }
 
-/// The size of a block by a rule that replaces the generic one; always with the most key and value heads of any block.
+/// Returns the size of a block by a rule that replaces the generic one. It always uses the largest
+/// number of key and value heads of any block.
 fn replaced(rule: Rule, hyper: &Hyper, load: Load, element: f64, block: usize) -> Option<u64> {
     let pair = pair(hyper, hyper.kv_heads);
     match rule {

@@ -1,91 +1,93 @@
-//! From a machine's devices to an assignment: what is taken off each device, which library is used, and whether the rest
-//! fits into system memory.
+//! Turns a machine's devices into an assignment: subtracts reserves from each device, chooses the
+//! library, and checks that the rest fits into system memory.
 
 use crate::Unfit;
 use crate::amount::sum;
 use crate::assign::{self, Ask, Device, Requested, Share, assign_layers};
 
-/// Kept free on every device.
+/// Bytes that are kept free on every device.
 const MINIMUM: u64 = 457 << 20;
-/// Kept free on devices of the library [`METAL`].
+/// Bytes that are kept free on devices of the library [`METAL`].
 const METAL_MINIMUM: u64 = 512 << 20;
-/// The library whose devices have another minimum.
+/// The library whose devices have their own minimum.
 pub(super) const METAL: &str = "Metal";
 
-/// What the system does when memory runs out.
+/// The behaviour of the system when memory runs out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
-    /// What fits neither into memory nor into swap fails.
+    /// An allocation that fits into neither memory nor swap fails.
     #[default]
     FixedSwap,
-    /// macOS: swap grows as it is needed, and devices use the system's memory.
+    /// macOS: swap grows on demand, and devices use the system's memory.
     GrowingSwap,
 }
 
-/// The memory of the system. Bytes.
+/// The memory of the system, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// All of it.
+    /// Total memory.
     pub total_memory: u64,
-    /// What is free.
+    /// Free memory.
     pub free_memory: u64,
     /// Free swap.
     pub free_swap: u64,
-    /// What happens when both run out.
+    /// The behaviour when both run out.
     pub platform: Platform,
 }
 
-/// What a device has beside layers.
+/// The memory that a device needs in addition to layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixed {
-    /// So many bytes of a compute graph.
+    /// A compute graph of this many bytes.
     Graph(u64),
-    /// The process that loads the model does not know the device: nothing can be put there.
+    /// The process that loads the model does not know the device, so no layer can be placed there.
     Unknown,
 }
 
-/// What is to be laid out. Devices are in the order in which they were found.
+/// The input of [`layout()`]. Devices are in the order of discovery.
 #[derive(Clone, Debug)]
 pub struct LayoutRequest<'a> {
-    /// Bytes of each layer with its KV cache; the output is the last.
+    /// Bytes of each layer including its KV cache; the output is last.
     pub layers: &'a [u64],
-    /// The devices with all their free memory.
+    /// The devices with all of their free memory.
     pub devices: &'a [Device],
-    /// What each of them has already.
+    /// The fixed memory of each device.
     pub fixed: &'a [Fixed],
-    /// How many layers on devices.
+    /// The requested number of layers on devices.
     pub requested: Requested,
-    /// Whether all layers must be on devices and the rest in free memory.
+    /// Whether all layers must be on devices, and everything else in free memory.
     pub require_full: bool,
-    /// Whether all devices of a library are to be used.
+    /// Whether to use all devices of a library.
     pub spread: bool,
-    /// Bytes that are kept free on every device beside the minimum.
+    /// Bytes that are kept free on every device in addition to the minimum.
     pub overhead: u64,
-    /// The part of every device's free memory that is kept free after allocations have failed.
+    /// The fraction of every device's free memory that is kept free after failed allocations.
     pub backoff: f32,
-    /// Bytes that are in system memory whatever is on devices.
+    /// Bytes that are in system memory independent of the placement.
     pub system_bytes: u64,
     /// The system's memory.
     pub system: System,
 }
 
-/// Where layers go.
+/// The placement of layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The devices with their layers; a device may be there without any.
+    /// The devices and their layers; a device may be listed without layers.
     pub shares: Vec<Share>,
-    /// What later layouts of the same load are to ask for: nothing on devices where this one was too large for them.
+    /// The request for later layouts of the same load. It is `Layers(0)` if this layout exceeds the
+    /// system's memory on a platform with growing swap.
     pub requested: Requested,
 }
 
 impl Layout {
-    /// How many layers are on devices.
+    /// Returns the number of layers on devices.
     pub fn assigned(&self) -> usize {
         assign::count(&self.shares)
     }
 }
 
-/// Lays a model out. A model never spans libraries: the one that takes most layers gets it.
+/// Computes the layout of a model. A model never spans libraries: the library that takes the most
+/// layers wins.
 pub fn layout(request: &LayoutRequest<'_>) -> Result<Layout, Unfit> {
     let mut shares: Vec<Share> = Vec::new();
     for library in libraries(request.devices) {
@@ -98,7 +100,7 @@ pub fn layout(request: &LayoutRequest<'_>) -> Result<Layout, Unfit> {
     verify(request, shares)
 }
 
-/// The libraries, in the order in which their devices are sorted.
+/// Returns the libraries in the order of their sorted devices.
 fn libraries(devices: &[Device]) -> Vec<&str> {
     let mut order: Vec<&Device> = devices.iter().collect();
     order.sort_by_key(|device| (device.integrated, std::cmp::Reverse(device.free_memory)));
@@ -111,7 +113,8 @@ fn libraries(devices: &[Device]) -> Vec<&str> {
     libraries
 }
 
-/// Indexes of the devices of a library: discrete ones first, then by free memory, the most first.
+/// Returns the indexes of a library's devices: discrete ones first, then by free memory in
+/// descending order.
 fn sorted(devices: &[Device], library: &str) -> Vec<usize> {
     let mut indexes: Vec<usize> = (0..devices.len()).filter(|&index| devices[index].library == library).collect();
     indexes.sort_by_key(|&index| (devices[index].integrated, std::cmp::Reverse(devices[index].free_memory)));
@@ -130,7 +133,8 @@ fn assign_to_library(request: &LayoutRequest<'_>, indexes: &[usize]) -> Vec<Shar
         requested: request.requested,
         require_full: request.require_full,
         spread: request.spread,
-        // A device that has a graph is used on, so that a second layout does not have fewer devices than the first.
+        // A device that already has a graph stays in use, so that a second layout has at least as
+        // many devices as the first.
         last_used: indexes.iter().rposition(has_graph).unwrap_or(0),
     };
     let mut shares = assign_layers(request.layers, &devices, ask);
@@ -140,7 +144,7 @@ fn assign_to_library(request: &LayoutRequest<'_>, indexes: &[usize]) -> Vec<Shar
     shares
 }
 
-/// What layers may have of a device's free memory.
+/// Returns the bytes of a device's free memory that layers may use.
 #[expect(clippy::cast_sign_loss, reason = "a part of a size is not negative")]
 fn usable(device: &Device, fixed: Fixed, request: &LayoutRequest<'_>) -> u64 {
     let Fixed::Graph(graph) = fixed else { return 0 };
@@ -149,7 +153,7 @@ fn usable(device: &Device, fixed: Fixed, request: &LayoutRequest<'_>) -> u64 {
     device.free_memory.saturating_sub(sum([backoff, minimum, request.overhead, graph]))
 }
 
-/// Whether what is not on devices fits into system memory.
+/// Checks that everything that is not on devices fits into system memory.
 fn verify(request: &LayoutRequest<'_>, shares: Vec<Share>) -> Result<Layout, Unfit> {
     let assigned = assign::count(&shares);
     let layers = request.layers.len();
@@ -182,7 +186,7 @@ fn verify(request: &LayoutRequest<'_>, shares: Vec<Share>) -> Result<Layout, Unf
                 Some(Fixed::Graph(bytes)) => *bytes,
                 _ => 0,
             };
-            // Devices that take all of the system's memory can lock it up.
+            // Devices that take all of the system's memory can freeze the system.
             if sum(shares.iter().map(graph).chain([on_devices])) > system.total_memory {
                 requested = Requested::Layers(0);
             }

@@ -1,19 +1,21 @@
-//! How much memory a model takes, and which of its layers go to which device, before anything is loaded.
+//! Estimates, before a load, the memory that a model needs and the device of each layer.
 //!
-//! Two estimates of the same question:
+//! Two estimates answer the same question:
 //!
-//! - [`load`] restates the estimator of Ollama 0.13 for GGUF files: sizes of the KV cache and of the compute graph from
-//!   hyper-parameters, a formula for each architecture, and an assignment of layers to devices. Clients and operators
-//!   know its numbers; what it reports is the same to the byte.
-//! - [`exact`] knows what Lode itself allocates: the bytes of each tensor, its own KV cache, the activations of a chunk.
-//!   It assigns layers by the same rules.
+//! - [`load`] reimplements the estimator of Ollama 0.13 for GGUF files. It computes the sizes of
+//!   the KV cache and of the compute graph from hyper-parameters, with one formula per
+//!   architecture, and assigns layers to devices. Clients and operators know its numbers; its
+//!   results equal Ollama's to the byte.
+//! - [`exact`] computes what Lode itself allocates: the bytes of each tensor, its own KV cache, and
+//!   the activations of a chunk. It assigns layers by the same rules.
 //!
 //! ```text
-//! Model, Request ──▶ kv cache, graph sizes ──▶ Machine: devices less reserve ──▶ layout ⟲ ──▶ Estimate or Unfit
+//! Model, Request ──▶ kv cache, graph sizes ──▶ Machine: devices less reserve
+//!                                               ──▶ layout ⟲ ──▶ Estimate or Unfit
 //! ```
 //!
-//! Everything here is pure: no device is asked, no file is read. All sizes are bytes. Arithmetic on numbers of foreign
-//! files saturates instead of overflowing.
+//! The code here is pure: it queries no device and reads no file. All sizes are in bytes.
+//! Arithmetic on numbers from untrusted files saturates instead of overflowing.
 
 mod amount;
 mod assign;
@@ -33,18 +35,20 @@ pub use layout::{Fixed, Layout, LayoutRequest, Platform, System, layout};
 pub use load::{DeviceUse, Estimate, LoadRequest, Machine, load};
 pub use model::{MetadataValue, Model, Tensor, Weights};
 
-/// What a model is to be loaded for.
+/// The settings that a model is to be loaded with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Tokens of one sequence.
+    /// Context length of one sequence, in tokens.
     pub context: u64,
-    /// Tokens that are computed at a time; at most `context`.
+    /// Tokens that are computed in one pass; at most `context`.
     pub batch: u64,
-    /// Sequences at a time; each has `context` tokens.
+    /// Number of parallel sequences; each has `context` tokens.
     pub parallel: u64,
-    /// How the KV cache keeps its elements: `f32`, `q8_0` and `q4_0` are known, everything else has two bytes.
+    /// Element type of the KV cache. `f32`, `q8_0` and `q4_0` are known; every other type counts as
+    /// two bytes.
     pub kv_type: String,
-    /// Whether attention is computed without its scores in memory. Only gpt-oss's formula looks at it.
+    /// Whether flash attention is used, which keeps no attention scores in memory. Only the formula
+    /// of gpt-oss depends on it.
     pub flash_attention: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The whole estimate for loading a model on a machine.
+//! The complete estimate of loading a model on a machine.
 
 use crate::amount::sum;
 use crate::assign::{Device, Requested};
@@ -7,99 +7,103 @@ use crate::layout::{Fixed, Layout, LayoutRequest, METAL, System, layout};
 use crate::model::{Model, Weights};
 use crate::{Request, Unfit};
 
-/// A machine and how it is to be used.
+/// A machine and the options of its use.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// In the order in which they were found, with all their free memory.
+    /// The devices in the order of discovery, with all of their free memory.
     pub devices: Vec<Device>,
     /// The system's memory.
     pub system: System,
-    /// How many layers on devices.
+    /// The requested number of layers on devices.
     pub requested: Requested,
-    /// Whether all layers must be on devices and the rest in free memory.
+    /// Whether all layers must be on devices, and everything else in free memory.
     pub require_full: bool,
-    /// Whether all devices of a library are to be used.
+    /// Whether to use all devices of a library.
     pub spread: bool,
-    /// Bytes that are kept free on every device.
+    /// Bytes that are kept free on every device in addition to the minimum.
     pub overhead: u64,
 }
 
-/// What is to be loaded, and where.
+/// The model to load and the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadRequest<'a> {
     /// The model.
     pub model: &'a Model,
-    /// Its weights by layer; as many blocks as the metadata say, more or fewer do not count.
+    /// Its weights by layer. Blocks beyond the number in the metadata do not count; missing ones
+    /// count as empty.
     pub weights: &'a Weights,
-    /// Bytes of a projector of images. They are taken off the first discrete device, else the first.
+    /// Bytes of an image projector. They are subtracted from the first discrete device, or from the
+    /// first device if none is discrete.
     pub projector: u64,
-    /// For what it is loaded.
+    /// The settings of the load.
     pub request: &'a Request,
     /// The machine.
     pub machine: &'a Machine,
 }
 
-/// What one device, or the system, is to hold. Bytes.
+/// The memory use of one device or of the system, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUse {
-    /// Layers, the output among them.
+    /// Number of layers, including the output.
     pub layers: usize,
     /// Weights.
     pub weights: u64,
     /// KV cache.
     pub cache: u64,
-    /// Compute graph. A device whose layers went elsewhere in a later round may still have it.
+    /// Compute graph. A device that lost its layers in a later round may still have it.
     pub graph: u64,
 }
 
 impl DeviceUse {
-    /// All of it.
+    /// Returns the sum of weights, cache and graph.
     pub fn size(&self) -> u64 {
         sum([self.weights, self.cache, self.graph])
     }
 }
 
-/// Where a model goes and what it takes there.
+/// The placement of a model and the memory that it takes in each place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Bytes of the KV cache of each block.
     pub kv: Vec<u64>,
-    /// What was taken off every device beforehand: the first block with its cache. It is not part of any total.
+    /// Bytes that were subtracted from every device beforehand: the first block with its cache.
+    /// They are not part of any total.
     pub reserve: u64,
-    /// Bytes of the graph where some layers are elsewhere.
+    /// Bytes of the graph if some layers are not on devices.
     pub graph_partial: u64,
-    /// Bytes of the graph where all layers are on devices.
+    /// Bytes of the graph if all layers are on devices.
     pub graph_full: u64,
-    /// The devices with their layers.
+    /// The devices and their layers.
     pub layout: Layout,
-    /// Layers, the output among them.
+    /// Number of layers, including the output.
     pub total_layers: usize,
-    /// What each device of the machine holds, in its order.
+    /// The use of each device, in the order of the machine's devices.
     pub devices: Vec<DeviceUse>,
-    /// What stays in system memory.
+    /// The part that stays in system memory.
     pub system: DeviceUse,
 }
 
 impl Estimate {
-    /// Bytes on devices.
+    /// Returns the bytes on devices.
     pub fn device_size(&self) -> u64 {
         sum(self.devices.iter().map(DeviceUse::size))
     }
 
-    /// Bytes altogether.
+    /// Returns the bytes on devices and in system memory.
     pub fn total_size(&self) -> u64 {
         sum([self.device_size(), self.system.size()])
     }
 }
 
-/// The bytes of each layer, the output last.
+/// The bytes of each layer; the output is last.
 pub(super) struct Layers {
     weights: Vec<u64>,
     cache: Vec<u64>,
 }
 
 impl Layers {
-    /// A block of which the file has no tensor has no cache either.
+    /// Combines weights and cache sizes by layer. A block without tensors in the file gets no
+    /// cache.
     pub(super) fn of(weights: &Weights, kv: &[u64]) -> Self {
         let block = |index: usize| weights.blocks.get(index).copied().flatten();
         let cache = |(index, &bytes): (usize, &u64)| if block(index).is_some() { bytes } else { 0 };
@@ -114,7 +118,7 @@ impl Layers {
     }
 }
 
-/// Estimates a load: what goes where, or why it does not fit.
+/// Estimates a load: the placement, or the reason why the model does not fit.
 pub fn load(load: LoadRequest<'_>) -> Result<Estimate, Unfit> {
     let LoadRequest { weights, machine, .. } = load;
     let mut graph = graph_size(load.model, load.request)?;
@@ -144,7 +148,7 @@ pub fn load(load: LoadRequest<'_>) -> Result<Estimate, Unfit> {
     })
 }
 
-/// The devices without what is set aside for the first block and for a projector.
+/// Returns the devices with the reserve for the first block and the projector subtracted.
 fn less_reserve(devices: &[Device], reserve: u64, projector: u64) -> Vec<Device> {
     let mut devices = devices.to_vec();
     for device in &mut devices {
@@ -157,9 +161,11 @@ fn less_reserve(devices: &[Device], reserve: u64, projector: u64) -> Vec<Device>
     devices
 }
 
-/// Lays out, first without a graph on any device, then with one on each device that was used, until no further device
-/// comes in. The last layout holds; a graph stays recorded where a device went out again. `system_bytes` are in system
-/// memory whatever is on devices.
+/// Repeats the layout until it uses no further device. The first round has no graph on any device;
+/// each later round has a graph on every device that a layout has used.
+///
+/// The last layout holds. A device that lost its layers in a later round keeps its graph in the
+/// result. `system_bytes` are in system memory independent of the placement.
 pub(super) fn settle(
     layers: &Layers,
     devices: &[Device],
@@ -196,7 +202,7 @@ pub(super) fn settle(
     }
 }
 
-/// What each device holds, and what is left for the system.
+/// Sums the use of each device and of the system, which holds the remaining layers.
 pub(super) fn uses(layers: &Layers, layout: &Layout, graphs: &[u64]) -> (Vec<DeviceUse>, DeviceUse) {
     let mut devices: Vec<DeviceUse> = graphs.iter().map(|&graph| DeviceUse { graph, ..DeviceUse::default() }).collect();
     let mut on_device = vec![None; layers.weights.len()];

@@ -1,71 +1,73 @@
-//! What an estimate needs to know of a model: some metadata and the sizes of tensors.
+//! The facts about a model that an estimate needs: some metadata and the sizes of tensors.
 
 use std::collections::BTreeMap;
 
 use crate::amount;
 
-/// A metadata value, as far as an estimate looks at it. The type matters: a scalar that is not [`U32`](Self::U32) is
-/// treated as absent, as the field's best-known reader does.
+/// A metadata value of a type that an estimate reads. The type matters: a scalar other than
+/// [`U32`](Self::U32) counts as absent, as in Ollama.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataValue {
-    /// An unsigned number of 32 bits.
+    /// A 32-bit unsigned integer.
     U32(u32),
-    /// A signed number of 32 bits.
+    /// A 32-bit signed integer.
     I32(i32),
-    /// An unsigned number of 64 bits.
+    /// A 64-bit unsigned integer.
     U64(u64),
-    /// A list of unsigned numbers.
+    /// A list of 32-bit unsigned integers.
     U32s(Vec<u32>),
-    /// A list of signed numbers.
+    /// A list of 32-bit signed integers.
     I32s(Vec<i32>),
 }
 
-/// A tensor that a formula may look at.
+/// A tensor that a formula may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// Its name in GGUF, e.g. `blk.0.attn_qkv.bias`.
     pub name: String,
     /// Dimensions, innermost first, as GGUF lists them.
     pub shape: Vec<u64>,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// A model, as GGUF describes it.
+/// A model as its GGUF file describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// `general.architecture`; `unknown` where a file has none.
+    /// `general.architecture`, or `unknown` if the file has none.
     pub architecture: String,
     /// Metadata with full keys, e.g. `llama.block_count`.
     pub metadata: BTreeMap<String, MetadataValue>,
-    /// Tokens of the vocabulary: the length of `tokenizer.ggml.tokens`.
+    /// Number of tokens of the vocabulary: the length of `tokenizer.ggml.tokens`.
     pub vocabulary: u64,
-    /// The tensors that formulas look at; others do no harm.
+    /// The tensors that formulas read; further tensors have no effect.
     pub tensors: Vec<Tensor>,
 }
 
 impl Model {
-    /// The tensor of that name.
+    /// Returns the tensor with this name.
     pub(super) fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 }
 
-/// The bytes of a model's weights, by the layer that they belong to. Tensors of vision towers and projectors are in none.
+/// The bytes of a model's weights by layer. Tensors of vision towers and projectors belong to no
+/// layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
-    /// For each block its bytes; `None` where the file has no tensor of it, which then has no KV cache either.
+    /// Bytes of each block. `None` if the file has no tensor of the block, which then has no KV
+    /// cache either.
     pub blocks: Vec<Option<u64>>,
-    /// The norm before the output.
+    /// Bytes of the norm before the output.
     pub output_norm: Option<u64>,
-    /// The output projection; `None` where it is the embedding.
+    /// Bytes of the output projection; `None` if the embedding is the output.
     pub output: Option<u64>,
-    /// The embedding of tokens.
+    /// Bytes of the token embedding.
     pub token_embedding: Option<u64>,
 }
 
 impl Weights {
-    /// Adds up tensors by name and size, for a model of so many blocks.
+    /// Adds up the sizes of tensors by layer, for a model with this number of blocks.
     pub fn of<'a>(tensors: impl IntoIterator<Item = (&'a str, u64)>, blocks: usize) -> Self {
         let mut weights = Self { blocks: vec![None; blocks], ..Self::default() };
         for (name, bytes) in tensors {
@@ -87,7 +89,8 @@ impl Weights {
         weights
     }
 
-    /// The bytes of the output layer: its norm, and the projection or the embedding that stands in for it.
+    /// Returns the bytes of the output layer: its norm, and the projection, or the embedding if
+    /// there is no projection.
     pub fn output_layer(&self) -> u64 {
         amount::sum([self.output_norm.unwrap_or(0), self.output.or(self.token_embedding).unwrap_or(0)])
     }

@@ -1,5 +1,5 @@
-//! What holds for every estimate, and the boundaries that single precision decides. The recorded results of the whole
-//! estimator are in the integration tests.
+//! Tests of invariants of all estimates, and of the boundaries that single precision decides. The
+//! integration tests compare the recorded results of the whole estimator.
 
 use std::collections::BTreeMap;
 
