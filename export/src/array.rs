@@ -1,4 +1,5 @@
-//! Arrays of a plan's files: the parts of stored tensors, as they are or converted, with what a header says of them.
+//! Arrays of an exported file: parts of stored tensors, unchanged or converted, with their header
+//! entries.
 
 use formats::codec::{can_decode, can_encode};
 use formats::encoding::Role;
@@ -8,19 +9,19 @@ use formats::{Dtype, Encoding};
 use super::Piece;
 use import::{Conversion, Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
 
-/// An array of a tensor in another encoding. Its source is opened when it is written: a model has more tensors than a
-/// process may have files.
+/// Array of a tensor in another encoding. Its source is opened only when the array is written,
+/// because a model can have more tensors than a process may have open files.
 #[derive(Clone, Debug)]
 pub struct ConvertedArray {
-    /// Where the numbers are.
+    /// Stored tensor that holds the numbers.
     pub tensor: StoredTensor,
-    /// How they will be encoded.
+    /// Encoding of the output.
     pub encoding: Encoding,
-    /// In which order of rows.
+    /// Order of the rows in the output.
     pub order: RowOrder,
-    /// Added to every number.
+    /// Constant that is added to every number.
     pub add: f32,
-    /// Which array.
+    /// Role of the array that is written.
     pub role: Role,
     /// Length in bytes.
     pub size: u64,
@@ -33,17 +34,17 @@ impl ConvertedArray {
     }
 }
 
-/// An array of a file with a header.
+/// Array of a file together with its entry in the file's header.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) member: Member,
     pub(super) piece: Piece,
 }
 
-/// What is done to the numbers of a tensor besides encoding them.
+/// Changes to a tensor besides its encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Change {
-    /// The name in the file.
+    /// Name in the file.
     pub(super) name: String,
     pub(super) order: RowOrder,
     pub(super) add: f32,
@@ -55,16 +56,17 @@ impl Change {
     }
 }
 
-/// An array as it is stored, under another name.
+/// Returns a stored array, unchanged, under the name `name`.
 pub(super) fn stored(part: &StoredPart, name: &str) -> Entry {
     let member = Member { name: name.to_owned(), dtype: part.dtype, shape: part.shape.clone(), size: part.size };
     Entry { member, piece: Piece::Blob { blob: part.blob, begin: part.offset, size: part.size } }
 }
 
-/// A tensor as plain numbers of that type.
+/// Returns the tensor as plain numbers of type `dtype`.
 ///
 /// # Errors
-/// [`Error::Source`] where the numbers cannot be read, there is no encoder for the type, or the size overflows.
+/// [`Error::Source`] if the numbers cannot be decoded, there is no encoder for the type, or the
+/// size overflows.
 pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Result<Entry, Error> {
     let refused = |reason: &str| Error::Source(format!("tensor `{}`: {reason}", tensor.name));
     let encoding = Encoding::Plain(dtype);

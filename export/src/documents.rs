@@ -1,4 +1,5 @@
-//! The files without tensors of a folder: copied, but for what is only true of the stored encoding.
+//! Files of a folder that hold no tensors. They are copied, except for statements that are true of
+//! the stored encoding only.
 
 use formats::Dtype;
 use manifests::{Layer, media_types};
@@ -7,12 +8,12 @@ use serde_json::{Map, Value};
 use super::{ExportFile, Piece};
 use import::{Error, OpenBlob};
 
-/// The largest config that is read, in bytes.
+/// Largest config that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
-/// Where configs say how weights are quantized.
+/// Keys of a config that describe the quantization of the weights.
 const QUANTIZATION: [&str; 2] = ["quantization", "quantization_config"];
 
-/// The files of the model that have no tensors, but for the config and for indexes of shards.
+/// Returns the model's files without tensors, except for the config and the indexes of shards.
 pub(super) fn copied(layers: &[Layer]) -> Result<Vec<ExportFile>, Error> {
     let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
     let named = layers.iter().filter(|layer| types.contains(layer.media_type())).filter_map(|layer| {
@@ -23,13 +24,13 @@ pub(super) fn copied(layers: &[Layer]) -> Result<Vec<ExportFile>, Error> {
     named.map(|(name, layer)| whole(name, layer)).collect()
 }
 
-/// A layer that is a file.
+/// Returns a layer as one file.
 pub(super) fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
     let piece = Piece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
     Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
 }
 
-/// The model's `config.json`; `None` where it has none.
+/// Reads the model's `config.json`; `None` if it has none.
 pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<String, Value>>, Error> {
     let Some(layer) = config_layer(layers) else { return Ok(None) };
     if layer.size() > MAX_CONFIG {
@@ -43,20 +44,20 @@ pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<Str
     parsed.map(Some).map_err(|e| Error::Source(format!("the model's `config.json` is not a JSON object: {e}")))
 }
 
-/// Takes out of a config how weights were quantized.
+/// Removes the description of the quantization from a config.
 pub(super) fn without_quantization(config: &mut Map<String, Value>) {
     for key in QUANTIZATION {
         config.shift_remove(key);
     }
 }
 
-/// Puts in how weights are quantized, in both places.
+/// Writes the description of the quantization under both keys.
 pub(super) fn with_quantization(config: &mut Map<String, Value>, quantization: &Value) {
     without_quantization(config);
     config.extend(QUANTIZATION.map(|key| (key.to_owned(), quantization.clone())));
 }
 
-/// Says which type floats have, where the config says it at all.
+/// Sets the type of floats, in configs that already state one.
 pub(super) fn with_dtype(config: &mut Map<String, Value>, dtype: Dtype) {
     let name = match dtype {
         Dtype::F32 => "float32",
@@ -74,7 +75,8 @@ fn config_layer(layers: &[Layer]) -> Option<&Layer> {
     layers.iter().find(|layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json"))
 }
 
-/// The config as a file: the model's own where nothing was changed, else with the keys in their order.
+/// Returns the config as a file: the stored layer if nothing changed, else the config with its keys
+/// in their order.
 pub(super) fn config_file(config: &Map<String, Value>, layers: &[Layer], open: &OpenBlob) -> Result<ExportFile, Error> {
     if let Some(layer) = config_layer(layers)
         && self::config(layers, open)?.as_ref() == Some(config)
@@ -85,7 +87,7 @@ pub(super) fn config_file(config: &Map<String, Value>, layers: &[Layer], open: &
     ExportFile::new("config.json", vec![Piece::Bytes(format!("{text}\n").into_bytes())])
 }
 
-/// What the model has that no file of a folder says.
+/// Returns a sentence for each layer of the model that no file of a folder can hold.
 pub(super) fn losses(layers: &[Layer]) -> Vec<String> {
     let kinds = [
         (media_types::TEMPLATE, "the chat template that was given with the model"),
@@ -96,7 +98,7 @@ pub(super) fn losses(layers: &[Layer]) -> Vec<String> {
     ];
     let has = |kind: &content::MediaType| layers.iter().any(|layer| layer.media_type() == kind);
     let lost = kinds.iter().filter(|(kind, _)| has(kind)).map(|(_, what)| format!("{what} is not in these files"));
-    // Folders have its files in a folder of their own.
+    // In folders, an adapter's files are in a subfolder.
     let adapter = has(&media_types::ADAPTER).then(|| "the adapter is not merged into the weights".to_owned());
     lost.chain(adapter).collect()
 }

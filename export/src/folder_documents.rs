@@ -1,12 +1,13 @@
-//! From GGUF metadata to the documents of a Hugging Face folder.
+//! Converts GGUF metadata to the documents of a Hugging Face folder.
 //!
 //! ```text
 //! Architecture ──────▶ config.json
-//! tokenizer.ggml.* ──▶ tokenizer.json, tokenizer_config.json, special_tokens_map.json, generation_config.json
+//! tokenizer.ggml.* ──▶ tokenizer.json, tokenizer_config.json,
+//!                      special_tokens_map.json, generation_config.json
 //! ```
 //!
-//! Pure: a header that was read comes in, documents go out. What a folder cannot say is told as a loss; a tokenizer that
-//! cannot be made is left out, which is a loss too.
+//! Pure: the input is a parsed header, the output is documents. Facts that a folder cannot express
+//! are reported as losses. A tokenizer that cannot be written is omitted, which is a loss too.
 
 mod bpe;
 mod config;
@@ -24,32 +25,32 @@ use vocabulary::Vocabulary;
 
 use super::refused;
 
-/// A model as a GGUF file has it.
+/// Model as a GGUF file describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct GgufModel<'a> {
-    /// The header.
+    /// Header of the file.
     pub gguf: &'a Gguf<'a>,
-    /// What it computes, as the header says.
+    /// Architecture that the header describes.
     pub architecture: &'a Architecture,
-    /// What most weights of the folder will be.
+    /// Type that most weights of the folder will have.
     pub dtype: Dtype,
-    /// The numbers of `rope_freqs.weight`, where the file has that tensor.
+    /// Values of `rope_freqs.weight`, if the file has that tensor.
     pub rope_divisors: Option<&'a [f32]>,
 }
 
 /// Documents of a Hugging Face folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HuggingFaceFiles {
-    /// Names and contents.
+    /// File names and contents.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What the folder will not say, a sentence each; empty where nothing is lost.
+    /// Facts that the folder does not express, one sentence each; empty if nothing is lost.
     pub losses: Vec<String>,
 }
 
-/// Makes the documents of a Hugging Face folder.
+/// Converts a model's metadata to the documents of a Hugging Face folder.
 ///
 /// # Errors
-/// A vocabulary that contradicts itself, divisors of `RoPE` that no scaling of a config gives.
+/// The vocabulary contradicts itself, or no `RoPE` scaling of a config gives the `RoPE` divisors.
 pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error> {
     let (family, blueprint) = (model.architecture.family, &model.architecture.blueprint);
     if !family.hugging_face.is_written || blueprint.gated().count() != blueprint.layers.len() {
@@ -68,7 +69,7 @@ pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error
     match vocabulary {
         Some(vocabulary) => {
             if let Some(json) = tokenizer::tokenizer(&vocabulary, &mut losses)? {
-                // Compact: there may be half a million pairs in it.
+                // Compact, because it can contain half a million merges.
                 files.push(("tokenizer.json".to_owned(), json.to_string().into_bytes()));
             }
             let config = special::tokenizer_config(model.gguf, &vocabulary, model.architecture.blueprint.context);
@@ -84,7 +85,8 @@ fn pretty(json: &Json) -> Vec<u8> {
     format!("{json:#}\n").into_bytes()
 }
 
-/// The vocabulary of the file, where it can be said in JSON.
+/// Reads the vocabulary of the file. A vocabulary that is not UTF-8 is an error, because JSON
+/// cannot express it.
 fn vocabulary(gguf: &Gguf<'_>) -> Result<Option<Vocabulary>, Error> {
     let vocabulary = Vocabulary::read(gguf).map_err(|e| Error::Source(e.to_string()))?;
     match vocabulary.as_ref().and_then(|vocabulary| vocabulary.not_utf8.as_ref()) {

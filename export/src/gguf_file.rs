@@ -1,6 +1,8 @@
-//! One GGUF file: of a Hugging Face folder, of a split GGUF, or of what was quantized to GGML's blocks.
+//! One GGUF file from a Hugging Face folder, a split GGUF, or a model that was quantized to GGML
+//! blocks.
 //!
-//! The keys of a model that came as GGUF are copied; for others they are made of the folder's documents.
+//! The keys of a model that was imported from GGUF are copied. For other models the keys are made
+//! from the folder's documents.
 
 use std::collections::HashMap;
 
@@ -20,14 +22,14 @@ use super::{
 };
 use import::{Error, RowOrder, StoredTensor};
 
-/// The largest document that is read, in bytes.
+/// Largest document that is read, in bytes.
 const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// The file, called after the model.
+/// Plans the GGUF file, which is named after the model.
 ///
 /// # Errors
-/// [`Error::Source`] where a tensor or the tokenizer cannot be in such a file, the architecture is not known, or a type is
-/// wanted for what came as GGUF and is copied.
+/// [`Error::Source`] if a tensor or the tokenizer cannot be expressed in GGUF, the architecture is
+/// unknown, or `dtype` is given for a model that was imported from GGUF, whose tensors are copied.
 pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<ExportPlan, Error> {
     let mut file = NewFile::default();
     match gguf_source::header(model.layers, &**model.open)? {
@@ -47,7 +49,7 @@ pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Export
     ExportPlan::new(vec![file.finish(&format!("{}.gguf", model.name))?], losses)
 }
 
-/// A file while it is put together.
+/// File under construction.
 #[derive(Default)]
 struct NewFile {
     keys: Vec<(String, OwnedValue)>,
@@ -58,7 +60,7 @@ struct NewFile {
 }
 
 impl NewFile {
-    /// Keys and tensors as the model came, whatever files it was split into.
+    /// Copies keys and tensors of a model that was imported from one or several GGUF files.
     fn copy(&mut self, model: &StoredModel<'_>, header: &[u8]) -> Result<(), Error> {
         let gguf = gguf_source::parsed(header)?;
         let architecture = gguf.text("general.architecture").unwrap_or_default();
@@ -74,7 +76,8 @@ impl NewFile {
         Ok(())
     }
 
-    /// Replaces what the file said of its tensors, which became others; leaves it out where the format has no number.
+    /// Sets `general.file_type` after tensors changed their type. Removes it if llama.cpp has no
+    /// number for `kind`.
     fn say_file_type(&mut self, kind: Option<GgmlType>) {
         let number = kind.and_then(file_type);
         self.keys.retain_mut(|(key, value)| {
@@ -88,7 +91,8 @@ impl NewFile {
         });
     }
 
-    /// Keys of the folder's documents; tensors renamed, and changed where files of the architecture differ.
+    /// Converts a folder: makes the keys from its documents, renames the tensors, and changes them
+    /// where GGUF files of the architecture differ.
     fn convert(&mut self, model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<(), Error> {
         let architecture = model.architecture.ok_or_else(|| {
             Error::Source("the model's architecture is not known, so there are no keys for its GGUF file".to_owned())
@@ -116,7 +120,7 @@ impl NewFile {
         Ok(())
     }
 
-    /// A tensor, as floats of a type or as it is.
+    /// Adds a tensor: floats as `dtype` if one is given, other encodings unchanged.
     fn add(&mut self, tensor: &StoredTensor, change: &Change, dtype: Option<Dtype>) -> Result<(), Error> {
         let (kind, piece) = match (tensor.encoding, dtype) {
             (Encoding::Plain(own), dtype) => {
@@ -133,7 +137,7 @@ impl NewFile {
                 )));
             }
         };
-        // A file has no scalars.
+        // GGUF has no tensors without dimensions.
         let dims = if tensor.shape.is_empty() { vec![1] } else { tensor.shape.iter().rev().copied().collect() };
         self.tensors.push(NewTensor { name: change.name.clone(), kind, dims });
         self.pieces.push(piece);
@@ -160,7 +164,8 @@ impl NewFile {
     }
 }
 
-/// The vocabulary is filled up to the rows that the config says; an embedding without them would be read beyond its end.
+/// Checks that the embedding has as many rows as the config's vocabulary. The vocabulary of the
+/// file is padded to that size; readers would access a smaller embedding beyond its end.
 fn check_vocabulary(blueprint: &Blueprint, tensors: &[StoredTensor]) -> Result<(), Error> {
     let name = &blueprint.embedding.weight.name;
     let embedding = tensors.iter().find(|tensor| tensor.name == *name);
@@ -176,7 +181,7 @@ fn check_vocabulary(blueprint: &Blueprint, tensors: &[StoredTensor]) -> Result<(
     Ok(())
 }
 
-/// What the numbers of a float tensor become.
+/// Returns the type to which the numbers of a float tensor are converted.
 fn float_target(tensor: &StoredTensor, table: &TensorChange, wanted: Option<Dtype>) -> Option<Dtype> {
     match tensor.encoding {
         Encoding::Plain(_) if table.float32 => Some(Dtype::F32),
@@ -190,7 +195,7 @@ fn ggml_type(tensor: &StoredTensor, dtype: Dtype) -> Result<GgmlType, Error> {
     found.ok_or_else(|| Error::Source(format!("tensor `{}`: GGUF files do not know {dtype}", tensor.name)))
 }
 
-/// The blocks of a tensor, in the wanted order of rows.
+/// Returns the blocks of a tensor, with its rows in the requested order.
 fn blocks(tensor: &StoredTensor, change: &Change) -> Result<Piece, Error> {
     let part = tensor.parts.first().filter(|_| change.add == 0.0);
     let part =
@@ -208,7 +213,7 @@ fn blocks(tensor: &StoredTensor, change: &Change) -> Result<Piece, Error> {
     })))
 }
 
-/// What most matrices will be.
+/// Returns the type that most matrices will have.
 fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<GgmlType> {
     let mut counts: HashMap<GgmlType, u64> = HashMap::new();
     for tensor in tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
@@ -221,11 +226,11 @@ fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<GgmlTy
             *counts.entry(kind).or_default() += 1;
         }
     }
-    // The number decides between equals, so that the same model always gives the same file.
+    // The type id breaks ties, so that the same model always gives the same file.
     counts.into_iter().max_by_key(|(kind, count)| (*count, kind.id())).map(|(kind, _)| kind)
 }
 
-/// The documents of a folder by their names.
+/// Documents of a folder by file name.
 struct Documents(HashMap<String, Vec<u8>>);
 
 impl Documents {
@@ -251,7 +256,7 @@ impl Documents {
         self.0.get(name).map(Vec::as_slice)
     }
 
-    /// The chat templates, each with its name.
+    /// Returns the chat templates with their names.
     fn chat_templates(&self) -> Result<Vec<Named>, Error> {
         let mut templates = OfFolder::default();
         for (name, raw) in self.0.iter().filter(|(name, _)| OfFolder::reads(name)) {

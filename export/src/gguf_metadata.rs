@@ -1,4 +1,5 @@
-//! From a Hugging Face folder's documents to GGUF metadata: the keys that llama.cpp's `convert_hf_to_gguf.py` writes.
+//! Converts the documents of a Hugging Face folder to GGUF metadata: the keys that llama.cpp's
+//! `convert_hf_to_gguf.py` writes.
 //!
 //! ```text
 //! Architecture ─────▶ keys ────────────┐
@@ -6,8 +7,9 @@
 //! the other documents ▶ special tokens ┘
 //! ```
 //!
-//! Pure: documents come in as bytes, keys go out in the converter's order. What a file cannot say is either an error or
-//! a loss; the caller decides whether losses are acceptable.
+//! Pure: the input is the bytes of documents, the output is keys in the converter's order. A fact
+//! that the file cannot express is either an error or a loss; the caller decides whether losses are
+//! acceptable.
 
 mod keys;
 mod sentencepiece;
@@ -26,14 +28,14 @@ pub(crate) use keys::file_type;
 
 use super::refused;
 
-/// A model as a Hugging Face folder has it.
+/// Model as a Hugging Face folder describes it.
 #[derive(Clone, Copy, Debug)]
 pub struct HuggingFaceModel<'a> {
-    /// What it computes; whether from `config.json` or from another GGUF file.
+    /// Architecture of the model, read from `config.json` or from another GGUF file.
     pub architecture: &'a Architecture,
     /// `general.name`.
     pub name: &'a str,
-    /// What most matrices will be in the file; nothing where it is not known.
+    /// Type that most matrices of the file will have; `None` if unknown.
     pub kind: Option<GgmlType>,
     /// `config.json`.
     pub config: &'a [u8],
@@ -43,37 +45,37 @@ pub struct HuggingFaceModel<'a> {
     pub tokenizer_config: Option<&'a [u8]>,
     /// `generation_config.json`.
     pub generation_config: Option<&'a [u8]>,
-    /// The folder's chat templates, each with its name.
+    /// Chat templates of the folder with their names.
     pub chat_templates: &'a [chat_templates::Named],
 }
 
-/// What comes before the tensors of a GGUF file.
+/// Metadata that precedes the tensors of a GGUF file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GgufMetadata {
     /// Keys in the converter's order.
     pub keys: Vec<(String, OwnedValue)>,
-    /// Tensors that the folder has not, to be written before its own.
+    /// Tensors that the folder does not have. They are written before its own tensors.
     pub extra_tensors: Vec<ExtraTensor>,
-    /// What the file will not say, a sentence each; empty where nothing is lost.
+    /// Facts that the file does not express, one sentence each; empty if nothing is lost.
     pub losses: Vec<String>,
 }
 
 /// A float32 tensor that is computed from the blueprint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtraTensor {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// Its dimensions, innermost first.
+    /// Dimensions, innermost first.
     pub dims: Vec<u64>,
-    /// Its numbers.
+    /// Values of the tensor.
     pub numbers: Vec<f32>,
 }
 
-/// Makes the metadata of a GGUF file.
+/// Builds the metadata of a GGUF file.
 ///
 /// # Errors
-/// A document that cannot be read, a tokenizer of a kind that GGUF has no model for, numbers that would be
-/// computed with differently.
+/// A document cannot be parsed, GGUF has no model for the kind of tokenizer, or a reader of the
+/// file would compute with different numbers.
 pub fn gguf_metadata(model: &HuggingFaceModel<'_>) -> Result<GgufMetadata, Error> {
     let documents = special::Documents {
         config: json("config.json", model.config)?,
@@ -92,7 +94,8 @@ pub fn gguf_metadata(model: &HuggingFaceModel<'_>) -> Result<GgufMetadata, Error
     Ok(GgufMetadata { keys, extra_tensors: extra_tensors(model.architecture), losses })
 }
 
-/// Llama 3's stretching of frequencies is in a file as the divisors of the plain ones.
+/// Returns `rope_freqs.weight` for Llama 3's `RoPE` scaling. The file stores the scaling as
+/// divisors of the unscaled frequencies.
 fn extra_tensors(architecture: &Architecture) -> Vec<ExtraTensor> {
     let stretched = architecture.blueprint.attentions().find_map(|attention| {
         let rope = attention.rope.as_ref()?;

@@ -1,4 +1,4 @@
-//! What is known of a model that came as a GGUF file, by the headers that were kept of it.
+//! Facts of a model that was imported from GGUF, from the stored headers of its files.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use manifests::Layer;
 
 pub(super) use import::gguf_header as header;
 
-/// The types that tensors had in the files, by their names there.
+/// Returns the types that tensors had in the files, by their names there.
 pub(super) fn kinds(layers: &[Layer], open: &OpenBlob) -> Result<HashMap<String, GgmlType>, Error> {
     let mut kinds = HashMap::new();
     for header in import::gguf_headers(layers, open) {

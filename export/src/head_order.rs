@@ -1,14 +1,15 @@
-//! What happens to a tensor between formats, as `architectures` says it, for a conversion to do.
+//! Changes of tensors between formats: translates the rules of `architectures` to the options of a
+//! conversion.
 
 use architectures::exchange::{HeadOrder, TensorChange};
 
 use super::array::Change;
 use import::{Error, RowOrder, StoredTensor};
 
-/// The change as a conversion takes it.
+/// Returns the change as options of a conversion.
 ///
 /// # Errors
-/// [`Error::Source`] where rows are not whole heads, or numbers would have to be multiplied.
+/// [`Error::Source`] if the rows are not a whole number of heads, or the change multiplies numbers.
 pub(super) fn change(tensor: &StoredTensor, change: &TensorChange) -> Result<Change, Error> {
     let refused = |reason: String| Error::Source(format!("tensor `{}`: {reason}", tensor.name));
     let heads = |head_dim: u64| {

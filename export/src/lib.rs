@@ -1,4 +1,4 @@
-//! Export: a stored model becomes files again.
+//! Export: converts a stored model back to files.
 //!
 //! ```text
 //! origin_plan ────────┐
@@ -7,11 +7,12 @@
 //! ```
 //!
 //! # Invariants
-//! - The size of every file is known before a byte of it is written.
-//! - Names are checked: no file of a plan leads out of the folder it is written to, and no two have one name.
+//! - The size of every file is known before the first byte of it is written.
+//! - Names are checked: no file of a plan leads out of the target folder, and no two files have the
+//!   same name.
 //! - Memory is bounded by a buffer, whatever the size of a file.
 //!
-//! Errors are those of `import`: what an export reads is what an import has written.
+//! Errors are those of `import`, because an export reads the layers that an import has written.
 
 mod array;
 mod documents;
@@ -42,21 +43,23 @@ pub use write_file::write_file;
 
 use import::{Error, relative_name};
 
-/// What a document says that cannot be, or cannot be said in another format.
+/// Returns the error for a document with an invalid value, or a value that another format cannot
+/// express.
 fn refused(document: &str, reason: impl std::fmt::Display) -> Error {
     Error::Source(format!("{document}: {reason}"))
 }
 
-/// The files that an export will write.
+/// Files that an export will write.
 #[derive(Clone, Debug, Default)]
 pub struct ExportPlan {
-    /// In the order in which they are written.
+    /// Files in the order in which they are written.
     pub files: Vec<ExportFile>,
-    /// What the stored model has and these files have not; empty where nothing is lost.
+    /// Facts of the stored model that the files do not hold, one sentence each; empty if nothing is
+    /// lost.
     pub losses: Vec<String>,
 }
 
-/// A file to be written.
+/// File of an export.
 ///
 /// Invariant: the size is the sum of the pieces' sizes.
 #[derive(Clone, Debug)]
@@ -64,27 +67,27 @@ pub struct ExportFile {
     name: String,
     size: u64,
     pieces: Vec<Piece>,
-    /// What the whole file must hash to, where that is known.
+    /// Expected SHA-256 of the whole file, if known.
     pub sha256: Option<Digest>,
 }
 
-/// Bytes of a file, one after the other.
+/// Consecutive bytes of a file.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// These.
+    /// Literal bytes.
     Bytes(Vec<u8>),
     /// A part of a blob.
     Blob {
-        /// Which.
+        /// Digest of the blob.
         blob: Digest,
-        /// First byte in the blob.
+        /// Offset of the first byte in the blob.
         begin: u64,
         /// Length in bytes.
         size: u64,
     },
-    /// So many zeros.
+    /// This many zero bytes.
     Zeros(u64),
-    /// An array that is computed.
+    /// Array that is computed while it is written.
     Array(Box<ConvertedArray>),
 }
 
@@ -100,10 +103,10 @@ impl Piece {
 }
 
 impl ExportFile {
-    /// A file of that name, relative to the folder it is written to.
+    /// Creates a file; `name` is relative to the target folder.
     ///
     /// # Errors
-    /// [`Error::Source`] for a name that [`relative_name`] refuses, and where the sizes overflow.
+    /// [`Error::Source`] if [`relative_name`] refuses the name, or the sizes overflow.
     pub fn new(name: &str, pieces: Vec<Piece>) -> Result<Self, Error> {
         let name = relative_name(name)?;
         let size = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.size()));
@@ -111,33 +114,35 @@ impl ExportFile {
         Ok(Self { name, size, pieces, sha256: None })
     }
 
-    /// With the digest that it must have. One of another algorithm than SHA-256 is not looked at.
+    /// Sets the expected digest of the file. A digest of an algorithm other than SHA-256 is
+    /// ignored.
     #[must_use]
     pub fn known_as(self, digest: Option<Digest>) -> Self {
         Self { sha256: digest.filter(|digest| digest.algorithm() == Algorithm::Sha256), ..self }
     }
 
-    /// Relative, with slashes, inside of the folder.
+    /// Returns the name: a path relative to the target folder, with slashes.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// What it is made of, in the order of its bytes.
+    /// Returns the pieces in the order of their bytes.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 }
 
 impl ExportPlan {
-    /// A plan for these files.
+    /// Creates a plan of these files.
     ///
     /// # Errors
-    /// [`Error::Source`] where two files have one name, or one has the name of another's folder.
+    /// [`Error::Source`] if two files have the same name, or a file has the name of another file's
+    /// folder.
     pub fn new(files: Vec<ExportFile>, losses: Vec<String>) -> Result<Self, Error> {
         let mut names = HashSet::new();
         for file in &files {

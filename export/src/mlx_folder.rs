@@ -1,7 +1,8 @@
-//! A folder for MLX: the reverse of importing one. No number is changed.
+//! MLX folder of a model: the reverse of importing one. No number is changed.
 //!
-//! A quantized weight is `<base>.weight`, `<base>.scales` and for affine types `<base>.biases`; the config says twice how
-//! wide the codes are, with an entry for each layer that differs from the most common.
+//! A quantized weight consists of `<base>.weight`, `<base>.scales` and, for affine types,
+//! `<base>.biases`. The config describes the quantization under two keys, with an entry for each
+//! layer that differs from the most common parameters.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +16,14 @@ use super::shards::{Label, shards};
 use super::{ExportPlan, StoredModel, documents, gguf_source};
 use import::{Error, StoredTensor};
 
-/// The folder of a model whose weights are floats or in encodings of MLX.
+/// Plans the MLX folder of a model whose weights are floats or in encodings of MLX.
 ///
 /// # Errors
-/// [`Error::Source`] where a weight has another encoding, the model has no config, or it came as a GGUF file.
+/// [`Error::Source`] if a weight has another encoding, the model has no config, or it was imported
+/// from GGUF.
 pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, Error> {
-    // Its rows are in another order and its norms may differ by a constant: the numbers would not be MLX's.
+    // A GGUF model has another order of rows, and its norms may differ by a constant: the values
+    // would not be MLX's.
     if gguf_source::header(model.layers, &**model.open)?.is_some() {
         return Err(Error::Source(
             "the model came as a GGUF file, whose weights lie otherwise than MLX's; export it by `--format safetensors` \
@@ -37,7 +40,7 @@ pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, 
     for tensor in model.tensors {
         entries.extend(arrays(tensor)?);
     }
-    // What MLX has written stays as it is, unless the weights were quantized anew since.
+    // A config that MLX wrote stays unchanged, unless the weights were quantized again since.
     if !says_the_same(&config, model.tensors) {
         documents::without_quantization(&mut config);
         if let Some(quantization) = quantization(model.tensors) {
@@ -52,7 +55,7 @@ pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, 
     ExportPlan::new(files, documents::losses(model.layers))
 }
 
-/// The arrays of a tensor under MLX's names.
+/// Returns the arrays of a tensor under MLX's names.
 fn arrays(tensor: &StoredTensor) -> Result<Vec<Entry>, Error> {
     let name = tensor.folder_name();
     let refused = |reason: String| Error::Source(format!("tensor `{name}`: {reason}"));
@@ -76,7 +79,7 @@ fn arrays(tensor: &StoredTensor) -> Result<Vec<Entry>, Error> {
     }
 }
 
-/// What the config is to say; `None` where no weight is quantized.
+/// Returns the quantization entry of the config; `None` if no weight is quantized.
 fn quantization(tensors: &[StoredTensor]) -> Option<Value> {
     let mut counts: BTreeMap<Parameters, u64> = BTreeMap::new();
     for parameters in tensors.iter().filter_map(|tensor| Parameters::of(tensor.encoding)) {
@@ -89,7 +92,8 @@ fn quantization(tensors: &[StoredTensor]) -> Option<Value> {
         match Parameters::of(tensor.encoding) {
             Some(own) if own == common => {}
             Some(own) => drop(all.insert(base.to_owned(), Value::Object(own.object()))),
-            // Norms are vectors; what could have been quantized and was not is said to be so.
+            // Vectors such as norms are never quantized. Other weights that are not quantized are
+            // marked with `false`.
             None if tensor.shape.len() > 1 => drop(all.insert(base.to_owned(), json!(false))),
             None => {}
         }
@@ -97,7 +101,7 @@ fn quantization(tensors: &[StoredTensor]) -> Option<Value> {
     Some(Value::Object(all))
 }
 
-/// Whether the config already says of every weight how it is quantized, and nothing else.
+/// True if the config already describes the quantization of every weight, and nothing else.
 fn says_the_same(config: &Map<String, Value>, tensors: &[StoredTensor]) -> bool {
     let Some(Value::Object(says)) = config.get("quantization") else { return false };
     if config.get("quantization_config").is_some_and(|other| other.as_object() != Some(says)) {
@@ -111,13 +115,14 @@ fn says_the_same(config: &Map<String, Value>, tensors: &[StoredTensor]) -> bool 
             (Some(own), None | Some(Value::Bool(true))) => own.are_said_by(says),
             (Some(own), Some(Value::Object(entry))) => own.are_said_by(entry),
             (Some(_), Some(_)) => false,
-            // MLX takes a weight without scales for a plain one where nothing is said of it alone.
+            // MLX takes a weight without scales for a plain one, unless the config has an entry for
+            // it.
             (None, entry) => matches!(entry, None | Some(Value::Bool(false))),
         }
     })
 }
 
-/// How wide the codes of a weight are.
+/// Quantization parameters of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Parameters {
     group: u32,
@@ -134,7 +139,7 @@ impl Parameters {
         }
     }
 
-    /// Whether an entry of a config means these; what is missing in it has MLX's defaults.
+    /// True if an entry of a config has these parameters; missing keys have MLX's defaults.
     fn are_said_by(self, entry: &Map<String, Value>) -> bool {
         let default = if self.mode == "affine" { (64, 4) } else { (u64::from(self.group), u64::from(self.bits)) };
         let number = |key: &str, default: u64| entry.get(key).map_or(Some(default), Value::as_u64);

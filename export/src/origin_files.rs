@@ -1,4 +1,5 @@
-//! The imported files bit for bit: those with tensors by the origin document, the others as the layers they are.
+//! The imported files, bit for bit: files with tensors are rebuilt from the origin document, other
+//! files are layers.
 
 use std::sync::Arc;
 
@@ -7,15 +8,16 @@ use manifests::{Layer, media_types};
 use super::{ExportFile, ExportPlan, Piece, documents};
 use import::{Composed, Error, OpenBlob, Origin, OriginFile, ReadAt};
 
-/// The most zeros of a file that nothing is said about, in bytes. Padding has far less; a document of somebody else may
-/// claim any size, and would keep a disk or a processor busy for nothing.
+/// Largest sum of bytes in one file that the origin document does not describe, and that are
+/// written as zeros. Padding is far smaller. A hostile document could claim any size and keep a
+/// disk or a processor busy.
 const MAX_GAPS: u64 = 64 << 30;
 
-/// The files that the model was imported from. Reads the header of every tensor blob.
+/// Plans the files from which the model was imported. Reads the header of every tensor blob.
 ///
 /// # Errors
-/// [`Error::Source`] where the document and the layers do not fit together, or a name is hostile; [`Error::Io`] where a
-/// blob cannot be read.
+/// [`Error::Source`] if the document and the layers do not match, or a name is hostile;
+/// [`Error::Io`] if a blob cannot be read.
 pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<ExportPlan, Error> {
     let mut files = Vec::new();
     for file in &origin.files {
@@ -23,7 +25,7 @@ pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> R
     }
     let types = [media_types::JSON, media_types::FILE, media_types::LICENSE, media_types::ADAPTER];
     for layer in layers.iter().filter(|layer| types.contains(layer.media_type())) {
-        // A licence that was given with the model and not in a file has no name.
+        // A license that was given separately, and not as a file, has no name.
         if let Some(name) = layer.name().filter(|name| !name.is_empty()) {
             files.push(documents::whole(name, layer)?);
         }
@@ -31,10 +33,11 @@ pub fn origin_plan(origin: &Origin, layers: &[Layer], open: &Arc<OpenBlob>) -> R
     ExportPlan::new(files, Vec::new())
 }
 
-/// Layers that are files, under these names, with nothing else of the model. Losses are told of `wanted`.
+/// Plans files that are layers, under the given names, without the rest of the model. Losses are
+/// reported for the layers in `wanted`.
 ///
 /// # Errors
-/// [`Error::Source`] where a name is hostile or there twice.
+/// [`Error::Source`] if a name is hostile or occurs twice.
 pub fn layers_plan(files: &[(&str, &Layer)], wanted: &[Layer]) -> Result<ExportPlan, Error> {
     let files = files.iter().map(|(name, layer)| documents::whole(name, layer)).collect::<Result<_, _>>()?;
     ExportPlan::new(files, documents::losses(wanted))
@@ -47,7 +50,7 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
     })?;
     let pieces = pieces(&composed);
     let zeros = pieces.iter().filter(|piece| matches!(piece, Piece::Zeros(_))).map(Piece::size);
-    // They lie side by side in one file, so their sum is no larger than its size.
+    // The gaps are disjoint ranges of one file, so their sum is at most its size.
     let zeros: u64 = zeros.sum();
     if zeros > MAX_GAPS {
         let (name, size) = (&file.name, file.size);
@@ -58,7 +61,8 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
     ExportFile::new(&file.name, pieces)
 }
 
-/// The whole file: what nothing is said about are zeros.
+/// Returns the pieces of the whole file. Bytes that the origin document does not describe are
+/// zeros.
 fn pieces(composed: &Composed) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut at = 0;

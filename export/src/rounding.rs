@@ -1,4 +1,4 @@
-//! What is lost where numbers become floats of another type.
+//! Losses by rounding, where numbers are converted to floats of another type.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use formats::{Dtype, Encoding};
 
 use import::StoredTensor;
 
-/// Counts the tensors whose numbers are rounded, by what they are and become.
+/// Number of tensors that are rounded, by source encoding and target type.
 #[derive(Debug, Default)]
 pub(super) struct Rounding(BTreeMap<(String, &'static str), u64>);
 
@@ -18,7 +18,7 @@ impl Rounding {
         }
     }
 
-    /// One text for each pair of types.
+    /// Returns one sentence for each pair of types.
     pub(super) fn losses(&self) -> Vec<String> {
         let text = |((from, to), count): (&(String, &str), &u64)| match count {
             1 => format!("1 tensor is rounded from {from} to {to}"),
@@ -28,16 +28,16 @@ impl Rounding {
     }
 }
 
-/// Whether every number of such a tensor is a number of that type. It goes by significant bits: 8 in BF16, 11 in F16, 24
-/// in F32; and by the range, which F16 has the least of.
+/// True if type `to` represents every number of such a tensor exactly. Compares the significant
+/// bits (8 in BF16, 11 in F16, 24 in F32) and the range, which is smallest in F16.
 fn is_exact(tensor: &StoredTensor, to: Dtype) -> bool {
     let scaled = tensor.parts.iter().any(|part| part.role == Role::GlobalScale);
     match (tensor.encoding, to) {
         (Encoding::Plain(from), _) => from == to || fits(from, to),
-        // 2 + 4 bits, from 2^-10 to 2688.
+        // 2 significant bits of the element and 4 of the scale, from 2^-10 to 2688.
         (Encoding::Micro(Micro::Nvfp4), Dtype::Bf16 | Dtype::F16) => !scaled,
-        // Decoding to float32 is what these encodings mean. 2 and 4 bits are exact in BF16, which has about the range of
-        // powers of two.
+        // These encodings are defined by their values in float32. Elements with 2 and 4 significant
+        // bits are exact in BF16, which has about the range of the power-of-two scales.
         (_, Dtype::F32) | (Encoding::Micro(Micro::Mxfp4 | Micro::Mxfp8), Dtype::Bf16) => true,
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! A Hugging Face folder of any model whose numbers can be read.
+//! Hugging Face folder of any model whose numbers can be decoded.
 
 use std::sync::Arc;
 
@@ -15,37 +15,39 @@ use super::shards::{Label, shards};
 use super::{ExportFile, ExportPlan, GgufModel, Piece, documents, folder_documents, gguf_source};
 use import::{Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
 
-/// The most numbers that stretch rotary frequencies: of heads that are larger than any there are.
+/// Largest number of `RoPE` divisors; enough for heads that are larger than in any known model.
 const MAX_DIVISORS: u64 = 4096;
 
-/// A model in a store.
+/// Model in a store.
 #[derive(Clone, Copy)]
 pub struct StoredModel<'a> {
-    /// What the model is called, without host and tag.
+    /// Name of the model, without host and tag.
     pub name: &'a str,
-    /// What it computes, where that is known.
+    /// Architecture of the model, if known.
     pub architecture: Option<&'a Architecture>,
-    /// Every tensor.
+    /// All tensors.
     pub tensors: &'a [StoredTensor],
-    /// Every layer.
+    /// All layers.
     pub layers: &'a [Layer],
-    /// Opens its blobs.
+    /// Function that opens blobs of the model.
     pub open: &'a Arc<OpenBlob>,
 }
 
-/// How a folder is to be written.
+/// Options of a folder.
 #[derive(Clone, Copy, Debug)]
 pub struct FolderOptions {
-    /// F32, F16 or BF16 for all floats. `None`: floats as they are, BF16 for what is quantized.
+    /// Target type of all floats: F32, F16 or BF16. If `None`, floats are unchanged and quantized
+    /// weights become BF16.
     pub dtype: Option<Dtype>,
-    /// The most bytes of tensors in one file.
+    /// Largest number of tensor bytes in one file.
     pub shard_size: u64,
 }
 
-/// The folder of any model. What came as GGUF gets the names, the order of rows and the documents of such a folder.
+/// Plans the folder of any model. A model that was imported from GGUF gets the names, the order of
+/// rows and the documents of a Hugging Face folder.
 ///
 /// # Errors
-/// [`Error::Source`] where there is no config and none can be made, or a tensor cannot be in such a folder.
+/// [`Error::Source`] if there is no config and none can be made, or a folder cannot hold a tensor.
 pub fn safetensors_plan(model: &StoredModel<'_>, options: FolderOptions) -> Result<ExportPlan, Error> {
     let mut folder = Folder::default();
     let (mut files, mut losses) = match gguf_source::header(model.layers, &**model.open)? {
@@ -60,7 +62,7 @@ pub fn safetensors_plan(model: &StoredModel<'_>, options: FolderOptions) -> Resu
     ExportPlan::new(all, losses)
 }
 
-/// The tensors of a folder while they are collected.
+/// Tensors of a folder under construction.
 #[derive(Default)]
 struct Folder {
     entries: Vec<Entry>,
@@ -68,7 +70,7 @@ struct Folder {
 }
 
 impl Folder {
-    /// From a folder to a folder: all names stay.
+    /// Converts a folder to a folder: all names stay.
     fn of_folder(&mut self, model: &StoredModel<'_>, options: FolderOptions) -> Result<Vec<ExportFile>, Error> {
         let Some(mut config) = documents::config(model.layers, &**model.open)? else {
             return Err(Error::Source("the model has no `config.json`, which the folder needs".to_owned()));
@@ -83,7 +85,7 @@ impl Folder {
         Ok(files)
     }
 
-    /// From a GGUF file; what could not be said is given beside the documents.
+    /// Converts a GGUF model to a folder. Returns the files and the losses.
     fn of_gguf(
         &mut self,
         model: &StoredModel<'_>,
@@ -105,14 +107,15 @@ impl Folder {
         }
         let file = |(name, bytes): (String, Vec<u8>)| ExportFile::new(&name, vec![Piece::Bytes(bytes)]);
         let mut files: Vec<ExportFile> = made.files.into_iter().map(file).collect::<Result<_, _>>()?;
-        // Documents that came beside the file are the maker's own.
+        // Documents that were imported together with the file come from its publisher and take
+        // precedence.
         let beside = documents::copied(model.layers)?;
         files.retain(|file| beside.iter().all(|other| other.name() != file.name()));
         files.extend(beside);
         Ok((files, made.losses))
     }
 
-    /// A tensor as it is, or as floats of that type.
+    /// Adds a tensor, unchanged or as floats of type `dtype`.
     fn add(&mut self, tensor: &StoredTensor, dtype: Option<Dtype>, change: &Change) -> Result<(), Error> {
         let changed = change.order != RowOrder::Stored || change.add != 0.0;
         let dtype = match tensor.encoding {
@@ -123,7 +126,7 @@ impl Folder {
             self.rounding.note(tensor, dtype);
             self.entries.push(plain(tensor, dtype, change)?);
         } else {
-            // Arrays that were tensors of their own go out under their own names.
+            // Arrays that were separate tensors in the source keep their names.
             let single = tensor.parts.len() == 1;
             let name = |part: &StoredPart| if single { change.name.clone() } else { part.name.clone() };
             self.entries.extend(tensor.parts.iter().map(|part| stored(part, &name(part))));
@@ -132,8 +135,8 @@ impl Folder {
     }
 }
 
-/// The numbers of the tensor that stretches rotary frequencies, where the model has it. There is one for each pair of a
-/// head at most.
+/// Reads the divisors of rotary frequencies, if the model has that tensor. It has at most one
+/// number for each pair of a head.
 fn rope_divisors(model: &StoredModel<'_>, architecture: &Architecture) -> Result<Option<Vec<f32>>, Error> {
     let mut attentions = architecture.blueprint.attentions();
     let divided = attentions.find_map(|attention| match attention.rope.as_ref()?.divisors.as_ref()? {
@@ -160,11 +163,11 @@ fn rope_divisors(model: &StoredModel<'_>, architecture: &Architecture) -> Result
     Ok(Some(divisors))
 }
 
-/// What a tensor is to become; `None` where it is copied.
+/// Returns the type to which a tensor is converted; `None` if it is copied.
 fn target(tensor: &StoredTensor, wanted: Option<Dtype>) -> Option<Dtype> {
     match tensor.encoding {
         plain if is_float(plain) => wanted,
-        // Whole numbers and truth values are no weights.
+        // Integers and booleans are not weights.
         Encoding::Plain(_) => None,
         _ => Some(wanted.unwrap_or(Dtype::Bf16)),
     }
@@ -174,7 +177,8 @@ fn is_float(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::Plain(Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64))
 }
 
-/// The type that most numbers of the folder will have, of those that a config can name; `None` where none has.
+/// Returns the type that most numbers of the folder will have, among the types that a config can
+/// name; `None` if none of them occurs.
 fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<Dtype> {
     let becomes = |tensor: &StoredTensor| match tensor.encoding {
         Encoding::Plain(own) => target(tensor, wanted).unwrap_or(own),
@@ -188,7 +192,7 @@ fn most_common(tensors: &[StoredTensor], wanted: Option<Dtype>) -> Option<Dtype>
     counts.into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count).map(|(dtype, _)| dtype)
 }
 
-/// Makes a config say what the folder has. Where no number changes it stays what it is.
+/// Updates a config to describe the exported tensors. It is unchanged if no number changes.
 fn adapt(config: &mut Map<String, Value>, tensors: &[StoredTensor], wanted: Option<Dtype>) {
     let expanded = tensors.iter().any(|tensor| !matches!(tensor.encoding, Encoding::Plain(_)));
     if expanded {
@@ -201,7 +205,8 @@ fn adapt(config: &mut Map<String, Value>, tensors: &[StoredTensor], wanted: Opti
     }
 }
 
-/// Where quantizing has changed the layout of a tensor, expanding its numbers would not bring it back.
+/// Refuses tensors whose layout was changed by quantization: decoding their numbers would not
+/// restore the original layout.
 fn refuse_other_layout(tensor: &StoredTensor) -> Result<(), Error> {
     let name = &tensor.name;
     let quantized = !matches!(tensor.encoding, Encoding::Plain(_));

@@ -1,5 +1,5 @@
-//! Safetensors files with an index, as Hugging Face's libraries write them: filled one after the other in the order of
-//! the tensors, none larger than asked for unless a single tensor is.
+//! Safetensors files with an index, as Hugging Face's libraries write them. Files are filled in the
+//! order of the tensors. A file exceeds the size limit only if a single tensor does.
 //!
 //! Source of names and rule: `split_torch_state_dict_into_shards` of `huggingface_hub`.
 
@@ -12,21 +12,22 @@ use super::array::Entry;
 use super::{ExportFile, Piece};
 use import::Error;
 
-/// What a set of shards says of itself.
+/// Metadata of a set of shards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
-    /// The `format` in every file's metadata.
+    /// Value of `format` in every file's metadata.
     pub(super) format: &'static str,
-    /// Whether there is an index for a single file too.
+    /// Whether a single file has an index too.
     pub(super) always_indexed: bool,
-    /// Logical elements of all tensors, where the index tells them.
+    /// Number of logical elements of all tensors, if the index states it.
     pub(super) parameters: Option<u64>,
 }
 
-/// The files with these arrays, and the index.
+/// Returns the files with these arrays, and the index.
 ///
 /// # Errors
-/// [`Error::Source`] where two arrays have one name, or one has that of the header's own entry.
+/// [`Error::Source`] if two arrays have the same name, or an array has the name of the header's
+/// metadata entry.
 pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
     refuse_names(&entries)?;
     let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
@@ -48,7 +49,8 @@ pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<
     Ok(files)
 }
 
-/// A header is a map by names, with one that is no array.
+/// Refuses duplicate names, and the name of the metadata entry: a header is one map from names to
+/// arrays and metadata.
 fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
     let mut names = HashSet::new();
     for name in entries.iter().map(|entry| entry.member.name.as_str()) {
@@ -123,7 +125,7 @@ mod tests {
         for (names, says) in
             [(["a", "a"], "two tensors would be called `a`"), (["a", "__metadata__"], "`__metadata__`")]
         {
-            // In files of their own they would not meet in one header.
+            // Each array is in its own file, so the names would not collide within one header.
             let error = shards(names.map(|name| entry(name, 4)).to_vec(), 4, label).expect_err("a name is taken");
             assert!(error.to_string().contains(says), "{error}");
         }

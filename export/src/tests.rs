@@ -1,4 +1,4 @@
-//! Plans and what is written of them, from blobs in memory.
+//! Tests of plans and of written files, with blobs in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use import::{Error, OpenBlob, ReadAt};
 
 use super::{ExportFile, ExportPlan, Piece, write_file};
 
-/// Bytes of a test.
+/// Bytes of a blob in a test.
 #[derive(Debug)]
 struct InMemory(Vec<u8>);
 
@@ -29,7 +29,7 @@ impl ReadAt for InMemory {
     }
 }
 
-/// Opens blobs that have the digest of the first and the bytes of the second.
+/// Returns a function that opens these blobs, given as digest and bytes.
 fn open(blobs: Vec<(Digest, Vec<u8>)>) -> Arc<OpenBlob> {
     Arc::new(move |digest: &Digest| {
         let found = blobs.iter().find(|(known, _)| known == digest).ok_or(io::ErrorKind::NotFound)?;
@@ -44,7 +44,7 @@ fn part(bytes: &[u8], begin: u64, size: u64) -> Piece {
 const BLOB: &[u8] = b"0123456789";
 const WHOLE: &[u8] = b"head\0\0\x003456789\x0023";
 
-/// Header, zeros, the end of a blob, zeros, the middle of the same blob.
+/// A file of a header, zeros, the end of a blob, zeros, and the middle of the same blob.
 fn file() -> ExportFile {
     let pieces =
         vec![Piece::Bytes(b"head".to_vec()), Piece::Zeros(3), part(BLOB, 3, 7), Piece::Zeros(1), part(BLOB, 2, 2)];
@@ -67,7 +67,7 @@ fn writes_the_pieces_in_their_order() {
 
 #[test]
 fn names_the_damaged_blob() {
-    // A bit of the part that is not written counts as well: the header of a tensor's blob.
+    // Damage outside of the written part counts too, such as in the header of a tensor's blob.
     for (at, known) in [(0, false), (5, false), (5, true)] {
         let mut damaged = BLOB.to_vec();
         damaged[at] ^= 1;

@@ -1,8 +1,9 @@
-//! Writing one file of a plan, and making sure that its bytes are right.
+//! Writes one file of a plan and verifies its bytes.
 //!
-//! Where it is known what the file hashes to, that is all that is checked; only when it does not fit is each blob looked
-//! at, to name the damaged one. Where it is not known every blob is hashed on its way. Either way an error is told when
-//! bytes were written already: who writes a file gives it its name afterwards.
+//! If the digest of the file is known, only the file is hashed; on a mismatch each blob is
+//! verified, to name the damaged one. If the digest is unknown, every blob is hashed while it is
+//! written. In both cases an error can occur after bytes were written, so the caller gives the file
+//! its final name only afterwards.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -13,14 +14,15 @@ use content::{Algorithm, Digest, Hasher};
 use super::{ConvertedArray, ExportFile, Piece};
 use import::{Error, OpenBlob, ReadAt, digest_of};
 
-/// How much is read at a time, in bytes.
+/// Size of the read buffer, in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Writes the file and gives its SHA-256.
+/// Writes the file and returns its SHA-256.
 ///
 /// # Errors
-/// [`Error::Damaged`] names a blob whose bytes are not those of its digest; [`Error::Changed`] says that the file is not
-/// what it was though its blobs are sound; [`Error::Io`] is told where a blob cannot be read or `sink` takes no more.
+/// [`Error::Damaged`] names a blob whose bytes do not match its digest. [`Error::Changed`] means
+/// that the file has another digest than expected although its blobs are intact. [`Error::Io`]
+/// means that a blob cannot be read or that `sink` fails.
 pub fn write_file(file: &ExportFile, open: &OpenBlob, sink: &mut dyn Write) -> Result<Digest, Error> {
     let checked = file.sha256.is_none().then(HashSet::new);
     let mut writer =
@@ -44,7 +46,7 @@ struct Writer<'a> {
     sink: &'a mut dyn Write,
     hasher: Hasher,
     buffer: Vec<u8>,
-    /// The blobs that were found good; `None` where the digest of the file says enough.
+    /// Blobs that were verified; `None` if the digest of the file suffices.
     checked: Option<HashSet<Digest>>,
 }
 
@@ -67,7 +69,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Computes an array, from blobs that are looked at before.
+    /// Computes an array, after its blobs are verified.
     fn array(&mut self, array: &ConvertedArray) -> Result<(), Error> {
         if let Some(checked) = &mut self.checked {
             for part in &array.tensor.parts {
@@ -110,8 +112,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Looks at what is not known to be good. A part that goes up to the end of its blob is hashed while it is written,
-    /// with what precedes it; of any other blob all is hashed before.
+    /// Prepares the verification of a blob that is not verified yet. If the part ends at the end of
+    /// its blob, the bytes before it are hashed here and the part itself while it is written. Any
+    /// other blob is hashed completely here.
     fn begin_check(
         &mut self,
         blob: &Digest,
@@ -140,7 +143,7 @@ impl Writer<'_> {
     }
 }
 
-/// Hashes what it passes on.
+/// Hashes the bytes that it forwards.
 struct Hashing<'a> {
     hasher: &'a mut Hasher,
     sink: &'a mut dyn Write,
@@ -160,12 +163,12 @@ impl Write for Hashing<'_> {
 
 fn opened(blob: &Digest, open: &OpenBlob) -> Result<Arc<dyn ReadAt>, Error> {
     let source = open(blob).map_err(|e| unreadable(blob, e))?;
-    // Before a first read its size is not known.
+    // The size is unknown before a first read.
     source.read_exact_at(&mut [], 0).map_err(|e| unreadable(blob, e))?;
     Ok(source)
 }
 
-/// Names the first blob of the file that is not what its name says.
+/// Returns an error that names the first blob of the file whose bytes do not match its digest.
 fn find_damage(file: &ExportFile, open: &OpenBlob) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for piece in file.pieces() {

@@ -1,4 +1,4 @@
-//! Byte-level BPE.
+//! Tokenizers of the byte-level BPE kind.
 
 use import::Error;
 use serde_json::{Map, Value as Json, json};
@@ -7,10 +7,10 @@ use vocabulary::pre_tokenizer::{self, PreTokenizer, Spelling};
 use super::tokenizer::Parts;
 use super::{fail, sentencepiece};
 
-/// The parts of a byte-level tokenizer; none where it is not known how text is split.
+/// Returns the parts of a byte-level tokenizer; `None` if the pre-tokenizer `pre` is unknown.
 ///
 /// # Errors
-/// A merge that is not a pair.
+/// A merge is not a pair.
 pub(super) fn parts(pre: &str, merges: &[String], losses: &mut Vec<String>) -> Result<Option<Parts>, Error> {
     if pre_tokenizer::is_default(pre) {
         losses.push("the file does not say how text is split; tokenizer.json splits as llama.cpp then does".to_owned());
@@ -41,7 +41,7 @@ pub(super) fn parts(pre: &str, merges: &[String], losses: &mut Vec<String>) -> R
     Ok(Some(Parts { normalizer, pre_tokenizer: steps(known), decoder, model }))
 }
 
-/// The steps that split text, the last of which turns bytes into letters.
+/// Returns the steps that split text; the last one maps bytes to letters.
 fn steps(known: &PreTokenizer) -> Json {
     let byte_level =
         |split: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": split});

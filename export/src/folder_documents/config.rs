@@ -8,7 +8,7 @@ use vocabulary::Vocabulary;
 
 use super::{GgufModel, fail, rope, special};
 
-/// What configs call the numbers that GGUF has a key for.
+/// GGUF keys of numbers and their names in configs.
 const FIELDS: [(&str, &str); 10] = [
     ("attention.key_length", "head_dim"),
     ("embedding_length", "hidden_size"),
@@ -22,10 +22,10 @@ const FIELDS: [(&str, &str); 10] = [
     ("vocab_size", "vocab_size"),
 ];
 
-/// Makes a `config.json`.
+/// Builds the `config.json`.
 ///
 /// # Errors
-/// Divisors of `RoPE` that no scaling of a config gives; layers with different activations.
+/// No `RoPE` scaling of a config gives the `RoPE` divisors, or layers have different activations.
 pub(super) fn config(
     model: &GgufModel<'_>,
     vocabulary: Option<&Vocabulary>,
@@ -67,14 +67,15 @@ pub(super) fn config(
     Ok(Json::Object(config))
 }
 
-/// Whether there is a tensor whose canonical name ends so.
+/// True if the model has a tensor whose canonical name ends with `ending`.
 fn has(model: &GgufModel<'_>, ending: &str) -> bool {
     let architecture = model.architecture.family.gguf.architecture;
     let mut names = model.gguf.tensors.iter().map(|tensor| architectures::names::canonical(architecture, tensor.name));
     names.any(|name| name.ends_with(ending))
 }
 
-/// A config that says that there are biases means all projections of attention.
+/// Reports a loss if only some attention projections have biases: `attention_bias` of a config
+/// applies to all of them.
 fn note_biases(model: &GgufModel<'_>, losses: &mut Vec<String>) {
     let says = (model.architecture.family.hugging_face.fields)(&model.architecture.blueprint, &|_| true);
     let all = ["q_proj", "k_proj", "v_proj", "o_proj"].map(|module| has(model, &format!(".{module}.bias")));
@@ -83,7 +84,7 @@ fn note_biases(model: &GgufModel<'_>, losses: &mut Vec<String>) {
     }
 }
 
-/// A number that a file has as float32, with no more digits than that needs.
+/// Returns a number that the file stores as float32, with no more digits than float32 needs.
 pub(super) fn shortest(number: f64) -> Json {
     let narrow = number as f32;
     let same = f64::from(narrow).to_bits() == number.to_bits();

@@ -1,5 +1,5 @@
-//! `rope_scaling` of a config. A GGUF file has Llama 3's scaling as divisors of the frequencies; a config has the numbers
-//! that they were computed from.
+//! `rope_scaling` of a config. A GGUF file stores Llama 3's scaling as divisors of the frequencies;
+//! a config stores the parameters from which the divisors were computed.
 
 use architectures::{Architecture, Attention, Rope, RopeScaling};
 use import::Error;
@@ -7,18 +7,19 @@ use serde_json::{Value as Json, json};
 
 use super::fail;
 
-/// How far a divisor may be from the computed one, relatively: float32 on both ways.
+/// Largest relative difference between a stored and a computed divisor. Both were rounded to
+/// float32.
 const TOLERANCE: f64 = 1e-5;
 
-/// The value of `rope_scaling`; `null` where nothing is scaled.
+/// Returns the value of `rope_scaling`; `null` if nothing is scaled.
 ///
 /// # Errors
-/// Divisors that are not those of Llama 3's scaling.
+/// The divisors are not those of Llama 3's scaling.
 pub(super) fn scaling(architecture: &Architecture, divisors: Option<&[f32]>) -> Result<Json, Error> {
     if architecture.blueprint.attentions().filter_map(|attention| attention.rope.as_ref()).any(Rope::is_unusual) {
         return Err(fail("this RoPE scaling cannot be written into a config yet"));
     }
-    // What is not a number is no one either.
+    // A NaN among the divisors must not count as 1, which the comparison ensures.
     let divisors = divisors.filter(|divisors| !divisors.iter().all(|divisor| (divisor - 1.0).abs() <= 1e-6));
     let scaling = match divisors {
         Some(divisors) => full_rope(architecture)
@@ -42,15 +43,16 @@ pub(super) fn scaling(architecture: &Architecture, divisors: Option<&[f32]>) -> 
     })
 }
 
-/// `RoPE` of layers that see everything, and the size of their heads.
+/// Returns the `RoPE` of a layer with full attention, and the size of its heads.
 fn full_rope(architecture: &Architecture) -> Option<(&Rope, u64)> {
     let of = |attention: &Attention| attention.window.is_none() && attention.rope.is_some();
     let attention = architecture.blueprint.attentions().find(|attention| of(attention))?;
     Some((attention.rope.as_ref()?, attention.head_dim))
 }
 
-/// Finds the numbers that give these divisors. The factor is the largest of them; the others are looked for among those
-/// that published models have: powers of two for the context, few frequency factors.
+/// Finds the parameters that give these divisors. The factor is the largest divisor. The other
+/// parameters are searched among values of published models: powers of two for the context, and few
+/// pairs of frequency factors.
 fn llama3(rope: &Rope, head_dim: u64, divisors: &[f32]) -> Option<RopeScaling> {
     let plain = rope.scaled(RopeScaling::None, 1.0).frequencies(head_dim, false);
     if divisors.len() != plain.len() || rope.scaling != RopeScaling::None {

@@ -1,7 +1,8 @@
-//! Merging by scores, said as BPE with byte fallback.
+//! `SentencePiece` vocabularies, which merge by scores, expressed as BPE with byte fallback.
 //!
-//! A piece may be merged from any two pieces that make it, earlier the higher its score. So every such pair becomes a
-//! merge, in the order of the scores of what they make: as transformers' converter of `SentencePiece` models does.
+//! `SentencePiece` may merge a piece from any two pieces that concatenate to it, and merges pieces
+//! with a higher score first. So every such pair becomes a BPE merge, in the order of the scores of
+//! the merged pieces. transformers' converter of `SentencePiece` models does the same.
 
 use std::collections::HashSet;
 
@@ -10,12 +11,13 @@ use vocabulary::{Piece, PieceKind, Vocabulary};
 
 use super::tokenizer::Parts;
 
-/// What stands for a space in pieces.
+/// Character that represents a space in pieces.
 const SPACE: &str = "\u{2581}";
-/// Longer pieces are not merged, in bytes; no real ones are so long, and each place to cut them costs their length.
+/// Longest piece, in bytes, for which merges are generated. No real piece is as long, and each
+/// position to cut a piece costs time in proportion to its length.
 const LONGEST_MERGED: usize = 512;
 
-/// The parts of a tokenizer that merges by scores.
+/// Returns the parts of a tokenizer that merges by scores.
 pub(super) fn parts(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Parts {
     let unknown = vocabulary.unknown.and_then(|id| vocabulary.text(id));
     let merges = merges(&vocabulary.pieces, losses);
@@ -34,12 +36,13 @@ pub(super) fn parts(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Parts 
     Parts { normalizer, pre_tokenizer: Json::Null, decoder: decoder(prefixed), model }
 }
 
-/// What puts `▁` in the place of spaces.
+/// Returns the normalizer that replaces spaces by `▁`.
 pub(super) fn spaces_replaced() -> Json {
     json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE})
 }
 
-/// What makes text of pieces with `▁` and of bytes; the first space may not be the text's own.
+/// Returns the decoder that joins pieces with `▁` and byte pieces into text. If `prefixed`, it
+/// strips the space that the normalizer put before the text.
 pub(super) fn decoder(prefixed: bool) -> Json {
     let mut decoders = vec![
         json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
@@ -52,7 +55,7 @@ pub(super) fn decoder(prefixed: bool) -> Json {
     json!({"type": "Sequence", "decoders": decoders})
 }
 
-/// Every pair that makes a piece, the best piece first.
+/// Returns every pair that forms a piece, in descending order of the piece's score.
 fn merges<'a>(tokens: &'a [Piece], losses: &mut Vec<String>) -> Vec<(&'a str, &'a str)> {
     let normal = || tokens.iter().filter(|token| token.kind == PieceKind::Normal && !token.text.is_empty());
     let texts: HashSet<&str> = normal().map(|token| token.text.as_str()).collect();
@@ -63,7 +66,7 @@ fn merges<'a>(tokens: &'a [Piece], losses: &mut Vec<String>) -> Vec<(&'a str, &'
         let long = all - pieces.len();
         losses.push(format!("{long} pieces of more than {LONGEST_MERGED} bytes are never merged by tokenizer.json"));
     }
-    // Stable: of equal scores the smaller number comes first.
+    // The sort is stable: among equal scores, the smaller token id comes first.
     pieces.sort_by(|a, b| b.score.total_cmp(&a.score));
     let equal = pieces.windows(2).filter(|pair| pair[0].score.total_cmp(&pair[1].score).is_eq()).count();
     if equal > 0 {
@@ -73,7 +76,7 @@ fn merges<'a>(tokens: &'a [Piece], losses: &mut Vec<String>) -> Vec<(&'a str, &'
     }
     let mut merges = Vec::with_capacity(2 * pieces.len());
     for piece in pieces {
-        // The longest left part first.
+        // Longest left part first.
         let cuts = piece.text.char_indices().skip(1).map(|(at, _)| piece.text.split_at(at));
         let pairs: Vec<_> = cuts.filter(|(left, right)| texts.contains(left) && texts.contains(right)).collect();
         merges.extend(pairs.into_iter().rev());

@@ -1,17 +1,17 @@
-//! Special tokens and chat templates, for the documents that name them.
+//! Special tokens and chat templates, for the documents that contain them.
 
 use formats::Gguf;
 use serde_json::{Map, Value as Json, json};
 use vocabulary::{Vocabulary, chat_templates};
 
-/// Names of fields and numbers.
+/// Returns the fields of special token ids and their values.
 pub(super) fn named_ids(vocabulary: &Vocabulary) -> impl Iterator<Item = (&'static str, u32)> {
     let Vocabulary { bos, eos, padding, .. } = vocabulary;
     let named = [("bos_token_id", *bos), ("eos_token_id", *eos), ("pad_token_id", *padding)];
     named.into_iter().filter_map(|(key, id)| Some((key, id?)))
 }
 
-/// `generation_config.json`.
+/// Builds the `generation_config.json`.
 pub(super) fn generation_config(vocabulary: Option<&Vocabulary>) -> Json {
     let Some(vocabulary) = vocabulary else { return Json::Object(Map::new()) };
     let mut config: Map<String, Json> = named_ids(vocabulary).map(|(key, id)| (key.to_owned(), id.into())).collect();
@@ -22,7 +22,7 @@ pub(super) fn generation_config(vocabulary: Option<&Vocabulary>) -> Json {
     Json::Object(config)
 }
 
-/// `special_tokens_map.json`.
+/// Builds the `special_tokens_map.json`.
 pub(super) fn map(vocabulary: &Vocabulary) -> Json {
     let Vocabulary { bos, eos, padding, unknown, .. } = vocabulary;
     let named = [("bos_token", bos), ("eos_token", eos), ("pad_token", padding), ("unk_token", unknown)];
@@ -31,7 +31,7 @@ pub(super) fn map(vocabulary: &Vocabulary) -> Json {
     Json::Object(entries.collect())
 }
 
-/// `tokenizer_config.json`.
+/// Builds the `tokenizer_config.json`.
 pub(super) fn tokenizer_config(gguf: &Gguf<'_>, vocabulary: &Vocabulary, context: u64) -> Json {
     let mut config = json!({
         "clean_up_tokenization_spaces": false,
@@ -40,7 +40,8 @@ pub(super) fn tokenizer_config(gguf: &Gguf<'_>, vocabulary: &Vocabulary, context
     });
     if let (Json::Object(config), Json::Object(texts)) = (&mut config, map(vocabulary)) {
         config.extend(texts);
-        // A tokenizer.json that adds nothing has no template, and so no word about it.
+        // If nothing is added, tokenizer.json has no template, so only this field can express that
+        // BOS is not added.
         if !vocabulary.add_bos && !vocabulary.add_eos && vocabulary.usual_bos() {
             config.insert("add_bos_token".to_owned(), false.into());
         }
@@ -51,7 +52,7 @@ pub(super) fn tokenizer_config(gguf: &Gguf<'_>, vocabulary: &Vocabulary, context
     config
 }
 
-/// One template, or a list of named ones.
+/// Returns the chat template, or a list of named templates if there are several.
 fn templates(gguf: &Gguf<'_>) -> Option<Json> {
     let found = chat_templates::of_gguf(gguf);
     if let [(name, text)] = &found[..]

@@ -1,4 +1,4 @@
-//! `tokenizer.json`: what all kinds have, around the model of each.
+//! `tokenizer.json`: the fields that all kinds of tokenizers share, around the model of each kind.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,20 @@ use vocabulary::{PieceKind, Vocabulary, VocabularyKind};
 
 use super::{bpe, sentencepiece};
 
-/// The parts in which kinds of tokenizers differ.
+/// Parts that differ between kinds of tokenizers.
 pub(super) struct Parts {
     pub(super) normalizer: Json,
     pub(super) pre_tokenizer: Json,
     pub(super) decoder: Json,
-    /// Fields of the model, `vocab` and what all have excepted.
+    /// Fields of the model, except for `vocab` and fields that all kinds share.
     pub(super) model: Map<String, Json>,
 }
 
-/// Makes a `tokenizer.json`; none where none would cut text as the file says.
+/// Builds a `tokenizer.json`; `None` if no tokenizer of the library splits text as the file
+/// requires.
 ///
 /// # Errors
-/// A vocabulary that contradicts itself.
+/// The vocabulary contradicts itself.
 pub(super) fn tokenizer(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Result<Option<Json>, Error> {
     let parts = match &vocabulary.kind {
         VocabularyKind::ByteLevel { pre_tokenizer, merges } => bpe::parts(pre_tokenizer, merges, losses)?,
@@ -63,7 +64,8 @@ pub(super) fn tokenizer(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Re
     })))
 }
 
-/// Texts and numbers. What only fills up the rows of the embedding is left out.
+/// Returns token texts and ids. Tokens that only pad the vocabulary to the rows of the embedding
+/// are omitted.
 fn vocab(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Map<String, Json> {
     let mut vocab = Map::with_capacity(vocabulary.pieces.len());
     let mut twice = 0;
@@ -71,7 +73,7 @@ fn vocab(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Map<String, Json>
         if token.kind == PieceKind::Unused && token.text == format!("[PAD{id}]") {
             continue;
         }
-        // The first one counts, as it does for readers of the file.
+        // Of tokens with the same text, the first one counts, as for readers of the file.
         if vocab.contains_key(&token.text) {
             twice += 1;
         } else {
@@ -84,7 +86,7 @@ fn vocab(vocabulary: &Vocabulary, losses: &mut Vec<String>) -> Map<String, Json>
     vocab
 }
 
-/// Tokens that are found in text before anything else is.
+/// Returns the tokens that are matched in text before any other step.
 fn added_tokens(vocabulary: &Vocabulary) -> Json {
     let mut seen = HashSet::new();
     let mut added = Vec::new();
@@ -106,7 +108,7 @@ fn added_tokens(vocabulary: &Vocabulary) -> Json {
     Json::Array(added)
 }
 
-/// BOS before and EOS after a text, where the file says so.
+/// Returns the step that puts BOS before and EOS after a text, if the file requires them.
 fn post_processor(vocabulary: &Vocabulary) -> Json {
     let token = |id: Option<u32>, wanted: bool| {
         let id = id.filter(|_| wanted)?;

@@ -1,5 +1,5 @@
-//! What a `config.json` cannot say of a model: it is read back and held against the model. A GGUF file may have keys that
-//! the family's class has no field for.
+//! Facts of a model that its `config.json` cannot express. The written config is read back and
+//! compared with the model: a GGUF file can have keys for which the family's class has no field.
 
 use architectures::{Attention, Blueprint, Document, describe, names};
 use import::Error;
@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 
 use super::{GgufModel, fail};
 
-/// How far numbers may be off, relatively: GGUF has float32.
+/// Largest relative difference of two numbers that count as equal, because GGUF stores float32.
 const TOLERANCE: f64 = 1e-6;
 
-/// Notes each thing that a reader of the config would compute otherwise.
+/// Reports each value that a reader of the config would compute differently, as a loss.
 ///
 /// # Errors
 /// The config cannot be read back.
@@ -46,7 +46,7 @@ fn scales(blueprint: &Blueprint) -> impl Iterator<Item = Option<f64>> {
     [blueprint.embedding.scale, output].into_iter().chain(layers)
 }
 
-/// Equal but for rounding; nothing is the same as 1.
+/// True if two values are equal up to rounding; a missing value counts as 1.
 fn same(a: Option<f64>, b: Option<f64>) -> bool {
     let (a, b) = (a.unwrap_or(1.0), b.unwrap_or(1.0));
     (a - b).abs() <= TOLERANCE * a.abs().max(b.abs())

@@ -1,4 +1,4 @@
-//! The keys of the model in general and of its architecture's numbers.
+//! General keys of the model, and keys of its architecture's numbers.
 
 use formats::GgmlType;
 use formats::gguf::OwnedValue;
@@ -9,10 +9,10 @@ use crate::refused;
 
 type Key = (String, OwnedValue);
 
-/// Keys of the model in general and of its architecture.
+/// Returns the general keys and the keys of the architecture.
 ///
 /// # Errors
-/// A number that GGUF cannot say for the architecture, or that does not fit.
+/// GGUF cannot express a number for the architecture, or a number does not fit its type.
 pub(super) fn keys(model: &HuggingFaceModel<'_>) -> Result<Vec<Key>, Error> {
     let general = |key: &str, text: &str| (format!("general.{key}"), OwnedValue::from(text));
     let architecture = model.architecture.family.gguf.architecture;
@@ -24,7 +24,8 @@ pub(super) fn keys(model: &HuggingFaceModel<'_>) -> Result<Vec<Key>, Error> {
     Ok(keys)
 }
 
-/// The number in `general.file_type` for files that are mostly of that type; `enum llama_ftype` of llama.cpp's `llama.h`.
+/// Returns the value of `general.file_type` for files whose tensors mostly have this type;
+/// `enum llama_ftype` in llama.cpp's `llama.h`.
 pub(crate) fn file_type(kind: GgmlType) -> Option<u32> {
     Some(match kind {
         GgmlType::F32 => 0,

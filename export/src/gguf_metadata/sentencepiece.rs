@@ -1,9 +1,12 @@
-//! Vocabularies in `SentencePiece`'s manner: merging by scores, with a token for each byte.
+//! Vocabularies of `SentencePiece`'s kind: merging by scores, with a token for each byte.
 //!
-//! A `tokenizer.json` merges pairs by their rank, a GGUF file merges pieces by their score. A piece's score is made from
-//! the first pair that gives it. Both cut all texts alike where they cut each piece's own text alike: a difference begins
-//! with two neighbours that one of them merges and the other does not, and what happened before within those two did not
-//! depend on the text around them. That is checked for every piece, and told where it does not hold.
+//! A `tokenizer.json` merges pairs by their rank, a GGUF file merges pieces by their score. The
+//! score of a piece is derived from the first pair that forms it.
+//!
+//! Both give the same tokens for all texts if they give the same tokens for the text of each piece.
+//! A first difference is a pair of neighbours that only one of them merges, and earlier merges
+//! within that pair do not depend on the text around it. The property is checked for every piece;
+//! violations are reported as losses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,24 +18,25 @@ use super::tokenizer::{Model, Tokens, Vocabulary, looks_special, merges};
 use super::tokenizer_json::{TokenizerJson, fail, kind};
 use import::Error;
 
-/// What stands for a space in pieces.
+/// Character that represents a space in pieces.
 const SPACE: &str = "\u{2581}";
-/// The score of tokens that are not merged, as converters write it.
+/// Score of tokens that are never merged, as converters write it.
 const NOT_MERGED: f32 = -1000.0;
-/// Longer pieces are not checked, in bytes: the time that it takes grows with the cube of the length.
+/// Longest piece, in bytes, that is checked: the time of the check grows with the cube of the
+/// length.
 const LONGEST_CHECKED: usize = 64;
 
-/// Makes a vocabulary of `rows` tokens.
+/// Builds a vocabulary of `rows` tokens.
 ///
 /// # Errors
-/// Fields of another form than the library's.
+/// A field does not have the form that the `tokenizers` library writes.
 pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Result<Vocabulary, Error> {
     let pieces = pieces(json)?;
     let unknown = unknown(json);
     let mut tokens = Tokens::new(rows);
     let mut scores = vec![NOT_MERGED; rows as usize];
     let mut merged = Vec::new();
-    // Added tokens are found before anything is merged.
+    // Added tokens are matched before any merge.
     let added: HashSet<u64> = json.added.iter().map(|added| added.id).collect();
     for piece in &pieces {
         let kind = piece_type(piece.text, unknown);
@@ -58,7 +62,7 @@ pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<Strin
             PieceKind::Normal => PieceKind::UserDefined,
             other => other,
         };
-        // Readers look for these in the text itself.
+        // Readers match these tokens in the original text.
         let text =
             if kind == PieceKind::UserDefined { added.content.replace(SPACE, " ") } else { added.content.clone() };
         if let Some(place) = tokens.put(added.id, &text, kind) {
@@ -73,7 +77,7 @@ pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<Strin
 struct Piece<'a> {
     id: u64,
     text: &'a str,
-    /// 0 where the model has none.
+    /// 0 if the model has no scores.
     score: f32,
 }
 
@@ -97,7 +101,7 @@ fn pieces(json: &TokenizerJson) -> Result<Vec<Piece<'_>>, Error> {
     }
 }
 
-/// The text of the token for what cannot be tokenized.
+/// Returns the text of the token for unknown input.
 fn unknown(json: &TokenizerJson) -> Option<&str> {
     let by_id = || {
         let id = usize::try_from(json.model("unk_id")?.as_u64()?).ok()?;
@@ -108,7 +112,7 @@ fn unknown(json: &TokenizerJson) -> Option<&str> {
 
 fn piece_type(text: &str, unknown: Option<&str>) -> PieceKind {
     let byte = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
-    // As byte fallback writes them; readers look for no other spelling.
+    // Byte fallback writes upper-case digits, and readers accept no other spelling.
     let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'A'..=b'F');
     if byte.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(is_digit)) {
         PieceKind::Byte
@@ -119,7 +123,7 @@ fn piece_type(text: &str, unknown: Option<&str>) -> PieceKind {
     }
 }
 
-/// Scores from the ranks of pairs: the piece that is merged first has the highest.
+/// Derives scores from the ranks of pairs: the piece that is merged first has the highest score.
 fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], losses: &mut Vec<String>) {
     let mut ranks = HashMap::with_capacity(merges.len());
     let mut spans: HashMap<String, (usize, usize)> = HashMap::with_capacity(merges.len());
@@ -160,8 +164,8 @@ fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], l
     }
 }
 
-/// Where a text is cut when neighbours are merged, those with the lowest rank first, leftmost first. `rank` is given the
-/// left one, the right one and both together.
+/// Merges neighbours, lowest rank first and leftmost first, and returns the remaining boundaries.
+/// `rank` gets the left part, the right part and both joined.
 fn cut(text: &str, rank: impl Fn(&str, &str, &str) -> Option<usize>) -> Vec<usize> {
     let mut bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     loop {
@@ -174,7 +178,8 @@ fn cut(text: &str, rank: impl Fn(&str, &str, &str) -> Option<usize>) -> Vec<usiz
     }
 }
 
-/// Whether a space is put before text. Says what else is done to text that GGUF readers will not do.
+/// Returns whether a space is put before text. Other steps that GGUF readers do not perform are
+/// reported as losses.
 fn add_space_prefix(json: &TokenizerJson, pieces: &[&Piece<'_>], losses: &mut Vec<String>) -> bool {
     let mut prefix = false;
     for step in json.steps("normalizer") {
@@ -193,7 +198,7 @@ fn add_space_prefix(json: &TokenizerJson, pieces: &[&Piece<'_>], losses: &mut Ve
                     losses.push("the tokenizer splits text into words; GGUF readers will merge across them".to_owned());
                 }
             }
-            // Every space was replaced before.
+            // All spaces were replaced before this step.
             "Split" if step["pattern"]["String"] == " " => {}
             other => losses.push(format!("the tokenizer's pre-tokenizer {other} is left out: GGUF readers have none")),
         }
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn tells_what_scores_cannot_say() {
-        // `bc` comes first, so that `abc` is never reached by rank; by scores `a` and `bc` would make it.
+        // `bc` is merged first, so ranks never reach `abc`; scores would merge `a` and `bc` to it.
         let (_, losses) = losses_of(&json!(["b c", "a b", "ab c"]));
         assert_eq!(losses.len(), 2, "{losses:?}");
         assert!(losses[0].contains("1 of 6 pieces"), "{losses:?}");

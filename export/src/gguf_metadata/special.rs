@@ -1,4 +1,4 @@
-//! Special tokens, what is put around a text, and chat templates.
+//! Special tokens, tokens around a text, and chat templates.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::tokenizer::Vocabulary;
 use super::tokenizer_json::{Around, TokenizerJson};
 use formats::gguf::OwnedValue;
 
-/// The documents that name special tokens; `null` where there is none.
+/// Documents that name special tokens; `null` for a missing document.
 pub(super) struct Documents<'a> {
     pub(super) config: Json,
     pub(super) tokenizer_config: Json,
@@ -19,7 +19,7 @@ pub(super) struct Documents<'a> {
 
 type Key = (String, OwnedValue);
 
-/// The keys of special tokens and templates.
+/// Returns the keys of special tokens and templates.
 pub(super) fn read(
     documents: &Documents<'_>,
     tokenizer: &TokenizerJson,
@@ -57,8 +57,8 @@ pub(super) fn read(
     keys
 }
 
-/// Whether the template begins a text with BOS, and ends it with EOS. Says where readers will put other tokens around a
-/// text.
+/// Returns whether the template starts a text with BOS, and whether it ends the text with EOS. A
+/// template with other tokens is reported as a loss.
 fn by_template(
     around: &Around,
     tokenizer: &TokenizerJson,
@@ -76,8 +76,9 @@ fn by_template(
     [is(around.before.first(), bos), is(around.after.last(), eos)]
 }
 
-/// Whether readers are to add a token. What the tokenizer's config says counts more than the template, as in gguf-py's
-/// `SpecialVocab`; where neither says anything, readers do what is usual for the tokenizer.
+/// Returns whether readers are to add the token. The tokenizer's config takes precedence over the
+/// template, as in gguf-py's `SpecialVocab`. Without both, readers use the default of the
+/// tokenizer.
 fn is_added(documents: &Documents<'_>, key: &str, template: Option<bool>, losses: &mut Vec<String>) -> Option<bool> {
     let flag = documents.tokenizer_config.get(key).and_then(Json::as_bool);
     if let (Some(flag), Some(template)) = (flag, template)
@@ -90,7 +91,8 @@ fn is_added(documents: &Documents<'_>, key: &str, template: Option<bool>, losses
     flag.or(template)
 }
 
-/// The number of `bos_token` and the like: as the tokenizer's config names it, else as the model's config does.
+/// Returns the id of `bos_token` and the like: from the tokenizer's config, else from the model's
+/// config.
 fn named_id(documents: &Documents<'_>, tokenizer: &TokenizerJson, name: &str) -> Option<u64> {
     let token = documents.tokenizer_config.get(format!("{name}_token"));
     let text = token.and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
@@ -99,8 +101,8 @@ fn named_id(documents: &Documents<'_>, tokenizer: &TokenizerJson, name: &str) ->
     by_text.or_else(|| documents.config.get(&key)?.as_u64())
 }
 
-/// The tokens that end a generation: the tokenizer's EOS, then those of the configs. The third is kept free for a token
-/// that ends a message, where there is one.
+/// Returns the tokens that end a generation: the tokenizer's EOS, then the tokens of the configs. A
+/// token that ends a message, if there is one, goes to the third position.
 fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) -> Vec<u64> {
     let listed = |config: &Json| match config.get("eos_token_id") {
         Some(Json::Array(ids)) => ids.iter().filter_map(Json::as_u64).collect(),
@@ -109,7 +111,7 @@ fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) ->
     };
     let mut ends: Vec<u64> = eos.into_iter().collect();
     let configs = [&documents.generation_config, &documents.config];
-    // A generation config that names ends counts alone, as in generation itself.
+    // If a generation config names end tokens, only those count, as in generation itself.
     for id in configs.into_iter().map(listed).find(|ids| !ids.is_empty()).unwrap_or_default() {
         if !ends.contains(&id) {
             ends.push(id);
@@ -124,7 +126,7 @@ fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) ->
     ends
 }
 
-/// The chat templates: one, or one by default and others by name.
+/// Returns the keys of the chat templates: the default one, and further templates by name.
 fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut names = Vec::new();
@@ -154,7 +156,7 @@ mod tests {
     use super::super::tokenizer::Model;
     use super::*;
 
-    /// The keys, and what is lost.
+    /// Returns the keys and the losses.
     fn read_with(tokenizer_config: Json, single: &Json) -> (Vec<Key>, Vec<String>) {
         let chat_templates = chat_templates::of_config(&tokenizer_config);
         let documents = Documents {
@@ -204,7 +206,7 @@ mod tests {
             (json!({}), bos.clone(), [yes.clone(), no.clone()], 0),
             (json!({"add_bos_token": true}), Json::Null, [yes.clone(), None], 0),
             (json!({"add_bos_token": false, "add_eos_token": true}), bos, [no.clone(), yes], 2),
-            // What is put before is not BOS, and that is lost.
+            // The token before the text is not BOS, which is a loss.
             (json!({}), other, [no.clone(), no], 1),
         ] {
             let (keys, losses) = read_with(names(flags.clone()), &single);

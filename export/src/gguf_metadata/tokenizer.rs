@@ -1,4 +1,4 @@
-//! The vocabulary: tokens, their types, scores or merges.
+//! Vocabulary of a GGUF file: tokens, their types, and scores or merges.
 
 use serde_json::Value as Json;
 
@@ -8,21 +8,21 @@ use formats::gguf::OwnedValue;
 use import::Error;
 use vocabulary::{PieceKind, pre_tokenizer};
 
-/// How text is cut.
+/// Model of the tokenizer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Model {
     /// Byte-level BPE.
     ByteLevel {
-        /// How text is split before merging.
+        /// Name of the pre-tokenizer, which splits text before merges.
         pre: &'static str,
         /// Pairs separated by a space, best first.
         merges: Vec<String>,
     },
     /// Merging by scores, with byte fallback.
     SentencePiece {
-        /// For each token.
+        /// Score of each token.
         scores: Vec<f32>,
-        /// A space is put before text.
+        /// Whether a space is put before text.
         add_space_prefix: bool,
     },
 }
@@ -36,7 +36,7 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Its keys.
+    /// Returns the keys of the vocabulary.
     pub(super) fn keys(&self) -> Vec<(String, OwnedValue)> {
         let key = |name: &str, value: OwnedValue| (format!("tokenizer.ggml.{name}"), value);
         let (model, pre) = match &self.model {
@@ -60,10 +60,11 @@ impl Vocabulary {
     }
 }
 
-/// Makes a vocabulary of `rows` tokens.
+/// Builds a vocabulary of `rows` tokens.
 ///
 /// # Errors
-/// A model that GGUF cannot say, fields of another form than the library's.
+/// GGUF cannot express the model, or a field does not have the form that the `tokenizers` library
+/// writes.
 pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Result<Vocabulary, Error> {
     let byte_level = json.steps("pre_tokenizer").iter().any(|step| kind(step) == "ByteLevel");
     match json.kind() {
@@ -105,7 +106,8 @@ fn byte_level(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Resu
     Ok(Vocabulary { model: Model::ByteLevel { pre, merges }, tokens, types })
 }
 
-/// What text is split by, one after the other. Steps that have the same effect are written the same.
+/// Returns the patterns that split text, in order. Steps that have the same effect give the same
+/// pattern.
 fn patterns(json: &TokenizerJson, losses: &mut Vec<String>) -> Vec<String> {
     let mut patterns = Vec::new();
     for step in json.steps("pre_tokenizer") {
@@ -121,23 +123,23 @@ fn patterns(json: &TokenizerJson, losses: &mut Vec<String>) -> Vec<String> {
             }
             "Digits" if flag("individual_digits", false) => patterns.push(pre_tokenizer::DIGITS.to_owned()),
             "Split" => patterns.push(split_pattern(step).unwrap_or_else(|| step.to_string())),
-            // Equal to no pattern of the table.
+            // Matches no pattern of the table.
             _ => patterns.push(step.to_string()),
         }
     }
     patterns
 }
 
-/// The pattern of a split whose matches become pieces of their own.
+/// Returns the pattern of a split that keeps each match as a piece.
 fn split_pattern(step: &Json) -> Option<String> {
     let pattern = step.get("pattern")?.get("Regex")?.as_str()?;
     let behavior = step.get("behavior")?.as_str()?;
     let inverted = step.get("invert").and_then(Json::as_bool).unwrap_or(false);
-    // Removing all but the matches is the same where the pattern leaves nothing out, as these do.
+    // Keeping only the matches is equivalent if the pattern matches all text, as these patterns do.
     matches!((behavior, inverted), ("Isolated", false) | ("Removed", true)).then(|| pattern.to_owned())
 }
 
-/// Pairs of pieces, best first. Files have them as lists or as texts with a space.
+/// Returns the merges, best first. Files store a pair as a list or as text with a space.
 pub(super) fn merges(json: &TokenizerJson) -> Result<Vec<(&str, &str)>, Error> {
     let merges = json.model("merges").and_then(Json::as_array).ok_or_else(|| fail("`model.merges` is not a list"))?;
     merges.iter().map(|merge| pair(merge).ok_or_else(|| fail(format!("merge {merge} is not a pair")))).collect()
@@ -154,28 +156,29 @@ fn pair(merge: &Json) -> Option<(&str, &str)> {
     }
 }
 
-/// Added tokens that are no text although they are not marked so; the rule is llama.cpp's (`convert_hf_to_gguf.py`).
+/// True for added tokens that are not text although the file does not mark them as special. The
+/// rule is llama.cpp's (`convert_hf_to_gguf.py`).
 pub(super) fn looks_special(text: &str) -> bool {
     let between = |open: &str, close: &str| text.starts_with(open) && text.ends_with(close);
     let known = ["<pad>", "<mask>", "<2mass>", "[@BOS@]"].contains(&text);
     known || between("<|", "|>") || between("<\u{ff5c}", "\u{ff5c}>") || between("<unused", ">")
 }
 
-/// Tokens by their numbers.
+/// Tokens by id.
 pub(super) struct Tokens {
     slots: Vec<Option<(String, PieceKind)>>,
-    /// Texts of tokens that no row of the embedding belongs to.
+    /// Texts of tokens whose id is beyond the rows of the embedding.
     beyond: Vec<String>,
 }
 
 impl Tokens {
-    /// As many as the embedding has rows; `rows` was checked with the blueprint.
+    /// Creates as many slots as the embedding has rows; `rows` was checked with the blueprint.
     pub(super) fn new(rows: u64) -> Self {
         Self { slots: vec![None; rows as usize], beyond: Vec::new() }
     }
 
-    /// Puts a token where it belongs; none where that is beyond the rows of the embedding. Added tokens come later and
-    /// count more.
+    /// Stores a token at its id and returns the index; `None` if the id is beyond the rows of the
+    /// embedding. A later token replaces an earlier one, so added tokens take precedence.
     pub(super) fn put(&mut self, id: u64, text: &str, kind: PieceKind) -> Option<usize> {
         let place = usize::try_from(id).ok().filter(|place| *place < self.slots.len());
         match place {
@@ -185,7 +188,7 @@ impl Tokens {
         place
     }
 
-    /// Texts and types; numbers without a token are filled as the converter does.
+    /// Returns texts and types. Ids without a token are filled as the converter does.
     pub(super) fn padded(self, losses: &mut Vec<String>) -> (Vec<String>, Vec<PieceKind>) {
         if let Some(first) = self.beyond.first() {
             let (count, rows) = (self.beyond.len(), self.slots.len());

@@ -1,32 +1,33 @@
-//! What is read from a `tokenizer.json`: its model, its added tokens, what is done to text before and after.
+//! Reader of a `tokenizer.json`: its model, its added tokens, and the steps before and after the
+//! model.
 
 use serde_json::Value as Json;
 
 use import::Error;
 
-/// A tokenizer of the `tokenizers` library.
+/// Tokenizer of the `tokenizers` library.
 pub(super) struct TokenizerJson {
     root: Json,
-    /// Tokens that are found in text before anything else is.
+    /// Tokens that are matched in text before any other step.
     pub(super) added: Vec<AddedToken>,
 }
 
-/// A token that is found in text before anything else is.
+/// Token that is matched in text before any other step.
 pub(super) struct AddedToken {
-    /// Its number.
+    /// Token id.
     pub(super) id: u64,
-    /// Its text.
+    /// Text of the token.
     pub(super) content: String,
-    /// Not text: begins, ends or separates.
+    /// Whether the token is a control token, such as a start, an end or a separator, and not text.
     pub(super) special: bool,
 }
 
-/// What the tokenizer puts around a text.
+/// Tokens that the tokenizer puts around a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Around {
-    /// Texts of the tokens before.
+    /// Texts of the tokens before the text.
     pub(super) before: Vec<String>,
-    /// Texts of the tokens after.
+    /// Texts of the tokens after the text.
     pub(super) after: Vec<String>,
 }
 
@@ -38,23 +39,23 @@ impl TokenizerJson {
         Ok(Self { root, added })
     }
 
-    /// A field of the model.
+    /// Returns a field of the model.
     pub(super) fn model(&self, key: &str) -> Option<&Json> {
         self.root.get("model")?.get(key)
     }
 
-    /// `BPE`, `Unigram`, …; older files do not name BPE.
+    /// Returns the model type: `BPE`, `Unigram`, …; older files do not name BPE.
     pub(super) fn kind(&self) -> &str {
         self.model("type").and_then(Json::as_str).unwrap_or(if self.model("merges").is_some() { "BPE" } else { "" })
     }
 
-    /// Whether a switch of the model is on.
+    /// Returns a boolean field of the model; false if missing.
     pub(super) fn flag(&self, key: &str) -> bool {
         self.model(key).and_then(Json::as_bool).unwrap_or(false)
     }
 
-    /// The steps of a stage (`normalizer`, `pre_tokenizer`, `post_processor`, `decoder`), whether or not they are in a
-    /// sequence.
+    /// Returns the steps of a stage (`normalizer`, `pre_tokenizer`, `post_processor`, `decoder`),
+    /// with sequences flattened.
     pub(super) fn steps(&self, stage: &str) -> Vec<&Json> {
         let mut steps = Vec::new();
         if let Some(stage) = self.root.get(stage).filter(|stage| !stage.is_null()) {
@@ -63,7 +64,7 @@ impl TokenizerJson {
         steps
     }
 
-    /// What is put around a text; none where the file does not say.
+    /// Returns the tokens that are put around a text; `None` if the file has no template.
     pub(super) fn around(&self) -> Option<Around> {
         let steps = self.steps("post_processor");
         let template = steps.into_iter().find(|step| kind(step) == "TemplateProcessing")?;
@@ -80,7 +81,7 @@ impl TokenizerJson {
         Some(around)
     }
 
-    /// The number of the token of that text.
+    /// Returns the id of the token with this text.
     pub(super) fn id(&self, text: &str) -> Option<u64> {
         let added = self.added.iter().find(|token| token.content == text).map(|token| token.id);
         added.or_else(|| match self.model("vocab")? {
@@ -91,7 +92,7 @@ impl TokenizerJson {
     }
 }
 
-/// The type of a step.
+/// Returns the type of a step.
 pub(super) fn kind(step: &Json) -> &str {
     step.get("type").and_then(Json::as_str).unwrap_or_default()
 }
