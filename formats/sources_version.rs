@@ -1,5 +1,6 @@
-//! The build script of crates from which something is derived. It gives the crate a version that changes with its sources and
-//! those of the parsers below it: what was derived by other sources is derived anew.
+//! Build script of crates whose output is cached as derived data. It computes a version of the
+//! crate from its sources and those of the parsers below it. Data derived by other sources is
+//! derived again.
 #![expect(clippy::print_stdout, reason = "that is how a build script speaks")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +13,7 @@ fn main() {
         collect(Path::new(folder), &mut files);
     }
     files.sort();
-    // Another compiler may hash otherwise; then everything is derived once more, and no harm is done.
+    // Another compiler may use another hash; the data is then derived once more, which is harmless.
     let mut hasher = DefaultHasher::new();
     for file in files {
         file.hash(&mut hasher);

@@ -1,6 +1,8 @@
-//! How fast weights are encoded and decoded on all cores, beside copying the same bytes on all cores.
+//! Benchmarks of encoding and decoding weights on all cores, compared with copying the same bytes
+//! on all cores.
 //!
-//! Throughput is in bytes of the BF16 weight: the source of encoding, and what decoding would give as BF16.
+//! Throughput is measured in bytes of the BF16 weight: the source of encoding, or the decoded
+//! values if they were BF16.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use lode_formats::{Dtype, Encoding, GgmlType, Weight};
 
 /// A matrix of 64 MB as BF16.
 const SHAPE: [u64; 2] = [8192, 4096];
-/// Elements of it.
+/// Number of elements in the matrix.
 const ELEMENTS: usize = (SHAPE[0] * SHAPE[1]) as usize;
 
 fn encodings() -> [Encoding; 9] {
@@ -31,7 +33,8 @@ fn encodings() -> [Encoding; 9] {
     ]
 }
 
-/// Numbers between -1 and 1 as of a model: small ones are more frequent.
+/// Returns values between -1 and 1 that are distributed like a model's: small magnitudes are more
+/// frequent.
 fn source() -> Vec<u8> {
     let mut state = 1u64;
     let mut random = move || {
@@ -76,7 +79,7 @@ fn coding(group: &mut BenchmarkGroup<'_, WallTime>, source: &Weight<'_>, encodin
     });
 }
 
-/// Row by row, as kernels do it.
+/// Decodes row by row, as kernels do.
 fn decode(weight: &Weight<'_>) {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {

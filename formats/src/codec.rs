@@ -1,8 +1,8 @@
 //! Encoding and decoding rows of weights: pure functions over slices.
 //!
-//! Decoding is exact: the same float32 bits as the reference implementation of each format gives. Encoding is exact too
-//! where the reference is deterministic: MLX's CPU backend for the affine and microscaled types, ggml's
-//! `quantize_row_*_ref` for its blocks.
+//! Decoding is exact: it yields the same float32 bits as the reference implementation of each
+//! format. Encoding is exact too where the reference is deterministic: MLX's CPU backend for the
+//! affine and microscaled types, ggml's `quantize_row_*_ref` for its blocks.
 
 mod affine;
 mod bits;
@@ -22,8 +22,8 @@ use rows::{Rows, Source};
 use crate::encoding::Micro;
 use crate::{Dtype, Encoding, Weight};
 
-/// The version of the encoders: results of another one are not looked for. To be raised with every change of their
-/// output.
+/// Version of the encoders. Cached results of another version are not reused. Increment it with
+/// every change of their output.
 pub const VERSION: u32 = 1;
 
 /// Rows of an encoded weight, array by array.
@@ -31,14 +31,14 @@ pub const VERSION: u32 = 1;
 pub struct Encoded {
     /// Codes.
     pub data: Vec<u8>,
-    /// Scales; empty where they are inside of the codes.
+    /// Scales; empty if they are inside the codes.
     pub scale: Vec<u8>,
-    /// Biases; empty where there are none.
+    /// Biases; empty if there are none.
     pub bias: Vec<u8>,
 }
 
 impl Encoded {
-    /// Makes room for more rows, and gives that.
+    /// Appends space for more rows and returns it.
     fn extend(&mut self, bytes: rows::Bytes) -> Output<'_> {
         fn more(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
             let start = bytes.len();
@@ -53,13 +53,13 @@ impl Encoded {
     }
 }
 
-/// Whether the numbers of a weight can be had as float32.
+/// Whether the values of a weight can be decoded to float32.
 pub fn can_decode(encoding: Encoding) -> bool {
     let Encoding::Plain(dtype) = encoding else { return true };
     !matches!(dtype, Dtype::F4 | Dtype::F6_E2M3 | Dtype::F6_E3M2 | Dtype::F8_E4M3Fnuz | Dtype::F8_E5M2Fnuz | Dtype::C64)
 }
 
-/// Whether there is an encoder for it.
+/// Whether the encoding has an encoder.
 pub fn can_encode(encoding: Encoding) -> bool {
     match encoding {
         Encoding::Plain(dtype) => float::can_encode(dtype),
@@ -70,30 +70,34 @@ pub fn can_encode(encoding: Encoding) -> bool {
     }
 }
 
-/// The largest magnitude, for [`Target::global_scale`]; NaN does not count. 0 where there are no numbers.
+/// Returns the largest magnitude, for [`Target::global_scale`]. NaN is ignored; an empty slice
+/// gives 0.
 pub fn largest_magnitude(values: &[f32]) -> f32 {
     values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()))
 }
 
-/// Gives each code of an affine or microscaled row a byte of its own, for whoever computes with codes: `BITS` bits each, a
-/// stream in which the first code has the lowest bits of the first byte. `out` is whole runs of eight codes.
+/// Unpacks the codes of an affine or microscaled row into one byte each, for kernels that compute
+/// with codes. The codes have `BITS` bits each and form a bit stream; the first code is in the
+/// lowest bits of the first byte. The length of `out` is a multiple of eight.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "the caller is compiled for instructions that this crate does not know")]
 pub fn unpack_codes<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     bits::unpack::<BITS>(packed, out);
 }
 
-/// What the elements of a microscaled group are multiplied with: the scale's code, and what the tensor has for all of them.
+/// Returns the multiplier of the elements of a microscaled group: the value of the scale's code,
+/// times the global scale of the tensor.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "the caller is compiled for instructions that this crate does not know")]
 pub fn micro_scale(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     micro::multiplier(micro, code, global)
 }
 
-/// What the E4M3 elements of each group of some rows are multiplied with; `out` has one for each of all rows.
+/// Computes the multiplier of the E4M3 elements of each group of some rows. `out` has one element
+/// for each group of each row.
 ///
 /// # Panics
-/// Where the elements of the weight are others, there is no such row, or `out` has another length.
+/// If the weight has other elements, a row does not exist, or `out` has another length.
 pub fn e4m3_scales(weight: &Weight<'_>, rows: impl ExactSizeIterator<Item = usize>, out: &mut [f32]) {
     let groups = weight.columns().div_ceil(weight.encoding().group_size() as usize);
     assert_eq!(out.len(), rows.len() * groups, "one for each group");
@@ -111,33 +115,35 @@ pub fn e4m3_scales(weight: &Weight<'_>, rows: impl ExactSizeIterator<Item = usiz
     }
 }
 
-/// The number of an E4M3 code.
+/// Returns the value of an E4M3 code.
 pub fn e4m3(code: u8) -> f32 {
     small_float::e4m3(code)
 }
 
-/// Encodes whole rows of `columns` and appends them. Large inputs are shared between cores.
+/// Encodes whole rows of `columns` elements and appends them. Large inputs are divided among the
+/// cores.
 ///
 /// # Panics
-/// Where [`can_encode`] says no, the rows are not whole groups, or the source's type is none of F32, F16 and BF16.
+/// If [`can_encode`] returns false, the rows are not whole groups, or the source's type is not F32,
+/// F16 or BF16.
 pub fn encode(source: &[f32], columns: usize, target: Target, out: &mut Encoded) {
     let rows = Rows::all(Source::Floats(source), columns, target);
     rows.encode(out.extend(rows.bytes()));
 }
 
-/// Encodes the rows of a weight anew and appends them, without expanding more than a few rows at a time for each core.
+/// Re-encodes the rows of a weight and appends them. Each core expands only a few rows at a time.
 ///
 /// # Panics
-/// As [`encode`], and where [`can_decode`] says no to the source.
+/// As [`encode`], and if [`can_decode`] returns false for the source.
 pub fn transcode(source: &Weight<'_>, target: Target, out: &mut Encoded) {
     let rows = Rows::all(Source::Weight(source), source.columns(), target);
     rows.encode(out.extend(rows.bytes()));
 }
 
-/// As [`transcode`], into memory that is there already: a mapped file, or what the last weight was written from.
+/// Like [`transcode`], but writes into existing memory: a mapped file, or a buffer that is reused.
 ///
 /// # Panics
-/// As [`transcode`], and where an array has another length than the encoded rows.
+/// As [`transcode`], and if an array has another length than the encoded rows.
 pub fn transcode_into(source: &Weight<'_>, target: Target, out: Output<'_>) {
     let rows = Rows::all(Source::Weight(source), source.columns(), target);
     let expected = rows.bytes();

@@ -4,22 +4,22 @@ use std::fmt;
 
 macro_rules! dtypes {
     ($($variant:ident $name:literal $bits:literal),* $(,)?) => {
-        /// The type of a tensor's elements, as safetensors names it.
+        /// Type of a tensor's elements, with the names of safetensors.
         #[expect(missing_docs, reason = "the names are the format's own")]
         #[expect(non_camel_case_types, reason = "the names are the format's own")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Dtype { $($variant),* }
 
         impl Dtype {
-            /// Every type.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name in a header.
+            /// Returns the name in a header.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// Bits per element; types below a byte are packed.
+            /// Returns the bits per element; types smaller than a byte are packed.
             pub fn bits(self) -> u64 {
                 match self { $(Self::$variant => $bits),* }
             }
@@ -36,12 +36,12 @@ dtypes! {
 }
 
 impl Dtype {
-    /// The type of that name.
+    /// Returns the type with a name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|dtype| dtype.name() == name)
     }
 
-    /// Bytes of a tensor of that shape, or why there is no such tensor.
+    /// Returns the bytes of a tensor with a shape, or why such a tensor cannot exist.
     pub fn byte_count(self, shape: &[u64]) -> Result<u64, &'static str> {
         let elements = element_count(shape).ok_or("the number of elements overflows")?;
         let bits = elements.checked_mul(self.bits()).ok_or("the size in bytes overflows")?;
@@ -49,7 +49,8 @@ impl Dtype {
     }
 }
 
-/// The product of a shape's dimensions; `None` where it overflows at any step, even if a later dimension is 0.
+/// Returns the product of a shape's dimensions; `None` if it overflows at any step, even if a later
+/// dimension is 0.
 pub fn element_count(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, dimension| product.checked_mul(*dimension))
 }

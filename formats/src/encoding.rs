@@ -1,35 +1,37 @@
-//! How the numbers of a weight are encoded: plain, GGML blocks, affine groups, microscaled groups, FP8 with block scales.
+//! Encodings of a weight's numbers: plain, GGML blocks, affine groups, microscaled groups, FP8 with
+//! block scales.
 //!
-//! A weight is one to four arrays: the codes, and what they are multiplied with. [`Encoding::parts`] says which, for a
-//! logical shape. Sources of the layouts: MLX's `quantize` for affine and microscaled weights, `ggml-common.h` for blocks,
-//! `DeepSeek`'s `weight_scale_inv` for block FP8.
+//! A weight consists of one to four arrays: the codes, and their multipliers. [`Encoding::parts`]
+//! returns the arrays for a logical shape. Sources of the layouts: MLX's `quantize` for affine and
+//! microscaled weights, `ggml-common.h` for blocks, `DeepSeek`'s `weight_scale_inv` for block FP8.
 
 use std::fmt;
 
 use crate::dtype::element_count;
 use crate::{Dtype, GgmlType};
 
-/// How a weight's numbers are encoded. Groups and blocks are runs of a row: the last dimension.
+/// Encoding of a weight's numbers. Groups and blocks are runs of a row, the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// Elements as they are.
+    /// Plain elements.
     Plain(Dtype),
-    /// GGML blocks; scales are inside of the blocks.
+    /// GGML blocks, which contain their scales.
     Blocks(GgmlType),
     /// `scale · code + bias` with unsigned codes; a scale and a bias for each group.
     Affine {
-        /// Bits of a code: 2, 3, 4, 5, 6 or 8.
+        /// Bits per code: 2, 3, 4, 5, 6 or 8.
         bits: u8,
-        /// Elements of a group: 32, 64 or 128.
+        /// Elements per group: 32, 64 or 128.
         group: u32,
     },
     /// Small floats with a scale for each group.
     Micro(Micro),
-    /// FP8 (E4M3) elements with a scale for each block of a matrix; blocks at the edges are cut off.
+    /// FP8 (E4M3) elements with a scale for each block of a matrix; blocks at the edges are cut
+    /// off.
     BlockFp8 {
-        /// Rows of a block.
+        /// Rows per block.
         rows: u32,
-        /// Columns of a block.
+        /// Columns per block.
         columns: u32,
     },
 }
@@ -37,7 +39,8 @@ pub enum Encoding {
 /// The microscaled encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Micro {
-    /// E2M1 elements, an E4M3 scale for each 16, optionally one float32 multiplier for the whole tensor.
+    /// E2M1 elements, an E4M3 scale for each 16, and an optional float32 multiplier for the whole
+    /// tensor.
     Nvfp4,
     /// E2M1 elements, a power of two for each 32.
     Mxfp4,
@@ -46,7 +49,7 @@ pub enum Micro {
 }
 
 impl Micro {
-    /// Bits of an element.
+    /// Returns the bits per element.
     pub fn bits(self) -> u8 {
         match self {
             Self::Nvfp4 | Self::Mxfp4 => 4,
@@ -54,7 +57,7 @@ impl Micro {
         }
     }
 
-    /// Elements that share a scale.
+    /// Returns the number of elements that share a scale.
     pub fn group(self) -> u32 {
         match self {
             Self::Nvfp4 => 16,
@@ -62,7 +65,7 @@ impl Micro {
         }
     }
 
-    /// The name in a blob's `quant_type`, and MLX's name of the mode.
+    /// Returns the name in a blob's `quant_type`, which is also MLX's name of the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvfp4 => "nvfp4",
@@ -72,24 +75,24 @@ impl Micro {
     }
 }
 
-/// What an array of a weight is.
+/// The role of an array in a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// The codes, or the elements themselves.
     Weight,
-    /// A number for each group or block.
+    /// One scale for each group or block.
     Scale,
-    /// The value of code 0 for each group.
+    /// The value of code 0, for each group.
     Bias,
-    /// One multiplier for the tensor.
+    /// One multiplier for the whole tensor.
     GlobalScale,
 }
 
 impl Role {
-    /// Every role, in the order in which a blob has them.
+    /// All roles, in the order of the arrays in a blob.
     pub const ALL: [Self; 4] = [Self::Weight, Self::Scale, Self::Bias, Self::GlobalScale];
 
-    /// What follows the weight's name in a blob.
+    /// Returns the suffix that follows the weight's name in a blob.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Weight => "",
@@ -103,23 +106,23 @@ impl Role {
 /// One array of an encoded weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartShape {
-    /// What it is.
+    /// Role of the array.
     pub role: Role,
-    /// Its element type.
+    /// Element type.
     pub dtype: Dtype,
-    /// Its dimensions, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<u64>,
 }
 
 impl PartShape {
-    /// Length in bytes; checked when the part was made.
+    /// Returns the length in bytes, which was checked when the part was created.
     pub fn size(&self) -> u64 {
         self.dtype.byte_count(&self.shape).unwrap_or(0)
     }
 }
 
 impl Encoding {
-    /// The `quant_type` of a blob; `None` for plain elements.
+    /// Returns the `quant_type` of a blob; `None` for plain elements.
     pub fn quant_type(self) -> Option<String> {
         Some(match self {
             Self::Plain(_) => return None,
@@ -130,7 +133,8 @@ impl Encoding {
         })
     }
 
-    /// The `group_size` of a blob: elements of a row that share a scale; 0 for plain elements.
+    /// Returns the `group_size` of a blob: elements of a row that share a scale; 0 for plain
+    /// elements.
     pub fn group_size(self) -> u64 {
         match self {
             Self::Plain(_) => 0,
@@ -141,10 +145,12 @@ impl Encoding {
         }
     }
 
-    /// The encoding with that `quant_type` and `group_size`; the latter counts for affine types only.
+    /// Returns the encoding with a `quant_type` and a `group_size`; the latter is only used for
+    /// affine types.
     pub fn parse(quant_type: &str, group_size: u64) -> Option<Self> {
         let encoding = Self::parse_any(quant_type, group_size)?;
-        // Numbers can be spelled with signs and zeros before them; there is one name for each encoding.
+        // Rust parses numbers with signs and leading zeros, but each encoding has only one valid
+        // name.
         (encoding.quant_type().as_deref() == Some(quant_type)).then_some(encoding)
     }
 
@@ -164,11 +170,13 @@ impl Encoding {
         GgmlType::from_quant_name(quant_type).filter(|kind| kind.dtype().is_none()).map(Self::Blocks)
     }
 
-    /// The arrays of a weight of that logical shape, in the order in which a blob has them. `float` is the element type
-    /// of scales and biases where the encoding leaves it open. The optional global scale is not among them.
+    /// Returns the arrays of a weight with a logical shape, in the order of a blob. `float` is the
+    /// element type of scales and biases if the encoding leaves it open. The optional global scale
+    /// is not included.
     ///
     /// # Errors
-    /// Why there is no such weight: too few dimensions, rows that are not whole groups, sizes that overflow.
+    /// Why such a weight cannot exist: too few dimensions, rows that are not whole groups, sizes
+    /// that overflow.
     pub fn parts(self, shape: &[u64], float: Dtype) -> Result<Vec<PartShape>, String> {
         let part = |role, dtype, shape| PartShape { role, dtype, shape };
         let Some((columns, leading)) = shape.split_last().filter(|_| !matches!(self, Self::Plain(_))) else {
@@ -192,7 +200,7 @@ impl Encoding {
                 part(Role::Bias, float, with(columns / group)),
             ],
             Self::Micro(micro) => {
-                // A group of nvfp4 is half of 32 elements; rows are whole words.
+                // A group of nvfp4 has 16 elements, but rows must be whole 32-bit words.
                 let per_word = 32 / u64::from(micro.bits());
                 vec![
                     part(Role::Weight, Dtype::U32, with(columns / per_word)),
@@ -209,7 +217,8 @@ impl Encoding {
         })
     }
 
-    /// The logical shape of a weight whose codes have that shape in a blob; `None` where there is no such weight.
+    /// Returns the logical shape of a weight whose codes have a given shape in a blob; `None` if
+    /// such a weight cannot exist.
     pub fn logical_shape(self, codes: &[u64]) -> Option<Vec<u64>> {
         let Some((last, leading)) = codes.split_last() else {
             return matches!(self, Self::Plain(_)).then(Vec::new);
@@ -224,7 +233,7 @@ impl Encoding {
         Some([leading, &[columns]].concat())
     }
 
-    /// Whether the parts that are kept beside the codes have an element type of the model's choice.
+    /// Whether the element type of the scales is the model's choice.
     pub fn has_float_scale(self) -> bool {
         matches!(self, Self::Affine { .. } | Self::BlockFp8 { .. })
     }
@@ -249,7 +258,7 @@ impl Encoding {
     }
 }
 
-/// The name that people know: `BF16`, `Q4_K`, `int4`, `nvfp4`.
+/// Displays the common name: `BF16`, `Q4_K`, `int4`, `nvfp4`.
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

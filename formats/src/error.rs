@@ -1,32 +1,32 @@
-//! Why a file was refused.
+//! The errors of parsers and writers.
 
-/// A tensor file or a model's config that cannot be read.
+/// A tensor file or a model's config that cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The bytes are not what the format says.
+    /// The bytes violate the format.
     #[error("not a readable {format} file: at byte {offset}: {reason}")]
     Malformed {
         /// `safetensors` or `GGUF`.
         format: &'static str,
-        /// Where the thing begins that is wrong.
+        /// Offset of the invalid item.
         offset: u64,
-        /// What it is, what was found and what was expected.
+        /// The item, the value found and the value expected.
         reason: String,
     },
-    /// The bytes end before the thing does: the file was cut, or more of it has to be read.
+    /// The bytes end too early: the file was truncated, or the caller has to read more of it.
     #[error("not a readable {format} file: at byte {offset}: {reason}")]
     Truncated {
         /// `GGUF`.
         format: &'static str,
-        /// Where the thing begins that is cut.
+        /// Offset of the truncated item.
         offset: u64,
-        /// What it is, and how much of it is there.
+        /// The item, and how much of it is available.
         reason: String,
     },
-    /// What a GGUF header cannot say.
+    /// A header that GGUF cannot represent.
     #[error("GGUF header to be written: {reason}")]
     Unwritable {
-        /// Which key or tensor, and why.
+        /// The key or tensor, and the reason.
         reason: String,
     },
 }

@@ -1,7 +1,8 @@
 //! The tensor types of GGML and the geometry of their blocks.
 //!
-//! Source of the numbers: `ggml-common.h` and `ggml.c` of llama.cpp. Every type is known here, also those that nothing
-//! computes with yet: they are stored, listed and exported all the same.
+//! Source of the numbers: `ggml-common.h` and `ggml.c` of llama.cpp. All types are listed,
+//! including types that no code computes with yet; they are stored, listed and exported all the
+//! same.
 
 use std::fmt;
 
@@ -16,25 +17,25 @@ macro_rules! ggml_types {
         pub enum GgmlType { $($variant),* }
 
         impl GgmlType {
-            /// Every type.
+            /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name that people know, e.g. `Q4_K`.
+            /// Returns the common name, e.g. `Q4_K`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// The number in a file.
+            /// Returns the number in a file.
             pub fn id(self) -> u32 {
                 match self { $(Self::$variant => $id),* }
             }
 
-            /// Elements in a block; a row is a whole number of blocks.
+            /// Returns the elements per block; a row is a whole number of blocks.
             pub fn block_elements(self) -> u64 {
                 match self { $(Self::$variant => $block),* }
             }
 
-            /// Bytes in a block.
+            /// Returns the bytes per block.
             pub fn block_bytes(self) -> u64 {
                 match self { $(Self::$variant => $bytes),* }
             }
@@ -53,11 +54,11 @@ ggml_types! {
     NVFP4 "NVFP4" 40 64 36, Q1_0 "Q1_0" 41 128 18, Q2_0 "Q2_0" 42 64 18,
 }
 
-/// Types that were numbered once and taken out again.
+/// Numbers of types that were removed from the format.
 const REMOVED: [u32; 8] = [4, 5, 31, 32, 33, 36, 37, 38];
 
 impl GgmlType {
-    /// The type with that number, or what to tell about the number.
+    /// Returns the type with a number, or the reason why there is none.
     pub fn from_id(id: u32) -> Result<Self, &'static str> {
         match Self::ALL.iter().copied().find(|kind| kind.id() == id) {
             Some(kind) => Ok(kind),
@@ -66,7 +67,7 @@ impl GgmlType {
         }
     }
 
-    /// The plain element type, for types that are not made of blocks.
+    /// Returns the plain element type, for types without blocks.
     pub fn dtype(self) -> Option<Dtype> {
         Some(match self {
             Self::F32 => Dtype::F32,
@@ -81,7 +82,8 @@ impl GgmlType {
         })
     }
 
-    /// The name in a blob's `quant_type`: lower case; GGML's MXFP4 and NVFP4 differ from MLX's of that name.
+    /// Returns the name in a blob's `quant_type`: lower case; GGML's MXFP4 and NVFP4 differ from
+    /// MLX's types of the same name.
     pub fn quant_name(self) -> String {
         match self {
             Self::MXFP4 => "mxfp4_ggml".to_owned(),
@@ -90,12 +92,13 @@ impl GgmlType {
         }
     }
 
-    /// The type with that `quant_type`.
+    /// Returns the type with a `quant_type`.
     pub fn from_quant_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.quant_name() == name)
     }
 
-    /// Bytes of a row of `elements`; `None` where it is not a whole number of blocks or overflows.
+    /// Returns the bytes of a row of `elements`; `None` if it is not a whole number of blocks or
+    /// overflows.
     pub fn row_bytes(self, elements: u64) -> Option<u64> {
         if !elements.is_multiple_of(self.block_elements()) {
             return None;

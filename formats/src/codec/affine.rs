@@ -1,8 +1,9 @@
-//! Affine groups: `value = scale · code + bias`, as MLX's CPU backend makes them.
+//! Affine groups: `value = scale · code + bias`, encoded as MLX's CPU backend does.
 //!
-//! The end of a group's range that is farther from zero is the *edge*: it has code 0 and is kept exactly. Where that is
-//! the upper end, codes count downwards and the scale is negative. The step is then changed so that zero is a whole number
-//! of steps from the edge. Codes are computed with scale and bias as they are before these are rounded to their type.
+//! The end of a group's range that is farther from zero is the *edge*: it has code 0 and is
+//! represented exactly. If this is the upper end, codes count downwards and the scale is negative.
+//! The step is then adjusted so that zero is a whole number of steps from the edge. Codes are
+//! computed with the scale and bias before these are rounded to their type.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 #[cfg(target_arch = "x86_64")]
@@ -18,26 +19,26 @@ use crate::weight::Numbers;
 /// The smallest step.
 const SMALLEST_STEP: f32 = 1e-7;
 
-/// Groups whose scales are computed side by side: all of a piece.
+/// Groups whose scales are computed in parallel: all groups of a piece.
 const TOGETHER: usize = 64;
 
-/// Elements whose codes are computed side by side; every group is a multiple of them.
+/// Elements whose codes are computed in parallel; every group size is a multiple.
 const SIDE: usize = 32;
 
-/// What makes a float32 of a small whole number have that number in its lowest bits when it is added: 2^23. A fraction is
-/// rounded, ties to even.
+/// 2^23. Added to a small integer as float32, it puts the integer into the lowest bits of the
+/// mantissa. A fraction is rounded, ties to even.
 const WHOLE: f32 = 8_388_608.0;
 
 /// How codes are laid out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// Bits of a code: 2, 3, 4, 5, 6 or 8.
+    /// Bits per code: 2, 3, 4, 5, 6 or 8.
     pub(super) bits: usize,
-    /// Elements of a group: 32, 64 or 128.
+    /// Elements per group: 32, 64 or 128.
     pub(super) group: usize,
 }
 
-/// Rows of codes with their scales and biases, as many of each as there are groups.
+/// Rows of codes with one scale and one bias for each group.
 #[derive(Clone, Copy, Debug)]
 struct Groups<'a> {
     codes: &'a [u8],
@@ -90,7 +91,8 @@ impl Work for Encode<'_> {
 }
 
 impl Encode<'_> {
-    /// Some groups at a time, since finding the scale of a single one is waiting for one division after the other.
+    /// Processes several groups at a time, because the scale of a single group depends on a chain
+    /// of divisions.
     #[inline(always)]
     fn with_bits<const BITS: usize>(self) {
         let Self { values, layout: Layout { group, .. }, target, out } = self;
@@ -118,8 +120,9 @@ impl Encode<'_> {
     }
 }
 
-/// The smallest and the largest value; NaN does not count. Which zero is found of several does not matter to [`fit`].
-/// Compared as whole numbers, whose minimum does not depend on the order: that loop becomes vectors, one of floats does not.
+/// Returns the smallest and the largest value; NaN is ignored. [`fit`] does not depend on which of
+/// several zeros is found. Values are compared as integers, whose minimum does not depend on the
+/// order: the compiler vectorizes this loop, but not a loop over floats.
 #[inline(always)]
 fn range(values: &[f32]) -> (f32, f32) {
     let (most, least) = (ordered(f32::INFINITY.to_bits()), ordered(f32::NEG_INFINITY.to_bits()));
@@ -135,26 +138,27 @@ fn range(values: &[f32]) -> (f32, f32) {
     )
 }
 
-/// Whole numbers in the order of the floats with those bits; its own way back.
+/// Maps the bits of a float to an integer of the same order. The function is its own inverse.
 #[inline(always)]
 fn ordered(bits: u32) -> i32 {
     let bits = bits.cast_signed();
     bits ^ ((bits >> 31) & i32::MAX)
 }
 
-/// The lesser of two numbers, the second where the first is NaN: one instruction, unlike `f32::min`.
+/// Returns the smaller number, or the second if the first is NaN: one instruction, unlike
+/// `f32::min`.
 #[inline(always)]
 fn lesser(number: f32, other: f32) -> f32 {
     if number < other { number } else { other }
 }
 
-/// The greater of two numbers, the second where the first is NaN.
+/// Returns the larger number, or the second if the first is NaN.
 #[inline(always)]
 fn greater(number: f32, other: f32) -> f32 {
     if number > other { number } else { other }
 }
 
-/// Scale and bias for values of a range and codes up to `largest`.
+/// Returns scale and bias for values of a range and codes up to `largest`.
 #[inline(always)]
 fn fit(lo: f32, hi: f32, largest: f32) -> (f32, f32) {
     let low = lo.abs() > hi.abs();
@@ -163,19 +167,19 @@ fn fit(lo: f32, hi: f32, largest: f32) -> (f32, f32) {
     let step = greater((hi - lo) / largest, SMALLEST_STEP);
     let scale = if low { step } else { -step };
     let steps = (edge / scale).round_ties_even();
-    // Both are computed in any case, so that there is nothing to branch for.
+    // Both values are computed in any case, which avoids a branch.
     let fitted = edge / steps;
     if steps == 0.0 { (scale, 0.0) } else { (fitted, edge) }
 }
 
-/// The codes of one group.
+/// Computes the codes of one group.
 #[inline(always)]
 fn encode_group<const BITS: usize>(values: &[f32], scale: f32, bias: f32, codes: &mut [u8]) {
     let largest = ((1u32 << BITS) - 1) as f32;
     for (values, codes) in values.as_chunks::<SIDE>().0.iter().zip(codes.chunks_exact_mut(SIDE * BITS / 8)) {
         let mut side = [0; SIDE];
         for at in 0..SIDE {
-            // NaN becomes 0. Limits are whole numbers, so that it does not matter that rounding comes last.
+            // NaN becomes 0. Rounding can come last, because the limits are integers.
             let code = lesser(greater((values[at] - bias) / scale, 0.0), largest);
             side[at] = (code + WHOLE).to_bits() as u8;
         }
@@ -215,7 +219,7 @@ impl Decode<'_> {
     }
 }
 
-/// The values of one group.
+/// Decodes one group.
 #[inline(always)]
 fn decode_group<const BITS: usize>(codes: &[u8], scale: f32, bias: f32, out: &mut [f32]) {
     for (codes, out) in codes.chunks_exact(SIDE * BITS / 8).zip(out.as_chunks_mut::<SIDE>().0) {
@@ -226,7 +230,7 @@ fn decode_group<const BITS: usize>(codes: &[u8], scale: f32, bias: f32, out: &mu
             bits::unpack::<BITS>(codes, &mut side);
         }
         for at in 0..SIDE {
-            // Two roundings, on purpose.
+            // Deliberately rounded twice, as in the reference.
             out[at] = scale * f32::from(side[at]) + bias;
         }
     }

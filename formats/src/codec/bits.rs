@@ -1,16 +1,17 @@
-//! Codes of 2 to 8 bits as a stream of bits: the first code is in the lowest bits of the first byte.
+//! Codes of 2 to 8 bits as a bit stream: the first code is in the lowest bits of the first byte.
 //!
-//! Eight codes fill as many bytes as a code has bits. In little-endian words of 32 bits that is MLX's layout, where codes
-//! of 3, 5 and 6 bits cross the borders of bytes and of words.
+//! Eight codes fill as many bytes as a code has bits. In little-endian 32-bit words, this is MLX's
+//! layout, where codes of 3, 5 and 6 bits cross byte and word boundaries.
 #![expect(clippy::inline_always, reason = "what is inlined into vectorized work is compiled for AVX2")]
 
-/// Codes that end where a byte does, whatever their width.
+/// Number of codes that always end at a byte boundary, whatever their width.
 pub(super) const RUN: usize = 8;
 
-/// Packs codes of `BITS`, each in a byte of its own and below `2^BITS`; there are whole runs of them.
+/// Packs codes of `BITS` bits. Each code is in a separate byte and below `2^BITS`; their number is
+/// a multiple of [`RUN`].
 #[inline(always)]
 pub(super) fn pack<const BITS: usize>(codes: &[u8], out: &mut [u8]) {
-    // Loops over pairs become vectors, those over runs do not.
+    // The compiler vectorizes loops over pairs, but not over runs.
     match BITS {
         8 => return out.copy_from_slice(codes),
         4 => {
@@ -27,7 +28,7 @@ pub(super) fn pack<const BITS: usize>(codes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Gives each code of `BITS` a byte of its own; `out` is whole runs.
+/// Unpacks codes of `BITS` bits into one byte each; the length of `out` is a multiple of [`RUN`].
 #[inline(always)]
 pub(super) fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     match BITS {
@@ -47,7 +48,7 @@ pub(super) fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Eight bytes become eight codes side by side. Pairs move together first, then pairs of pairs.
+/// Packs eight bytes into eight adjacent codes: first pairs of codes, then pairs of pairs.
 #[inline(always)]
 fn pack_run(bits: usize, bytes: u64) -> u64 {
     let gap = 8 - bits;
@@ -56,7 +57,7 @@ fn pack_run(bits: usize, bytes: u64) -> u64 {
     (fours & 0x0000_0000_ffff_ffff) | ((fours & 0xffff_ffff_0000_0000) >> (4 * gap))
 }
 
-/// The way back of [`pack_run`].
+/// The inverse of [`pack_run`].
 #[inline(always)]
 fn unpack_run(bits: usize, packed: u64) -> u64 {
     let lowest = |count: usize| u64::MAX >> (64 - count * bits);

@@ -1,7 +1,8 @@
-//! FP8 matrices with a scale for each block, as `DeepSeek` publishes them: `value = e4m3(code) · scale`.
+//! FP8 matrices with a scale for each block, as `DeepSeek` publishes them:
+//! `value = e4m3(code) · scale`.
 //!
-//! What `DeepSeek` calls `weight_scale_inv` is what elements are multiplied with. Blocks at the lower and right edge are cut
-//! off where the matrix ends.
+//! `DeepSeek` names the multiplier of the elements `weight_scale_inv`. Blocks at the lower and
+//! right edge are cut off at the end of the matrix.
 
 use super::float;
 use super::small_float::E4M3;
@@ -18,7 +19,7 @@ pub(super) fn decode_row(weight: &Weight<'_>, rows: usize, columns: usize, row: 
     }
 }
 
-/// What the elements of each block of a row are multiplied with.
+/// Computes the multiplier of the elements of each block of a row.
 pub(super) fn scales(weight: &Weight<'_>, rows: usize, columns: usize, row: usize, out: &mut [f32]) {
     let scale = scales_of(weight, rows, columns, row);
     for (block, out) in out.iter_mut().enumerate() {
@@ -41,7 +42,8 @@ mod tests {
 
     #[test]
     fn blocks_at_the_edges_are_cut_off() {
-        // Two matrices of 3 x 5 in blocks of 2 x 2: scales are 2 x 3 each, here their own number.
+        // Two 3 x 5 matrices in 2 x 2 blocks: each has 2 x 3 scales, whose values here are their
+        // indices.
         let scales: Vec<u8> = (0..12u8).flat_map(|at| f32::from(at).to_le_bytes()).collect();
         let codes = [0x38; 30];
         let arrays =

@@ -1,6 +1,6 @@
-//! Plain elements: F32, F16, BF16, and what else has an obvious value.
+//! Plain elements: F32, F16, BF16, and other types with an obvious float32 value.
 //!
-//! Narrowing rounds to the nearest, ties to even, and keeps NaN. Widening is exact.
+//! Narrowing rounds to nearest, ties to even, and preserves NaN. Widening is exact.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 use half::f16;
@@ -10,10 +10,10 @@ use super::small_float::{E4M3, e8m0};
 use crate::Dtype;
 use crate::weight::Numbers;
 
-/// The values of little-endian elements.
+/// Decodes little-endian elements.
 ///
 /// # Panics
-/// On element types that have no values as float32: packed ones, complex ones.
+/// For element types without float32 values: packed or complex ones.
 pub(super) fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     match dtype {
         Dtype::F32 => each(bytes, out, f32::from_le_bytes),
@@ -35,15 +35,15 @@ pub(super) fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Whether [`encode`] can write that type.
+/// Whether [`encode`] can write the type.
 pub(super) fn can_encode(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16)
 }
 
-/// The elements nearest to the values, little-endian.
+/// Encodes the values as little-endian elements, rounded to nearest.
 ///
 /// # Panics
-/// Where [`can_encode`] says no.
+/// If [`can_encode`] returns false.
 pub(super) fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     simd::run(Encode { dtype, values, out });
 }
@@ -61,7 +61,7 @@ impl Work for Encode<'_> {
     }
 }
 
-/// [`encode`], for whoever is inlined.
+/// Like [`encode`], but inlined into callers that are compiled for AVX2.
 #[inline(always)]
 pub(super) fn encode_here(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     match dtype {
@@ -84,7 +84,7 @@ pub(super) fn encode_here(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     }
 }
 
-/// One of some numbers.
+/// Returns one of some numbers.
 #[inline]
 pub(super) fn get(numbers: Numbers<'_>, index: usize) -> f32 {
     fn at<const SIZE: usize>(bytes: &[u8], index: usize) -> [u8; SIZE] {
@@ -98,10 +98,10 @@ pub(super) fn get(numbers: Numbers<'_>, index: usize) -> f32 {
     }
 }
 
-/// The nearest number of that type, as float32.
+/// Rounds a value to the nearest number of the type; the result is float32.
 ///
 /// # Panics
-/// Where [`can_encode`] says no.
+/// If [`can_encode`] returns false.
 #[inline]
 pub(super) fn round(dtype: Dtype, value: f32) -> f32 {
     match dtype {
@@ -112,12 +112,14 @@ pub(super) fn round(dtype: Dtype, value: f32) -> f32 {
     }
 }
 
-/// The nearest BF16, as float32; NaN becomes a quiet one. Without branches, unlike `half`'s.
+/// Rounds a value to the nearest BF16; the result is float32. NaN becomes quiet. Unlike `half`'s
+/// conversion, it has no branches.
 #[inline(always)]
 pub(super) fn round_bf16(value: f32) -> f32 {
     let bits = value.to_bits();
     let quiet = bits | 0x0040_0000;
-    // A half less the last bit that is kept: ties to even. Only NaN could overflow.
+    // Adds one half minus one unit, plus the last kept bit, which rounds ties to even. Only NaN
+    // could overflow.
     let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
     let nan = bits & 0x7fff_ffff > 0x7f80_0000;
     f32::from_bits(if nan { quiet } else { nearest } & 0xffff_0000)

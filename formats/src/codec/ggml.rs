@@ -1,8 +1,8 @@
-//! GGML blocks: decoding of every type, encoding of those that models are quantized to.
+//! GGML blocks: decoding of every type, and encoding of the types that models are quantized to.
 //!
-//! Results are those of ggml's C code, bit for bit: `dequantize_row_*` and, without an importance matrix, `quantize_*`.
-//! Each operation rounds by itself; nothing is fused. The code is portable; where the machine has AVX2 the same code runs
-//! compiled for it.
+//! Results equal those of ggml's C code, bit for bit: `dequantize_row_*` and, without an importance
+//! matrix, `quantize_*`. Each operation rounds separately; none are fused. The code is portable. On
+//! machines with AVX2, the same code runs compiled for AVX2.
 
 #![expect(clippy::inline_always, reason = "what is inlined into the AVX2 entry is compiled for AVX2")]
 
@@ -21,12 +21,12 @@ mod ternary;
 use crate::GgmlType;
 use layout::each_block;
 
-/// Decodes whole rows: `bytes` are whole blocks, and `out` has their number of elements.
+/// Decodes whole rows: `bytes` contains whole blocks, and `out` has their number of elements.
 pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
     avx2::decode(kind, bytes, out);
 }
 
-/// Whether [`encode`] knows the type.
+/// Whether [`encode`] supports the type.
 pub(super) fn can_encode(kind: GgmlType) -> bool {
     encode::can_encode(kind)
 }
@@ -34,7 +34,7 @@ pub(super) fn can_encode(kind: GgmlType) -> bool {
 /// Encodes a row of whole blocks; `out` has their number of bytes.
 ///
 /// # Panics
-/// Where [`can_encode`] says no.
+/// If [`can_encode`] returns false.
 pub(super) fn encode(kind: GgmlType, row: &[f32], out: &mut [u8]) {
     avx2::encode(kind, row, out);
 }

@@ -1,8 +1,9 @@
-//! Microscaled groups: `value = element · scale`, as MLX's CPU backend makes them.
+//! Microscaled groups: `value = element · scale`, encoded as MLX's CPU backend does.
 //!
-//! nvfp4 has an E4M3 scale for 16 elements, the nearest to what makes the largest one 6; a global scale moves all scales
-//! into the range of E4M3. The mx types have a power of two for 32 elements, the smallest that keeps all in range; its
-//! code wraps around where it does not fit into a byte.
+//! nvfp4 has an E4M3 scale for 16 elements, rounded from the scale that maps the largest magnitude
+//! to 6. A global scale moves all scales into the range of E4M3. The mx types have a power of two
+//! for 32 elements, the smallest one that keeps all elements in range. Its code wraps around if it
+//! does not fit into a byte.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 #[cfg(target_arch = "x86_64")]
@@ -19,14 +20,14 @@ use crate::{Dtype, Weight};
 /// The largest product of an element and a scale of nvfp4: 6 · 448.
 pub(super) const NVFP4_LARGEST: f32 = 2688.0;
 
-/// How elements of a group are computed: `element = round(value / step) · factor`.
+/// Scaling of the elements of a group: `element = round(value / step) · factor`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scaling {
-    /// What values are divided by.
+    /// Divisor of the values.
     step: f32,
-    /// What the quotient is multiplied with after it was rounded: the global scale of nvfp4, else 1.
+    /// Multiplier of the rounded quotient: the global scale of nvfp4, else 1.
     factor: f32,
-    /// The scale's code.
+    /// Code of the scale.
     code: u8,
 }
 
@@ -39,7 +40,8 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
     Encode { values, micro, target, out }.run();
 }
 
-/// What the elements of each group of some rows are multiplied with, where scales are powers of two.
+/// Computes the multiplier of the elements of each group of some rows, for scales that are powers
+/// of two.
 pub(super) fn powers(weight: &Weight<'_>, groups: usize, rows: impl Iterator<Item = usize>, out: &mut [f32]) {
     let scale = weight.scale.expect("invariant: a microscaled weight has scales");
     simd::run(Powers { codes: scale.bytes, groups, rows, out });
@@ -47,7 +49,7 @@ pub(super) fn powers(weight: &Weight<'_>, groups: usize, rows: impl Iterator<Ite
 
 struct Powers<'a, R> {
     codes: &'a [u8],
-    /// How many a row has.
+    /// Number of groups per row.
     groups: usize,
     rows: R,
     out: &'a mut [f32],
@@ -90,7 +92,7 @@ impl Work for Encode<'_> {
 }
 
 impl Encode<'_> {
-    /// Groups of that many elements and bytes.
+    /// Encodes groups of `ELEMENTS` elements and `BYTES` bytes.
     #[inline(always)]
     fn groups<const ELEMENTS: usize, const BYTES: usize>(self) {
         let Self { values, micro, target, out } = self;
@@ -103,7 +105,7 @@ impl Encode<'_> {
     }
 }
 
-/// The codes of one group.
+/// Computes the codes of one group.
 #[inline(always)]
 fn encode_group<const ELEMENTS: usize, const BYTES: usize>(
     values: &[f32; ELEMENTS],
@@ -122,7 +124,7 @@ fn encode_group<const ELEMENTS: usize, const BYTES: usize>(
     }
 }
 
-/// The largest magnitude; NaN does not count. Magnitudes are in the order of their bits.
+/// Returns the largest magnitude; NaN is ignored. Magnitudes compare like their bits.
 #[inline(always)]
 fn largest_of<const ELEMENTS: usize>(values: &[f32; ELEMENTS]) -> f32 {
     let mut largest = 0;
@@ -133,19 +135,19 @@ fn largest_of<const ELEMENTS: usize>(values: &[f32; ELEMENTS]) -> f32 {
     f32::from_bits(largest)
 }
 
-/// The largest element.
+/// Returns the largest element value.
 #[inline(always)]
 fn limit(micro: Micro) -> f32 {
     if micro == Micro::Mxfp8 { 448.0 } else { 6.0 }
 }
 
-/// What moves the scales of nvfp4 into the range of E4M3.
+/// Returns the factor that moves the scales of nvfp4 into the range of E4M3.
 #[inline(always)]
 fn factor(target: Target) -> f32 {
     target.global_scale.map_or(1.0, |largest| NVFP4_LARGEST / largest)
 }
 
-/// The scale of a group with that largest magnitude.
+/// Returns the scaling of a group with the given largest magnitude.
 #[inline(always)]
 fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
     let wanted = float::round(target.float, largest / limit(micro));
@@ -156,11 +158,11 @@ fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
     }
     let exponent = exponent_above(wanted);
     let step = float::round(target.float, power_of_two(exponent));
-    // Only the lowest eight bits are kept: what is out of range wraps around, as in the reference.
+    // Only the lowest eight bits are kept: exponents out of range wrap around, as in the reference.
     Scaling { step, factor: 1.0, code: (exponent + 127).cast_unsigned() as u8 }
 }
 
-/// What is to be rounded to the elements of one group.
+/// Returns the scaled elements of one group, before rounding to their type.
 #[inline(always)]
 fn elements<const ELEMENTS: usize>(values: &[f32; ELEMENTS], dtype: Dtype, scaling: Scaling) -> [f32; ELEMENTS] {
     let mut elements = *values;
@@ -186,7 +188,7 @@ fn elements<const ELEMENTS: usize>(values: &[f32; ELEMENTS], dtype: Dtype, scali
     elements
 }
 
-/// The nearest E2M1 of each.
+/// Returns the nearest E2M1 code of each element.
 #[inline(always)]
 fn e2m1_codes<const ELEMENTS: usize>(elements: &[f32; ELEMENTS]) -> [u8; ELEMENTS] {
     let mut codes = [0; ELEMENTS];
@@ -195,7 +197,7 @@ fn e2m1_codes<const ELEMENTS: usize>(elements: &[f32; ELEMENTS]) -> [u8; ELEMENT
         largest = largest.max(element.abs().to_bits());
     }
     if largest > small_float::E2M1_DISTINCT.to_bits() {
-        // NaN and numbers far out of range are rare, and need another way to their codes.
+        // NaN and values far out of range are rare, and take a slower path.
         for (code, element) in codes.iter_mut().zip(elements) {
             *code = to_e2m1(*element);
         }
@@ -207,7 +209,7 @@ fn e2m1_codes<const ELEMENTS: usize>(elements: &[f32; ELEMENTS]) -> [u8; ELEMENT
     codes
 }
 
-/// What the elements of a group are multiplied with.
+/// Returns the multiplier of the elements of a group.
 #[inline(always)]
 pub(super) fn multiplier(micro: Micro, code: u8, global: Option<f32>) -> f32 {
     match (micro, global) {
@@ -237,7 +239,7 @@ impl Work for Decode<'_> {
 }
 
 impl Decode<'_> {
-    /// Groups of that many elements and bytes.
+    /// Decodes groups of `ELEMENTS` elements and `BYTES` bytes.
     #[inline(always)]
     fn groups<const ELEMENTS: usize, const BYTES: usize>(self) {
         let Self { codes, scales, micro, global, out } = self;

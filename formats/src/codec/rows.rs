@@ -1,7 +1,7 @@
-//! Rows on their way from one encoding to another: in pieces that stay in the fastest cache, on all cores.
+//! Re-encoding of rows: in pieces that fit into the fastest cache, on all cores.
 //!
-//! A piece is whole groups or blocks, so it can be encoded without the rest of its row. The results do not depend on how
-//! rows are divided.
+//! A piece consists of whole groups or blocks, so it can be encoded without the rest of its row.
+//! The results do not depend on how rows are divided.
 
 use std::num::NonZero;
 
@@ -9,32 +9,35 @@ use super::{affine, float, ggml, micro};
 use crate::encoding::Role;
 use crate::{Dtype, Encoding, Weight};
 
-/// Elements that are expanded at a time where the source allows it; a multiple of every group and block.
+/// Elements that are expanded at a time, if the source allows it; a multiple of every group and
+/// block.
 const PIECE: usize = 2048;
 
-/// Elements that a core works on before others could help: less is not worth handing over.
+/// Minimum number of elements per core; fewer are not worth distributing.
 const SHARE: usize = 1 << 16;
 
-/// What an encoder needs to know besides the numbers.
+/// Target of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
-    /// What to encode to.
+    /// Encoding of the result.
     pub encoding: Encoding,
-    /// The element type of the source: F32, F16 or BF16. Affine scales and biases are kept in it, and microscaled scales
-    /// are rounded to it on their way.
+    /// Element type of the source: F32, F16 or BF16. Affine scales and biases are stored in it, and
+    /// microscaled scales are rounded to it first.
     pub float: Dtype,
-    /// The largest magnitude of the whole tensor, where it is to have a global scale (nvfp4 only). MLX's argument of this
-    /// name means the same. What decoders multiply with is another number: [`Target::multiplier`].
+    /// Largest magnitude of the whole tensor, if it gets a global scale (nvfp4 only); the same as
+    /// MLX's argument of this name. The multiplier of decoders is a different number:
+    /// [`Target::multiplier`].
     pub global_scale: Option<f32>,
 }
 
 impl Target {
-    /// The global scale as it is kept beside a weight: the largest magnitude, divided by 2688.
+    /// Returns the global scale that is stored with a weight: the largest magnitude divided by
+    /// 2688.
     pub fn multiplier(&self) -> Option<f32> {
         self.global_scale.map(|largest| largest / micro::NVFP4_LARGEST)
     }
 
-    /// Bytes of `columns` elements in each array: codes, scales, biases.
+    /// Returns the bytes of `columns` elements in each array: codes, scales, biases.
     fn bytes(&self, columns: usize) -> Result<Bytes, String> {
         let parts = self.encoding.parts(&[1, columns as u64], self.float)?;
         let bytes = |role| parts.iter().find(|part| part.role == role).map_or(0, |part| part.size() as usize);
@@ -42,7 +45,7 @@ impl Target {
     }
 }
 
-/// Bytes of each array.
+/// Number of bytes in each array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes {
     pub(super) data: usize,
@@ -50,14 +53,14 @@ pub(super) struct Bytes {
     pub(super) bias: usize,
 }
 
-/// Where encoded rows are written.
+/// Buffers for encoded rows.
 #[derive(Debug)]
 pub struct Output<'a> {
     /// Codes.
     pub data: &'a mut [u8],
-    /// Scales; empty where they are inside of the codes.
+    /// Scales; empty if they are inside the codes.
     pub scale: &'a mut [u8],
-    /// Biases; empty where there are none.
+    /// Biases; empty if there are none.
     pub bias: &'a mut [u8],
 }
 
@@ -72,7 +75,7 @@ impl Output<'_> {
     }
 }
 
-/// Where numbers come from.
+/// Source of the numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source<'a> {
     /// Whole rows of float32.
@@ -81,16 +84,16 @@ pub(super) enum Source<'a> {
     Weight(&'a Weight<'a>),
 }
 
-/// Some rows of a source and how they are encoded.
+/// Some rows of a source, and how they are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     source: Source<'a>,
     target: Target,
-    /// The first row.
+    /// Index of the first row.
     start: usize,
-    /// How many.
+    /// Number of rows.
     count: usize,
-    /// Elements of a row.
+    /// Elements per row.
     columns: usize,
     /// Bytes of an encoded row.
     row: Bytes,
@@ -99,10 +102,10 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// All rows of a source.
+    /// Selects all rows of a source.
     ///
     /// # Panics
-    /// Where the target has no encoder, or the rows are not whole groups.
+    /// If the target has no encoder, or the rows are not whole groups.
     pub(super) fn all(source: Source<'a>, columns: usize, target: Target) -> Self {
         assert!(super::can_encode(target.encoding), "there is no encoder for {}", target.encoding);
         assert!(float::can_encode(target.float), "sources of type {} cannot be encoded", target.float);
@@ -119,7 +122,7 @@ impl<'a> Rows<'a> {
         Self { source, target, start: 0, count, columns, row, piece }
     }
 
-    /// Bytes of all rows.
+    /// Returns the bytes of all encoded rows.
     pub(super) fn bytes(&self) -> Bytes {
         self.bytes_of(self.count)
     }
@@ -128,7 +131,7 @@ impl<'a> Rows<'a> {
         Bytes { data: self.row.data * rows, scale: self.row.scale * rows, bias: self.row.bias * rows }
     }
 
-    /// Encodes the rows, divided evenly among threads where there are enough of them.
+    /// Encodes the rows. Halves go to different cores as long as they are large enough.
     pub(super) fn encode(mut self, mut out: Output<'_>) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = (self.count * self.columns / SHARE).min(self.count).min(cores).max(1);
@@ -145,8 +148,8 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Rows are whole groups or blocks, and follow each other: where a source is no groups itself, the ends of rows do not
-    /// matter.
+    /// Encodes on the current core. Rows consist of whole groups or blocks and are contiguous, so
+    /// row boundaries do not matter if the source has no groups itself.
     fn encode_here(self, out: Output<'_>) {
         if self.count == 0 {
             return;
@@ -193,10 +196,10 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Encodes a piece to the beginning of `out` and gives the rest.
+    /// Encodes a piece to the beginning of `out` and returns the rest of `out`.
     fn encode_first<'o>(&self, values: &[f32], out: Output<'o>) -> Output<'o> {
         if values.len() < PIECE {
-            // The last one: the rest is its own.
+            // The last piece uses all remaining space.
             encode_piece(values, self.target, out);
             return Output { data: &mut [], scale: &mut [], bias: &mut [] };
         }

@@ -1,7 +1,7 @@
-//! What codecs do faster where the CPU has AVX2: the same results as the portable code, bit for bit.
+//! Faster codecs for CPUs with AVX2, with the same results as the portable code, bit for bit.
 //!
-//! Most of it is the portable code itself, compiled a second time: [`run`]. What encoders of groups need besides is in
-//! `avx2`.
+//! Most of them are the portable code itself, compiled a second time by [`run`]. Further helpers of
+//! the group encoders are in `avx2`.
 #![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
 
 #[cfg(target_arch = "x86_64")]
@@ -10,19 +10,19 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86_64::widen_f16;
 
-/// Loops that are worth being compiled for AVX2.
+/// A loop that is compiled for AVX2 as well.
 pub(super) trait Work {
-    /// Does it. This and all that it calls is inlined (`inline(always)`), since only that is compiled for AVX2; closures
-    /// that are passed on are not.
+    /// Runs the loop. This function and all functions that it calls must be `inline(always)`,
+    /// because only inlined code is compiled for AVX2. Closures passed as arguments are not.
     fn run(self);
 }
 
-/// Does the work with what the CPU has.
+/// Runs the work with the CPU's best instruction set.
 #[inline]
 pub(super) fn run(work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        // SAFETY: the function requires only AVX2, which was just detected.
         return unsafe { x86_64::run(work) };
     }
     work.run();
@@ -40,7 +40,7 @@ mod x86_64 {
         work.run();
     }
 
-    /// Widens F16 numbers; false where the CPU cannot and nothing was done.
+    /// Widens F16 numbers. Returns false, without effect, if the CPU lacks the instructions.
     pub(in super::super) fn widen_f16(bytes: &[u8], out: &mut [f32]) -> bool {
         if !available() {
             return false;

@@ -1,8 +1,9 @@
-//! The floats of 4 and 8 bits that microscaled weights are made of.
+//! The 4- and 8-bit floats of microscaled weights.
 //!
-//! *E2M1*: sign, 2 bits of exponent, 1 of mantissa. *E4M3* ("fn"): sign, 4 bits of exponent with bias 7, 3 of mantissa, no
-//! infinities; 0x7f and 0xff are NaN. *E8M0*: a power of two. Source: OCP Microscaling Formats 1.0, and MLX where that
-//! leaves a choice: which of two neighbours a tie goes to, and what lies outside of the range.
+//! *E2M1*: sign, 2 exponent bits, 1 mantissa bit. *E4M3* ("fn"): sign, 4 exponent bits with bias 7,
+//! 3 mantissa bits, no infinities; 0x7f and 0xff are NaN. *E8M0*: a power of two. Source: OCP
+//! Microscaling Formats 1.0. Where it leaves a choice, for ties and for values out of range, the
+//! code follows MLX.
 #![expect(clippy::inline_always, reason = "what is inlined into the work is compiled for AVX2")]
 
 /// The values of E2M1 by code.
@@ -15,7 +16,7 @@ pub(super) const E4M3: [f32; 256] = e4m3_values();
 /// The largest finite code of E4M3: 448.
 const E4M3_LARGEST: u8 = 0x7e;
 
-/// Above this float32 cannot tell distances to neighbouring values of E2M1 apart.
+/// Above this magnitude, float32 cannot distinguish the distances to neighbouring E2M1 values.
 pub(super) const E2M1_DISTINCT: f32 = 16_777_216.0;
 
 const fn e4m3_values() -> [f32; 256] {
@@ -23,7 +24,7 @@ const fn e4m3_values() -> [f32; 256] {
     let mut code = 0;
     while code < 256 {
         let (exponent, mantissa) = ((code >> 3) & 15, code & 7);
-        // Both are exact: a small whole number times a power of two.
+        // Both are exact: a small integer times a power of two.
         let magnitude = match (exponent, mantissa) {
             (15, 7) => f32::NAN,
             (0, _) => mantissa as f32 * power_of_two(-9),
@@ -35,7 +36,7 @@ const fn e4m3_values() -> [f32; 256] {
     values
 }
 
-/// `2^exponent` for exponents from -149 to 127; infinity above, 0 below.
+/// Returns `2^exponent` for exponents from -149 to 127; infinity above, 0 below.
 pub(super) const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(match exponent {
         ..=-150 => 0,
@@ -45,27 +46,28 @@ pub(super) const fn power_of_two(exponent: i32) -> f32 {
     })
 }
 
-/// `2^(code - 127)`; 255 is infinity, as in MLX.
+/// Returns `2^(code - 127)`; 255 is infinity, as in MLX.
 #[inline(always)]
 pub(super) fn e8m0(code: u8) -> f32 {
-    // Only the smallest is subnormal.
+    // Only the smallest value is subnormal.
     f32::from_bits(if code == 0 { 0x0040_0000 } else { u32::from(code) << 23 })
 }
 
-/// The smallest exponent `e` with `2^e >= value`, for a positive value; 0 for what is no positive finite number.
+/// Returns the smallest exponent `e` with `2^e >= value`, for a positive finite value; 0 for any
+/// other value.
 #[inline(always)]
 pub(super) fn exponent_above(value: f32) -> i32 {
     if !(value > 0.0 && value.is_finite()) {
         return 0;
     }
-    // Subnormal numbers are made normal first, so that the exponent is in its place.
+    // Subnormal numbers are made normal first, so that their exponent can be read from the bits.
     let (normal, shift) = if value < f32::MIN_POSITIVE { (value * power_of_two(64), 64) } else { (value, 0) };
     let bits = normal.to_bits();
     (bits >> 23).cast_signed() - 127 - shift + i32::from(bits & 0x007f_ffff != 0)
 }
 
-/// The code of the nearest E2M1. Ties go to the smaller magnitude, what becomes zero has code 0, and so have NaN and
-/// numbers so large that all distances are the same in float32.
+/// Returns the nearest E2M1 code. Ties go to the smaller magnitude, and zero results have code 0.
+/// NaN has code 0, too, and so have numbers so large that all distances are equal in float32.
 pub(super) fn to_e2m1(value: f32) -> u8 {
     if value.is_nan() || value.abs() > E2M1_DISTINCT {
         return nearest_e2m1(value);
@@ -73,7 +75,7 @@ pub(super) fn to_e2m1(value: f32) -> u8 {
     distinct_to_e2m1(value)
 }
 
-/// [`to_e2m1`] of numbers up to [`E2M1_DISTINCT`], without branches.
+/// Like [`to_e2m1`], for numbers up to [`E2M1_DISTINCT`], without branches.
 #[inline(always)]
 pub(super) fn distinct_to_e2m1(value: f32) -> u8 {
     let magnitude = value.abs();
@@ -85,7 +87,7 @@ pub(super) fn distinct_to_e2m1(value: f32) -> u8 {
     (if code > 0 { code | sign } else { 0 }) as u8
 }
 
-/// The value of a code of E2M1: as in the table, without looking there.
+/// Returns the value of an E2M1 code, without using the table.
 #[inline(always)]
 pub(super) fn e2m1(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 8) << 28, u32::from(code & 7));
@@ -94,7 +96,7 @@ pub(super) fn e2m1(code: u8) -> f32 {
     f32::from_bits(sign | if magnitude < 2 { subnormal } else { normal })
 }
 
-/// The value of a code of E4M3: as in the table, without looking there.
+/// Returns the value of an E4M3 code, without using the table.
 #[inline(always)]
 pub(super) fn e4m3(code: u8) -> f32 {
     let (sign, magnitude) = (u32::from(code & 0x80) << 24, u32::from(code & 0x7f));
@@ -104,7 +106,7 @@ pub(super) fn e4m3(code: u8) -> f32 {
     f32::from_bits(sign | if magnitude == 0x7f { f32::NAN.to_bits() } else { finite })
 }
 
-/// The definition: the first code with the smallest distance, as float32 rounds it.
+/// The definition: the first code with the smallest distance, rounded to float32.
 fn nearest_e2m1(value: f32) -> u8 {
     let mut best = (f32::INFINITY, 0);
     for (code, candidate) in E2M1.iter().enumerate() {
@@ -116,17 +118,17 @@ fn nearest_e2m1(value: f32) -> u8 {
     best.1
 }
 
-/// The code of the nearest E4M3, ties to even. Numbers from 448 on and NaN become the largest finite code, their sign is
-/// kept.
+/// Returns the nearest E4M3 code, ties to even. Numbers from 448 and NaN become the largest finite
+/// code; their sign is kept.
 #[inline(always)]
 pub(super) fn to_e4m3(value: f32) -> u8 {
     let sign = value.to_bits() >> 24 & 0x80;
     let magnitude = value.abs().to_bits();
-    // The last bit of numbers from 2^14 on is worth 2^-9, which is the step of subnormal E4M3.
+    // The last bit of numbers from 2^14 is worth 2^-9, the step of subnormal E4M3.
     let subnormal = (value.abs() + 16384.0).to_bits().wrapping_sub(16384f32.to_bits());
     let normal = ((magnitude + 0x0007_ffff + (magnitude >> 20 & 1)) >> 20).wrapping_sub(120 << 3);
     let code = if magnitude < power_of_two(-6).to_bits() { subnormal } else { normal };
-    // NaN is above all numbers here.
+    // NaN compares above all numbers here.
     (sign | if magnitude >= 448f32.to_bits() { u32::from(E4M3_LARGEST) } else { code }) as u8
 }
 
@@ -164,13 +166,13 @@ mod tests {
 
     #[test]
     fn large_numbers_are_told_apart_as_float32_does() {
-        // At 2^25 + 12 the distances to 2, 3, 4 and 6 are rounded to the same number.
+        // At 2^25 + 12, the distances to 2, 3, 4 and 6 are rounded to the same number.
         for (value, code) in [(33_554_444.0, 4), (1e7, 7), (-1e7, 15), (1e9, 0), (f32::INFINITY, 0), (f32::NAN, 0)] {
             assert_eq!((to_e2m1(value), nearest_e2m1(value)), (code, code), "{value}");
         }
     }
 
-    /// The nearest E4M3 by search; an even code wins a tie.
+    /// Returns the nearest E4M3 code by search; for ties, the even code.
     fn nearest_e4m3(value: f32) -> u8 {
         let magnitude = f64::from(value.abs().min(448.0));
         let distance = |code: u8| (f64::from(E4M3[usize::from(code)]) - magnitude).abs();

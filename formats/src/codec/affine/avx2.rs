@@ -1,8 +1,10 @@
-//! Affine groups with AVX2: the same bits as the portable code gives, eight groups side by side.
+//! Affine groups with AVX2, eight groups in parallel. The result has the same bits as the portable
+//! code's.
 //!
-//! A code is the quotient of a number's distance from the bias and the scale, rounded. Here it is a product with the
-//! reciprocal, in whole 65536ths. That is at most four of them away from the quotient as float32 has it: so both are
-//! rounded alike, but where the product is next to a tie. Runs with such a number are divided.
+//! A code is the rounded quotient of a value's distance from the bias and the scale. Here it is a
+//! product with the reciprocal, in fixed point with units of 1/65536. The product differs from the
+//! float32 quotient by at most four units. Both are therefore rounded alike, unless the product is
+//! next to a tie. Runs with such a value are divided.
 #![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
 
 use std::arch::x86_64::{
@@ -23,26 +25,28 @@ use super::super::simd::avx2::{
 use super::{Layout, SMALLEST_STEP};
 use crate::Dtype;
 
-/// What products are multiples of: 1 / 65536.
+/// Denominator of the fixed-point unit: products are multiples of 1 / 65536.
 const FRACTION: f32 = 65_536.0;
 
-/// A half, in those.
+/// One half, in fixed-point units.
 const HALF: i32 = 1 << 15;
 
-/// Within as many of those a product and a quotient can be on different sides of a tie: the reciprocal, the product and
-/// the quotient are rounded by 2^-24 of what is at most 256, which is three, and the product once more to whole ones.
+/// Maximum difference of product and quotient, in fixed-point units. The reciprocal, the product
+/// and the quotient each have a rounding error of 2^-24 of at most 256, which is one unit; rounding
+/// the product to whole units adds the fourth.
 const UNSURE: i16 = 4;
 
-/// Scales between this and its reciprocal have reciprocals that are rounded as [`UNSURE`] says.
+/// The error bound of [`UNSURE`] holds for the reciprocals of scales between this and its
+/// reciprocal.
 const ORDINARY: f32 = f32::from_bits((127 - 60) << 23);
 
 /// Encodes whole groups.
 ///
 /// # Panics
-/// Where the CPU is not [`available`].
+/// If the CPU lacks the features, see [`available`].
 pub(super) fn encode(values: &[f32], layout: Layout, float: Dtype, out: Output<'_>) {
     assert!(available(), "invariant: whoever calls has asked for AVX2");
-    // SAFETY: the features are there.
+    // SAFETY: the CPU has the features, see the assertion.
     unsafe {
         match layout.bits {
             2 => encode_bits::<2>(values, layout.group, float, out),
@@ -60,11 +64,11 @@ pub(super) fn encode(values: &[f32], layout: Layout, float: Dtype, out: Output<'
 struct Fits {
     scale: __m256,
     bias: __m256,
-    /// [`FRACTION`] over the scale; 0 where codes have to be divided.
+    /// [`FRACTION`] divided by the scale; 0 if codes must be divided.
     inverse: __m256,
 }
 
-/// Scale and bias of one group, eight times.
+/// Scale and bias of one group, broadcast to eight lanes.
 struct Fit {
     scale: __m256,
     bias: __m256,
@@ -99,7 +103,7 @@ fn encode_bits<const BITS: usize>(values: &[f32], group: usize, float: Dtype, ou
     }
 }
 
-/// The smallest and the largest value of up to eight groups; NaN does not count.
+/// Returns the smallest and the largest value of up to eight groups; NaN is ignored.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn ranges(values: &[f32], group: usize) -> (__m256, __m256) {
@@ -108,7 +112,7 @@ fn ranges(values: &[f32], group: usize) -> (__m256, __m256) {
         let (mut lo, mut hi) = (_mm256_set1_ps(f32::INFINITY), _mm256_set1_ps(f32::NEG_INFINITY));
         for values in values.as_chunks::<LANES>().0 {
             let values = load(values);
-            // Both give the second operand where the first is a NaN.
+            // Both instructions return the second operand if the first is NaN.
             lo = _mm256_min_ps(values, lo);
             hi = _mm256_max_ps(values, hi);
         }
@@ -130,7 +134,7 @@ fn magnitude(vector: __m256) -> __m256 {
     _mm256_andnot_ps(_mm256_set1_ps(-0.0), vector)
 }
 
-/// [`super::fit`], of eight groups.
+/// [`super::fit`] for eight groups.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn fit(lo: __m256, hi: __m256, largest: f32) -> Fits {
@@ -153,7 +157,7 @@ fn fit(lo: __m256, hi: __m256, largest: f32) -> Fits {
     Fits { scale, bias, inverse }
 }
 
-/// The codes of one group, with `QUICK` by its reciprocal.
+/// Computes the codes of one group; with `QUICK`, by the reciprocal.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn encode_group<const BITS: usize, const QUICK: bool>(values: &[f32], fit: &Fit, codes: &mut [u8]) {
@@ -164,7 +168,7 @@ fn encode_group<const BITS: usize, const QUICK: bool>(values: &[f32], fit: &Fit,
             Some(codes) => codes,
             None => quotients(values, fit),
         };
-        // The largest code; quotients beyond it may be up to twice as large.
+        // Limits codes to the largest; quotients beyond it can be up to twice as large.
         let found = _mm256_min_epu8(found, _mm256_set1_epi8(((1u32 << BITS) - 1) as i8));
         if let (4, Ok(codes)) = (BITS, <&mut [u8; RUN / 2]>::try_from(&mut *codes)) {
             write_nibbles(found, codes);
@@ -174,7 +178,8 @@ fn encode_group<const BITS: usize, const QUICK: bool>(values: &[f32], fit: &Fit,
     }
 }
 
-/// Codes as bytes; nothing where one of them is next to a tie. NaN becomes 0: what it is converted to is far below zero.
+/// Returns the codes as bytes, or `None` if one of them is next to a tie. NaN becomes 0, because it
+/// is converted to a value far below zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn products(values: [__m256; 4], fit: &Fit) -> Option<__m256i> {
@@ -194,7 +199,8 @@ fn products(values: [__m256; 4], fit: &Fit) -> Option<__m256i> {
     Some(unsigned_bytes(fixed))
 }
 
-/// Where sixteen numbers, with a half and [`UNSURE`] added, are so near to a tie that they are not sure.
+/// Returns a mask of values that are too close to a tie. The sixteen values have a half and
+/// [`UNSURE`] added.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn near_tie(first: __m256i, second: __m256i) -> __m256i {
@@ -202,14 +208,14 @@ fn near_tie(first: __m256i, second: __m256i) -> __m256i {
     _mm256_cmpeq_epi16(_mm256_min_epu16(fractions, _mm256_set1_epi16(2 * UNSURE)), fractions)
 }
 
-/// Codes as bytes, by division. Conversion rounds to the nearest, ties to even.
+/// Computes codes as bytes by division. The conversion rounds to nearest, ties to even.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn quotients(values: [__m256; 4], fit: &Fit) -> __m256i {
     let mut codes = [_mm256_set1_epi32(0); 4];
     for (code, values) in codes.iter_mut().zip(values) {
         let quotient = _mm256_div_ps(_mm256_sub_ps(values, fit.bias), fit.scale);
-        // NaN becomes 0, and infinity a byte.
+        // NaN becomes 0; infinity becomes 255.
         let bounded = _mm256_min_ps(_mm256_max_ps(quotient, _mm256_setzero_ps()), _mm256_set1_ps(255.0));
         *code = _mm256_cvtps_epi32(bounded);
     }

@@ -1,11 +1,11 @@
-//! Affine groups beside their definition, value by value.
+//! Tests of affine groups against their definition, value by value.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{Dtype, Encoding};
 
-/// The reference's formulas, one value after the other.
+/// The reference's formulas, applied value by value.
 fn by_definition(values: &[f32], bits: usize) -> (f32, f32, Vec<u8>) {
     let largest = ((1u32 << bits) - 1) as f32;
     let (lo, hi) = values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), v| (v.min(lo), v.max(hi)));
@@ -19,7 +19,7 @@ fn by_definition(values: &[f32], bits: usize) -> (f32, f32, Vec<u8>) {
     (scale, bias, values.iter().map(|value| code(value).cast_unsigned() as u8).collect())
 }
 
-/// Numbers as of weights, on ties, and what no weight has.
+/// Values as in weights, values on ties, and values that no weight contains.
 fn number() -> impl Strategy<Value = f32> {
     prop_oneof![
         8 => -1f32..1.0,
@@ -45,7 +45,8 @@ fn same(found: f32, expected: f32) -> bool {
     found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
 }
 
-/// Whatever the CPU has gives the bits of the portable code, with numbers of every type.
+/// Checks that the fast code gives the same bits as the portable code, for scales and biases of
+/// every type.
 fn check_portable<const BITS: usize>(values: &[f32], group: usize) {
     let layout = Layout { bits: BITS, group };
     for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
@@ -106,8 +107,8 @@ proptest! {
     }
 }
 
-/// Groups whose quotients are on ties, just beside them, and anywhere else: where a product with the reciprocal would go
-/// astray.
+/// Groups whose quotients are on ties, next to ties, and elsewhere, where a product with the
+/// reciprocal could be rounded wrongly.
 #[test]
 fn next_to_ties() {
     fn row<const BITS: usize>(unit: f32) -> Vec<f32> {
@@ -118,7 +119,7 @@ fn next_to_ties() {
             let step = (at / codes % 9).cast_signed() - 4;
             values.push(f32::from_bits(tie.to_bits().wrapping_add_signed(step)));
         }
-        // Every group has the ends of the range, so that the step is the unit or nearly so.
+        // Every group contains the ends of the range, so that the step is about the unit.
         for group in values.chunks_mut(32) {
             (group[0], group[31]) = (0.0, (codes - 1) as f32 * unit);
         }

@@ -1,4 +1,4 @@
-//! The same code, compiled for machines with AVX2: everything below these entries is inlined into them.
+//! The codecs compiled for AVX2: all code below these entry points is inlined into them.
 
 #![cfg_attr(
     target_arch = "x86_64",
@@ -8,11 +8,11 @@
 use super::encode::{Portable, encode_with};
 use crate::GgmlType;
 
-/// [`super::decode_with`], as fast as the machine allows.
+/// [`super::decode_with`], compiled for AVX2 if the machine has it.
 pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        // SAFETY: the function requires only AVX2, which was just detected.
         return unsafe { decode_avx2(kind, bytes, out) };
     }
     super::decode_with(kind, bytes, out);
@@ -24,11 +24,11 @@ fn decode_avx2(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
     super::decode_with(kind, bytes, out);
 }
 
-/// [`encode_with`], as fast as the machine allows.
+/// [`encode_with`], compiled for AVX2 if the machine has it.
 pub(super) fn encode(kind: GgmlType, row: &[f32], out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the function needs nothing but AVX2, which was just detected.
+        // SAFETY: the function requires only AVX2, which was just detected.
         return unsafe { encode_avx2(kind, row, out) };
     }
     encode_with::<Portable>(kind, row, out);

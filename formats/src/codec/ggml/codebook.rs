@@ -1,11 +1,11 @@
-//! Four-bit types whose codes stand for numbers of a small table: E2M1 floats, and the 16 steps of IQ4.
+//! Four-bit types whose codes are indices into a small table: E2M1 floats, and the 16 steps of IQ4.
 //!
-//! Low nibbles are the first half of a group, high ones the second. Source of the layouts and the table of IQ4:
-//! `ggml-common.h`.
+//! Low nibbles are the first half of a group, high nibbles the second. Source of the layouts and of
+//! the IQ4 table: `ggml-common.h`.
 
 use super::layout::{field, half_at, u16_of};
 
-/// The steps of `IQ4_NL` and `IQ4_XS`.
+/// The table of `IQ4_NL` and `IQ4_XS`.
 pub const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 const STEPS_F32: [f32; 16] = {
@@ -18,16 +18,18 @@ const STEPS_F32: [f32; 16] = {
     numbers
 };
 
-/// E2M1 numbers, doubled to be whole (OCP microscaling formats 1.0). The scales are halved for it.
+/// E2M1 values, doubled so that they are integers (OCP microscaling formats 1.0). Scales are halved
+/// in return.
 pub const E2M1: [f32; 16] = [0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0];
 
-/// Half `d`; steps.
+/// Layout: half `d`; codes.
 #[inline(always)]
 pub(super) fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
     nibbles(half_at::<0, 18>(block), field::<2, 16, 18>(block), &STEPS_F32, out);
 }
 
-/// Half `d`, 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles); steps.
+/// Layout: half `d`; 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low
+/// nibbles); codes.
 #[inline(always)]
 pub(super) fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
     let d = half_at::<0, 136>(block);
@@ -40,13 +42,13 @@ pub(super) fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
     }
 }
 
-/// An exponent for 32 E2M1 numbers.
+/// Layout: an exponent for 32 E2M1 elements; codes.
 #[inline(always)]
 pub(super) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     nibbles(half_of_e8m0(block[0]), field::<1, 16, 17>(block), &E2M1, out);
 }
 
-/// Four unsigned E4M3 scales, each for 16 E2M1 numbers.
+/// Layout: four unsigned E4M3 scales for 16 E2M1 elements each; codes.
 #[inline(always)]
 pub(super) fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
     let codes = field::<4, 32, 36>(block).as_chunks::<8>().0;
@@ -69,21 +71,21 @@ fn nibbles<const BYTES: usize, const ELEMENTS: usize>(
     }
 }
 
-/// Half of 2^(x - 127). 255 is no NaN to ggml.
+/// Returns half of 2^(x - 127). In ggml, 255 is not NaN.
 #[inline(always)]
 pub fn half_of_e8m0(x: u8) -> f32 {
-    // The two smallest are subnormal.
+    // The two smallest values are subnormal.
     f32::from_bits(if x < 2 { 0x0020_0000 << x } else { u32::from(x - 1) << 23 })
 }
 
-/// Half of an E4M3 number without its sign; 0x7f, which is a NaN elsewhere, is 0.
+/// Returns half of an E4M3 number without its sign. 0x7f, which is NaN in E4M3, gives 0.
 #[inline(always)]
 pub fn half_of_ue4m3(x: u8) -> f32 {
     /// 2^-10: half of the smallest subnormal.
     const SMALLEST: f32 = 1.0 / 1024.0;
     let magnitude = u32::from(x & 0x7f);
     let subnormal = (magnitude as f32 * SMALLEST).to_bits();
-    // Without branches, so that several are computed at a time.
+    // Without branches, so that the compiler vectorizes it.
     let finite = if magnitude < 8 { subnormal } else { (magnitude << 20) + ((127 - 7 - 1) << 23) };
     f32::from_bits(if x == 0x7f { 0 } else { finite })
 }

@@ -1,7 +1,8 @@
-//! Encoders: for each block the codes that ggml's reference chooses.
+//! Encoders: they compute the same codes for each block as ggml's reference.
 //!
-//! The reference adds up its sums in the order of elements, and so does this; what runs side by side are sub-blocks, or
-//! elements that do not depend on each other. No encoder allocates.
+//! The reference sums in the order of the elements, and so does this code. Only sub-blocks, or
+//! elements that do not depend on each other, are processed in parallel. No encoder allocates
+//! memory.
 
 #![expect(clippy::cast_sign_loss, reason = "codes are cut down to bytes as the reference does it, also negative ones")]
 
@@ -20,7 +21,7 @@ use crate::GgmlType;
 pub(super) use lanes::avx2::Avx2;
 pub(super) use lanes::{Lanes, Portable};
 
-/// Whether there is an encoder for the type.
+/// Whether the type has an encoder.
 pub(super) fn can_encode(kind: GgmlType) -> bool {
     matches!(
         kind,
@@ -42,10 +43,10 @@ pub(super) fn can_encode(kind: GgmlType) -> bool {
     )
 }
 
-/// Encodes a row with lanes of the kind `L`.
+/// Encodes a row with lanes of type `L`.
 ///
 /// # Panics
-/// Where [`can_encode`] says no.
+/// If [`can_encode`] returns false.
 #[inline(always)]
 pub(super) fn encode_with<L: Lanes>(kind: GgmlType, row: &[f32], out: &mut [u8]) {
     match kind {

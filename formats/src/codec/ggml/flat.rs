@@ -1,11 +1,11 @@
-//! Blocks with one scale: a half precision number, and equally many bits for each element.
+//! Blocks with one half-precision scale and the same number of bits for each element.
 //!
-//! Element `i` and element `i + 16` of the 4 and 5 bit types share a byte; the fifth bits are a word of their own.
-//! Source of the layouts: `ggml-common.h`.
+//! In the 4- and 5-bit types, elements `i` and `i + 16` share a byte; the fifth bits are a separate
+//! word. Source of the layouts: `ggml-common.h`.
 
 use super::layout::{field, half_at, u32_of};
 
-/// Half `d`; a bit for each element, 1 for `d` and 0 for `-d`.
+/// Layout: half `d`; one bit per element, 1 for `d` and 0 for `-d`.
 #[inline(always)]
 pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
     let d = half_at::<0, 18>(block);
@@ -17,7 +17,7 @@ pub(super) fn q1_0(block: &[u8; 18], out: &mut [f32; 128]) {
     }
 }
 
-/// Half `d`; two bits for each element: `(code - 1) · d`.
+/// Layout: half `d`; two bits per element: `(code - 1) · d`.
 #[inline(always)]
 pub(super) fn q2_0(block: &[u8; 18], out: &mut [f32; 64]) {
     let d = half_at::<0, 18>(block);
@@ -29,7 +29,7 @@ pub(super) fn q2_0(block: &[u8; 18], out: &mut [f32; 64]) {
     }
 }
 
-/// Half `d`; nibbles: `(code - 8) · d`.
+/// Layout: half `d`; nibbles: `(code - 8) · d`.
 #[inline(always)]
 pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let d = half_at::<0, 18>(block);
@@ -42,7 +42,7 @@ pub(super) fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     }
 }
 
-/// Halves `d` and `m`; nibbles: `code · d + m`.
+/// Layout: halves `d` and `m`; nibbles: `code · d + m`.
 #[inline(always)]
 pub(super) fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     let (d, m) = (half_at::<0, 20>(block), half_at::<2, 20>(block));
@@ -55,7 +55,7 @@ pub(super) fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     }
 }
 
-/// Half `d`, fifth bits, nibbles: `(code - 16) · d`.
+/// Layout: half `d`, fifth bits, nibbles: `(code - 16) · d`.
 #[inline(always)]
 pub(super) fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     let d = half_at::<0, 22>(block);
@@ -65,7 +65,7 @@ pub(super) fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
     }
 }
 
-/// Halves `d` and `m`, fifth bits, nibbles: `code · d + m`.
+/// Layout: halves `d` and `m`, fifth bits, nibbles: `code · d + m`.
 #[inline(always)]
 pub(super) fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
     let (d, m) = (half_at::<0, 24>(block), half_at::<2, 24>(block));
@@ -88,19 +88,19 @@ fn five_bits(high: &[u8; 4], low: &[u8; 16]) -> [i32; 32] {
     codes
 }
 
-/// Half `d`; signed bytes: `code · d`.
+/// Layout: half `d`; signed bytes: `code · d`.
 #[inline(always)]
 pub(super) fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     bytes(half_at::<0, 34>(block), field::<2, 32, 34>(block), out);
 }
 
-/// Half `d`, half `d · sum of codes` (for dot products); signed bytes: `code · d`.
+/// Layout: half `d`, half `d · sum of codes` (for dot products); signed bytes: `code · d`.
 #[inline(always)]
 pub(super) fn q8_1(block: &[u8; 36], out: &mut [f32; 32]) {
     bytes(half_at::<0, 36>(block), field::<4, 32, 36>(block), out);
 }
 
-/// float32 `d`, signed bytes, sums of 16 codes (for dot products): `code · d`.
+/// Layout: float32 `d`, signed bytes, sums of 16 codes (for dot products): `code · d`.
 #[inline(always)]
 pub(super) fn q8_k(block: &[u8; 292], out: &mut [f32; 256]) {
     bytes(f32::from_le_bytes(*field::<0, 4, 292>(block)), field::<4, 256, 292>(block), out);

@@ -1,7 +1,7 @@
-//! IQ1, IQ2 and IQ3: runs of 4 or 8 elements are points of a grid, named by an index.
+//! IQ1, IQ2 and IQ3: runs of 4 or 8 elements are points of a grid, selected by an index.
 //!
-//! Scales are `d · (scale + ½) · ¼` and their like, with one rounding for each operation. Source of the layouts:
-//! `ggml-common.h`, of the formulas `ggml-quants.c`.
+//! Scales are `d · (scale + ½) · ¼` or similar, with one rounding per operation. Sources:
+//! `ggml-common.h` for the layouts, `ggml-quants.c` for the formulas.
 
 mod tables;
 
@@ -10,7 +10,8 @@ use super::layout::{field, half_at, u16_of, u32_of};
 
 pub use tables::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
-/// Half `d`; for each 32 elements four indices of a byte, four times 7 bits of signs, and a scale of 4 bits.
+/// Layout: half `d`; for each 32 elements, four one-byte indices, four times 7 sign bits, and a
+/// 4-bit scale.
 #[inline(always)]
 pub(super) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     let d = half_at::<0, 66>(block);
@@ -24,7 +25,8 @@ pub(super) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     }
 }
 
-/// Half `d`; 16 bits for each 8 elements: 9 of index, 7 of signs; a scale of 4 bits for each 16.
+/// Layout: half `d`; for each 8 elements, 16 bits: 9 of the index, 7 of signs; for each 16, a 4-bit
+/// scale.
 #[inline(always)]
 pub(super) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     let d = half_at::<0, 74>(block);
@@ -37,8 +39,8 @@ pub(super) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     }
 }
 
-/// Half `d`; a byte of index and a byte of signs for each 8 elements, the indices' high 2 bits, and a scale of 4 bits
-/// for each 16.
+/// Layout: half `d`; for each 8 elements, a byte of the index and a byte of signs; the indices'
+/// high 2 bits; for each 16 elements, a 4-bit scale.
 #[inline(always)]
 pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     let d = half_at::<0, 82>(block);
@@ -51,7 +53,8 @@ pub(super) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     }
 }
 
-/// Half `d`; a byte of index for each 4 elements; then for each 32 four times 7 bits of signs and a scale of 4 bits.
+/// Layout: half `d`; for each 4 elements, a one-byte index; then for each 32, four times 7 sign
+/// bits and a 4-bit scale.
 #[inline(always)]
 pub(super) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     let d = half_at::<0, 98>(block);
@@ -67,7 +70,8 @@ pub(super) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     }
 }
 
-/// Half `d`; a byte of index for each 4 elements, their ninth bits, signs, and a scale of 4 bits for each 32.
+/// Layout: half `d`; for each 4 elements, a byte of the index; the indices' ninth bits; signs; for
+/// each 32 elements, a 4-bit scale.
 #[inline(always)]
 pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = half_at::<0, 110>(block);
@@ -80,8 +84,8 @@ pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// Half `d`; a byte of index for each 8 elements; for each 32 a word of the indices' high 3 bits, a scale of 3 bits and
-/// the sign of the shift.
+/// Layout: half `d`; for each 8 elements, a byte of the index; for each 32, a word with the
+/// indices' high 3 bits, a 3-bit scale and the sign of the shift.
 #[inline(always)]
 pub(super) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     let d = half_at::<0, 50>(block);
@@ -94,8 +98,9 @@ pub(super) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     }
 }
 
-/// A byte of index for each 8 elements; a nibble with the index's high 3 bits and the sign of the shift; four words with
-/// four scales of 3 bits each, for 16 elements, and on top a nibble of the half `d`.
+/// Layout: for each 8 elements, a byte of the index; for each 8, a nibble with the index's high 3
+/// bits and the sign of the shift; four words, each with four 3-bit scales for 16 elements and, in
+/// the top bits, a nibble of the half `d`.
 #[inline(always)]
 pub(super) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     let (low, high) = (field::<0, 32, 56>(block), field::<32, 16, 56>(block));
@@ -109,7 +114,7 @@ pub(super) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     }
 }
 
-/// The numbers of a point, negative where its bit is set.
+/// Writes the values of a point; set sign bits mean negative values.
 #[inline(always)]
 fn point<const ELEMENTS: usize>(scale: f32, point: &[u8; ELEMENTS], signs: u8, out: &mut [f32; ELEMENTS]) {
     for i in 0..ELEMENTS {
@@ -118,7 +123,8 @@ fn point<const ELEMENTS: usize>(scale: f32, point: &[u8; ELEMENTS], signs: u8, o
     }
 }
 
-/// The numbers of a point with coordinates 0, 1 and 2 for -1, 0 and 1, all shifted by an eighth.
+/// Writes the values of a point whose coordinates 0, 1 and 2 stand for -1, 0 and 1, all shifted by
+/// an eighth.
 #[inline(always)]
 fn shifted_point(scale: f32, point: &[u8; 8], down: bool, out: &mut [f32; 8]) {
     let shift = if down { -1.125 } else { -0.875 };
@@ -127,7 +133,7 @@ fn shifted_point(scale: f32, point: &[u8; 8], down: bool, out: &mut [f32; 8]) {
     }
 }
 
-/// Eight signs for the seven that are written, a bit each, 1 for negative: their number is even.
+/// Completes seven stored sign bits to eight, 1 for negative: the number of negative signs is even.
 pub static SIGNS: [u8; 128] = {
     let mut signs = [0; 128];
     let mut bits = 0;

@@ -1,21 +1,22 @@
-//! IEEE half precision, in which most blocks keep their scales.
+//! IEEE half precision, the type of most blocks' scales.
 //!
-//! Arithmetic instead of tables or instructions, so that the loops around it vectorise on any machine.
+//! The conversions use arithmetic instead of tables or special instructions, so that the
+//! surrounding loops vectorize on any machine.
 
-/// The number with those bits. Exact.
+/// Converts the bits of a half to float32. Exact.
 #[inline(always)]
 pub(super) fn to_f32(bits: u16) -> f32 {
-    /// 2^112: the difference of the exponents' biases.
+    /// 2^112: the difference between the exponent biases.
     const REBIAS: f32 = f32::from_bits(0x7780_0000);
     let magnitude = f32::from_bits(u32::from(bits & 0x7fff) << 13) * REBIAS;
     let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
     f32::from_bits(magnitude.to_bits() | special | u32::from(bits & 0x8000) << 16)
 }
 
-/// The bits of the nearest half, ties to even; infinity from 65520 on.
+/// Returns the bits of the nearest half, ties to even; infinity from 65520.
 #[inline(always)]
 pub(super) fn from_f32(number: f32) -> u16 {
-    /// 65536, beyond every half.
+    /// 65536, above every finite half.
     const TOO_LARGE: u32 = 0x4780_0000;
     /// 2^-14, the smallest normal half.
     const NORMAL: u32 = 0x3880_0000;
@@ -27,7 +28,8 @@ pub(super) fn from_f32(number: f32) -> u16 {
     } else if magnitude >= TOO_LARGE {
         0x7c00
     } else if magnitude < NORMAL {
-        // The distance of float32 numbers just above 0.5 is that of subnormal halves: the addition rounds.
+        // Above 0.5, the spacing of float32 equals that of subnormal halves, so the addition
+        // rounds.
         (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()
     } else {
         (magnitude + 0xfff + (magnitude >> 13 & 1) - (112 << 23)) >> 13

@@ -1,4 +1,4 @@
-//! Elements that are numbers by themselves.
+//! Types whose elements are plain numbers.
 
 /// Decodes elements of `BYTES` bytes with `number`.
 #[inline(always)]

@@ -1,23 +1,24 @@
-//! K-quants: super-blocks of 256 elements, made of 8 or 16 sub-blocks whose scales are small integers, multiplied with
-//! the scale of the super-block.
+//! K-quants: super-blocks of 256 elements, made of 8 or 16 sub-blocks. Their scales are small
+//! integers that are multiplied with the scale of the super-block.
 //!
-//! Types with a minimum decode as `(d · scale) · code - (dmin · minimum)`, the others as `(d · scale) · (code - offset)`,
-//! each operation rounded. Bits of elements 32 apart share bytes, within halves of 128 elements. Source of the layouts:
-//! `ggml-common.h`.
+//! Types with a minimum decode as `(d · scale) · code - (dmin · minimum)`, the others as
+//! `(d · scale) · (code - offset)`; each operation is rounded. Within halves of 128 elements,
+//! elements 32 apart share bytes. Source of the layouts: `ggml-common.h`.
 
 use super::layout::{field, half_at, u32_of};
 
-/// The low and high bits of scale and minimum of 8 sub-blocks: 6 bits each, packed into 12 bytes.
+/// Scales and minima of 8 sub-blocks: 6 bits each, packed into 12 bytes.
 pub(super) struct ScalesAndMinima {
-    /// 0 to 63.
+    /// Scales, 0 to 63.
     pub(super) scales: [u8; 8],
-    /// 0 to 63.
+    /// Minima, 0 to 63.
     pub(super) minima: [u8; 8],
 }
 
 impl ScalesAndMinima {
-    /// Bytes 0 to 3 have the first four scales and bytes 4 to 7 the first four minima in their low 6 bits; bytes 8 to 11
-    /// have the low nibbles of the other scales and minima, whose high 2 bits are on top of the first 8 bytes.
+    /// Unpacks the fields. Bytes 0 to 3 contain the first four scales in their low 6 bits, bytes 4
+    /// to 7 the first four minima. Bytes 8 to 11 contain the low nibbles of the other scales and
+    /// minima; their high 2 bits are the top bits of bytes 0 to 7.
     #[inline(always)]
     pub(super) fn unpack(packed: &[u8; 12]) -> Self {
         let [first, second, third] = [0, 1, 2].map(|word| u32_of(packed, word));
@@ -28,7 +29,7 @@ impl ScalesAndMinima {
         Self { scales: eight(scales), minima: eight(minima) }
     }
 
-    /// The other way round.
+    /// The inverse of [`unpack`](Self::unpack).
     #[inline(always)]
     pub(super) fn pack(&self) -> [u8; 12] {
         let mut packed = [0; 12];
@@ -46,7 +47,8 @@ fn eight(words: [u32; 2]) -> [u8; 8] {
     (u64::from(words[0]) | u64::from(words[1]) << 32).to_le_bytes()
 }
 
-/// A byte for each of 16 sub-blocks (low nibble scale, high nibble minimum), 2-bit codes, halves `d` and `dmin`.
+/// Layout: a byte for each of 16 sub-blocks (low nibble scale, high nibble minimum), 2-bit codes,
+/// halves `d` and `dmin`.
 #[inline(always)]
 pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at::<80, 84>(block), half_at::<82, 84>(block));
@@ -62,7 +64,7 @@ pub(super) fn q2_k(block: &[u8; 84], out: &mut [f32; 256]) {
     }
 }
 
-/// Third bits (0 where the code is 4 less), 2-bit codes, 16 scales of 6 bits, half `d`.
+/// Layout: third bits (if 0, the code is 4 less), 2-bit codes, 16 scales of 6 bits, half `d`.
 #[inline(always)]
 pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = half_at::<108, 110>(block);
@@ -80,13 +82,14 @@ pub(super) fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// 16 numbers of 6 bits: their low nibbles are in 8 bytes (number `i + 8` above number `i`), their high 2 bits in 4.
+/// Unpacks 16 numbers of 6 bits: their low nibbles are in 8 bytes (number `i + 8` above number
+/// `i`), their high 2 bits in 4 bytes.
 #[inline(always)]
 fn unpack_six_bits(packed: &[u8; 12]) -> [u8; 16] {
     std::array::from_fn(|i| packed[i % 8] >> (i / 8 * 4) & 15 | (packed[8 + i % 4] >> (i / 4 * 2) & 3) << 4)
 }
 
-/// The other way round.
+/// The inverse of [`unpack_six_bits`].
 #[inline(always)]
 pub(super) fn pack_six_bits(numbers: &[u8; 16]) -> [u8; 12] {
     let mut packed = [0; 12];
@@ -97,7 +100,7 @@ pub(super) fn pack_six_bits(numbers: &[u8; 16]) -> [u8; 12] {
     packed
 }
 
-/// Halves `d` and `dmin`, 8 scales and minima, nibbles.
+/// Layout: halves `d` and `dmin`, 8 scales and minima, nibbles.
 #[inline(always)]
 pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at::<0, 144>(block), half_at::<2, 144>(block));
@@ -112,7 +115,8 @@ pub(super) fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     }
 }
 
-/// As `Q4_K`, with fifth bits before the nibbles: bit `s` of byte `i` for element `i` of sub-block `s`.
+/// Like `Q4_K`, with fifth bits before the nibbles: bit `s` of byte `i` for element `i` of
+/// sub-block `s`.
 #[inline(always)]
 pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at::<0, 176>(block), half_at::<2, 176>(block));
@@ -129,7 +133,7 @@ pub(super) fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     }
 }
 
-/// Low nibbles, high 2 bits, 16 signed scales, half `d`.
+/// Layout: low nibbles, high 2 bits, 16 signed scales, half `d`.
 #[inline(always)]
 pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let d = half_at::<208, 210>(block);
@@ -137,7 +141,8 @@ pub(super) fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let high = field::<128, 64, 210>(block);
     let scales = field::<192, 16, 210>(block);
     for (at, out) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        // Quarters of a half: elements 0 and 32 begin the low nibbles of its 64 bytes, 64 and 96 the high ones.
+        // Each half has four quarters: in its 64 bytes of low nibbles, the first two quarters are
+        // the low nibbles and the last two the high nibbles.
         let (half, quarter, side) = (at / 8, at / 2 % 4, at % 2);
         let scale = d * f32::from(scales[at].cast_signed());
         let low = sixteen(low, 64 * half + 32 * (quarter % 2) + 16 * side);

@@ -1,9 +1,11 @@
-//! Elements of three values: -d, 0 and d. Source of the layouts: `ggml-common.h`; made for `BitNet` b1.58 and `TriLMs`.
+//! Ternary types with the values -d, 0 and d. Source of the layouts: `ggml-common.h`; made for
+//! `BitNet` b1.58 and `TriLMs`.
 
 use super::layout::{field, half_at};
 
-/// Base 3 numbers, scaled so that the digits come out at the top: `⌈n · 256 / 243⌉`. 32 bytes of five digits (element
-/// `i` of five runs of 32), 16 bytes of five, 4 bytes of four; half `d`.
+/// Layout: base 3 numbers, scaled so that a multiplication yields the digits from the top:
+/// `⌈n · 256 / 243⌉`. 32 bytes of five digits (element `i` of five runs of 32), 16 bytes of five, 4
+/// bytes of four; half `d`.
 #[inline(always)]
 pub(super) fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
     let d = half_at::<52, 54>(block);
@@ -24,7 +26,7 @@ fn digits<const BYTES: usize>(d: f32, bytes: &[u8; BYTES], out: &mut [f32]) {
     }
 }
 
-/// 2-bit codes (elements 32 apart share a byte), half `d`: `(code - 1) · d`.
+/// Layout: 2-bit codes (elements 32 apart share a byte), half `d`: `(code - 1) · d`.
 #[inline(always)]
 pub(super) fn tq2_0(block: &[u8; 66], out: &mut [f32; 256]) {
     let d = half_at::<64, 66>(block);

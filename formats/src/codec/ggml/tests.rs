@@ -1,4 +1,4 @@
-//! Every type, on made-up blocks.
+//! Tests of every type on random blocks.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::encode::{Portable, encode_with};
 use super::{avx2, can_encode, decode_with};
 use crate::GgmlType;
 
-/// Random bytes (xorshift), the same in every run.
+/// Returns pseudo-random bytes (xorshift), the same in every run.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
@@ -29,7 +29,7 @@ fn decoding_is_the_same_with_and_without_avx2() {
         decode_with(*kind, &bytes, &mut portable);
         avx2::decode(*kind, &bytes, &mut fast);
         for (i, (portable, fast)) in portable.iter().zip(&fast).enumerate() {
-            // Signs of NaNs are nobody's business.
+            // The signs of NaNs may differ.
             let same = portable.to_bits() == fast.to_bits() || portable.is_nan() && fast.is_nan();
             assert!(same, "{kind}, element {i}: {portable} and {fast}");
         }
@@ -38,10 +38,11 @@ fn decoding_is_the_same_with_and_without_avx2() {
     }
 }
 
-/// Source rows of the encoders' golden bytes, see `tests/fixtures/ggml/README.md`.
+/// Columns of the source rows for the encoders' golden bytes, see `tests/fixtures/ggml/README.md`.
 const COLUMNS: usize = 512;
 
-/// The encoders' golden data in a folder: the source, and what each type makes of it.
+/// Checks the encoders' golden data in a folder: the source, and the bytes that each type encodes
+/// it to.
 fn check_golden(folder: &Path) {
     let read = |name: String| {
         let path = folder.join(name);

@@ -1,4 +1,5 @@
-//! Microscaled groups with AVX2: the same bits as the portable code gives, the scales of eight groups side by side.
+//! Microscaled groups with AVX2: the same bits as the portable code, with the scales of eight
+//! groups in parallel.
 #![expect(unsafe_code, reason = "functions compiled for AVX2 are called where AVX2 was detected")]
 
 use std::arch::x86_64::{
@@ -28,10 +29,10 @@ const LEAST_STEP: f32 = power_of_two(-126);
 /// Encodes whole groups.
 ///
 /// # Panics
-/// Where the CPU is not [`available`].
+/// If the CPU lacks the features, see [`available`].
 pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
     assert!(available(), "invariant: whoever calls has asked for AVX2");
-    // SAFETY: the features are there.
+    // SAFETY: the CPU has the features, see the assertion.
     unsafe {
         match micro {
             Micro::Nvfp4 => encode_groups::<16, 8>(values, micro, target, out),
@@ -41,17 +42,17 @@ pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'
     }
 }
 
-/// How elements of eight groups are computed.
+/// Scaling of the elements of eight groups.
 struct Scalings {
-    /// What values are divided by.
+    /// Divisors of the values.
     step: [f32; LANES],
-    /// The exact reciprocals of the steps, where all have one.
+    /// Exact reciprocals of the steps, if all have one.
     inverse: Option<[f32; LANES]>,
-    /// The scales' codes.
+    /// Codes of the scales.
     code: [u8; LANES],
 }
 
-/// Groups of that many elements and bytes.
+/// Encodes groups of `ELEMENTS` elements and `BYTES` bytes.
 #[target_feature(enable = "avx2,f16c")]
 fn encode_groups<const ELEMENTS: usize, const BYTES: usize>(
     values: &[f32],
@@ -75,7 +76,7 @@ fn encode_groups<const ELEMENTS: usize, const BYTES: usize>(
                 write_e2m1(elements, codes);
             }
         }
-        // A single group of sixteen.
+        // A single group of sixteen elements is left.
         let last = values.len() / ELEMENTS - 1;
         if let (Ok(values), Ok(codes)) = (<&[f32; ELEMENTS]>::try_from(rest), <&mut [u8; BYTES]>::try_from(rest_codes))
         {
@@ -85,14 +86,14 @@ fn encode_groups<const ELEMENTS: usize, const BYTES: usize>(
     }
 }
 
-/// The largest magnitude of up to eight groups; NaN does not count.
+/// Returns the largest magnitude of up to eight groups; NaN is ignored.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn largest<const ELEMENTS: usize>(groups: &[[f32; ELEMENTS]]) -> __m256 {
     let mut largest = [_mm256_setzero_ps(); LANES];
     for (largest, values) in largest.iter_mut().zip(groups) {
         for values in values.as_chunks::<LANES>().0 {
-            // The second operand where the first is a NaN.
+            // The instruction returns the second operand if the first is NaN.
             *largest = _mm256_max_ps(magnitude(load(values)), *largest);
         }
     }
@@ -105,7 +106,7 @@ fn magnitude(vector: __m256) -> __m256 {
     _mm256_andnot_ps(_mm256_set1_ps(-0.0), vector)
 }
 
-/// The scales of groups with those largest magnitudes.
+/// Returns the scalings of groups with the given largest magnitudes.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn scalings(largest: __m256, micro: Micro, target: Target) -> Scalings {
@@ -113,7 +114,7 @@ fn scalings(largest: __m256, micro: Micro, target: Target) -> Scalings {
     if micro == Micro::Nvfp4 {
         return nvfp4_scalings(_mm256_mul_ps(wanted, _mm256_set1_ps(factor(target))));
     }
-    // A number with its exponent rounded up is the step, where numbers are normal.
+    // For normal numbers, the step is the number with its exponent rounded up.
     let normal = within(wanted, f32::MIN_POSITIVE, power_of_two(126));
     if _mm256_movemask_ps(normal) != 0xff {
         let scalings = numbers(largest).map(|largest| scaling(largest, micro, target));
@@ -135,7 +136,7 @@ fn scalings(largest: __m256, micro: Micro, target: Target) -> Scalings {
     }
 }
 
-/// Where numbers are at least the one and at most the other.
+/// Mask of lanes between `least` and `most`, inclusive.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn within(vector: __m256, least: f32, most: f32) -> __m256 {
@@ -145,7 +146,7 @@ fn within(vector: __m256, least: f32, most: f32) -> __m256 {
     )
 }
 
-/// E4M3 scales nearest to those.
+/// Returns scalings with the nearest E4M3 scales.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn nvfp4_scalings(wanted: __m256) -> Scalings {
@@ -155,7 +156,7 @@ fn nvfp4_scalings(wanted: __m256) -> Scalings {
     Scalings { step: code.map(|code| E4M3[usize::from(code)]), inverse: None, code }
 }
 
-/// Whole numbers below 256 as bytes.
+/// Converts integers below 256 to bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn low_bytes(words: __m256i) -> [u8; LANES] {
@@ -164,7 +165,8 @@ fn low_bytes(words: __m256i) -> [u8; LANES] {
     low
 }
 
-/// What is to be rounded to the elements of a run, whose halves are of the two groups.
+/// Returns the scaled elements of a run before rounding. The two halves of the run belong to two
+/// groups.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn elements(values: [__m256; 4], scalings: &Scalings, [front, back]: [usize; 2], target: Target) -> [__m256; 4] {
@@ -193,7 +195,7 @@ fn elements(values: [__m256; 4], scalings: &Scalings, [front, back]: [usize; 2],
     elements
 }
 
-/// Writes the nearest E2M1 of each.
+/// Writes the nearest E2M1 code of each element.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn write_e2m1(elements: [__m256; 4], out: &mut [u8]) {
@@ -206,7 +208,7 @@ fn write_e2m1(elements: [__m256; 4], out: &mut [u8]) {
     if _mm256_movemask_epi8(_mm256_cmpgt_epi32(largest, distinct)) == 0 {
         return write_nibbles(e2m1_codes(elements), out);
     }
-    // NaN and numbers far out of range are rare, and need another way to their codes.
+    // NaN and values far out of range are rare, and take a slower path.
     let mut apart = [0.0; RUN];
     for (apart, element) in apart.as_chunks_mut().0.iter_mut().zip(elements) {
         store(element, apart);
@@ -214,16 +216,17 @@ fn write_e2m1(elements: [__m256; 4], out: &mut [u8]) {
     bits::pack::<4>(&apart.map(to_e2m1), out);
 }
 
-/// The nearest E2M1 of numbers up to [`E2M1_DISTINCT`].
+/// Returns the nearest E2M1 codes of numbers up to [`E2M1_DISTINCT`].
 ///
-/// The middles between its values are numbers with two bits of mantissa. What is above one of them, with the last bit
-/// taken off, has the same exponent and bits as that middle or more; those are looked up.
+/// The midpoints between E2M1 values have two mantissa bits. After one unit in the last place is
+/// subtracted, a number above a midpoint still has at least the exponent and mantissa bits of this
+/// midpoint. These bits are the index into the table.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn e2m1_codes(elements: [__m256; 4]) -> __m256i {
-    /// Exponent and two bits of what is half: the first place in the table.
+    /// Exponent and two mantissa bits of 0.5: the first index of the table.
     const FIRST: i32 = 126 << 2;
-    /// Codes of what is above 0.5, 0.625, 0.75 and so on to 7.
+    /// Codes of numbers above 0.5, 0.625, 0.75 and so on up to 7.
     const CODES: [u8; 16] = [1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7];
     let mut places = [_mm256_setzero_si256(); 4];
     for (place, element) in places.iter_mut().zip(elements) {
@@ -232,7 +235,7 @@ fn e2m1_codes(elements: [__m256; 4]) -> __m256i {
     }
     let places = signed_bytes(places);
     let table = _mm256_broadcastsi128_si256(load_bytes(&CODES));
-    // What is before the table gives 0, and is 1 where it is above 0.25.
+    // Numbers below the table give 0, or 1 if they are above 0.25.
     let looked_up = _mm256_shuffle_epi8(table, _mm256_min_epi8(places, _mm256_set1_epi8(15)));
     let above_quarter = _mm256_cmpgt_epi8(places, _mm256_set1_epi8(-5));
     let one = _mm256_and_si256(above_quarter, _mm256_set1_epi8(1));
@@ -242,7 +245,7 @@ fn e2m1_codes(elements: [__m256; 4]) -> __m256i {
     in_order(_mm256_or_si256(codes, _mm256_andnot_si256(zero, negative)))
 }
 
-/// All bits of the bytes of what has a minus, in the order that [`in_order`] mends.
+/// Returns a byte mask of the negative elements, in packed order; [`in_order`] restores the order.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn signs(elements: [__m256; 4]) -> __m256i {
@@ -253,7 +256,7 @@ fn signs(elements: [__m256; 4]) -> __m256i {
     _mm256_cmpgt_epi8(_mm256_setzero_si256(), signed_bytes(bits))
 }
 
-/// The nearest E4M3 of each: [`super::to_e4m3`].
+/// Returns the nearest E4M3 code of each element: [`super::to_e4m3`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn e4m3_codes(elements: [__m256; 4]) -> __m256i {
@@ -267,17 +270,17 @@ fn e4m3_codes(elements: [__m256; 4]) -> __m256i {
     in_order(_mm256_or_si256(codes, negative))
 }
 
-/// The codes without signs.
+/// Returns the codes without signs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn e4m3_magnitude(element: __m256) -> __m256i {
-    // NaN is above all numbers here, and becomes the largest.
+    // NaN compares above all numbers here, and becomes the largest code.
     let bits = _mm256_castps_si256(magnitude(element));
     let bits = _mm256_min_epi32(bits, _mm256_set1_epi32(448f32.to_bits().cast_signed()));
     let odd = _mm256_and_si256(_mm256_srli_epi32::<20>(bits), _mm256_set1_epi32(1));
     let nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x0007_ffff - (120 << 23))), odd);
     let normal = _mm256_srli_epi32::<20>(nearest);
-    // The last bit of numbers from 2^14 on is worth 2^-9, which is the step of subnormal E4M3.
+    // The last bit of numbers from 2^14 is worth 2^-9, the step of subnormal E4M3.
     let offset = _mm256_set1_ps(16384.0);
     let sum = _mm256_add_ps(_mm256_castsi256_ps(bits), offset);
     let subnormal = _mm256_sub_epi32(_mm256_castps_si256(sum), _mm256_castps_si256(offset));

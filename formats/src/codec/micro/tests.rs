@@ -1,4 +1,4 @@
-//! Microscaled groups beside their definition, value by value.
+//! Tests of microscaled groups against their definition, value by value.
 
 use proptest::prelude::*;
 
@@ -6,13 +6,13 @@ use super::*;
 use crate::Encoding;
 use crate::codec::small_float::E2M1;
 
-/// The code of one value, as the reference computes it.
+/// Returns the code of one value, as the reference computes it.
 fn code(value: f32, micro: Micro, dtype: Dtype, scaling: Scaling) -> u8 {
     let element = float::round(dtype, value / scaling.step) * scaling.factor;
     if micro == Micro::Mxfp8 { to_e4m3(element) } else { to_e2m1(element) }
 }
 
-/// Numbers as of weights, powers of two and their neighbours, and what no weight has.
+/// Values as in weights, powers of two and their neighbours, and values that no weight contains.
 fn number() -> impl Strategy<Value = f32> {
     let power = (-20i32..20, -1i32..=1)
         .prop_map(|(exponent, step)| f32::from_bits(power_of_two(exponent).to_bits().wrapping_add_signed(step)));
@@ -54,7 +54,7 @@ fn check(values: &[f32], micro: Micro, target: Target) {
     simd::run(Decode { codes: &data, scales: &scale, micro, global, out: &mut decoded });
     for (at, value) in values.iter().enumerate() {
         let members = &values[at / group * group..][..group];
-        // `f32::max` leaves NaN out.
+        // `f32::max` ignores NaN.
         let largest = members.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         let scaling = scaling(largest, micro, target);
         assert_eq!(scale[at / group], scaling.code, "scale of {members:?} to {target:?}");
@@ -76,14 +76,15 @@ proptest! {
     }
 }
 
-/// All neighbours of the middles between elements, in groups of scale 1, of another power of two, and of none.
+/// All neighbours of the midpoints between elements, in groups whose scale is 1, another power of
+/// two, or not a power of two.
 #[test]
 fn next_to_ties() {
     for limit in [6.0f32, 448.0] {
         for unit in [1.0f32, 0.125, 0.1, 1e-30, 1e-38, 1e36] {
             let mut values = Vec::new();
             for at in 0..1 << 13 {
-                // Quarters and halves of all exponents that elements have, and a few steps to both sides.
+                // Quarters and halves of all element exponents, and a few steps to both sides.
                 let number = f32::from_bits(((at / 8 % 256) << 19) + (116 << 23)).min(limit) * unit;
                 let near = f32::from_bits(number.to_bits().wrapping_add_signed((at % 8).cast_signed() - 4));
                 values.push(if at / 2048 % 2 == 0 { near } else { -near });
@@ -91,7 +92,7 @@ fn next_to_ties() {
             for group in values.chunks_mut(16) {
                 group[7] = limit * unit;
             }
-            // A single group of sixteen is left over.
+            // Leaves a single group of sixteen at the end.
             values.truncate(values.len() - 16);
             for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
                 for global_scale in [None, Some(limit * unit), Some(0.0)] {

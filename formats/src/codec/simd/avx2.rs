@@ -1,6 +1,8 @@
-//! What encoders with AVX2 share: vectors from and to memory, the greatest of each of eight groups, rounding and packing.
+//! Helpers of the AVX2 encoders: loading and storing vectors, maxima of eight groups, rounding and
+//! packing.
 //!
-//! Functions need what they are compiled for; whoever enters them from other code has asked [`available`].
+//! The functions require the CPU features that they are compiled for. Code that enters them must
+//! have checked [`available`].
 #![expect(unsafe_code, reason = "vectors are read from arrays and written to arrays of their size")]
 
 use std::arch::x86_64::{
@@ -15,27 +17,27 @@ use std::arch::x86_64::{
 
 use crate::Dtype;
 
-/// Float32 numbers in a vector.
+/// Float32 numbers per vector.
 pub(in super::super) const LANES: usize = 8;
 
-/// Elements whose codes are made together: as many as a vector has bytes.
+/// Elements whose codes are computed together: as many as a vector has bytes.
 pub(in super::super) const RUN: usize = 32;
 
-/// Whether the CPU has all that the functions here, and those that use them, are compiled for.
+/// Whether the CPU has the features that these functions and their users are compiled for.
 #[inline]
 pub(in super::super) fn available() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
 }
 
-/// Eight numbers.
+/// Loads eight numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn load(numbers: &[f32; LANES]) -> __m256 {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+    // SAFETY: the array has as many bytes as the vector; no alignment is required.
     unsafe { _mm256_loadu_ps(numbers.as_ptr()) }
 }
 
-/// 32 numbers.
+/// Loads 32 numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn load_run(numbers: &[f32; RUN]) -> [__m256; 4] {
@@ -45,15 +47,15 @@ pub(in super::super) fn load_run(numbers: &[f32; RUN]) -> [__m256; 4] {
     [load(first), load(second), load(third), load(fourth)]
 }
 
-/// Writes eight numbers.
+/// Stores eight numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn store(vector: __m256, out: &mut [f32; LANES]) {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+    // SAFETY: the array has as many bytes as the vector; no alignment is required.
     unsafe { _mm256_storeu_ps(out.as_mut_ptr(), vector) }
 }
 
-/// Eight numbers as an array.
+/// Returns eight numbers as an array.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn numbers(vector: __m256) -> [f32; LANES] {
@@ -62,32 +64,32 @@ pub(in super::super) fn numbers(vector: __m256) -> [f32; LANES] {
     numbers
 }
 
-/// Sixteen bytes.
+/// Loads sixteen bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn load_bytes(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+    // SAFETY: the array has as many bytes as the vector; no alignment is required.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_half(vector: __m128i, out: &mut [u8; 16]) {
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+    // SAFETY: the array has as many bytes as the vector; no alignment is required.
     unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), vector) }
 }
 
-/// 32 bytes as an array.
+/// Returns 32 bytes as an array.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn bytes(vector: __m256i) -> [u8; RUN] {
     let mut bytes = [0; RUN];
-    // SAFETY: the array has as many bytes as the vector; no alignment is asked for.
+    // SAFETY: the array has as many bytes as the vector; no alignment is required.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), vector) };
     bytes
 }
 
-/// The greatest lane of each of eight vectors, in their order. There are no NaNs.
+/// Returns the largest lane of each of eight vectors, in their order. The vectors contain no NaN.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn greatest(vectors: [__m256; LANES]) -> __m256 {
@@ -97,7 +99,7 @@ pub(in super::super) fn greatest(vectors: [__m256; LANES]) -> __m256 {
     _mm256_max_ps(_mm256_permute2f128_ps::<0x20>(front, back), _mm256_permute2f128_ps::<0x31>(front, back))
 }
 
-/// Of each of four vectors the greatest of the lower and that of the upper four lanes.
+/// Returns, for each of four vectors, the largest of the lower and of the upper four lanes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn greatest_of_four(a: __m256, b: __m256, c: __m256, d: __m256) -> __m256 {
@@ -106,7 +108,7 @@ fn greatest_of_four(a: __m256, b: __m256, c: __m256, d: __m256) -> __m256 {
     _mm256_max_ps(_mm256_shuffle_ps::<0b01_00_01_00>(ab, cd), _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd))
 }
 
-/// The nearest numbers of that type, as [`super::super::float::round`] gives them.
+/// Rounds to the nearest numbers of the type, as [`super::super::float::round`] does.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(in super::super) fn round(dtype: Dtype, vector: __m256) -> __m256 {
@@ -120,7 +122,8 @@ pub(in super::super) fn round(dtype: Dtype, vector: __m256) -> __m256 {
     }
 }
 
-/// The nearest BF16 in the upper halves, something in the lower ones; NaN becomes a quiet one.
+/// Rounds to the nearest BF16 in the upper halves; the lower halves are unspecified. NaN becomes
+/// quiet.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn near_bf16(vector: __m256) -> __m256i {
@@ -132,7 +135,8 @@ fn near_bf16(vector: __m256) -> __m256i {
     _mm256_blendv_epi8(nearest, quiet, nan)
 }
 
-/// Writes the nearest numbers of that type, as [`super::super::float::encode`] does: as many as `out` has room for.
+/// Writes the nearest numbers of the type, as [`super::super::float::encode`] does, up to the
+/// length of `out`.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(in super::super) fn write(dtype: Dtype, vector: __m256, out: &mut [u8]) {
@@ -149,7 +153,7 @@ pub(in super::super) fn write(dtype: Dtype, vector: __m256, out: &mut [u8]) {
     copy_front(&bytes, out);
 }
 
-/// Copies what there is room for; all of it is the usual case, and a single instruction.
+/// Copies as many bytes as fit. Usually all fit, and the copy is a single instruction.
 #[inline]
 fn copy_front<const SIZE: usize>(bytes: &[u8; SIZE], out: &mut [u8]) {
     if let Ok(out) = <&mut [u8; SIZE]>::try_from(&mut *out) {
@@ -159,28 +163,30 @@ fn copy_front<const SIZE: usize>(bytes: &[u8; SIZE], out: &mut [u8]) {
     }
 }
 
-/// 32 whole numbers as bytes: what does not fit becomes 0 or 255.
+/// Converts 32 integers to bytes, saturating to 0 or 255.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn unsigned_bytes([a, b, c, d]: [__m256i; 4]) -> __m256i {
     in_order(_mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)))
 }
 
-/// 32 whole numbers as signed bytes, what does not fit becomes -128 or 127, in the order that [`in_order`] mends.
+/// Converts 32 integers to signed bytes, saturating to -128 or 127. The bytes are in packed order;
+/// [`in_order`] restores the order.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn signed_bytes([a, b, c, d]: [__m256i; 4]) -> __m256i {
     _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d))
 }
 
-/// Packing works on halves of vectors, which leaves runs of four bytes in the order 0 2 4 6 1 3 5 7.
+/// Restores the order of packed bytes: packing works on halves of vectors, which leaves runs of
+/// four bytes in the order 0 2 4 6 1 3 5 7.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn in_order(bytes: __m256i) -> __m256i {
     _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
 }
 
-/// Writes codes of four bits, two to a byte, the first of them in its low half.
+/// Writes 4-bit codes, two per byte, the first in the low half.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(in super::super) fn write_nibbles(codes: __m256i, out: &mut [u8; RUN / 2]) {

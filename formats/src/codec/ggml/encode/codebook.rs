@@ -1,5 +1,6 @@
-//! Four-bit types with a table of numbers. Source of the procedures: `quantize_row_iq4_nl_impl` without an importance
-//! matrix and `quantize_row_mxfp4_ref` in `ggml-quants.c`; see [`super::super::codebook`] for the layouts.
+//! Encoders of the four-bit types with a table of values. Source of the algorithms:
+//! `quantize_row_iq4_nl_impl` without an importance matrix and `quantize_row_mxfp4_ref` in
+//! `ggml-quants.c`; see [`super::super::codebook`] for the layouts.
 
 use super::super::codebook::{E2M1, STEPS, half_of_e8m0};
 use super::super::half;
@@ -7,7 +8,7 @@ use super::fit::{ZERO, most_extreme, side_by_side};
 use super::lanes::Lanes;
 use super::rounding::{largest_magnitude, nearest, reciprocal, truncate};
 
-/// Halfway between the steps: from here on the next one is nearer.
+/// Midpoints between the steps: from each on, the next step is nearer.
 const MIDPOINTS: [f32; 15] = {
     let mut midpoints = [0.0; 15];
     let mut i = 0;
@@ -18,7 +19,8 @@ const MIDPOINTS: [f32; 15] = {
     midpoints
 };
 
-/// Blocks do not depend on each other: eight are searched at a time, the last ones with zeros beside them.
+/// Blocks do not depend on each other: eight are searched in parallel, and the last ones are padded
+/// with zeros.
 #[inline(always)]
 pub(super) fn iq4_nl<L: Lanes>(row: &[f32], out: &mut [u8]) {
     let blocks = out.as_chunks_mut::<18>().0;
@@ -33,7 +35,7 @@ pub(super) fn iq4_nl<L: Lanes>(row: &[f32], out: &mut [u8]) {
     }
 }
 
-/// Scales of 6 bits with signs.
+/// Scales are signed and have 6 bits.
 #[inline(always)]
 pub(super) fn iq4_xs<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 136]) {
     let sub_blocks: &[[f32; 32]; 8] = numbers.as_chunks().0.first_chunk().expect("invariant: 256 are 8 times 32");
@@ -54,8 +56,9 @@ pub(super) fn iq4_xs<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 136]) {
     block[4..8].copy_from_slice(&low);
 }
 
-/// The scale with the least squared error, weighted by the squares, among those that bring the extreme number to -127 and
-/// up to seven to either side, or to 127. 0 where all is [`ZERO`].
+/// Returns the scale with the least squared error, weighted by the squares. Candidates map the
+/// number with the largest magnitude to -127 and up to seven steps to either side, or to 127.
+/// Returns 0 if the sub-block counts as [`ZERO`].
 #[inline(always)]
 fn fit_steps<L: Lanes>(sub_blocks: &[[f32; 32]; 8]) -> [f32; 8] {
     let zero = L::splat(0.0);
@@ -75,7 +78,7 @@ fn fit_steps<L: Lanes>(sub_blocks: &[[f32; 32]; 8]) -> [f32; 8] {
     L::select(magnitude.less(L::splat(ZERO)), zero, scale).numbers()
 }
 
-/// The weighted sums of `number · step` and of squared steps.
+/// Returns the weighted sums of `number · step` and of squared steps.
 #[inline(always)]
 fn sums<L: Lanes>(numbers: &[L; 32], inverse: L) -> (L, L) {
     let (mut products, mut squares) = (L::splat(0.0), L::splat(0.0));
@@ -97,7 +100,7 @@ fn nearest_step<L: Lanes>(number: L) -> L {
     step
 }
 
-/// Codes of the steps nearest to `number · inverse`.
+/// Returns the codes of the steps nearest to `number · inverse`.
 #[inline(always)]
 fn step_nibbles(numbers: &[f32; 32], inverse: f32) -> [u8; 16] {
     let mut codes = [0u8; 32];
@@ -110,7 +113,8 @@ fn step_nibbles(numbers: &[f32; 32], inverse: f32) -> [u8; 16] {
     nibbles(&codes)
 }
 
-/// The exponent brings the largest magnitude to between 4 and 8; numbers become the first of the nearest codes.
+/// The exponent scales the largest magnitude to between 4 and 8. Of several nearest codes, the
+/// first is used.
 #[inline(always)]
 pub(super) fn mxfp4<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 17]) {
     let largest = largest_magnitude::<L, 32>(numbers);
@@ -131,7 +135,8 @@ pub(super) fn mxfp4<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 17]) {
     block[1..].copy_from_slice(&nibbles(&L::bytes(codes)));
 }
 
-/// Element `i` in the low half of byte `i`, element `i + 16` in the high half.
+/// Packs codes into nibbles: element `i` in the low half of byte `i`, element `i + 16` in the high
+/// half.
 #[inline(always)]
 fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     let mut bytes = [0; 16];

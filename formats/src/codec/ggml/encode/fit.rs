@@ -1,14 +1,15 @@
-//! The searches for the scale of a sub-block: least weighted error over a few candidates.
+//! Searches for the scale of a sub-block: the candidate with the least weighted error.
 //!
-//! Eight sub-blocks are searched side by side. Sums run over the elements in their order, since every rounding counts.
-//! Source of the procedures: `make_qkx2_quants`, `make_qx_quants`, `make_q3_quants` in `ggml-quants.c`.
+//! Eight sub-blocks are searched in parallel. Sums are computed in the order of the elements,
+//! because every rounding counts. Source of the algorithms: `make_qkx2_quants`, `make_qx_quants`,
+//! `make_q3_quants` in `ggml-quants.c`.
 
 use super::lanes::Lanes;
 
 /// A sub-block whose largest magnitude is below this counts as zero.
 pub(super) const ZERO: f32 = 1e-15;
 
-/// Element `i` of eight sub-blocks, for each `i`.
+/// Transposes eight sub-blocks: item `i` of the result contains element `i` of each.
 #[inline(always)]
 pub(super) fn side_by_side<L: Lanes, const N: usize>(sub_blocks: &[[f32; N]; 8]) -> [L; N] {
     let mut elements = [L::splat(0.0); N];
@@ -22,34 +23,36 @@ pub(super) fn side_by_side<L: Lanes, const N: usize>(sub_blocks: &[[f32; N]; 8])
     elements
 }
 
-/// The candidates of [`above_minimum`]: scales for `levels + first + step · i` levels, `i` up to `steps`.
+/// The candidates of [`above_minimum`]: scales for `levels + first + step · i` levels, for `i` up
+/// to `steps`.
 #[derive(Clone, Copy)]
 pub(super) struct Candidates {
-    /// The greatest code.
+    /// The largest code.
     pub(super) levels: f32,
-    /// What the first candidate adds to it.
+    /// Offset of the first candidate from `levels`.
     pub(super) first: f32,
-    /// What each further candidate adds.
+    /// Distance between candidates.
     pub(super) step: f32,
-    /// The last candidate.
+    /// Index of the last candidate.
     pub(super) steps: u8,
 }
 
-/// What was found for eight sub-blocks.
+/// Result of a search for eight sub-blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
-    /// The value of one step of the code.
+    /// Value of one step of the code.
     pub(super) scale: [f32; 8],
-    /// What is taken off: minus the value of code 0.
+    /// Subtracted minimum: minus the value of code 0.
     pub(super) minimum: [f32; 8],
-    /// The codes of the search are `(number - base) · inverse`.
+    /// Inverse scale of the search, whose codes are `(number - base) · inverse`.
     pub(super) inverse: [f32; 8],
     /// See `inverse`.
     pub(super) base: [f32; 8],
 }
 
-/// Numbers as `scale · code - minimum`, codes from 0 on. Each candidate's codes give the scale and minimum with the least
-/// squared error; kept is the candidate with the least error as `measure` sees it.
+/// Fits numbers as `scale · code - minimum`, with codes from 0. The codes of each candidate
+/// determine the scale and minimum with the least squared error. The candidate with the least error
+/// according to `measure` is used.
 #[inline(always)]
 pub(super) fn above_minimum<L: Lanes, const N: usize>(
     numbers: &[L; N],
@@ -96,13 +99,13 @@ pub(super) fn above_minimum<L: Lanes, const N: usize>(
     }
 }
 
-/// What does not change from candidate to candidate.
+/// Values that are the same for all candidates.
 struct Range<L> {
     least: L,
     greatest: L,
-    /// The sum of the weights.
+    /// Sum of the weights.
     weights: L,
-    /// The sum of the weighted numbers.
+    /// Sum of the weighted numbers.
     numbers: L,
 }
 
@@ -120,13 +123,14 @@ impl<L: Lanes> Range<L> {
         range
     }
 
-    /// The least number, or 0.
+    /// Returns the smallest number, or 0 if it is positive.
     #[inline(always)]
     fn floor(&self) -> L {
         L::splat(0.0).min(self.least)
     }
 
-    /// What was found; something else where all numbers are the same: scale and codes are 0 there.
+    /// Returns `found`, or `constant` for sub-blocks whose numbers are all equal: their scale and
+    /// codes are 0.
     #[inline(always)]
     fn unless_constant(&self, found: L, constant: L) -> L {
         let (floor, greatest) = (self.floor(), self.greatest);
@@ -142,7 +146,7 @@ struct Sums<L> {
 }
 
 impl<L: Lanes> Sums<L> {
-    /// The codes for an inverse scale and a minimum, and their sums.
+    /// Computes the codes for an inverse scale and a minimum, and their sums.
     #[inline(always)]
     fn of<const N: usize>(numbers: &[L; N], weights: &[L; N], minimum: L, inverse: L, levels: L) -> ([L; N], Self) {
         let zero = L::splat(0.0);
@@ -159,7 +163,8 @@ impl<L: Lanes> Sums<L> {
         (codes, sums)
     }
 
-    /// Where there is a solution, and its scale and minimum (which is not above 0).
+    /// Solves for scale and minimum, which is at most 0; the mask marks the lanes that have a
+    /// solution.
     #[inline(always)]
     fn solve(&self, range: &Range<L>) -> (L::Mask, L, L) {
         let zero = L::splat(0.0);
@@ -172,7 +177,7 @@ impl<L: Lanes> Sums<L> {
     }
 }
 
-/// The largest magnitudes, and the numbers that have them: the first of equals.
+/// Returns the largest magnitudes, and the numbers that have them; of equal ones, the first.
 #[inline(always)]
 pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[L; N]) -> (L, L) {
     let mut magnitude = L::splat(0.0);
@@ -185,8 +190,9 @@ pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[L; N]) -> (L, L)
     (magnitude, extreme)
 }
 
-/// Numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their squares: scales, and the inverse
-/// scales that codes were found with. Scales are 0 where all is [`ZERO`].
+/// Fits numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their
+/// squares. Returns the scales, and the inverse scales of the search. Scales are 0 for sub-blocks
+/// that count as [`ZERO`].
 #[inline(always)]
 pub(super) fn symmetric<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32) -> ([f32; 8], [f32; 8]) {
     let zero = L::splat(0.0);
@@ -208,7 +214,7 @@ pub(super) fn symmetric<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32)
     (scale.numbers(), inverse.numbers())
 }
 
-/// The weighted sums of `number · code` and of squared codes.
+/// Returns the weighted sums of `number · code` and of squared codes.
 #[inline(always)]
 fn sums_around_zero<L: Lanes, const N: usize>(numbers: &[L; N], inverse: L, levels: f32) -> (L, L) {
     let (least, greatest) = (L::splat(-levels), L::splat(levels - 1.0));
@@ -222,9 +228,9 @@ fn sums_around_zero<L: Lanes, const N: usize>(numbers: &[L; N], inverse: L, leve
     (products, squares)
 }
 
-/// Numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their squares: scales and codes.
-/// Codes are changed one at a time, at most five times around, as long as that lessens the error. Scales are 0 where all
-/// is [`ZERO`].
+/// Fits numbers as `scale · code` with codes from `-levels` to `levels - 1`, weighted by their
+/// squares. Returns scales and codes. Codes are changed one at a time, in at most five rounds, as
+/// long as the error decreases. Scales are 0 for sub-blocks that count as [`ZERO`].
 #[inline(always)]
 pub(super) fn step_by_step<L: Lanes, const N: usize>(numbers: &[L; N], levels: f32) -> ([f32; 8], [[f32; 8]; N]) {
     let zero = L::splat(0.0);

@@ -1,10 +1,11 @@
-//! Types with one scale for 32 elements. Source of the formulas: `quantize_row_*_ref` in `ggml-quants.c`.
+//! Encoders of the types with one scale for 32 elements. Source of the formulas:
+//! `quantize_row_*_ref` in `ggml-quants.c`.
 
 use super::super::half;
 use super::lanes::Lanes;
 use super::rounding::{ALMOST_HALF, largest_magnitude, least_and_greatest, most_extreme, reciprocal};
 
-/// `d` is the number of largest magnitude over -8: it becomes code 0.
+/// `d` is the number of largest magnitude divided by -8, so that this number gets code 0.
 #[inline(always)]
 pub(super) fn q4_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 18]) {
     let d = most_extreme::<L, 32>(numbers) / -8.0;
@@ -14,7 +15,7 @@ pub(super) fn q4_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 18]) {
     block[2..].copy_from_slice(&nibbles(&codes));
 }
 
-/// `m` is the least number, `d` a fifteenth of the range.
+/// `m` is the smallest number, `d` is 1/15 of the range.
 #[inline(always)]
 pub(super) fn q4_1<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 20]) {
     let (least, greatest) = least_and_greatest::<L, 32>(numbers);
@@ -26,7 +27,7 @@ pub(super) fn q4_1<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 20]) {
     block[4..].copy_from_slice(&nibbles(&codes));
 }
 
-/// `d` is the number of largest magnitude over -16.
+/// `d` is the number of largest magnitude divided by -16.
 #[inline(always)]
 pub(super) fn q5_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 22]) {
     let d = most_extreme::<L, 32>(numbers) / -16.0;
@@ -37,7 +38,7 @@ pub(super) fn q5_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 22]) {
     block[6..].copy_from_slice(&nibbles(&codes));
 }
 
-/// `m` is the least number, `d` a 31st of the range.
+/// `m` is the smallest number, `d` is 1/31 of the range.
 #[inline(always)]
 pub(super) fn q5_1<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 24]) {
     let (least, greatest) = least_and_greatest::<L, 32>(numbers);
@@ -50,7 +51,7 @@ pub(super) fn q5_1<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 24]) {
     block[8..].copy_from_slice(&nibbles(&codes));
 }
 
-/// `d` is the largest magnitude over 127.
+/// `d` is the largest magnitude divided by 127.
 #[inline(always)]
 pub(super) fn q8_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 34]) {
     let d = largest_magnitude::<L, 32>(numbers) / 127.0;
@@ -65,7 +66,7 @@ pub(super) fn q8_0<L: Lanes>(numbers: &[f32; 32], block: &mut [u8; 34]) {
     block[2..].copy_from_slice(&L::bytes(lanes));
 }
 
-/// `(number - least) · inverse + offset`, cut down to a byte.
+/// Computes `(number - least) · inverse + offset`, truncated to a byte.
 #[inline(always)]
 fn codes<L: Lanes>(numbers: &[f32; 32], least: f32, inverse: f32, offset: f32) -> [u8; 32] {
     let (least, inverse, offset) = (L::splat(least), L::splat(inverse), L::splat(offset));
@@ -76,7 +77,7 @@ fn codes<L: Lanes>(numbers: &[f32; 32], least: f32, inverse: f32, offset: f32) -
     L::bytes(lanes)
 }
 
-/// The codes as signed bytes, none above the bound.
+/// Limits the codes, as signed bytes, to `bound`.
 #[inline(always)]
 fn at_most(bound: i8, mut codes: [u8; 32]) -> [u8; 32] {
     for code in &mut codes {
@@ -85,7 +86,8 @@ fn at_most(bound: i8, mut codes: [u8; 32]) -> [u8; 32] {
     codes
 }
 
-/// Element `i` in the low half of byte `i`, element `i + 16` in the high half.
+/// Packs codes into nibbles: element `i` in the low half of byte `i`, element `i + 16` in the high
+/// half.
 #[inline(always)]
 fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -95,10 +97,10 @@ fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     bytes
 }
 
-/// Bit 4 of each code, as a word.
+/// Returns bit 4 of each code, as a word.
 #[inline(always)]
 fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
-    /// Brings the low bit of byte `i` to bit `56 + i`, without carries.
+    /// Multiplier that moves the low bit of byte `i` to bit `56 + i`, without carries.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut bytes = [0; 4];
     for (byte, eight) in bytes.iter_mut().zip(codes.as_chunks().0) {

@@ -1,22 +1,23 @@
-//! Eight float32 numbers that go through the same operations side by side: one of each of eight sub-blocks.
+//! SIMD lanes: eight float32 numbers, one of each of eight sub-blocks, that go through the same
+//! operations.
 //!
-//! Every operation is IEEE's, so that all kinds of lanes give the same bits.
+//! Every operation conforms to IEEE 754, so that all implementations give the same bits.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 
 use super::rounding;
 
-/// Eight numbers.
+/// A vector of eight float32 numbers.
 pub(in super::super) trait Lanes: Copy {
-    /// Of each lane all bits, or none.
+    /// A mask: in each lane all bits are set, or none.
     type Mask: Copy;
 
-    /// From memory.
+    /// Loads numbers from an array.
     fn new(numbers: [f32; 8]) -> Self;
-    /// To memory.
+    /// Stores the numbers in an array.
     fn numbers(self) -> [f32; 8];
-    /// The same number eight times.
+    /// Broadcasts a number to all lanes.
     fn splat(number: f32) -> Self;
 
     /// `self + other`.
@@ -27,47 +28,47 @@ pub(in super::super) trait Lanes: Copy {
     fn mul(self, other: Self) -> Self;
     /// `self / other`.
     fn div(self, other: Self) -> Self;
-    /// The magnitude.
+    /// Absolute value.
     fn abs(self) -> Self;
-    /// The magnitude with the sign of another number.
+    /// Absolute value with the sign of another number.
     fn copysign(self, sign: Self) -> Self;
-    /// The square root.
+    /// Square root.
     fn sqrt(self) -> Self;
     /// [`rounding::nearest`].
     fn nearest(self) -> Self;
 
-    /// The low bytes of [`rounding::truncate`], of 32 numbers.
+    /// The low bytes of [`rounding::truncate`], for 32 numbers.
     fn bytes(numbers: [Self; 4]) -> [u8; 32];
 
-    /// Where `self < other`; not where one is a NaN.
+    /// Mask of lanes where `self < other`; false for NaN.
     fn less(self, other: Self) -> Self::Mask;
-    /// Both.
+    /// Bitwise and of two masks.
     fn and(a: Self::Mask, b: Self::Mask) -> Self::Mask;
-    /// Whether there is none.
+    /// Whether the mask is empty.
     fn none(mask: Self::Mask) -> bool;
-    /// `yes` where the mask has bits, else `no`.
+    /// Selects `yes` where the mask is set, else `no`.
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
-    /// The lesser, `other` where that cannot be said.
+    /// The smaller number; `other` if they are equal or one is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
         Self::select(self.less(other), self, other)
     }
 
-    /// The greater, `other` where that cannot be said.
+    /// The larger number; `other` if they are equal or one is NaN.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
         Self::select(other.less(self), self, other)
     }
 
-    /// At least `least` and at most `greatest`.
+    /// Limits numbers to the range from `least` to `greatest`.
     #[inline(always)]
     fn clamp(self, least: Self, greatest: Self) -> Self {
         self.min(greatest).max(least)
     }
 }
 
-/// Lanes for any machine.
+/// Portable lanes.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Portable([f32; 8]);
 

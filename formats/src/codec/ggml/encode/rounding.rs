@@ -1,8 +1,8 @@
-//! How the reference turns numbers into codes, also where C leaves open what happens.
+//! Conversion of numbers to codes as in the reference, including cases that C leaves undefined.
 
 use super::lanes::Lanes;
 
-/// Towards zero; the smallest integer where the number fits into none, as x86 does it.
+/// Truncates towards zero. Numbers that do not fit give the smallest integer, as on x86.
 #[inline(always)]
 pub(super) fn truncate(number: f32) -> i32 {
     /// 2^31.
@@ -10,32 +10,33 @@ pub(super) fn truncate(number: f32) -> i32 {
     if number < BEYOND { number as i32 } else { i32::MIN }
 }
 
-/// Added with the sign of a number it leaves, towards zero, the nearest integer, ties away from zero. It is the float32
-/// below one half: with one half itself, 0.49999997 would become 1.
+/// Added with the sign of a number, it makes truncation round to nearest, ties away from zero. It
+/// is the largest float32 below one half: with one half itself, 0.49999997 would become 1.
 pub(super) const ALMOST_HALF: f32 = 0.499_999_97;
 
-/// To the nearest, ties away from zero: C's `roundf`.
+/// Rounds to nearest, ties away from zero: C's `roundf`.
 #[inline(always)]
 pub(super) fn away_from_zero(number: f32) -> i32 {
     truncate(number + ALMOST_HALF.copysign(number))
 }
 
-/// Added to a number of less than 2^22 it leaves the nearest integer in the mantissa, ties to even.
+/// Added to a number below 2^22, it leaves the nearest integer in the mantissa, ties to even.
 pub(super) const MAGIC: f32 = 12_582_912.0;
 
-/// To the nearest, ties to even, for numbers of less than 2^22; others wrap.
+/// Rounds to nearest, ties to even, for numbers below 2^22; larger ones wrap.
 #[inline(always)]
 pub(super) fn nearest(number: f32) -> i32 {
     ((number + MAGIC).to_bits() & 0x007f_ffff).cast_signed() - 0x0040_0000
 }
 
-/// `1 / number`, but 0 for 0.
+/// Returns `1 / number`, but 0 for 0.
 #[inline(always)]
 pub(super) fn reciprocal(number: f32) -> f32 {
     if number == 0.0 { 0.0 } else { 1.0 / number }
 }
 
-/// The largest magnitude of a multiple of eight numbers; NaNs do not count.
+/// Returns the largest magnitude of the numbers, whose count is a multiple of eight; NaN is
+/// ignored.
 #[inline(always)]
 pub(super) fn largest_magnitude<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 {
     let mut largest = L::splat(0.0);
@@ -55,7 +56,7 @@ fn greatest_of(mut lanes: [f32; 8]) -> f32 {
     lanes[0]
 }
 
-/// The number of the largest magnitude, the first of them; 0 where there is none but zeros and NaNs.
+/// Returns the first number with the largest magnitude; 0 if there are only zeros and NaNs.
 #[inline(always)]
 pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 {
     let (least, greatest) = extremes::<L, N>(numbers);
@@ -69,11 +70,12 @@ pub(super) fn most_extreme<L: Lanes, const N: usize>(numbers: &[f32; N]) -> f32 
     }
 }
 
-/// The least and the greatest number, of equal ones the first; plus and minus the largest float32 bound them.
+/// Returns the smallest and the largest number; of equal ones, the first. They are bounded by plus
+/// and minus the largest float32.
 #[inline(always)]
 pub(super) fn least_and_greatest<L: Lanes, const N: usize>(numbers: &[f32; N]) -> (f32, f32) {
     let (least, greatest) = extremes::<L, N>(numbers);
-    // Zeros of both signs are equal, but not in the scale that is stored.
+    // Zeros of both signs compare equal, but differ in the stored scale.
     let of_first_zero = |extreme: f32| if extreme == 0.0 { first(numbers, |number| number == 0.0) } else { extreme };
     (of_first_zero(least), of_first_zero(greatest))
 }

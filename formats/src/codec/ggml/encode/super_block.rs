@@ -1,7 +1,9 @@
-//! K-quants: a search for the scale of each sub-block, then scales of few bits, then codes for those scales.
+//! Encoders of K-quants: a search for the scale of each sub-block, quantization of the scales, and
+//! codes for the quantized scales.
 //!
-//! Where the scale of a sub-block comes out as 0 its codes stay those of the search. Source of the procedures:
-//! `quantize_row_q*_K_ref` in `ggml-quants.c`; see [`super::super::super_block`] for the layouts.
+//! If the scale of a sub-block is quantized to 0, its codes remain those of the search. Source of
+//! the algorithms: `quantize_row_q*_K_ref` in `ggml-quants.c`; see [`super::super::super_block`]
+//! for the layouts.
 
 use super::super::half;
 use super::super::super_block::{ScalesAndMinima, pack_six_bits};
@@ -9,7 +11,7 @@ use super::fit::{Candidates, Fit, ZERO, above_minimum, side_by_side, step_by_ste
 use super::lanes::Lanes;
 use super::rounding::{largest_magnitude, nearest};
 
-/// Scales and minima of 4 bits.
+/// Scales and minima have 4 bits.
 #[inline(always)]
 pub(super) fn q2_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 84]) {
     let candidates = Candidates { levels: 3.0, first: -0.5, step: 0.1, steps: 15 };
@@ -36,7 +38,7 @@ pub(super) fn q2_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 84]) {
     block[16..80].copy_from_slice(&two_bits(&codes));
 }
 
-/// Numbers weigh as much as their magnitude, and so do errors.
+/// Fits sub-blocks with weights and errors proportional to the numbers' magnitude.
 #[inline(always)]
 fn fit_by_magnitude<L: Lanes>(sub_blocks: &[[f32; 16]; 8], candidates: Candidates) -> Fit {
     let numbers = side_by_side::<L, 16>(sub_blocks);
@@ -47,7 +49,8 @@ fn fit_by_magnitude<L: Lanes>(sub_blocks: &[[f32; 16]; 8], candidates: Candidate
     above_minimum(&numbers, &weights, candidates, L::abs)
 }
 
-/// Numbers as fifteenths of the greatest; its fifteenth as a half. All 0 where none is above 0.
+/// Quantizes numbers to fifteenths of the largest; returns the fifteenth as a half, and the codes.
+/// All are 0 if no number is positive.
 #[inline(always)]
 fn of_four_bits(numbers: &[f32]) -> (u16, [u8; 16]) {
     let greatest = numbers.iter().fold(0.0, |greatest, number| if *number > greatest { *number } else { greatest });
@@ -61,7 +64,7 @@ fn of_four_bits(numbers: &[f32]) -> (u16, [u8; 16]) {
     (half::from_f32(greatest / 15.0), codes)
 }
 
-/// Scales of 6 bits with signs.
+/// Scales are signed and have 6 bits.
 #[inline(always)]
 pub(super) fn q3_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 110]) {
     let sub_blocks = numbers.as_chunks::<16>().0;
@@ -103,7 +106,7 @@ pub(super) fn q3_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 110]) {
     block[32..96].copy_from_slice(&two_bits(&codes));
 }
 
-/// Nibbles above a minimum.
+/// Codes have 4 bits, above a minimum.
 #[inline(always)]
 pub(super) fn q4_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 144]) {
     let candidates = Candidates { levels: 15.0, first: -1.0, step: 0.1, steps: 20 };
@@ -112,7 +115,7 @@ pub(super) fn q4_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 144]) {
     block[16..].copy_from_slice(&nibbles(&codes));
 }
 
-/// Codes of 5 bits above a minimum.
+/// Codes have 5 bits, above a minimum.
 #[inline(always)]
 pub(super) fn q5_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 176]) {
     let candidates = Candidates { levels: 31.0, first: -0.5, step: 0.1, steps: 15 };
@@ -128,7 +131,8 @@ pub(super) fn q5_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 176]) {
     block[48..].copy_from_slice(&nibbles(&codes));
 }
 
-/// What `Q4_K` and `Q5_K` begin with (`d`, `dmin`, scales and minima of 6 bits), and the codes.
+/// Computes the first fields of `Q4_K` and `Q5_K` (`d`, `dmin`, scales and minima of 6 bits), and
+/// the codes.
 #[inline(always)]
 fn eight_scales_and_codes<L: Lanes>(numbers: &[f32; 256], candidates: Candidates, codes: &mut [u8; 256]) -> [u8; 16] {
     let sub_blocks = numbers.as_chunks::<32>().0;
@@ -148,7 +152,7 @@ fn eight_scales_and_codes<L: Lanes>(numbers: &[f32; 256], candidates: Candidates
     head
 }
 
-/// Numbers weigh as much as their magnitude and the root of their mean square together.
+/// Fits sub-blocks; a number's weight is its magnitude plus the root mean square of the sub-block.
 #[inline(always)]
 fn fit_eight<L: Lanes>(sub_blocks: &[[f32; 32]; 8], candidates: Candidates) -> Fit {
     let numbers = side_by_side::<L, 32>(sub_blocks);
@@ -169,7 +173,7 @@ fn squared<L: Lanes>(difference: L) -> L {
     difference.mul(difference)
 }
 
-/// Numbers as 63rds of the greatest; its 63rd as a half.
+/// Quantizes numbers to 63rds of the largest; returns the 63rd as a half, and the codes.
 #[inline(always)]
 fn of_six_bits(numbers: &[f32; 8]) -> (u16, [u8; 8]) {
     let greatest = numbers.iter().fold(0.0, |greatest, number| if *number > greatest { *number } else { greatest });
@@ -177,7 +181,7 @@ fn of_six_bits(numbers: &[f32; 8]) -> (u16, [u8; 8]) {
     (half::from_f32(greatest / 63.0), numbers.map(|number| (nearest(inverse * number) as u8).min(63)))
 }
 
-/// Codes of 6 bits with signs, scales of 8.
+/// Codes are signed and have 6 bits; scales have 8 bits.
 #[inline(always)]
 pub(super) fn q6_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 210]) {
     let sub_blocks = numbers.as_chunks::<16>().0;
@@ -215,14 +219,15 @@ pub(super) fn q6_k<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 210]) {
     }
 }
 
-/// The scale of largest magnitude, the first of equals.
+/// Returns the first scale with the largest magnitude.
 #[inline(always)]
 fn most_extreme_scale(scales: &[f32]) -> f32 {
     let larger = |extreme: f32, scale: &f32| if scale.abs() > extreme.abs() { *scale } else { extreme };
     scales.iter().fold(0.0, larger)
 }
 
-/// Codes for a scale and a minimum; those of the search, given by inverse scale and base, where the scale is 0.
+/// Computes codes for a scale and a minimum. If the scale is 0, the codes are those of the search,
+/// given by inverse scale and base.
 #[inline(always)]
 fn codes_above_minimum<const N: usize>(
     numbers: &[f32; N],
@@ -242,7 +247,7 @@ fn codes_above_minimum<const N: usize>(
     }
 }
 
-/// Codes `number · factor / divisor`, counted from `-levels` on.
+/// Computes codes as `number · factor / divisor`, offset by `levels`.
 #[inline(always)]
 fn codes_around_zero<const N: usize>(numbers: &[f32; N], factor: f32, divisor: f32, levels: i32, codes: &mut [u8; N]) {
     for (code, number) in codes.iter_mut().zip(numbers) {
@@ -250,7 +255,7 @@ fn codes_around_zero<const N: usize>(numbers: &[f32; N], factor: f32, divisor: f
     }
 }
 
-/// Low two bits: in each half of 128 codes those 32 apart share a byte.
+/// Packs the low two bits: in each half of 128 codes, codes 32 apart share a byte.
 #[inline(always)]
 fn two_bits(codes: &[u8; 256]) -> [u8; 64] {
     let mut packed = [0; 64];
@@ -264,7 +269,7 @@ fn two_bits(codes: &[u8; 256]) -> [u8; 64] {
     packed
 }
 
-/// Low nibbles: codes 32 apart share a byte.
+/// Packs low nibbles: codes 32 apart share a byte.
 #[inline(always)]
 fn nibbles(codes: &[u8; 256]) -> [u8; 128] {
     let mut packed = [0; 128];

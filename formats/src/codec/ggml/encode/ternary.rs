@@ -1,5 +1,5 @@
-//! Types of -d, 0 and d: `d` is the largest magnitude. Source of the formulas: `quantize_row_tq*_ref` in
-//! `ggml-quants.c`.
+//! Encoders of ternary types with the values -d, 0 and d, where `d` is the largest magnitude.
+//! Source of the formulas: `quantize_row_tq*_ref` in `ggml-quants.c`.
 
 use super::super::half;
 use super::lanes::Lanes;
@@ -17,7 +17,8 @@ pub(super) fn tq1_0<L: Lanes>(numbers: &[f32; 256], block: &mut [u8; 54]) {
     block[52..].copy_from_slice(&half::from_f32(d).to_le_bytes());
 }
 
-/// Five digits a byte, the first on top; a fifth one that is missing is 0.
+/// Packs five ternary digits into a byte, the first one most significant; a missing fifth digit is
+/// 0.
 #[inline(always)]
 fn pack<const BYTES: usize>(digits: &[u8], bytes: &mut [u8]) {
     let runs = digits.as_chunks::<BYTES>().0;

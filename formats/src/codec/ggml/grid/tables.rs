@@ -1,7 +1,8 @@
 //! The grids of the IQ types: data of ggml, found by clustering weights.
 //!
-//! Source: `ggml-common.h` of llama.cpp (MIT licence, Copyright (c) 2023-2026 The ggml authors), in the packed form of its
-//! `gguf-py/gguf/quants.py`: hexadecimal bytes, 2 or 4 bits for each coordinate, low bits first, each the index of a value.
+//! Source: `ggml-common.h` of llama.cpp (MIT licence, Copyright (c) 2023-2026 The ggml authors), in
+//! the packed form of its `gguf-py/gguf/quants.py`: hexadecimal bytes, 2 or 4 bits per coordinate,
+//! low bits first; each coordinate is an index of a value.
 
 /// Points of `IQ2_XXS`.
 pub static IQ2_XXS: [[u8; 8]; 256] = expand(
@@ -208,7 +209,7 @@ pub static IQ1_S: [[u8; 8]; 2048] = expand(
     a0aaa2aaa8aaaaaa",
 );
 
-/// The points that packed coordinates stand for, values taken from `map`.
+/// Expands packed coordinates to points, with values taken from `map`.
 const fn expand<const POINTS: usize, const COORDINATES: usize>(
     map: &[u8],
     packed: &[u8],

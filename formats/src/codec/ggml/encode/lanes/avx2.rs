@@ -1,6 +1,6 @@
 //! Lanes in an AVX2 register.
 //!
-//! Only code that was entered where AVX2 had been detected uses this type; its operations are inlined there.
+//! Only code that runs after AVX2 was detected uses this type; its operations are inlined there.
 
 #![expect(unsafe_code, reason = "instructions of AVX2")]
 
@@ -19,12 +19,13 @@ use super::Lanes;
 #[derive(Clone, Copy)]
 pub(in super::super::super) struct Avx2(__m256);
 
-/// An operation on registers.
+/// Defines operations on registers.
 macro_rules! instructions {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {$(
         #[inline(always)]
         fn $name($($argument: $type),*) -> $result {
-            // SAFETY: see above, AVX2 was detected. The instructions read and write registers only.
+            // SAFETY: AVX2 was detected, see the module. The instructions read and write registers
+            // only.
             unsafe { $body }
         }
     )*};
@@ -46,7 +47,8 @@ impl Lanes for Avx2 {
         let mut bytes = [0; 32];
         // SAFETY: AVX2 was detected; 32 bytes are written to an array of 32.
         unsafe {
-            // Packing works on halves of registers, which leaves runs of four bytes in the order 0 2 4 6 1 3 5 7.
+            // Packing works on halves of registers, which leaves runs of four bytes in the order 0
+            // 2 4 6 1 3 5 7.
             let front = _mm256_packus_epi32(first.low_bytes(), second.low_bytes());
             let back = _mm256_packus_epi32(third.low_bytes(), fourth.low_bytes());
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -84,7 +86,7 @@ impl Lanes for Avx2 {
         and(a: __m256, b: __m256) -> __m256 = _mm256_and_ps(a, b);
         none(mask: __m256) -> bool = _mm256_movemask_ps(mask) == 0;
         select(mask: __m256, yes: Self, no: Self) -> Self = Self(_mm256_blendv_ps(no.0, yes.0, mask));
-        // Both return the second operand where one is a NaN, and of two zeros.
+        // Both instructions return the second operand if one is NaN, or if both are zeros.
         min(self: Self, other: Self) -> Self = Self(_mm256_min_ps(self.0, other.0));
         max(self: Self, other: Self) -> Self = Self(_mm256_max_ps(self.0, other.0));
         nearest(self: Self) -> Self = Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
