@@ -1,17 +1,18 @@
-//! JSON with deviations that common programs write: Python's `json` has `NaN` and `Infinity`, editors of Windows a byte order mark.
+//! JSON with deviations that common programs write: Python's `json` writes `NaN` and `Infinity`,
+//! and Windows editors write a byte order mark.
 
 use std::borrow::Cow;
 
 /// The byte order mark of UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The text without a byte order mark.
+/// Removes a byte order mark.
 pub fn unmarked(raw: &[u8]) -> &[u8] {
     raw.strip_prefix(MARK).unwrap_or(raw)
 }
 
-/// The text as strict readers take it: without a byte order mark; `Infinity` is the largest number (a minus before it stays),
-/// `NaN` is `null`. Strings are not changed.
+/// Converts the text to strict JSON: removes a byte order mark, replaces `Infinity` by the largest
+/// number (keeping a minus sign), and `NaN` by `null`. Strings are not changed.
 pub fn tolerant(raw: &[u8]) -> Cow<'_, [u8]> {
     let text = unmarked(raw);
     let has = |word: &[u8]| text.windows(word.len()).any(|window| window == word);
@@ -43,7 +44,7 @@ pub fn tolerant(raw: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The length of a word that JSON does not have, and what stands for it.
+/// Returns the length of a word that JSON does not have, and its replacement.
 fn replaced(text: &[u8]) -> Option<(usize, &'static [u8])> {
     const WORDS: [(&[u8], &[u8]); 2] = [(b"NaN", b"null"), (b"Infinity", b"1.7976931348623157e308")];
     WORDS.iter().find(|(word, _)| text.starts_with(word)).map(|(word, number)| (word.len(), *number))

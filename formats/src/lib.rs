@@ -1,8 +1,9 @@
-//! Tensor files: safetensors and GGUF, and how weights are encoded. Nothing here knows an architecture.
+//! Tensor files: safetensors and GGUF, and the encodings of weights. This crate does not depend on
+//! model architectures.
 //!
-//! Parsers here take bytes, most often mapped ones, and return facts. They never read beyond what they were given,
-//! never allocate from a count before holding it against the bytes that remain, never panic on foreign bytes, and say
-//! what is wrong at which offset.
+//! The parsers take bytes, usually memory-mapped, and return facts. They never read out of bounds.
+//! They check every count against the remaining bytes before they allocate. They never panic on
+//! malformed input, and their errors contain the offset of the problem.
 
 pub mod codec;
 pub mod dtype;
@@ -21,5 +22,5 @@ pub use ggml::GgmlType;
 pub use gguf::Gguf;
 pub use weight::Weight;
 
-// Offsets into mapped files are held in `usize`.
+// Offsets into mapped files are stored as `usize`.
 const _: () = assert!(size_of::<usize>() == 8);

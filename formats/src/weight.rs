@@ -1,7 +1,8 @@
-//! An encoded weight in memory: what every reader of numbers is given, whatever the source format was.
+//! An encoded weight in memory: the common input of all code that reads numbers, for every source
+//! format.
 //!
-//! The bytes are mapped or were read; a weight may also be some whole rows of a larger one. A stack of matrices (the
-//! experts of a layer) is read matrix by matrix or row by row.
+//! The bytes are mapped or were read. A weight can also consist of some whole rows of a larger one.
+//! A stack of matrices (the experts of a layer) is read matrix by matrix or row by row.
 
 use crate::dtype::element_count;
 use crate::encoding::{Micro, Role};
@@ -10,23 +11,23 @@ use crate::{Dtype, Encoding, codec};
 /// Numbers of a plain float type, as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<'a> {
-    /// F32, F16 or BF16; U8 where the encoding gives the codes a meaning.
+    /// F32, F16 or BF16; U8 if the encoding interprets the numbers as codes.
     pub dtype: Dtype,
-    /// Little-endian.
+    /// Bytes of the numbers, little-endian.
     pub bytes: &'a [u8],
 }
 
 /// An encoded weight.
 ///
-/// Invariant: every array has exactly the bytes that encoding and shape ask for.
+/// Invariant: every array has exactly the bytes that encoding and shape require.
 #[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
     pub(crate) encoding: Encoding,
-    /// Matrices of the stack; 1 for a single one.
+    /// Number of matrices in the stack; 1 for a single one.
     pub(crate) matrices: usize,
-    /// Rows of one matrix.
+    /// Rows per matrix.
     pub(crate) rows: usize,
-    /// Elements of a row.
+    /// Elements per row.
     pub(crate) columns: usize,
     pub(crate) data: &'a [u8],
     pub(crate) scale: Option<Numbers<'a>>,
@@ -39,19 +40,19 @@ pub struct Weight<'a> {
 pub struct Arrays<'a> {
     /// Codes or elements.
     pub data: &'a [u8],
-    /// Of each group or block.
+    /// Scales, one for each group or block.
     pub scale: Option<Numbers<'a>>,
-    /// Of each group.
+    /// Biases, one for each group.
     pub bias: Option<Numbers<'a>>,
-    /// Of the tensor.
+    /// Global scale of the tensor.
     pub global_scale: Option<f32>,
 }
 
 impl<'a> Weight<'a> {
-    /// Puts the arrays of a weight together.
+    /// Combines the arrays of a weight.
     ///
     /// # Errors
-    /// Which array is missing, too many, or has another length than encoding and shape ask for.
+    /// An array is missing, superfluous, or has another length than encoding and shape require.
     pub fn new(encoding: Encoding, shape: &[u64], arrays: Arrays<'a>) -> Result<Self, String> {
         let float = arrays.scale.map_or(Dtype::F32, |scale| scale.dtype);
         if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
@@ -82,7 +83,8 @@ impl<'a> Weight<'a> {
         Ok(Self::again(encoding, shape, arrays))
     }
 
-    /// The same for arrays that [`new`](Self::new) has accepted once: nothing is checked and nothing allocated.
+    /// Like [`new`](Self::new), for arrays that it has accepted before: without checks or
+    /// allocations.
     pub fn again(encoding: Encoding, shape: &[u64], arrays: Arrays<'a>) -> Self {
         let (columns, leading) = shape.split_last().map_or((1, &[][..]), |(last, leading)| (*last, leading));
         let (rows, stack) = leading.split_last().map_or((1, &[][..]), |(last, stack)| (*last, stack));
@@ -98,12 +100,13 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// How the numbers are encoded.
+    /// Returns the encoding.
     pub fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// The bytes of an array; none where there is no such array. The global scale is a number and not among them.
+    /// Returns the bytes of an array; empty if the weight has no such array. The global scale is a
+    /// number and has no bytes here.
     pub fn array(&self, role: Role) -> &'a [u8] {
         match role {
             Role::Weight => self.data,
@@ -113,35 +116,35 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Rows of all matrices.
+    /// Returns the number of rows of all matrices.
     pub fn rows(&self) -> usize {
         self.matrices * self.rows
     }
 
-    /// Elements of a row.
+    /// Returns the elements per row.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The numbers of the groups or blocks, for whoever computes with codes.
+    /// Returns the scales of the groups or blocks, for kernels that compute with codes.
     pub fn scale(&self) -> Option<Numbers<'a>> {
         self.scale
     }
 
-    /// The values of code 0 of the groups, for whoever computes with codes.
+    /// Returns the values of code 0 of the groups, for kernels that compute with codes.
     pub fn bias(&self) -> Option<Numbers<'a>> {
         self.bias
     }
 
-    /// What all numbers are multiplied with, for whoever computes with codes.
+    /// Returns the multiplier of the whole tensor, for kernels that compute with codes.
     pub fn global_scale(&self) -> Option<f32> {
         self.global_scale
     }
 
-    /// One matrix of a stack: an expert.
+    /// Returns one matrix of a stack, for instance an expert.
     ///
     /// # Panics
-    /// Where there is no such matrix.
+    /// If the matrix does not exist.
     pub fn matrix(&self, index: usize) -> Self {
         assert!(index < self.matrices, "matrix {index} of {}", self.matrices);
         let part = |bytes: &'a [u8]| {
@@ -158,20 +161,20 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// The numbers of one row, counted over all matrices, as float32: exactly what the encoding says, one rounding for
-    /// each operation of its definition.
+    /// Decodes one row, counted over all matrices, to float32. The result is exactly that of the
+    /// encoding's definition, with one rounding per operation.
     ///
     /// # Panics
-    /// Where there is no such row, or `out` has not the length of a row.
+    /// If the row does not exist, or `out` does not have the length of a row.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows() && out.len() == self.columns, "row {row} of {} into {}", self.rows(), out.len());
         codec::decode_row(self, row, out);
     }
 
-    /// All numbers.
+    /// Decodes all rows.
     ///
     /// # Panics
-    /// Where `out` has not as many elements.
+    /// If `out` does not have the weight's number of elements.
     pub fn decode(&self, out: &mut [f32]) {
         assert_eq!(out.len(), self.rows() * self.columns, "as many numbers as the weight has");
         if self.columns > 0 {
@@ -181,12 +184,12 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// The bytes of one row of an array that has the same number of bytes for each row.
+    /// Returns the bytes of one row of an array with the same number of bytes per row.
     pub(crate) fn row_of(&self, bytes: &'a [u8], row: usize) -> &'a [u8] {
         self.rows_of(bytes, row, 1)
     }
 
-    /// The bytes of `count` rows from `start` on, likewise.
+    /// Returns the bytes of `count` rows from `start`, likewise.
     pub(crate) fn rows_of(&self, bytes: &'a [u8], start: usize, count: usize) -> &'a [u8] {
         let size = bytes.len() / self.rows();
         &bytes[start * size..][..count * size]

@@ -1,6 +1,7 @@
-//! `general.file_type`: what most of a file's tensors are quantized to. Numbers and names: `llama_ftype` of llama.cpp.
+//! `general.file_type`: the quantization of most of a file's tensors. Numbers and names are
+//! `llama_ftype` of llama.cpp.
 
-/// The name of a file type, as people and Ollama write it; none for numbers that no file has.
+/// Returns the name of a file type, as used by Ollama; `None` for unknown numbers.
 pub fn file_type_name(number: u64) -> Option<&'static str> {
     Some(match number {
         0 => "F32",

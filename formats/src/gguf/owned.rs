@@ -1,11 +1,11 @@
-//! Metadata values on their way into a file: owned, and already the bytes that the file will have.
+//! Metadata values to be written to a file: owned, and already in the file's encoding.
 
 use super::parse::Cursor;
 use super::{Array, Endian, Value, ValueType};
 
-/// A value as a little-endian file has it.
+/// A value in the encoding of a little-endian file.
 ///
-/// Invariant: `bytes` are one whole value of the type `kind`.
+/// Invariant: `bytes` is exactly one value of the type `kind`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedValue {
     kind: ValueType,
@@ -13,7 +13,7 @@ pub struct OwnedValue {
 }
 
 impl OwnedValue {
-    /// An array of strings.
+    /// Creates an array of strings.
     pub fn texts<T: AsRef<str>>(items: impl IntoIterator<Item = T>) -> Self {
         let mut out = Vec::new();
         let mut count = 0u64;
@@ -24,13 +24,13 @@ impl OwnedValue {
         Self::array(ValueType::String, count, &out)
     }
 
-    /// An array of float32.
+    /// Creates an array of float32.
     pub fn floats(items: impl IntoIterator<Item = f32>) -> Self {
         let bytes: Vec<u8> = items.into_iter().flat_map(f32::to_le_bytes).collect();
         Self::array(ValueType::F32, bytes.len() as u64 / 4, &bytes)
     }
 
-    /// An array of int32.
+    /// Creates an array of int32.
     pub fn integers(items: impl IntoIterator<Item = i32>) -> Self {
         let bytes: Vec<u8> = items.into_iter().flat_map(i32::to_le_bytes).collect();
         Self::array(ValueType::I32, bytes.len() as u64 / 4, &bytes)
@@ -41,17 +41,17 @@ impl OwnedValue {
         Self { kind: ValueType::Array, bytes }
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn kind(&self) -> ValueType {
         self.kind
     }
 
-    /// Its bytes in a file, without those of the type.
+    /// Returns the bytes in a file, without those of the type.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// To be read like a value from a file.
+    /// Returns the value in the form of a value read from a file.
     pub fn value(&self) -> Value<'_> {
         Cursor::new(&self.bytes, Endian::Little).value(self.kind, 0).expect("invariant: the bytes are a whole value")
     }
@@ -81,7 +81,7 @@ impl From<&str> for OwnedValue {
     }
 }
 
-/// A value of another file, whatever its byte order.
+/// Copies a value of another file, of any byte order.
 impl From<&Value<'_>> for OwnedValue {
     fn from(value: &Value<'_>) -> Self {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Reading the header.
+//! Parsing of the header.
 
 use std::collections::HashSet;
 
@@ -6,32 +6,33 @@ use super::{Array, Endian, Gguf, MAX_NESTING, OLLAMA_MXFP4, OLLAMA_MXFP4_ARCHITE
 use crate::dtype::element_count;
 use crate::{Error, GgmlType};
 
-/// The fewest bytes that a key with its value can have, and that a tensor info can have: a count is held against what
-/// remains before anything is allocated for it.
+/// Minimum bytes of a key with its value, and of a tensor info. Counts are checked against the
+/// remaining bytes before any allocation.
 const LEAST_PER_KEY: u64 = 8 + 1 + 4 + 1;
 const LEAST_PER_TENSOR: u64 = 8 + 4 + 8 + 4 + 8;
 const MAX_KEY: u64 = 65_535;
 const MAX_NAME: u64 = 64;
 const MAX_DIMENSIONS: u32 = 4;
-/// Keys and tensors of a file, each at most: ten times what the largest models have, so that what is made of a header stays in
-/// proportion to it.
+/// Maximum number of keys and of tensors in a file: ten times those of the largest models. It keeps
+/// the parsed header in proportion to its size.
 const MAX_ENTRIES: u64 = 1 << 20;
 
 impl<'a> Gguf<'a> {
-    /// Reads a whole file: every tensor must lie within `bytes`.
+    /// Parses a whole file: every tensor must be within `bytes`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let gguf = header(bytes)?;
         gguf.check_extents(bytes.len() as u64)?;
         Ok(gguf)
     }
 
-    /// Reads the header alone, from bytes that end with it or anywhere later. Whether the tensors' data is there is not
-    /// looked at: for headers that were kept without it.
+    /// Parses the header only; `bytes` can end anywhere after it. The presence of the tensors' data
+    /// is not checked, for headers that are stored without the data.
     pub fn parse_header(bytes: &'a [u8]) -> Result<Self, Error> {
         header(bytes)
     }
 
-    /// Holds the tensors against the length of the file in bytes: they must lie within it and not overlap.
+    /// Checks the tensors against the length of the file in bytes: they must be within it and not
+    /// overlap.
     pub fn check_extents(&self, file_size: u64) -> Result<(), Error> {
         let room = file_size.saturating_sub(self.data_start);
         let mut order: Vec<&TensorInfo<'_>> = self.tensors.iter().collect();
@@ -167,7 +168,7 @@ fn tensor<'a>(cursor: &mut Cursor<'a>, has_ollama_mxfp4: bool) -> Result<TensorI
     Ok(TensorInfo { name, dims, kind, ollama_mxfp4_at, offset, size })
 }
 
-/// A place in the bytes.
+/// A position in the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -276,7 +277,8 @@ impl<'a> Cursor<'a> {
         let kind = self.value_type()?;
         let at = self.at;
         let count = self.u64("an array length")?;
-        // An item has at least one byte; a string eight, an array twelve.
+        // Minimum size of an item: its width if it is fixed, else eight bytes. A string has at
+        // least eight, an array twelve.
         let least = kind.width().map_or(8, |width| width as u64);
         if count > self.remaining() / least {
             let reason =

@@ -3,7 +3,7 @@
 use super::Endian;
 use super::parse::Cursor;
 
-/// The type of a value, as numbered in a file.
+/// Type of a value, with its number in a file.
 #[expect(missing_docs, reason = "the names are the format's own")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueType {
@@ -43,12 +43,12 @@ impl ValueType {
         Self::ALL.get(id as usize).copied()
     }
 
-    /// The number in a file.
+    /// Returns the number in a file.
     pub(super) fn id(self) -> u32 {
         self as u32
     }
 
-    /// Bytes of a value, for types that all have the same.
+    /// Returns the bytes of a value, for types with a fixed width.
     pub(super) fn width(self) -> Option<usize> {
         match self {
             Self::U8 | Self::I8 | Self::Bool => Some(1),
@@ -72,7 +72,7 @@ pub enum Value<'a> {
     I32(i32),
     F32(f32),
     Bool(bool),
-    /// Bytes: some old converters wrote tokens that are not UTF-8.
+    /// Bytes, because some old converters wrote tokens that are not UTF-8.
     String(&'a [u8]),
     Array(Array<'a>),
     U64(u64),
@@ -80,7 +80,7 @@ pub enum Value<'a> {
     F64(f64),
 }
 
-/// An array that has been walked but not decoded.
+/// An array that has been scanned but not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Array<'a> {
     pub(super) kind: ValueType,
@@ -90,12 +90,12 @@ pub struct Array<'a> {
 }
 
 impl<'a> Array<'a> {
-    /// The type of the items.
+    /// Returns the type of the items.
     pub fn kind(&self) -> ValueType {
         self.kind
     }
 
-    /// The number of items.
+    /// Returns the number of items.
     pub fn len(&self) -> u64 {
         self.count
     }
@@ -109,13 +109,13 @@ impl<'a> Array<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let mut cursor = Cursor::new(self.bytes, self.endian);
         let kind = self.kind;
-        // Every item was read once when the file was parsed, so none is missing here.
+        // Every item was parsed once with the file, so none is missing here.
         (0..self.count).map_while(move |_| cursor.value(kind, 0).ok())
     }
 }
 
 impl<'a> Value<'a> {
-    /// Its type.
+    /// Returns the type.
     pub fn kind(&self) -> ValueType {
         match self {
             Self::U8(_) => ValueType::U8,
@@ -134,7 +134,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text, where this is a string and UTF-8.
+    /// Returns the text, if this is a UTF-8 string.
     pub fn as_str(&self) -> Option<&'a str> {
         match self {
             Self::String(bytes) => std::str::from_utf8(bytes).ok(),
@@ -142,7 +142,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes, where this is a string.
+    /// Returns the bytes, if this is a string.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self {
             Self::String(bytes) => Some(bytes),
@@ -150,7 +150,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, where this is a whole one that is not negative.
+    /// Returns the number, if this is a non-negative integer.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Self::U8(n) => Some(n.into()),
@@ -165,7 +165,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, where this is one.
+    /// Returns the number, if this is one.
     pub fn as_f64(&self) -> Option<f64> {
         match *self {
             Self::F32(n) => Some(n.into()),

@@ -1,7 +1,7 @@
 //! Writing a header: version 3, little-endian.
 //!
-//! The layout is that of [`super`]. Tensors lie in the given order, each beginning at a multiple of the alignment, and
-//! the last one is filled up to it too: that is how the reference writers do it.
+//! For the layout, see [`super`]. Tensors are written in the given order. Each begins at a multiple
+//! of the alignment, and the last one is padded to it too, as the reference writers do.
 
 use std::collections::HashSet;
 
@@ -11,18 +11,19 @@ use crate::dtype::element_count;
 use crate::{Error, GgmlType};
 
 const VERSION: u32 = 3;
-/// The alignment where no key says another.
+/// Default alignment.
 const ALIGNMENT: u64 = 32;
-/// The largest alignment that is written, in bytes: readers map pages, and each tensor may be filled up to it.
+/// Maximum alignment that is written, in bytes: readers map pages, and each tensor may need this
+/// much padding.
 const MAX_ALIGNMENT: u32 = 64 << 10;
-/// ggml keeps names in 64 bytes, one of them a zero at the end.
+/// ggml stores names in 64 bytes, including a terminating zero.
 const LONGEST_NAME: usize = 63;
 const MAX_DIMENSIONS: usize = 4;
 
-/// A tensor that is to be in a file.
+/// A tensor to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTensor {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
     /// Element or block type.
     pub kind: GgmlType,
@@ -30,31 +31,32 @@ pub struct NewTensor {
     pub dims: Vec<u64>,
 }
 
-/// Where a tensor's bytes belong.
+/// Location of a tensor's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// First byte, counted from the beginning of the data; a multiple of the alignment.
+    /// Offset of the first byte, from the beginning of the data; a multiple of the alignment.
     pub offset: u64,
     /// Length in bytes. Zeros follow up to the next multiple of the alignment.
     pub size: u64,
 }
 
-/// A header, ready to be followed by the data.
+/// A header, to be followed by the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewHeader {
-    /// The bytes, filled up with zeros to the alignment: the data begins right after them.
+    /// Bytes of the header, padded with zeros to the alignment: the data begins right after them.
     pub bytes: Vec<u8>,
-    /// For each tensor, in the given order.
+    /// Location of each tensor, in the given order.
     pub places: Vec<Place>,
-    /// Length of the data in bytes, the filling after the last tensor included.
+    /// Length of the data in bytes, including the padding after the last tensor.
     pub data_size: u64,
 }
 
-/// Writes a header. The alignment is 32 bytes unless the key `general.alignment` is among the metadata.
+/// Writes a header. The alignment is 32 bytes unless the metadata contains the key
+/// `general.alignment`.
 ///
 /// # Errors
-/// Two keys or two tensors of one name, a name that is empty or too long for other readers, dimensions that a file
-/// cannot have, an alignment that is not a power of two or larger than 64 KiB.
+/// Two keys or two tensors have the same name, a name is empty or too long for other readers,
+/// dimensions are not representable, or the alignment is not a power of two or exceeds 64 KiB.
 pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) -> Result<NewHeader, Error> {
     let alignment = alignment(metadata)?;
     let mut bytes = b"GGUF".to_vec();
@@ -103,7 +105,7 @@ fn alignment(metadata: &[(String, OwnedValue)]) -> Result<u64, Error> {
     }
 }
 
-/// The length of a tensor in bytes, or why a file cannot have it.
+/// Returns the length of a tensor in bytes, or why a file cannot contain it.
 fn size(tensor: &NewTensor) -> Result<u64, String> {
     if tensor.name.is_empty() || tensor.name.len() > LONGEST_NAME {
         return Err(format!("a name of {} bytes, expected 1 to {LONGEST_NAME}", tensor.name.len()));

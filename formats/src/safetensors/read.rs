@@ -1,7 +1,8 @@
-//! Reading a header.
+//! Parsing of the header.
 //!
-//! What the format leaves open is decided so: unknown fields of a tensor are ignored, `"__metadata__": null` is none,
-//! any JSON white space may pad the header, names may be any text. A key twice is refused, also within the metadata.
+//! Decisions where the format leaves a choice: unknown fields of a tensor are ignored,
+//! `"__metadata__": null` means no metadata, any JSON white space can pad the header, and names can
+//! be any text. Duplicate keys are refused, also within the metadata.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -12,9 +13,10 @@ use super::{Header, MAX_DIMENSIONS, MAX_ENTRIES, MAX_HEADER, TensorInfo};
 use crate::{Dtype, Error};
 
 impl Header {
-    /// How many bytes of header follow the first eight, given those and the file's length in bytes.
+    /// Returns how many bytes of header follow the first eight, given these and the file's length
+    /// in bytes.
     ///
-    /// For callers that read rather than map: with this many more bytes [`Header::parse`] is content.
+    /// For callers that read instead of map: with this many more bytes, [`Header::parse`] succeeds.
     pub fn length(first: [u8; 8], file_size: u64) -> Result<u64, Error> {
         let length = u64::from_le_bytes(first);
         if length > MAX_HEADER {
@@ -29,7 +31,8 @@ impl Header {
         Ok(length)
     }
 
-    /// Reads the header of a file from the bytes it begins with. `file_size` is the length of the whole file.
+    /// Parses the header of a file from the file's first bytes. `file_size` is the length of the
+    /// whole file.
     pub fn parse(beginning: &[u8], file_size: u64) -> Result<Self, Error> {
         let Some((first, rest)) = beginning.split_first_chunk::<8>() else {
             let reason = format!("the file has {} bytes, a header length alone has 8", beginning.len());
@@ -51,7 +54,8 @@ impl Header {
     }
 }
 
-/// The offset of a JSON error: `serde_json` counts lines and columns.
+/// Converts a JSON error. `serde_json` reports lines and columns, from which the offset is
+/// computed.
 fn json_error(text: &[u8], error: &serde_json::Error) -> Error {
     let before: usize =
         text.split_inclusive(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(<[u8]>::len).sum();
@@ -103,7 +107,7 @@ impl<'de> Deserialize<'de> for WireTensor {
     }
 }
 
-/// Not derived: what is derived takes a list of the fields too.
+/// Implemented by hand, because a derived implementation would also accept a list of the fields.
 struct TensorVisitor;
 
 impl<'de> Visitor<'de> for TensorVisitor {

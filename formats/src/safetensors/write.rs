@@ -1,8 +1,9 @@
 //! Canonical writing: the same tensors give the same bytes on every machine and in every release.
 //!
-//! Keys sorted bytewise; members in the order `dtype`, `shape`, `data_offsets`; no white space; the escapes that Go's
-//! `encoding/json` makes; padded with spaces to a multiple of 8; data in the order of the members, without gaps;
-//! `__metadata__` only when there is something to say. Golden digests pin this.
+//! Keys are sorted bytewise. The members of an entry are in the order `dtype`, `shape`,
+//! `data_offsets`. There is no white space. Strings are escaped as by Go's `encoding/json`. The
+//! header is padded with spaces to a multiple of 8. The data follows in the order of the members,
+//! without gaps. `__metadata__` is omitted if it is empty. Golden digests pin this.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +13,7 @@ use crate::Dtype;
 /// A tensor to be written; its bytes follow the header in the order of the members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The key.
+    /// Key of the tensor.
     pub name: String,
     /// Element type.
     pub dtype: Dtype,
@@ -22,7 +23,7 @@ pub struct Member {
     pub size: u64,
 }
 
-/// The length prefix and header of a blob with these members; the members' bytes are to follow.
+/// Returns the length prefix and header of a blob with these members, whose bytes follow.
 pub fn canonical_header(members: &[Member], metadata: &BTreeMap<String, String>) -> Vec<u8> {
     let mut entries = BTreeMap::new();
     let mut at = 0;
@@ -48,7 +49,7 @@ pub fn canonical_header(members: &[Member], metadata: &BTreeMap<String, String>)
     bytes
 }
 
-/// A JSON string as Go's `encoding/json` writes it.
+/// Quotes a JSON string as Go's `encoding/json` does.
 fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
