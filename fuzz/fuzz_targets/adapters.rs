@@ -1,7 +1,8 @@
-//! Low-rank adapters of any bytes: what is read has factors that fit each other and lie in the file, and a scale.
+//! Fuzzes the reader of low-rank adapters with arbitrary bytes. In every accepted adapter, the
+//! factors fit each other and lie inside the file, and the scale is valid.
 //!
-//! An input is a GGUF file, or an `adapter_config.json`, a line `====` and the text of a safetensors header; the data that the
-//! header tells of are zeros.
+//! An input is either a GGUF file, or an `adapter_config.json`, a line `====` and the text of a
+//! safetensors header. The data that the header describes are zeros.
 #![no_main]
 
 use architectures::AdaptedName;
@@ -28,7 +29,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A safetensors file with this header, as long as the header says.
+/// Returns a safetensors file with this header, as long as the header's offsets require.
 fn safetensors(header: &[u8]) -> VirtualFile {
     let said: Value = serde_json::from_slice(header).unwrap_or_default();
     let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
@@ -50,7 +51,7 @@ fn check(adapter: &Adapter, files: &[NamedFile]) {
             let end = part.offset.checked_add(part.size).expect("inside of the file");
             assert!(end <= file.source.size(), "{}", part.name);
         }
-        // Those of experts need a model with experts.
+        // Factors of experts only fit a model with experts.
         if module.owner != FactorOwner::Projection || AdaptedName::parse(&module.name).expert.is_some() {
             return;
         }
@@ -60,7 +61,7 @@ fn check(adapter: &Adapter, files: &[NamedFile]) {
         matrices.push((AdaptedName::parse(&module.name).module, [output, input]));
     }
     matrices.sort();
-    // Two modules may have names of one projection.
+    // Two modules may map to the same projection; their shapes may contradict each other.
     if !matrices.is_sorted_by(|one, next| one.0 < next.0) {
         return;
     }
@@ -75,7 +76,7 @@ fn check(adapter: &Adapter, files: &[NamedFile]) {
     assert!(!fits(&matrices), "a projection is missing");
 }
 
-/// Elements that go in, between the two products, and that come out.
+/// Returns the input width, the rank and the output width of a module.
 fn sizes(module: &AdaptedModule) -> (u64, u64, u64) {
     let &[one, two] = &module.down.shape[..] else { panic!("a matrix") };
     let &[three, four] = &module.up.shape[..] else { panic!("a matrix") };

@@ -1,4 +1,5 @@
-//! Tars of any bytes: no panic, no endless loop, and no path that leads elsewhere.
+//! Fuzzes the tar reader with arbitrary bytes: no panic, no endless loop, and no path that leaves
+//! the target folder.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,12 +1,13 @@
-//! `config.json` of every family, and blueprints as they are written down: what is accepted is written and read as the same,
-//! and is checked alike wherever it came from. A config without `model_type` is tried as one of each family.
+//! Fuzzes `config.json` of every family, and serialized blueprints. Every accepted blueprint
+//! survives a round trip through JSON and is validated alike whatever its source. A config without
+//! `model_type` is tried as each family in turn.
 #![no_main]
 
 use architectures::{Architecture, Blueprint, Document, Family, Sizes, TensorNames, describe};
 use lode_fuzz::assert_told;
 use serde_json::{Map, Value};
 
-/// Tensors by whose presence families tell what their models are.
+/// Tensor names whose presence families use to tell variants of a model apart.
 const NAMES: [&str; 8] = [
     "lm_head.weight",
     "model.layers.0.self_attn.q_proj.bias",

@@ -1,16 +1,18 @@
-//! `WWW-Authenticate` of any bytes, a header a line: reading never fails, and what was read is read again as it is written.
+//! Fuzzes the parser of `WWW-Authenticate` with arbitrary bytes, one header a line. Parsing never
+//! fails, and every parsed challenge survives a round trip through its text.
 #![no_main]
 
-// The client's own file: it is private there, and a challenge that came through the client would have it ask strangers.
+// Includes the client's source file directly, because the module is private in its crate. A
+// challenge that arrived through the client would make it contact hosts on the network.
 #[path = "../../registry/src/client/challenge.rs"]
 mod challenge;
 
 use challenge::{Challenge, Demand, read};
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 
-/// Longer headers are not read to their end.
+/// The number of bytes of a header that the parser reads.
 const LONGEST: usize = 16 * 1024;
-/// How many challenges are read, and how many parameters of each.
+/// The most challenges that the parser returns, and the most parameters of each.
 const MOST: usize = 32;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -45,7 +47,7 @@ fn check_choice(challenges: &[Challenge]) {
     }
 }
 
-/// Lines that no header can have are left out.
+/// Returns the lines as header values. Lines that are not valid header values are left out.
 fn headers<'b>(lines: impl Iterator<Item = &'b [u8]>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for value in lines.filter_map(|line| HeaderValue::from_bytes(line).ok()).take(2 * MOST) {
@@ -54,12 +56,12 @@ fn headers<'b>(lines: impl Iterator<Item = &'b [u8]>) -> HeaderMap {
     headers
 }
 
-/// Whether a text is a word of the grammar, and in lower case.
+/// Whether a text is a token of the grammar in lower case.
 fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase() && !b"=\", ".contains(&byte))
 }
 
-/// As the grammar wants it, with all values in quotes.
+/// Formats a challenge by the grammar, with all values in quotes.
 fn written(challenge: &Challenge) -> String {
     let quoted = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"");
     let pairs = challenge.parameters.iter().map(|(name, value)| format!("{name}=\"{}\"", quoted(value)));

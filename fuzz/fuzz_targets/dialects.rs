@@ -1,7 +1,8 @@
-//! Answers of any text in any dialect: the parts that are read do not depend on how the text came.
+//! Fuzzes the reader of model output with any text in any dialect: the parts that are read do not
+//! depend on how the text was cut into pieces.
 //!
-//! An input is a line of a chat template, which tells the dialect; a line whose bytes say where the answer is cut; a line
-//! with the end of the prompt; and the answer.
+//! An input is a line of a chat template, which determines the dialect; a line whose bytes give the
+//! sizes of the pieces; a line with the end of the prompt; and the model's output.
 #![no_main]
 
 use prompt::{Dialect, OutputReader, Part, Reading, Tools};
@@ -49,7 +50,8 @@ fn tools() -> Tools {
     ])))
 }
 
-/// A text in pieces of as many characters as the bytes say, over and over; in one where there are none.
+/// Cuts a text into pieces. The bytes give the number of characters of each piece, cyclically;
+/// without bytes the text stays in one piece.
 fn pieces<'t>(text: &'t str, cuts: &[u8]) -> Vec<&'t str> {
     let mut sizes = cuts.iter().map(|byte| usize::from(byte % 16) + 1).cycle();
     let mut pieces = Vec::new();
@@ -64,7 +66,7 @@ fn pieces<'t>(text: &'t str, cuts: &[u8]) -> Vec<&'t str> {
     pieces
 }
 
-/// Reads pieces one after the other; neighbours of one kind are joined.
+/// Reads the pieces one after the other, and joins adjacent parts of the same kind.
 fn read(dialect: &Dialect, reading: Reading<'_>, pieces: &[&str]) -> Vec<Part> {
     let mut reader = OutputReader::new(dialect, reading);
     let mut parts: Vec<Part> = pieces.iter().flat_map(|piece| reader.push(piece)).collect();

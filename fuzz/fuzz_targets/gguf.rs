@@ -1,4 +1,5 @@
-//! GGUF headers of any bytes: no panic, and what is accepted can be read to its end.
+//! Fuzzes the reader of GGUF headers with arbitrary bytes: no panic, and every accepted header can
+//! be read completely.
 #![no_main]
 
 use architectures::{Document, TensorNames, describe};

@@ -1,10 +1,10 @@
-//! Chat templates in Go's language, of any text, rendered for any conversation. An input is a template; a line `====` and a
-//! conversation as JSON may follow.
+//! Fuzzes chat templates in Go's template language, rendered for any conversation. An input is a
+//! template, optionally followed by a line `====` and a conversation as JSON.
 #![no_main]
 
 use vocabulary::chat_templates::is_go;
 
-/// What makes a template one of Go's, and says nothing.
+/// A comment that makes a text recognizable as a Go template and renders to nothing.
 const COMMENT: &str = "{{/* Go */}}";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

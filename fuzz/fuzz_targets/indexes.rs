@@ -1,4 +1,5 @@
-//! Indexes of any bytes: what is read keeps its bytes, and is read alike as an index and as any document.
+//! Fuzzes the parser of image indexes with arbitrary bytes. A parsed index keeps its bytes, and
+//! parses to the same value as an [`Index`] and as a [`Document`].
 #![no_main]
 
 use content::Digest;

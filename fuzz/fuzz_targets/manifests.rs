@@ -1,4 +1,5 @@
-//! Manifests and configs of any bytes: what is read keeps its bytes, and can be written and read again.
+//! Fuzzes the parsers of manifests and configs with arbitrary bytes. A parsed document keeps its
+//! bytes, and survives a round trip through its builder.
 #![no_main]
 
 use content::Digest;

@@ -1,4 +1,5 @@
-//! Modelfiles of any text: what is read of one is read again of the Modelfile that it is written as.
+//! Fuzzes the parser of Modelfiles with any text: every parsed Modelfile survives a round trip
+//! through its text.
 #![no_main]
 
 use api::modelfile::{Modelfile, instruction, message, parameter};
@@ -10,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Ok(file) => check(&file),
         Err(error) => assert_told(&error),
     }
-    // Whatever a text is, it adds no instruction.
+    // No text, however it is quoted, can add an instruction.
     let lines = ["FROM a".to_owned(), instruction("SYSTEM", text), message("user", text), message(text, "x")];
     let file = Modelfile::parse(&lines.join("\n")).expect("what is written is a Modelfile");
     let said = said(text);
@@ -34,12 +35,12 @@ fn check(file: &Modelfile) {
     lines.extend(optional("SYSTEM", system));
     lines.extend(texts("LICENSE", licenses));
     lines.extend(messages.iter().map(|(role, content)| message(role, content)));
-    // `stop` is a list of texts, which its own instructions say one by one.
+    // `stop` is a list of texts; it is written as one instruction per text.
     let numbers = file.parameters.iter().filter(|(_, value)| value.is_number() || value.is_boolean());
     let numbers: Vec<_> = numbers.collect();
     lines.extend(numbers.iter().flat_map(|(name, value)| parameter(name, value)));
     if lines.iter().any(|line| line.starts_with('#')) {
-        // The grammar cannot say one of the texts.
+        // The grammar cannot express one of the texts.
         return;
     }
     let again = Modelfile::parse(&lines.join("\n")).expect("what was read can be written");
@@ -56,7 +57,7 @@ fn check(file: &Modelfile) {
     }
 }
 
-/// A text as it is read: a carriage return before the end of a line is part of the end.
+/// Returns a text as the parser reads it: `\r\n` becomes `\n`.
 fn said(text: &str) -> String {
     text.replace("\r\n", "\n")
 }

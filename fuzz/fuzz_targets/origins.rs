@@ -1,5 +1,6 @@
-//! Origin documents of any bytes, over layers made to fit them: what is read is written as the same, and a file that can be put
-//! together reads alike wherever a read begins and ends.
+//! Fuzzes origin documents with arbitrary bytes, over layers that are made to fit them. A parsed
+//! document survives a round trip. A file that can be composed reads the same whatever the range of
+//! the read.
 #![no_main]
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +14,7 @@ use import::{Composed, OpenBlob, Origin, OriginFile, ReadAt, digest_of};
 use lode_fuzz::VirtualFile;
 use manifests::{Layer, media_types};
 
-/// The longest file that is put together, in bytes: the bytes come from nowhere.
+/// The longest file that is composed, in bytes. A small document can name an arbitrarily long file.
 const LONGEST: u64 = 1 << 18;
 
 type Blobs = HashMap<Digest, Vec<u8>>;
@@ -38,7 +39,8 @@ fn open(blobs: Blobs) -> Arc<OpenBlob> {
     })
 }
 
-/// The layers that a file names, with bytes of the lengths that it says; `None` where that would be too many.
+/// Returns the layers that a file names, with bytes of the stated lengths. Returns `None` if that
+/// would be more than [`LONGEST`] bytes.
 fn blobs(file: &OriginFile) -> Option<(Vec<Layer>, Blobs)> {
     let sizes = file.tensors.iter().map(|tensor| tensor.size).chain(file.gaps.iter().map(|gap| gap.size));
     let all = sizes.fold(file.header, u64::saturating_add);
@@ -75,7 +77,8 @@ fn blobs(file: &OriginFile) -> Option<(Vec<Layer>, Blobs)> {
     Some((layers, blobs))
 }
 
-/// Bytes that are not zero, so that they can be told from what nothing is said about.
+/// Returns bytes that are never zero, so that they differ from ranges that the document leaves
+/// undescribed.
 fn noise(seed: u64, length: u64) -> Vec<u8> {
     (0..length).map(|at| ((at * 37 + seed * 101) % 255) as u8 + 1).collect()
 }

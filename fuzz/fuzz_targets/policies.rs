@@ -1,12 +1,12 @@
-//! Policies of quantization of any text, on a small model: errors name a line, and what is decided can be done. The first line
-//! of an input may name a scheme.
+//! Fuzzes quantization policies with any text, on a small model. Errors name a line, and every
+//! decision is feasible. The first line of an input may name a scheme.
 #![no_main]
 
 use formats::{Dtype, Encoding};
 use import::{Decision, Policy, Scheme, Survey, UserPolicy, UserRule};
 use lode_fuzz::assert_told;
 
-/// Names and shapes of a model with something of every kind.
+/// Names and shapes of a model that has a tensor of every kind.
 const TENSORS: [(&str, &[u64]); 8] = [
     ("model.embed_tokens.weight", &[512, 256]),
     ("model.layers.0.self_attn.v_proj.weight", &[64, 256]),
@@ -57,7 +57,7 @@ fn check(policy: &Policy) {
     }
 }
 
-/// The number in `the policy's line N: …`; 1 in errors about the whole file.
+/// Returns the number in `the policy's line N: …`, or 1 for errors about the whole file.
 fn told_line(error: &str) -> Option<usize> {
     match error.strip_prefix("the policy's line ") {
         Some(rest) => rest.split(':').next()?.parse().ok(),

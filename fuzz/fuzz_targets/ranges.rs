@@ -1,8 +1,10 @@
-//! `Range` and `Content-Range` of any text, for contents of any size: what is asked for is there, and every spelling of it
-//! is read as the same. An input is a size, a line break and a header.
+//! Fuzzes the parsers of `Range` and `Content-Range` with any text and any size of the content. An
+//! accepted range lies inside the content, and every spelling of it parses to the same range. An
+//! input is a size, a line break and a header.
 #![no_main]
 
-// The registry's own file: it is private there, and needs nothing of its crate.
+// Includes the registry's source file directly: the module is private there, and uses nothing of
+// its crate.
 #[path = "../../registry/src/server/range.rs"]
 mod range;
 

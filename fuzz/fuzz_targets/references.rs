@@ -1,4 +1,5 @@
-//! Names of models and digests of any text: what is read is shown so that it reads as the same, and is safe in a path.
+//! Fuzzes the parsers of model references and digests with any text. Every parsed value survives a
+//! round trip through its text, and is safe in a path.
 #![no_main]
 
 use content::{Digest, IngestId, MediaType};
@@ -49,7 +50,7 @@ fn check(reference: &ModelRef) {
     assert_eq!((kept.tag(), kept.tag_key()), (reference.tag(), Some(key)));
 }
 
-/// Whether a text is a path that stays below the folder it is put into, and needs no escapes in a URL.
+/// Asserts that a text is a path that stays below its folder and needs no escapes in a URL.
 fn assert_safe(text: &str) {
     let part = |part: &str| !part.is_empty() && part != "." && part != "..";
     let byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);

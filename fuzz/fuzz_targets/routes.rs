@@ -1,8 +1,9 @@
-//! Requests to a registry over a storage in memory: none is answered by a server error, refusals say why, and bytes that are
-//! sent are those that were asked for.
+//! Fuzzes the registry's routes over a storage in memory. No request causes a server error,
+//! refusals have a reason, and the bytes of a response match the request.
 //!
-//! An input is some requests, parted by lines of `====`: a line with method and path, lines of headers, an empty line, the
-//! body. A path that begins with `@` goes on from where the last answer with a `Location` led.
+//! An input is a list of requests, separated by lines of `====`. A request is a line with method
+//! and path, header lines, an empty line and the body. A path that begins with `@` continues from
+//! the `Location` of the last response that had one.
 #![no_main]
 
 use std::ops::Range;
@@ -18,9 +19,9 @@ use registry::server::{Completeness, Server};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-/// No input has more requests.
+/// The most requests of an input that are sent.
 const MOST: usize = 16;
-/// Answers are shorter: their contents come from the input.
+/// A limit above every response's length: response bodies consist of parts of the input.
 const LONGEST: usize = 8 << 20;
 
 thread_local! {
@@ -57,7 +58,7 @@ async fn serve(bytes: &[u8]) {
     }
 }
 
-/// A request as it is written in an input; `None` where no client could send it.
+/// Parses a request of an input. Returns `None` if no client could send it.
 fn request(text: &[u8], location: &str) -> Option<Request<Body>> {
     let (head, body) = match text.windows(2).position(|window| window == b"\n\n") {
         Some(at) => (&text[..at], &text[at + 2..]),
@@ -84,7 +85,7 @@ fn check_refusal(method: &Method, status: StatusCode, body: &[u8]) {
     assert!(refusal.errors.iter().all(|entry| !entry.code.is_empty() && !entry.message.is_empty()), "{refusal:?}");
 }
 
-/// Holds a blob, a part of one or a manifest against what the storage has.
+/// Compares a blob, a range of one or a manifest in a response with the storage's content.
 async fn check_content(shelf: &Shelf, status: StatusCode, headers: &HeaderMap, body: &Bytes, method: &Method) {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(digest) = text("docker-content-digest").and_then(|text| text.parse::<Digest>().ok()) else { return };
@@ -100,7 +101,7 @@ async fn check_content(shelf: &Shelf, status: StatusCode, headers: &HeaderMap, b
     assert_eq!(text("content-length"), Some(body.len().to_string().as_str()));
 }
 
-/// Reads `bytes FIRST-LAST/SIZE`.
+/// Parses `bytes FIRST-LAST/SIZE`.
 fn part(text: &str, size: u64) -> Range<u64> {
     let (range, whole) = text.strip_prefix("bytes ").and_then(|rest| rest.split_once('/')).expect("a range of bytes");
     let (first, last) = range.split_once('-').expect("two numbers");

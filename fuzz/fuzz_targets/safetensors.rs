@@ -1,4 +1,5 @@
-//! Safetensors files, configs and blueprints of any bytes: no panic, and what is accepted covers the file exactly.
+//! Fuzzes the readers of safetensors files, configs and blueprints with arbitrary bytes: no panic,
+//! and the tensors of an accepted file cover it exactly.
 #![no_main]
 
 use architectures::{Blueprint, Document, TensorNames, describe};

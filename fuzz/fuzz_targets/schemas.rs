@@ -1,7 +1,8 @@
-//! JSON schemas of any text: an answer that is held to one is JSON, ends where it may, and is of the type and has the
-//! properties that the schema says.
+//! Fuzzes constrained generation with any JSON schema. An answer that is constrained by a schema is
+//! JSON, ends only where it may, and has the type and the properties that the schema requires.
 //!
-//! An input is a schema; a line `====` and bytes that choose among what may come next may follow.
+//! An input is a schema, optionally followed by a line `====` and bytes that choose among the
+//! allowed tokens.
 #![no_main]
 
 use std::cell::RefCell;
@@ -16,17 +17,17 @@ use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
 
 /// The token that ends an answer.
 const END: u32 = 1;
-/// The token of byte 0; those of the others follow.
+/// The token of byte 0; the tokens of the other bytes follow in order.
 const BYTES: u32 = 2;
-/// The longest answer, in bytes; from the half of it on it is brought to its end.
+/// The most bytes of an answer. After half of them, the choices steer towards its end.
 const MOST: usize = 240;
-/// Schemas that say something of a value beside what is checked here.
+/// Keywords that constrain an object's properties in ways that are not checked here.
 const OTHERS: [&str; 8] =
     ["additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref", "not"];
 
 thread_local! {
     static FACTORY: ConstraintFactory = ConstraintFactory::new(&tokenizer(), &[END]).expect("a factory");
-    /// What was panicked about while the library is at work; `None` while it is not.
+    /// The message of a panic while the library runs; `None` while it does not.
     static IN_LIBRARY: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -47,7 +48,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The library panics at some schemas, and it or we catch that; libFuzzer's hook would end the process before.
+/// Installs a panic hook that tolerates panics of the library: it panics on some schemas, and the
+/// library or [`in_library`] catches that. libFuzzer's own hook would abort the process first.
 fn let_the_library_panic() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -64,7 +66,8 @@ fn let_the_library_panic() {
     }));
 }
 
-/// Does what may panic in the library. A panic that nobody else catches is told, and is one.
+/// Calls code that may panic inside the library. A panic that the library does not catch is raised
+/// again, with its message.
 fn in_library<T>(work: impl FnOnce() -> T) -> T {
     IN_LIBRARY.set(Some(String::new()));
     let done = panic::catch_unwind(AssertUnwindSafe(work));
@@ -72,7 +75,7 @@ fn in_library<T>(work: impl FnOnce() -> T) -> T {
     done.unwrap_or_else(|_| panic!("nobody catches: {told}"))
 }
 
-/// Bytes only: every text can be written.
+/// Returns a tokenizer with one token per byte, so that every text can be written.
 fn tokenizer() -> Tokenizer {
     let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
     let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("</s>", PieceKind::Control)];
@@ -81,8 +84,8 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_vocabulary(Vocabulary { eos: Some(END), unknown: Some(0), ..vocabulary }).expect("a tokenizer")
 }
 
-/// An answer in which each byte is chosen among those that are allowed; `None` where it does not end in time, or the library
-/// gives up.
+/// Generates an answer, choosing each byte among the allowed ones. Returns `None` if the answer
+/// does not end in time or the library gives up.
 fn answer(mut constraint: Constraint, choices: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for step in 0..MOST {
@@ -109,7 +112,8 @@ fn answer(mut constraint: Constraint, choices: &[u8]) -> Option<Vec<u8>> {
 fn check(schema: &Value, text: &[u8]) {
     let text = std::str::from_utf8(text).expect("an answer is text");
     serde_json::from_str::<serde::de::IgnoredAny>(text).unwrap_or_else(|error| panic!("{schema}: `{text}`: {error}"));
-    // Numbers may be larger than any that can be read where the schema itself says so.
+    // A number may exceed every type that can parse it, if the schema itself contains such a
+    // number.
     let (Some(schema), Ok(value)) = (schema.as_object(), serde_json::from_str::<Value>(text)) else { return };
     if schema.keys().any(|key| ["allOf", "anyOf", "oneOf", "$ref"].contains(&key.as_str())) {
         return;
@@ -129,7 +133,8 @@ fn check(schema: &Value, text: &[u8]) {
     }
 }
 
-/// An object that says which properties there are has those that are required, and no others.
+/// Checks that an object has every required property and, if the schema lists the properties, no
+/// other ones.
 fn check_properties(schema: &Map<String, Value>, object: &Map<String, Value>) {
     let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let required: Vec<&str> = required.iter().filter_map(Value::as_str).collect();

@@ -1,4 +1,5 @@
-//! Tar archives of any bytes: no panic, and every member is inside of the archive and of the model.
+//! Fuzzes the reader of models in tar archives with arbitrary bytes: no panic, and every member
+//! lies inside the archive and has a path inside the model.
 #![no_main]
 
 use std::io;

@@ -1,5 +1,5 @@
-//! Chat templates in Jinja, of any text, rendered for any conversation. An input is a template; a line `====` and a
-//! conversation as JSON may follow.
+//! Fuzzes Jinja chat templates, rendered for any conversation. An input is a template, optionally
+//! followed by a line `====` and a conversation as JSON.
 #![no_main]
 
 use vocabulary::chat_templates::is_go;

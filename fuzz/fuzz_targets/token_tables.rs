@@ -1,7 +1,8 @@
-//! Token tables of any bytes, and those that are made of a `tokenizer.json`: what a table says of an id, it says of that
-//! token's text.
+//! Fuzzes token tables with arbitrary bytes, and tables that are built from a `tokenizer.json`. The
+//! lookups by id and by text agree with each other.
 //!
-//! An input that begins with `{` is a `tokenizer.json`; any other is taken for a table of this build.
+//! An input that begins with `{` is a `tokenizer.json`; any other is taken as a table of this
+//! build.
 #![no_main]
 
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use prompt::{Special, Tokenizer};
 use vocabulary::TokenTable;
 use vocabulary::token_table::VERSION;
 
-/// What a table begins with, before the version of the build.
+/// The magic bytes of a table; the version of the build follows them.
 const MAGIC: &[u8] = b"LODETOKS";
-/// So many tokens are looked at; a search may look at every slot.
+/// The most tokens that are checked; a lookup by text may probe every slot.
 const MOST: u32 = 300;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -43,7 +44,7 @@ fn check(table: &TokenTable) {
         let Some(token) = table.get(id) else { continue };
         assert_eq!((table.kind(id), table.length(id)), (Some(token.kind), token.text.len()));
         if let Some(found) = table.id(token.text) {
-            // A damaged table may find what it cannot give.
+            // A damaged table may find an id for which it has no token.
             assert!(table.get(found).is_none_or(|other| other.text == token.text), "{id} {found}");
         }
         let merge = table.merge(id, id / 2);
@@ -59,7 +60,7 @@ fn check(table: &TokenTable) {
     }
 }
 
-/// A table that we made ourselves has what it was made of.
+/// Checks a table that was built here: it has every token that it was built from.
 fn check_made(bytes: Vec<u8>) {
     assert!(TokenTable::is_whole(&bytes[..]).expect("memory"), "it has the bytes that it was made with");
     let table = TokenTable::open(Arc::new(bytes)).expect("it is a table");

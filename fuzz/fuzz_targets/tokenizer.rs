@@ -1,4 +1,5 @@
-//! Unigram vocabularies with any table of characters, and WordPiece, over any text: no panic, and every id is a token's.
+//! Fuzzes unigram vocabularies with any character map, and WordPiece, over any text: no panic, and
+//! every id belongs to a token.
 #![no_main]
 
 use prompt::{Special, Tokenizer};

@@ -1,5 +1,5 @@
-//! What several fuzz targets share: files and a registry's storage in memory, the rendering of templates,
-//! and inputs of several parts.
+//! Shared parts of the fuzz targets: files and a registry's storage in memory, the rendering of
+//! templates, and inputs of several parts.
 
 mod rendering;
 mod shelf;
@@ -9,10 +9,10 @@ pub use rendering::render;
 pub use shelf::Shelf;
 pub use virtual_file::VirtualFile;
 
-/// Stands between the parts of an input, on a line of its own, so that seeds can be written and read by people.
+/// Separates the parts of an input, on a separate line, so that seeds are readable text.
 pub const SEPARATOR: &str = "\n====\n";
 
-/// The parts of an input that has several.
+/// Splits an input into its parts.
 pub fn parts(bytes: &[u8]) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut rest = bytes;
@@ -24,7 +24,7 @@ pub fn parts(bytes: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// An error that tells people something: every one of ours has a text.
+/// Asserts that an error has a message.
 pub fn assert_told(error: &dyn std::error::Error) {
     assert!(!error.to_string().trim().is_empty(), "an error without a text: {error:?}");
 }

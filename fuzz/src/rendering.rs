@@ -1,4 +1,5 @@
-//! Rendering a template for a conversation, and what holds whichever language the template is written in.
+//! Renders a template for a conversation, and checks properties that hold for every template
+//! language.
 
 use prompt::{ChatTemplate, MAX_TEXT};
 use protocol::RenderRequest;
@@ -6,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::assert_told;
 
-/// Said where an input says nothing else: a conversation with a system prompt, thinking, a tool and a call of it.
+/// The conversation of inputs that contain none. It has a system prompt, thinking, a tool and a
+/// tool call.
 const USUAL: &str = r#"{
     "messages": [
         {"role": "system", "content": "Be <brief> & \"kind\"."},
@@ -23,12 +25,14 @@ const USUAL: &str = r#"{
     "variables": {"enable_thinking": true}
 }"#;
 
-/// The longest text that is made a second time: most of what templates do not do alike shows in short ones.
+/// The longest text that is rendered a second time. Most nondeterminism of templates shows in short
+/// texts.
 const SHORT: usize = 1 << 14;
 
-/// Renders a template for a conversation, which is [`USUAL`] where the text of one is not JSON.
+/// Renders a template for a conversation, or for [`USUAL`] if `conversation` is not a JSON request.
 ///
-/// A template that cannot be read cannot be rendered; a text has a limit; the same template makes the same text at the same time.
+/// Asserts that a template with a syntax error is not rendered, that the text keeps its size limit,
+/// and that rendering is deterministic at a fixed time.
 pub fn render(source: &str, conversation: &[u8]) {
     let (request, is_fixed) = request(conversation);
     let special = [("bos_token", "<s>"), ("eos_token", "</s>")];
@@ -49,7 +53,8 @@ pub fn render(source: &str, conversation: &[u8]) {
     }
 }
 
-/// The request, and whether its time stands still: one that an input says may be no time, and then it is that of the machine.
+/// Returns the request, and whether its time is fixed. A time from the input may be invalid; the
+/// renderer then uses the system clock.
 fn request(conversation: &[u8]) -> (RenderRequest, bool) {
     let usual = || serde_json::from_str(USUAL).expect("a conversation");
     let mut request: RenderRequest = serde_json::from_slice(conversation).unwrap_or_else(|_| usual());

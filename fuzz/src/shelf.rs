@@ -1,4 +1,4 @@
-//! A registry's storage in memory: the least that the server asks of one.
+//! A registry's storage in memory, with the minimum that the server needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,14 +9,15 @@ use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provi
 use manifests::Document;
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
 
-/// Repositories over a [`Memory`]. Clones share everything. An upload that is open nowhere is forgotten.
+/// Repositories over a [`Memory`]. Clones share all content. An upload is lost when its last handle
+/// is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Shelf {
     content: Memory,
     kept: Arc<Mutex<Kept>>,
 }
 
-/// What repositories have, each by its whole name.
+/// Contents of all repositories, keyed by the full repository name.
 #[derive(Debug, Default)]
 struct Kept {
     blobs: BTreeSet<(String, Digest)>,

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use content::Digest;
 use import::{NamedFile, ReadAt};
 
-/// A file that begins with some bytes and goes on with zeros up to its size: parsers of headers see files of any size, and
-/// none of it takes memory.
+/// A file that begins with given bytes and continues with zeros up to its size. Parsers of headers
+/// see files of any size, and the zeros take no memory.
 #[derive(Debug)]
 pub struct VirtualFile {
-    /// What it begins with.
+    /// The first bytes of the file.
     pub beginning: Vec<u8>,
-    /// Its length in bytes, which is not less than that of the beginning.
+    /// The length in bytes, at least that of `beginning`.
     pub size: u64,
 }
 
 impl VirtualFile {
-    /// A file that has these bytes and no others.
+    /// Returns a file that has exactly these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self { beginning: bytes.to_vec(), size: bytes.len() as u64 }
     }
 
-    /// The same as a file of a model.
+    /// Converts it into a named file of a model.
     pub fn named(self, name: &str) -> NamedFile {
         NamedFile { name: name.to_owned(), source: Arc::new(self) }
     }
@@ -47,7 +47,7 @@ impl ReadAt for VirtualFile {
         "virtual".to_owned()
     }
 
-    /// That of the beginning. Parsers only pass it on.
+    /// Returns the digest of the beginning. Parsers only pass it on.
     fn digest(&self) -> Option<Digest> {
         Some(Digest::of(&self.beginning))
     }
