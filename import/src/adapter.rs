@@ -1,27 +1,29 @@
-//! Low-rank adapters (LoRA): what is added to the projections of a model, from the files that trainers write.
+//! Low-rank adapters (LoRA), read from the files that trainers write. An adapter adds to the
+//! projections of a model.
 //!
-//! A projection `y = W x` becomes `y = W x + scale · up(down(x))`.
+//! A projection `y = W x` becomes `y = W x + scale · up(down(x))`. Names of the factors and the
+//! scale depend on the format:
 //!
-//! | files | by | `down` | `up` | scale |
-//! |---|---|---|---|---|
-//! | GGUF, `general.type` is `adapter` | llama.cpp | `NAME.lora_a` | `NAME.lora_b` | `adapter.lora.alpha / rank`, 1 where that key is 0 |
-//! | safetensors and `adapter_config.json` | PEFT | `NAME.lora_A.weight` | `NAME.lora_B.weight` | `lora_alpha / rank`, `/ √rank` with `use_rslora` |
-//! | the same | mlx-lm | `NAME.lora_a` | `NAME.lora_b` | `lora_parameters.scale` |
+//! - GGUF with `general.type` `adapter` (llama.cpp): `NAME.lora_a`, `NAME.lora_b`; the scale is
+//!   `adapter.lora.alpha / rank`, or 1 if that key is 0.
+//! - Safetensors with `adapter_config.json` (PEFT): `NAME.lora_A.weight`, `NAME.lora_B.weight`; the
+//!   scale is `lora_alpha / rank`, or `lora_alpha / √rank` with `use_rslora`.
+//! - The same files by mlx-lm: `NAME.lora_a`, `NAME.lora_b`; the scale is `lora_parameters.scale`.
 //!
-//! `down` is `[rank, input]` and `up` is `[output, rank]`; mlx-lm stores both the other way round. Those of all experts of a layer are
-//! one tensor:
+//! `down` is `[rank, input]` and `up` is `[output, rank]`; mlx-lm stores both transposed. The
+//! factors of all experts of a layer are one tensor:
 //!
-//! | by | `down` | `up` |
-//! |---|---|---|
-//! | llama.cpp, mlx-lm | `[experts, rank, input]` | `[experts, output, rank]` |
-//! | PEFT, for `target_parameters` | `[experts · rank, input]` | `[output, rank · experts]`; column `r · experts + e` is of expert `e` |
-//! | PEFT before 0.19, for parameters `[experts, output, input]` | the transpose of `up`, `[experts · rank, output]` | the transpose of `down`, `[input, rank · experts]` |
+//! - llama.cpp, mlx-lm: `down` is `[experts, rank, input]`, `up` is `[experts, output, rank]`.
+//! - PEFT, for `target_parameters`: `down` is `[experts · rank, input]`, `up` is
+//!   `[output, rank · experts]`; column `r · experts + e` belongs to expert `e`.
+//! - PEFT before 0.19, for parameters `[experts, output, input]`: `down` is the transpose of `up`,
+//!   `[experts · rank, output]`, and `up` is the transpose of `down`, `[input, rank · experts]`.
 //!
-//! Sources: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp; `LoraConfig`, `get_pattern_key` and `ParamWrapper` of
-//! PEFT; `tuner/lora.py` and `tuner/utils.py` of mlx-lm.
+//! Sources: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp; `LoraConfig`,
+//! `get_pattern_key` and `ParamWrapper` of PEFT; `tuner/lora.py` and `tuner/utils.py` of mlx-lm.
 //!
-//! An adapter is kept as the files it came in. All of its numbers change with every training step, so tensors of their own
-//! would be shared by nobody.
+//! An adapter is stored as its source files and not as one blob per tensor. All of its numbers
+//! change with every training step, so separate tensors would never be shared between models.
 
 mod fit;
 mod gguf;
@@ -38,62 +40,65 @@ use architectures::HeadLayout;
 use crate::inventory::begins_with;
 use crate::{Error, NamedFile, StoredTensor, relative_name};
 
-/// The file that says how an adapter of safetensors is to be used.
+/// Name of the config file of a safetensors adapter.
 const CONFIG: &str = "adapter_config.json";
-/// Where files of adapters are in a model, each adapter in a folder with a number.
+/// Folder of adapter files in a model; each adapter has a numbered folder below it.
 const FOLDER: &str = "adapters/";
-/// The token embedding. Its rows are looked up, so nothing can be added to a product.
+/// Canonical name of the token embedding. It is a table lookup and not a product, so a low-rank
+/// product cannot be added to it.
 const EMBEDDING: &str = "model.embed_tokens";
 
 /// A low-rank adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
-    /// The file with its tensors.
+    /// Name of the file with the adapter's tensors.
     pub name: String,
-    /// The architecture that it was made for, as GGUF names it; `None` where the files do not say.
+    /// Architecture of the base model, as GGUF names it; `None` if the files do not state it.
     pub architecture: Option<String>,
-    /// The layout of heads that `up` of q and k has; `None` where it is that of the model's folder.
+    /// Layout of heads in `up` of q and k; `None` if it is the layout of the model's folder.
     pub layout: Option<HeadLayout>,
-    /// What it adds, sorted by the names of the modules.
+    /// Adapted modules, sorted by name.
     pub modules: Vec<AdaptedModule>,
 }
 
-/// What an adapter adds to one projection.
+/// Factors that an adapter adds to one projection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptedModule {
-    /// The canonical name of the projection's weight, without `.weight`.
+    /// Canonical name of the projection's weight, without `.weight`.
     pub name: String,
-    /// `[rank, input]`, or `[input, rank]` where it is transposed; for experts see [`FactorOwner`].
+    /// `[rank, input]`, or `[input, rank]` if transposed; for experts see [`FactorOwner`].
     pub down: StoredTensor,
-    /// `[output, rank]`, or `[rank, output]` where it is transposed; for experts see [`FactorOwner`].
+    /// `[output, rank]`, or `[rank, output]` if transposed; for experts see [`FactorOwner`].
     pub up: StoredTensor,
-    /// Both are stored the other way round.
+    /// Whether both factors are stored transposed.
     pub transposed: bool,
-    /// Whose they are.
+    /// Projection or experts to which the factors belong.
     pub owner: FactorOwner,
-    /// What the product is multiplied by.
+    /// Factor of the low-rank product.
     pub scale: f64,
 }
 
-/// Whose factors the two tensors of a module have.
+/// Projection or experts to which the two tensors of a module belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactorOwner {
-    /// One projection's.
+    /// One projection.
     Projection,
-    /// All experts' of a layer, the number of the expert first: `[experts, rank, input]`, `[experts, output, rank]`.
+    /// All experts of a layer, with the expert as the first dimension: `[experts, rank, input]` and
+    /// `[experts, output, rank]`.
     Stack,
-    /// Those of so many experts as PEFT joins them: `[experts · rank, input]`, `[output, rank · experts]`; column `r · experts + e` is
-    /// of expert `e`.
+    /// Several experts, joined as PEFT does: `[experts · rank, input]` and
+    /// `[output, rank · experts]`; column `r · experts + e` belongs to expert `e`.
     Joined {
-        /// How many.
+        /// Number of experts.
         experts: u64,
-        /// PEFT before 0.19 has written them, which takes the first size of each expert's parameter for its inputs.
+        /// True if PEFT before 0.19 wrote the factors. It takes the first dimension of each
+        /// expert's parameter for its inputs.
         is_old: bool,
     },
 }
 
 impl AdaptedModule {
-    /// Elements between the two products.
+    /// Returns the rank: the number of elements between the two products.
     fn rank(&self) -> u64 {
         match self.owner {
             FactorOwner::Projection => self.down.shape[usize::from(self.transposed)],
@@ -102,7 +107,7 @@ impl AdaptedModule {
         }
     }
 
-    /// Elements that go in and elements that come out.
+    /// Returns the numbers of input and output elements.
     fn sizes(&self) -> (u64, u64) {
         let (down, up) = (&self.down.shape, &self.up.shape);
         match self.owner {
@@ -112,7 +117,7 @@ impl AdaptedModule {
         }
     }
 
-    /// How many experts it has factors for.
+    /// Returns the number of experts; `None` for a single projection.
     fn experts(&self) -> Option<u64> {
         match self.owner {
             FactorOwner::Projection => None,
@@ -122,12 +127,12 @@ impl AdaptedModule {
     }
 }
 
-/// Reads adapters. Files of one folder belong together, but for GGUF files: each of those is an adapter. The files are
-/// blobs: each has a digest.
+/// Reads adapters. Each GGUF file is an adapter; the other files of a folder form one adapter. The
+/// files are blobs, so each has a digest.
 ///
 /// # Errors
-/// [`Error::Source`] where files are none of an adapter, or those of one that does more than add to projections;
-/// [`Error::Format`] and [`Error::Io`] where they cannot be read.
+/// [`Error::Source`] if the files are not an adapter, or the adapter does more than add to
+/// projections; [`Error::Format`] and [`Error::Io`] if a file cannot be read.
 pub fn adapters(files: &[NamedFile]) -> Result<Vec<Adapter>, Error> {
     for file in files {
         relative_name(&file.name)?;
@@ -149,7 +154,7 @@ pub fn adapters(files: &[NamedFile]) -> Result<Vec<Adapter>, Error> {
     Ok(adapters)
 }
 
-/// The files by their folders.
+/// Groups the files by folder.
 fn folders(files: &[NamedFile]) -> BTreeMap<&str, Vec<&NamedFile>> {
     let mut folders: BTreeMap<&str, Vec<&NamedFile>> = BTreeMap::new();
     for file in files {
@@ -158,15 +163,18 @@ fn folders(files: &[NamedFile]) -> BTreeMap<&str, Vec<&NamedFile>> {
     folders
 }
 
-/// Takes the files of adapters out of those of a model: an export puts them into folders of their own.
+/// Separates the files of adapters (second list) from the files of the model (first list): an
+/// export writes them to separate folders.
 pub fn split_adapters(files: Vec<NamedFile>) -> (Vec<NamedFile>, Vec<NamedFile>) {
     files.into_iter().partition(|file| number(&file.name).is_none())
 }
 
-/// The files that say something of an adapter. Trainers put tokenizers and notes beside it, and clients send whole folders.
+/// Returns the files that define an adapter. Trainers put tokenizers and notes into the same
+/// folder, and clients send whole folders.
 ///
 /// # Errors
-/// [`Error::Source`] where there are files, but none that says something; [`Error::Io`] where one cannot be read.
+/// [`Error::Source`] if there are files, but none of them defines an adapter; [`Error::Io`] if a
+/// file cannot be read.
 pub fn adapter_files(files: Vec<NamedFile>) -> Result<Vec<NamedFile>, Error> {
     let Some(first) = files.first().map(|file| file.name.clone()) else { return Ok(files) };
     let mut wanted = Vec::new();
@@ -184,13 +192,13 @@ pub fn adapter_files(files: Vec<NamedFile>) -> Result<Vec<NamedFile>, Error> {
     Ok(wanted)
 }
 
-/// The number of the adapter that a file of a model belongs to.
+/// Returns the number of the adapter to which a file of a model belongs.
 fn number(name: &str) -> Option<usize> {
     name.strip_prefix(FOLDER)?.split_once('/')?.0.parse().ok()
 }
 
-/// What files of adapters are called in a model: those of each folder are in a folder of their own, `adapters/N`, with
-/// numbers after those that are `taken`. In the order of the files.
+/// Returns the names of adapter files in a model, in the order of the files. Each source folder
+/// gets a folder `adapters/N`, with numbers after the ones in `taken`.
 pub fn adapter_names<'a>(files: &[&str], taken: impl Iterator<Item = &'a str>) -> Vec<String> {
     let next = taken.filter_map(number).max().map_or(0, |last| last.saturating_add(1));
     let folders: BTreeSet<&str> = files.iter().map(|file| split(file).0).collect();
@@ -202,7 +210,7 @@ pub fn adapter_names<'a>(files: &[&str], taken: impl Iterator<Item = &'a str>) -
     files.iter().map(name).collect()
 }
 
-/// Folder and name.
+/// Splits a path into folder and file name.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }

@@ -1,15 +1,18 @@
-//! Weights whose arrays are tensors of their own, as models come from their makers: found by their names and shapes.
+//! Weights whose arrays are separate tensors, as publishers distribute them. They are recognized by
+//! names and shapes.
 //!
 //! | arrays | encoding |
 //! |---|---|
-//! | `X` `F8_E4M3`, `X_scale_inv` | block FP8; the size of a block is in the config |
-//! | `X` `F8_E4M3`, `X_scale` | FP8 with a scale for the tensor, for each row, or for each block |
+//! | `X` `F8_E4M3`, `X_scale_inv` | block FP8; the config states the block size |
+//! | `X` `F8_E4M3`, `X_scale` | FP8 with one scale per tensor, per row, or per block |
 //! | `X_blocks` U8 `[…, n, 16]`, `X_scales` U8 `[…, n]` | mxfp4, `[…, 32 n]` |
 //!
-//! `X` mostly ends in `.weight`. Sources: `DeepSeek`'s and Qwen's FP8 models, compressed-tensors' `float-quantized`,
-//! `ModelOpt`'s FP8; the last row is gpt-oss, whose codes and scales are those of MLX's mxfp4 byte for byte.
+//! `X` mostly ends in `.weight`. Sources: `DeepSeek`'s and Qwen's FP8 models, compressed-tensors'
+//! `float-quantized`, `ModelOpt`'s FP8. The last row is gpt-oss, whose codes and scales equal MLX's
+//! mxfp4 byte for byte.
 //!
-//! What does not fit stays what it is: nothing says that such a name means such a weight.
+//! Arrays whose dtypes or shapes do not match stay plain tensors: a name alone does not define an
+//! encoding.
 
 use std::collections::HashMap;
 
@@ -19,7 +22,7 @@ use formats::{Dtype, Encoding};
 
 use crate::QuantizationConfig;
 
-/// An array as a header has it.
+/// Array as a file header describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Array<'a> {
     pub(crate) name: &'a str,
@@ -27,18 +30,18 @@ pub(crate) struct Array<'a> {
     pub(crate) shape: &'a [u64],
 }
 
-/// A weight and where its arrays are in a list.
+/// Weight with the positions of its arrays in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) name: String,
     pub(crate) encoding: Encoding,
     /// Logical dimensions, outermost first.
     pub(crate) shape: Vec<u64>,
-    /// The arrays by their positions; the codes are the first.
+    /// Positions of the arrays; the codes are the first.
     pub(crate) parts: Vec<(Role, usize)>,
 }
 
-/// The weights that are made of several of these arrays.
+/// Finds the weights that consist of several of these arrays.
 pub(crate) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Vec<Found> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
     let fp8 = |at: usize, array: &Array<'_>| {
@@ -63,7 +66,8 @@ pub(crate) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Vec<Fou
     arrays.iter().enumerate().filter_map(of).collect()
 }
 
-/// The encoding of an FP8 weight with such scales. By convention scales called inverse are by blocks.
+/// Returns the encoding of an FP8 weight with this scale. By convention, scales with the suffix
+/// `_inv` are per block.
 fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &QuantizationConfig) -> Option<Encoding> {
     let [.., rows, columns] = *weight.shape else { return None };
     if !matches!(scale.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
@@ -71,7 +75,7 @@ fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &Quan
     }
     let (rows, columns) = (u32::try_from(rows).ok()?, u32::try_from(columns).ok()?);
     let whole = [(rows, columns), (1, columns)];
-    // One number is for the whole tensor under either name.
+    // A single number applies to the whole tensor under either name.
     let guesses = if inverse { &whole[..1] } else { &whole[..] };
     let scales = element_count(scale.shape)?;
     guesses.iter().copied().chain(config.block_size()).find_map(|(rows, columns)| {
@@ -79,13 +83,13 @@ fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &Quan
         let parts = encoding.parts(weight.shape, scale.dtype).ok()?;
         let expected = parts.iter().find(|part| part.role == Role::Scale)?;
         let same_shape = scale.shape == expected.shape.as_slice();
-        // One scale may be written as a scalar, one for each row as a vector.
+        // A single scale may be stored as a scalar, scales of rows as a vector.
         let same_count = element_count(&expected.shape) == Some(scales) && scale.shape.len() < 2;
         (same_shape || same_count).then_some(encoding)
     })
 }
 
-/// The logical shape of a stack of gpt-oss.
+/// Returns the logical shape of a stack of gpt-oss.
 fn mxfp4_blocks(blocks: &Array<'_>, scales: &Array<'_>) -> Option<Vec<u64>> {
     let [leading @ .., groups, 16] = blocks.shape else { return None };
     let same = scales.dtype == Dtype::U8 && scales.shape.split_last() == Some((groups, leading));

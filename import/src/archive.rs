@@ -1,7 +1,8 @@
-//! The members of a tar archive that is not compressed, each readable where it lies.
+//! Members of an uncompressed tar archive, each readable at its offset.
 //!
-//! The parser is that of streams. Only regular files are given; folders are passed over. Links, devices and sparse files
-//! are refused, and so are names that lead out of the archive. Nothing is unpacked: a member is a [`Slice`] of the archive.
+//! Uses the same parser as readers of streams. Only regular files are returned; folders are
+//! skipped. Links, devices, sparse files and names that lead out of the archive are refused.
+//! Nothing is unpacked: a member is a [`Slice`] of the archive.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,16 +12,17 @@ use content::{Algorithm, Digest, Hasher};
 
 use crate::{Error, NamedFile, ReadAt, Slice, relative_name};
 
-/// The buffer for reading all of an archive, in bytes.
+/// Size of the buffer for reading a whole archive, in bytes.
 const BUFFER: u64 = 1 << 20;
 
-/// The regular files of an archive, in their order.
+/// Returns the regular files of an archive, in their order.
 pub fn members(archive: &Arc<dyn ReadAt>) -> Result<Vec<NamedFile>, Error> {
     Ok(slices(archive)?.into_iter().map(named).collect())
 }
 
-/// The same of an archive that must have a digest. Each member's own digest is found out on the way and is its identity:
-/// who reads a member later can tell whether it got what was looked at now.
+/// Returns the regular files of an archive, and verifies the digest of the archive. The digest of
+/// each member is computed in the same pass and becomes its identity. A later reader of a member
+/// can check that the bytes are still the same.
 pub fn verified_members(archive: &Arc<dyn ReadAt>, expected: &Digest) -> Result<Vec<NamedFile>, Error> {
     let slices = slices(archive)?;
     let failed = |e| Error::io("read", archive.name(), e);
@@ -56,7 +58,7 @@ fn named(slice: Slice) -> NamedFile {
     NamedFile { name: slice.member_name().to_owned(), source: Arc::new(slice) }
 }
 
-/// The members in the order of their bytes.
+/// Returns the regular files in the order of their bytes.
 fn slices(archive: &Arc<dyn ReadAt>) -> Result<Vec<Slice>, Error> {
     let reader = Reader { archive };
     reader.refuse_compressed()?;
@@ -125,10 +127,10 @@ impl Reader<'_> {
         self.archive.read_exact_at(buffer, at).map_err(|e| Error::io("read", self.archive.name(), e))
     }
 
-    /// The block at `at`; `None` at the end of the file.
+    /// Reads the block at `at`; `None` at the end of the file.
     fn block(&self, at: u64) -> Result<Option<Block>, Error> {
         let room = self.archive.size().saturating_sub(at);
-        // Some writers leave out the two empty blocks at the end.
+        // Some writers omit the two zero blocks at the end.
         if room == 0 {
             return Ok(None);
         }
@@ -141,7 +143,7 @@ impl Reader<'_> {
         Ok(Some(block))
     }
 
-    /// The file whose bytes are at `begin`.
+    /// Returns the file whose bytes start at `begin`.
     fn file(&self, entry: &Entry, begin: u64) -> Result<Slice, Error> {
         let name = relative_name(&entry.path)?;
         Slice::new(Arc::clone(self.archive), &name, begin, entry.size)

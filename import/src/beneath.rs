@@ -1,4 +1,5 @@
-//! A folder out of which no name leads: neither `..`, nor links, nor what somebody puts there meanwhile.
+//! Folder whose files are opened without leaving it: `..` and links cannot lead out of it, even if
+//! another process changes the folder meanwhile.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -9,10 +10,10 @@ use rustix::io::Errno;
 
 use crate::{Error, LocalFile};
 
-/// Opening a pipe does not wait for a writer.
+/// Flag with which opening a pipe does not wait for a writer.
 pub(crate) const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
 
-/// A folder, open.
+/// Open folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -26,10 +27,10 @@ impl Folder {
         Ok(Self { path: path.to_owned(), descriptor })
     }
 
-    /// A file in the folder, or below it.
+    /// Opens a file in the folder or below it.
     ///
     /// # Errors
-    /// It leads out of the folder, is no file, or cannot be opened.
+    /// The name leads out of the folder, is not a file, or cannot be opened.
     pub(crate) fn file(&self, name: &Path) -> Result<LocalFile, Error> {
         let path = self.path.join(name);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

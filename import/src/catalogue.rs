@@ -1,5 +1,5 @@
-//! The tensor catalogue: every tensor of a stored model under its canonical name, with the places of its arrays, from the
-//! headers of its blobs.
+//! Tensor catalogue: every tensor of a stored model under its canonical name, with the locations of
+//! its arrays, read from the headers of its blobs.
 
 mod join;
 mod labelled;
@@ -17,17 +17,18 @@ pub use whole::whole;
 use crate::compose::{OpenBlob, read_header};
 use crate::{Error, QuantizationConfig, StoredTensor, gguf_header};
 
-/// Says which rules made a catalogue, beside those of `architectures`. To be changed with them.
+/// Version of the rules that make a catalogue, besides the rules of `architectures`. Increase it
+/// when the rules change.
 pub const CATALOGUE_VERSION: u32 = 4;
 
-/// The largest `config.json` that is read, in bytes.
+/// Largest `config.json` that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
 
-/// Every tensor of the model with these layers, in their order. Reads the headers of the blobs, `config.json`, and the kept
-/// header of a GGUF file.
+/// Returns every tensor of the model with these layers, in their order. Reads the headers of the
+/// blobs, `config.json`, and the stored header of a GGUF file.
 ///
 /// # Errors
-/// A blob that cannot be opened or read, or that says it has a weight that its arrays do not make.
+/// A blob cannot be opened or read, or its metadata describes a weight that its arrays do not form.
 pub fn catalogue(layers: &[Layer], open: &OpenBlob) -> Result<Vec<StoredTensor>, Error> {
     let tensors = layers.iter().filter(|layer| *layer.media_type() == media_types::TENSOR);
     let blobs = tensors.map(|layer| header(layer, open)).collect::<Result<Vec<_>, _>>()?;
@@ -49,10 +50,11 @@ fn header(layer: &Layer, open: &OpenBlob) -> Result<(Digest, Header), Error> {
     Ok((digest, header))
 }
 
-/// What the `config.json` of a model with these layers says of its quantization, where it has one.
+/// Returns the quantization that the `config.json` among these layers describes; the default if
+/// there is no config.
 ///
 /// # Errors
-/// It cannot be read.
+/// The config cannot be read.
 pub fn quantization(layers: &[Layer], open: &OpenBlob) -> Result<QuantizationConfig, Error> {
     let is_config = |layer: &&Layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json");
     let Some(layer) = layers.iter().find(is_config).filter(|layer| layer.size() <= MAX_CONFIG) else {

@@ -1,7 +1,8 @@
-//! A source file put together again from the layers it was split into.
+//! Source file that is reassembled from the layers into which it was split.
 //!
-//! Which byte comes from which blob is arithmetic: the header layer, then each tensor at its place in its blob, then what
-//! lay in gaps. What nothing is said about is zero. Nothing is written anywhere; the file is read through its blobs.
+//! The origin document and the headers of the blobs determine the source of each byte: the header
+//! layer, then each tensor at its offset in its blob, then the contents of gaps. All other bytes
+//! are zero. Nothing is written; the file is read through its blobs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,15 +15,16 @@ use manifests::{Layer, media_types};
 
 use crate::{OriginFile, ReadAt};
 
-/// How much is read at a time where a whole file is hashed, in bytes.
+/// Size of the buffer for hashing a whole file, in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Opens a blob by its digest.
+/// Function that opens a blob by its digest.
 pub type OpenBlob = dyn Fn(&Digest) -> io::Result<Arc<dyn ReadAt>> + Send + Sync;
 
-/// A source file as its layers have it.
+/// Source file, backed by its layers.
 ///
-/// Invariant: the pieces are in the order of their offsets, do not overlap and do not go beyond the file's end.
+/// Invariant: the pieces are sorted by offset, do not overlap and do not extend beyond the end of
+/// the file.
 pub struct Composed {
     name: String,
     size: u64,
@@ -30,25 +32,25 @@ pub struct Composed {
     open: Arc<OpenBlob>,
 }
 
-/// Bytes of the file that are bytes of a blob.
+/// Range of the file that is stored in a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ComposedPiece {
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes; not 0.
     pub size: u64,
-    /// The blob.
+    /// Digest of the blob.
     pub blob: Digest,
-    /// First byte in the blob.
+    /// Offset of the first byte in the blob.
     pub begin: u64,
 }
 
 impl Composed {
-    /// The file that the origin document describes, from the layers of its model. Reads the header of every tensor blob
-    /// that is needed.
+    /// Composes the file that the origin document describes from the layers of its model. Reads the
+    /// header of each tensor blob that is needed.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] where a layer is missing or does not have what the document says.
+    /// [`io::ErrorKind::InvalidData`] if a layer is missing or does not match the document.
     pub fn new(file: &OriginFile, layers: &[Layer], open: Arc<OpenBlob>) -> io::Result<Self> {
         let layers = Layers::of(layers, &*open);
         let mut headers = HashMap::new();
@@ -75,12 +77,13 @@ impl Composed {
         Ok(Self { name: file.name.clone(), size: file.size, pieces: ordered(pieces, file)?, open })
     }
 
-    /// What comes from blobs, in the order of its bytes and without overlaps. Whatever lies between is zero.
+    /// Returns the ranges that come from blobs, sorted and without overlaps. Bytes between them are
+    /// zero.
     pub fn pieces(&self) -> &[ComposedPiece] {
         &self.pieces
     }
 
-    /// The pieces that have bytes of a range, which is not empty.
+    /// Returns the pieces that intersect a non-empty range.
     fn pieces_within(&self, from: u64, to: u64) -> &[ComposedPiece] {
         let first = self.pieces.partition_point(|piece| piece.offset + piece.size <= from);
         let last = self.pieces.partition_point(|piece| piece.offset < to);
@@ -120,7 +123,8 @@ impl fmt::Debug for Composed {
     }
 }
 
-/// The digest of a whole file. Reads it once, from beginning to end; look at its size first where that is not yours.
+/// Returns the digest of a whole file, which it reads once from beginning to end. Callers check the
+/// size of untrusted files first.
 pub fn digest_of(file: &dyn ReadAt, algorithm: Algorithm) -> io::Result<Digest> {
     let mut hasher = Hasher::new(algorithm);
     let mut buffer = vec![0; BUFFER];
@@ -136,7 +140,7 @@ pub fn digest_of(file: &dyn ReadAt, algorithm: Algorithm) -> io::Result<Digest> 
     Ok(hasher.finish())
 }
 
-/// The layers by what they are called.
+/// Layers by media type and name.
 struct Layers<'a> {
     by_name: HashMap<(&'a MediaType, &'a str), &'a Layer>,
     open: &'a OpenBlob,
@@ -153,7 +157,7 @@ impl<'a> Layers<'a> {
         found.ok_or_else(|| malformed(format!("the model has no layer `{name}` of type `{media_type}`")))
     }
 
-    /// First byte and length of each tensor of a blob.
+    /// Returns offset and length of each tensor of a blob.
     fn places(&self, layer: &Layer) -> io::Result<HashMap<String, (u64, u64)>> {
         let blob = (self.open)(layer.digest())?;
         let header = read_header(&*blob).map_err(|e| io::Error::new(e.kind(), format!("`{}`: {e}", layer.digest())))?;
@@ -177,7 +181,7 @@ pub(crate) fn read_header(blob: &dyn ReadAt) -> io::Result<Header> {
     Header::parse(&beginning, blob.size()).map_err(|e| malformed(e.to_string()))
 }
 
-/// A layer that is in the file as it is.
+/// Returns the piece of a layer that is part of the file as a whole.
 fn whole(layer: &Layer, offset: u64, size: u64) -> io::Result<ComposedPiece> {
     if layer.size() != size {
         let (digest, own) = (layer.digest(), layer.size());
@@ -186,7 +190,7 @@ fn whole(layer: &Layer, offset: u64, size: u64) -> io::Result<ComposedPiece> {
     Ok(ComposedPiece { offset, size, blob: *layer.digest(), begin: 0 })
 }
 
-/// Sorts the pieces and checks what [`Composed`] promises of them.
+/// Sorts the pieces and checks the invariant of [`Composed`].
 fn ordered(mut pieces: Vec<ComposedPiece>, file: &OriginFile) -> io::Result<Vec<ComposedPiece>> {
     pieces.retain(|piece| piece.size > 0);
     pieces.sort_by_key(|piece| piece.offset);

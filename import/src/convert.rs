@@ -1,7 +1,9 @@
-//! A tensor in another encoding, in another order of its rows, or with something added: written as a stream.
+//! Conversion of a tensor to another encoding or order of rows, or with a constant added, written
+//! as a stream.
 //!
-//! The arrays of an encoded weight lie one after the other, while rows are encoded into all of them at once. What follows
-//! the codes is kept in memory where it is small; else the rows are encoded again for each array, which gives the same.
+//! The arrays of an encoded weight are written one after the other, but encoding a row produces
+//! parts of all arrays at once. Arrays after the codes are kept in memory if they are small.
+//! Otherwise the rows are encoded again for each array, with the same result.
 
 use std::io::Write;
 
@@ -11,32 +13,33 @@ use formats::{Dtype, Encoding, Weight};
 
 use crate::{Error, RowOrder, TensorSource};
 
-/// How many bytes of scales and biases are kept in memory until the codes are written.
+/// Largest size of scales and biases that are kept in memory until the codes are written, in bytes.
 const KEPT: u64 = 8 << 20;
-/// How much of an array is copied at a time, in bytes.
+/// Number of bytes of an array that are copied at a time.
 const PIECE: u64 = 1 << 20;
 
-/// What is to be made of a tensor.
+/// Conversion of one tensor.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    /// Where its numbers are.
+    /// Source of the numbers.
     pub source: TensorSource,
-    /// How they are to be encoded.
+    /// Encoding of the result.
     pub target: Target,
-    /// In which order.
+    /// Order of the rows in the result.
     pub order: RowOrder,
-    /// Added to every number: norms of Gemma differ by 1 between formats.
+    /// Constant that is added to every number: Gemma's norms differ by 1 between formats.
     pub add: f32,
 }
 
 impl Conversion {
-    /// The tensor as it is.
+    /// Creates a conversion that changes nothing.
     pub fn copy(source: TensorSource) -> Self {
         let target = Target { encoding: source.encoding, float: source.float(), global_scale: None };
         Self { source, target, order: RowOrder::Stored, add: 0.0 }
     }
 
-    /// The tensor in another encoding. Scales and biases are of the source's own element type where that is a float.
+    /// Creates a conversion to another encoding. Scales and biases have the source's dtype if it is
+    /// a float.
     pub fn to(source: TensorSource, encoding: Encoding) -> Self {
         let float = match encoding {
             Encoding::Plain(dtype) => dtype,
@@ -45,12 +48,12 @@ impl Conversion {
         Self { target: Target { encoding, float, global_scale: None }, ..Self::copy(source) }
     }
 
-    /// Whether the numbers stay encoded as they are.
+    /// True if the numbers stay encoded as they are.
     pub fn keeps_encoding(&self) -> bool {
         self.source.encoding == self.target.encoding && self.add == 0.0
     }
 
-    /// The arrays that are written, in their order.
+    /// Returns the arrays that are written, in order.
     pub fn parts(&self) -> Result<Vec<PartShape>, Error> {
         let parts = self.target.encoding.parts(&self.source.shape, self.target.float);
         let mut parts = parts.map_err(|reason| self.refused(&reason))?;
@@ -63,7 +66,7 @@ impl Conversion {
     /// Writes all arrays, one after the other.
     ///
     /// # Errors
-    /// An array that cannot be read, an encoding that cannot be written, and whatever the sink says.
+    /// An array cannot be read, there is no encoder for the encoding, or the sink fails.
     pub fn write(&self, sink: &mut dyn Write) -> Result<(), Error> {
         let parts = self.parts()?;
         if self.keeps_encoding() || parts.iter().skip(1).map(PartShape::size).sum::<u64>() > KEPT {
@@ -107,7 +110,7 @@ impl Conversion {
         Ok(())
     }
 
-    /// Encodes piece by piece; every call has new rows only.
+    /// Encodes the rows piece by piece; each call of `each` gets new rows only.
     fn encode(&self, each: &mut dyn FnMut(&Encoded) -> Result<(), Error>) -> Result<(), Error> {
         let encoding = self.target.encoding;
         if !codec::can_encode(encoding) {

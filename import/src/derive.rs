@@ -1,8 +1,9 @@
-//! Deriving blobs: what a quantization's plan says, streamed, several blobs at a time, and only where the result is not
-//! known already.
+//! Derives the blobs of a quantization plan: streamed, several blobs at a time, and only if the
+//! result is not known already.
 //!
-//! Memory is bounded by what a conversion keeps for each worker, whatever the size of a tensor. What is complete when a
-//! derivation breaks off is remembered, and found by the next.
+//! Memory is bounded by the buffers of the conversions, one per worker, whatever the size of a
+//! tensor. If a derivation is interrupted, finished blobs are remembered and the next derivation
+//! reuses them.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,35 +15,37 @@ use crate::workers::in_parallel;
 use crate::write::unwrap_own;
 use crate::{Conversion, Derivation, DerivedTensor, Error, Event, Progress, SourceModel, Target, TensorSource};
 
-/// Blobs derived at a time for each core: about half of the time goes into waiting for the disk.
+/// Number of blobs that are derived at a time per core: about half of the time is spent on waiting
+/// for the disk.
 const WORKERS_PER_CORE: usize = 4;
-/// Blobs derived at a time, at most: encoders share large tensors between cores themselves.
+/// Largest number of blobs that are derived at a time: encoders split large tensors between cores
+/// themselves.
 const WORKERS: usize = 16;
 
-/// What is done with results that are remembered.
+/// Use of remembered results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// They are taken.
+    /// Remembered results are reused.
     #[default]
     Known,
-    /// Everything is computed again, and has to be the same.
+    /// Everything is computed again and must equal the remembered results.
     Check,
 }
 
-/// A blob that was derived, or known.
+/// Blob that was derived or reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
-    /// The blob.
+    /// Descriptor of the blob.
     pub descriptor: Descriptor,
-    /// Whether its bytes were new to the store.
+    /// Whether the bytes were new to the store.
     pub new: bool,
 }
 
-/// Derives all blobs; the results are in the order of the derivations.
+/// Derives all blobs and returns the results in the order of the derivations.
 ///
 /// # Errors
-/// A source that cannot be read, a target that does not take a blob, whoever asked went away, or with [`Reuse::Check`] a
-/// result that differs from the remembered one.
+/// A source cannot be read, the target refuses a blob, the caller cancelled, or with
+/// [`Reuse::Check`] a result differs from the remembered one.
 pub fn derive(
     derivations: &[&Derivation],
     model: &SourceModel,
@@ -129,7 +132,7 @@ impl Deriver<'_> {
     }
 }
 
-/// Counts what is written, and stops when nobody wants it any more.
+/// Reports written bytes to the progress, and stops when the caller has cancelled.
 struct Counted<'a> {
     sink: &'a mut dyn Write,
     progress: &'a dyn Progress,

@@ -1,72 +1,72 @@
-//! Why a model could not be imported.
+//! Errors of importing a model.
 
 use std::fmt::Display;
 use std::io;
 
 use content::Digest;
 
-/// A source that cannot become a model, or a target that did not take it.
+/// Error of a source that cannot become a model, or of a target that refuses it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that is not what its name says.
+    /// A file is malformed or not of the expected format.
     #[error("`{name}`: {source}")]
     Format {
-        /// Which file: a path or a URL.
+        /// Path or URL of the file.
         name: String,
-        /// What is wrong with it.
+        /// Error of the parser.
         source: formats::Error,
     },
-    /// The system refused to read a file.
+    /// The system failed to read a file.
     #[error("cannot {operation} `{name}`: {source}")]
     Io {
-        /// What was tried, as a verb.
+        /// Failed operation, as a verb.
         operation: &'static str,
-        /// On which file: a path or a URL.
+        /// Path or URL of the file.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The files are readable but do not make a model.
+    /// The files are readable but do not form a model.
     #[error("{0}")]
     Source(String),
-    /// The store did not take a blob.
+    /// The store refused a blob.
     #[error("cannot store `{name}`: {source}")]
     Target {
-        /// Which layer.
+        /// Name of the layer.
         name: String,
-        /// What the store said.
+        /// Error of the store.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A blob is not what its digest says.
+    /// The bytes of a blob do not match its digest.
     #[error("blob `{blob}` is damaged: {reason}; run `lode repair MODEL`")]
     Damaged {
-        /// Which.
+        /// Digest of the blob.
         blob: Digest,
-        /// What is wrong with it.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// A file is not what it was, though every blob is what its digest says.
+    /// A file differs from the original although all of its blobs match their digests.
     #[error("`{name}` hashes to `{found}`, it was `{expected}` before; import or pull the model again")]
     Changed {
-        /// Which file of the model.
+        /// Name of the file in the model.
         name: String,
-        /// What it was.
+        /// Digest of the original.
         expected: Digest,
-        /// What it is.
+        /// Digest that was found.
         found: Digest,
     },
-    /// Whoever asked for the import went away.
+    /// The caller cancelled the import.
     #[error("the import was cancelled; tensors that were complete stay in the store until the next collection")]
     Cancelled,
 }
 
 impl Error {
-    /// The system refused to read a file: what was tried, as a verb, and on which file.
+    /// Creates an [`Error::Io`] from the operation, as a verb, and the name of the file.
     pub fn io(operation: &'static str, name: impl Display, source: io::Error) -> Self {
         Self::Io { operation, name: name.to_string(), source }
     }
 
-    /// A file that is not what its name says.
+    /// Creates an [`Error::Format`] from the name of the file.
     pub fn format(name: impl Display, source: formats::Error) -> Self {
         Self::Format { name: name.to_string(), source }
     }

@@ -1,5 +1,5 @@
-//! What the model's config says, from the inventory: facts of the source alone. What this version of Lode understands of
-//! them is not among it, so every version writes the same config.
+//! The model's config, made from the inventory: facts of the source alone. It does not depend on
+//! the architectures that this version of Lode supports, so every version writes the same config.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use manifests::{LodeConfig, ModelConfig};
 
 use crate::{Inventory, SourceTensor};
 
-/// The config of the model, but for the list of layers.
+/// Returns the config of the model, without the list of layers.
 pub fn describe(inventory: &Inventory) -> ModelConfig {
     let parameters = parameter_count(inventory);
     ModelConfig {
@@ -29,7 +29,7 @@ pub fn describe(inventory: &Inventory) -> ModelConfig {
     }
 }
 
-/// The tensors, each weight of several arrays once.
+/// Returns the tensors; a weight of several arrays occurs once.
 fn weights(inventory: &Inventory) -> impl Iterator<Item = &SourceTensor> {
     inventory.tensors.iter().filter(|tensor| tensor.role == Role::Weight)
 }
@@ -39,19 +39,19 @@ fn parameter_count(inventory: &Inventory) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// The type that most parameters have.
+/// Returns the type that most parameters have.
 fn predominant_type(inventory: &Inventory) -> String {
     let mut counts: HashMap<String, u64> = HashMap::new();
     for tensor in weights(inventory) {
         let count = counts.entry(tensor.encoding.to_string()).or_default();
         *count = count.saturating_add(element_count(&tensor.shape).unwrap_or(0));
     }
-    // The name decides between equals, so that the same model always says the same.
+    // The name breaks ties, so that the same model always gives the same config.
     let most = counts.into_iter().max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     most.map_or_else(|| "unknown".to_owned(), |(name, _)| name)
 }
 
-/// `134.52M`, as Ollama writes it.
+/// Formats a parameter count as Ollama does: `134.52M`.
 pub(crate) fn human_count(count: u64) -> String {
     let scaled = |divisor: f64, unit: &str| format!("{:.2}{unit}", count as f64 / divisor);
     match count {

@@ -1,4 +1,4 @@
-//! What is known of a model that came as a GGUF file: the headers that were kept of it.
+//! Stored headers of the GGUF files from which a model was imported.
 
 use std::io;
 
@@ -6,25 +6,26 @@ use manifests::{Layer, media_types};
 
 use crate::{Error, OpenBlob};
 
-/// The longest header of a GGUF file that is read, in bytes: those with the largest vocabularies have about 20 MB.
+/// Longest header of a GGUF file that is read, in bytes. Headers with the largest vocabularies have
+/// about 20 MB.
 pub const MAX_GGUF_HEADER: u64 = 256 << 20;
 
-/// The bytes of the first GGUF header among the layers: the one with the keys, where there are several. `None` for a model
-/// that came otherwise.
+/// Returns the bytes of the first GGUF header among the layers, which has the keys if there are
+/// several. `None` for a model from another format.
 ///
 /// # Errors
-/// [`Error::Io`] where a header cannot be read.
+/// [`Error::Io`] if a header cannot be read.
 pub fn gguf_header(layers: &[Layer], open: &OpenBlob) -> Result<Option<Vec<u8>>, Error> {
     gguf_headers(layers, open).next().transpose()
 }
 
-/// The bytes of all GGUF headers among the layers.
+/// Returns the bytes of all GGUF headers among the layers.
 pub fn gguf_headers<'a>(layers: &'a [Layer], open: &'a OpenBlob) -> impl Iterator<Item = Result<Vec<u8>, Error>> + 'a {
     let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
     headers.filter_map(|layer| read(layer, open).map_err(|e| Error::io("read blob", layer.digest(), e)).transpose())
 }
 
-/// A header's bytes, where it is a GGUF file's.
+/// Returns the bytes of a header layer if it is the header of a GGUF file.
 fn read(layer: &Layer, open: &OpenBlob) -> io::Result<Option<Vec<u8>>> {
     let blob = open(layer.digest())?;
     let mut magic = [0; 4];

@@ -1,15 +1,17 @@
-//! Which tensors share a blob: the experts of a layer, and its shared experts. By names alone, whatever the architecture.
+//! Grouping of tensors into blobs: the experts of a layer share a blob, and so do its shared
+//! experts. The rules use names only and do not depend on the architecture.
 
 use std::borrow::Cow;
 
 const MODULES: [&str; 5] = ["mlp", "moe", "block_sparse_moe", "feed_forward", "mixer"];
 const EXPERTS: [&str; 3] = ["experts", "shared_experts", "switch_mlp"];
-/// What the experts' tensors of a layer of a GGUF file begin with; the kind of experts follows.
+/// Beginnings of the names of experts' tensors in a layer of a GGUF file; the kind of experts
+/// follows.
 const GGUF_PROJECTIONS: [&str; 4] = ["ffn_gate", "ffn_up", "ffn_down", "ffn_gate_up"];
 const GGUF_EXPERTS: [&str; 2] = ["exps", "shexp"];
 
-/// The group that a tensor belongs to, e.g. `model.layers.3.mlp.experts` or `blk.3.ffn_exps`; `None` for tensors with a blob
-/// of their own.
+/// Returns the group of a tensor, e.g. `model.layers.3.mlp.experts` or `blk.3.ffn_exps`; `None` for
+/// a tensor in a separate blob.
 pub(crate) fn group(name: &str) -> Option<Cow<'_, str>> {
     by_module(name).map(Cow::Borrowed).or_else(|| of_gguf(name).map(Cow::Owned))
 }
@@ -21,7 +23,7 @@ fn by_module(name: &str) -> Option<&str> {
         window[0] == "layers" && is_number(window[1]) && experts
     })?;
     let length = parts[..found + 4].iter().map(|part| part.len() + 1).sum::<usize>() - 1;
-    // Something must follow: the group's prefix alone is a tensor like any other.
+    // A name must follow the prefix of the group; the prefix alone is an ordinary tensor.
     (name.len() > length + 1).then(|| &name[..length])
 }
 

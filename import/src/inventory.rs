@@ -1,4 +1,4 @@
-//! The inventory: everything that is read of a source's headers, read once.
+//! Inventory: all facts from the headers of a source, which are read once.
 
 mod gguf;
 mod mlx;
@@ -17,19 +17,19 @@ pub(crate) use gguf::read_header as read_gguf_header;
 pub use safetensors::is_spare;
 pub(crate) use safetensors::{read_document, shard_facts};
 
-/// What kind of files a model came in.
+/// Format of a model's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceFormat {
-    /// One GGUF file, or several of a split.
+    /// One GGUF file, or all files of a split.
     Gguf,
     /// A folder with safetensors files.
     HuggingFace,
-    /// The same, with weights that MLX quantized.
+    /// A folder with safetensors files and weights that MLX quantized.
     Mlx,
 }
 
 impl SourceFormat {
-    /// The name in configs and origin documents.
+    /// Returns the name in configs and origin documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gguf => "gguf",
@@ -39,78 +39,79 @@ impl SourceFormat {
     }
 }
 
-/// The facts about a source. Later steps never open its headers again.
+/// Facts about a source. Later steps never read its headers again.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    /// What kind of files.
+    /// Format of the files.
     pub format: SourceFormat,
-    /// The files with tensors.
+    /// Files with tensors.
     pub files: Vec<SourceFile>,
-    /// The tensors of all files, in the order of their bytes.
+    /// Tensors of all files, in the order of their bytes.
     pub tensors: Vec<SourceTensor>,
     /// Files without tensors, sorted by name.
     pub side_files: Vec<SideFile>,
-    /// As the source names it; empty where it does not.
+    /// Architecture as the source names it; empty if unknown.
     pub architecture: String,
-    /// What people are told of how the source's weights are stored, where that is not as they were.
+    /// Note for the user if the weights are stored in another form than in the source.
     pub note: Option<String>,
 }
 
-/// A file with tensors.
+/// File with tensors.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// The name in the model.
+    /// Name in the model.
     pub name: String,
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub source: Arc<dyn ReadAt>,
     /// Length in bytes.
     pub size: u64,
-    /// Length of the header in bytes, the padding after it included.
+    /// Length of the header in bytes, including the padding after it.
     pub header: u64,
 }
 
-/// A file without tensors.
+/// File without tensors.
 #[derive(Clone, Debug)]
 pub struct SideFile {
-    /// The name in the model.
+    /// Name in the model.
     pub name: String,
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub source: Arc<dyn ReadAt>,
     /// Length in bytes.
     pub size: u64,
 }
 
-/// Where an array of a weight goes.
+/// Blob into which an array of a weight is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// Under its own name, as if it were a tensor like any other.
+    /// A blob under the array's name, as for an ordinary tensor.
     Own,
-    /// Into the blob of its weight, under the weight's name and what [`Role::suffix`] says.
+    /// The blob of its weight, under the weight's name with the suffix of [`Role::suffix`].
     Weight,
 }
 
-/// A tensor in a file: a weight, an array of one, or anything else.
+/// Tensor in a file: a weight, an array of a weight, or other data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTensor {
-    /// The name in the file.
+    /// Name in the file.
     pub name: String,
     /// Position in [`Inventory::files`].
     pub file: usize,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
-    /// Element type as a blob's header will have it; the same bytes may have another one in the file.
+    /// Dtype in the header of the blob. The file may have another dtype for the same bytes.
     pub dtype: Dtype,
-    /// Dimensions as a blob's header will have them, outermost first.
+    /// Dimensions in the header of the blob, outermost first.
     pub dims: Vec<u64>,
-    /// The weight that it is an array of; its own name where it stands for itself.
+    /// Name of the weight to which the array belongs; the tensor's own name if it is not part of
+    /// another weight.
     pub weight: String,
-    /// What it is of the weight.
+    /// Role of the array in its weight.
     pub role: Role,
-    /// Where it goes.
+    /// Blob into which the array is written.
     pub home: Home,
-    /// How the weight's numbers are encoded.
+    /// Encoding of the weight's numbers.
     pub encoding: Encoding,
     /// Logical dimensions of the weight, outermost first.
     pub shape: Vec<u64>,
@@ -128,21 +129,21 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
             Err(Error::Source("there are GGUF and safetensors files side by side; name the one to import".to_owned()))
         }
         (true, true) => match files {
-            // A single file is told by its first bytes, whatever it is called.
+            // A single file is recognized by its first bytes, whatever its name.
             [file] if begins_with(file, *b"GGUF")? => gguf::inventory(&[file]),
             _ => Err(missing_weights("the model", files)),
         },
     }
 }
 
-/// Files of weights that are no part of the model that was read of the same files: a projector for pictures, another variant, an
-/// adapter, the state of a training.
+/// Returns files of weights that are not part of the imported model, such as a vision projector,
+/// another variant, an adapter, or a training state.
 pub fn unused_weights<'a>(files: &'a [NamedFile], inventory: &Inventory) -> Vec<&'a NamedFile> {
     let is_used = |file: &NamedFile| inventory.files.iter().any(|used| used.name == file.name);
     files.iter().filter(|file| (is(file, ".gguf") || is(file, ".safetensors")) && !is_used(file)).collect()
 }
 
-/// Whether there are weights among files: by their names, or, where there is one file, by its first bytes.
+/// True if the files contain weights. Checks names, or the first bytes if there is a single file.
 pub(crate) fn has_weights(files: &[NamedFile]) -> bool {
     match files {
         [file] if begins_with(file, *b"GGUF").unwrap_or(false) => true,
@@ -154,7 +155,8 @@ fn is(file: &NamedFile, suffix: &str) -> bool {
     file.name.to_ascii_lowercase().ends_with(suffix)
 }
 
-/// Why files are no model, in words that name what is there. `place` is where they are.
+/// Returns the error for files that are not a model; its text names the files that were found.
+/// `place` describes their location.
 pub(crate) fn missing_weights(place: &str, files: &[NamedFile]) -> Error {
     let is_pickle = |file: &&NamedFile| [".bin", ".pt", ".pth", ".ckpt"].iter().any(|end| file.name.ends_with(end));
     let expected = "expected a *.gguf file, or *.safetensors files with their config.json";
@@ -170,7 +172,7 @@ pub(crate) fn missing_weights(place: &str, files: &[NamedFile]) -> Error {
     })
 }
 
-/// Refuses what Git writes in the place of a large file.
+/// Refuses a pointer file, which Git LFS checks out instead of a large file.
 fn refuse_pointer(file: &NamedFile) -> Result<(), Error> {
     const BEGINNING: &[u8] = b"version https://git-lfs.github.com/spec/";
     let length = file.source.size();
@@ -187,9 +189,9 @@ pub(crate) fn begins_with(file: &NamedFile, magic: [u8; 4]) -> Result<bool, Erro
     Ok(size(file)? >= 4 && read_at(file, 0, 4)? == magic)
 }
 
-/// The length of a file in bytes.
+/// Returns the length of a file in bytes.
 fn size(file: &NamedFile) -> Result<u64, Error> {
-    // The size of a file that cannot be opened is known to nobody.
+    // The size of a file is known only after it was opened.
     file.source.read_exact_at(&mut [], 0).map_err(|e| Error::io("open", file.source.name(), e))?;
     Ok(file.source.size())
 }

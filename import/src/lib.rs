@@ -1,4 +1,4 @@
-//! Import: a model's files become blobs, one per tensor or expert group.
+//! Import: splits a model's files into blobs, one per tensor or expert group.
 //!
 //! ```text
 //! locate(path) ──▶ inventory(files) ──▶ plan(&inventory) ──▶ write(&plan, target)
@@ -6,16 +6,18 @@
 //!                                         groups, layout        nothing
 //! ```
 //!
-//! A file is whatever can be read at an offset ([`ReadAt`]): a local one, a member of an archive, one at the other end of
-//! a connection. Of a remote file only what is needed is fetched: its header, then the tensors that are missing.
+//! A file is any source that can be read at an offset ([`ReadAt`]): a local file, a member of an
+//! archive, or a remote file. Of a remote file, only the needed bytes are fetched: its header, then
+//! the tensors that are missing.
 //!
 //! # Invariants
-//! - A tensor's bytes are never changed, and it is never renamed: what a blob is does not depend on which architectures
-//!   are known. Canonical names are given when a model is catalogued. Only forms of weights that nothing here computes with
-//!   are put into others before all of this (`repack`, `ollama_mxfp4`), and the inventory notes it.
-//! - What is not a tensor's bytes — headers, gaps with something in them, side files — is kept too: the source files can
-//!   be rebuilt bit for bit from the layers and the origin document.
-//! - Memory is bounded by a buffer per worker, whatever the size of a tensor.
+//! - A tensor's bytes and name never change: the contents of a blob do not depend on the supported
+//!   architectures. Canonical names are assigned when a model is catalogued. Only weights in forms
+//!   that the runner does not support are converted first (`repack`, `ollama_mxfp4`); the inventory
+//!   then has a note.
+//! - All other bytes are kept too: headers, side files, and gaps that are not all zero. The source
+//!   files can be rebuilt bit for bit from the layers and the origin document.
+//! - Memory is bounded by one buffer per worker, whatever the size of a tensor.
 
 mod adapter;
 mod apart;

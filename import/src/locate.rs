@@ -1,4 +1,4 @@
-//! Which files make the model at a path.
+//! Finds the files of the model at a path.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,27 +9,29 @@ use crate::beneath::{Folder, NONBLOCK};
 use crate::inventory::{has_weights, missing_weights};
 use crate::{Error, LocalFile, NamedFile};
 
-/// How deep a model's folder is looked through: `1_Pooling/config.json` is the deepest that tools write.
+/// Largest depth at which a model's folder is searched; `1_Pooling/config.json` is the deepest file
+/// that tools write.
 const MAX_DEPTH: usize = 3;
 
-/// The files of the model at `path`: a GGUF file, with its siblings where it is one of a split, a file of safetensors with the
-/// documents beside it, or all files of a folder.
+/// Returns the files of the model at `path`: a GGUF file with the other files of its split, a
+/// safetensors file with the documents next to it, or all files of a folder.
 pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
     Ok(find(path, Links::Followed)?.files)
 }
 
-/// The same for somebody who may not read everything that this process may: links inside of a folder are not followed out of
-/// it, and all files are open when this returns, so that nothing can be put in their places.
+/// Returns the same files as [`locate`], for a caller that may read fewer files than this process.
+/// Links inside of a folder are not followed out of it. All files are open when this returns, so
+/// that they cannot be replaced afterwards.
 ///
 /// # Errors
-/// As [`locate`]; or a link leads out of the folder, or something is no file.
+/// As [`locate`]; also if a link leads out of the folder, or an entry is not a file.
 pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
     let Found { files, within } = find(path, Links::Inside)?;
     let is_folder = path.is_dir();
     let folder = if is_folder { path } else { path.parent().unwrap_or(path) };
     let beneath = Folder::open(folder)?;
     let open = |file: NamedFile| {
-        // What was named itself may be a link.
+        // The path that the caller named may itself be a link.
         let source = if !is_folder && path.ends_with(&file.name) {
             let opened = File::options().read(true).custom_flags(NONBLOCK).open(path);
             opened
@@ -43,19 +45,19 @@ pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
     files.into_iter().map(open).collect()
 }
 
-/// What is done with links to folders.
+/// Treatment of links to folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Links {
-    /// They are folders.
+    /// Links are followed as folders.
     Followed,
-    /// They are names, of which it shows later where they lead.
+    /// Links are listed as names; their targets are checked when the files are opened.
     Inside,
 }
 
-/// The files of a model.
+/// Files of a model.
 struct Found {
     files: Vec<NamedFile>,
-    /// The folder that their names are relative to, relative to the folder that was named.
+    /// Folder to which their names are relative, as a path relative to the named folder.
     within: PathBuf,
 }
 
@@ -75,7 +77,7 @@ fn find(path: &Path, links: Links) -> Result<Found, Error> {
     Ok(Found { files: beside(path)?, within: PathBuf::new() })
 }
 
-/// The files of the model that one file is named of.
+/// Returns the files of the model to which a single named file belongs.
 fn beside(path: &Path) -> Result<Vec<NamedFile>, Error> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(split) = Split::parse(&name) else {
@@ -96,8 +98,8 @@ fn beside(path: &Path) -> Result<Vec<NamedFile>, Error> {
         .collect())
 }
 
-/// The folder of the newest version where this is the cache of a hub's client (`models--USER--NAME`), which has the files in
-/// `snapshots/COMMIT`, relative to the cache; `None` for other folders.
+/// Returns the newest version's folder, `snapshots/COMMIT`, relative to `folder`, if `folder` is a
+/// cache of the Hugging Face client (`models--USER--NAME`); `None` for other folders.
 fn snapshot(folder: &Path) -> Option<PathBuf> {
     let snapshots = folder.join("snapshots");
     let is_cache = ["snapshots", "refs", "blobs"].iter().all(|name| folder.join(name).is_dir());
@@ -115,7 +117,8 @@ fn snapshot(folder: &Path) -> Option<PathBuf> {
     named.or_else(newest).map(|entry| Path::new("snapshots").join(entry.file_name()))
 }
 
-/// Of how many files that of safetensors is one, where there are several: `model-00001-of-00003.safetensors`.
+/// Returns the number of shards if the name is that of one shard of several:
+/// `model-00001-of-00003.safetensors`.
 fn shards(name: &str) -> Option<u32> {
     let (rest, count) = name.strip_suffix(".safetensors")?.rsplit_once("-of-")?;
     let number = rest.rsplit_once('-')?.1;
@@ -124,7 +127,8 @@ fn shards(name: &str) -> Option<u32> {
     (count > 1).then_some(count)
 }
 
-/// The documents that make a model of a single file of weights; none for other files, or where there is no config beside it.
+/// Returns the documents that form a model with a single weight file. Empty for other files, or if
+/// there is no config next to the file.
 fn documents_beside(name: &str, path: &Path) -> Vec<NamedFile> {
     const DOCUMENTS: [&str; 13] = [
         "config.json",
@@ -147,7 +151,8 @@ fn documents_beside(name: &str, path: &Path) -> Vec<NamedFile> {
     beside.map(|(document, path)| NamedFile::local(document, path)).collect()
 }
 
-/// The names of all files of the split GGUF that `name` is one of, in their order; `None` where it is not one.
+/// Returns the names of all files of the split GGUF to which `name` belongs, in order; `None` if it
+/// is not part of a split.
 pub fn split_names(name: &str) -> Option<Vec<String>> {
     let split = Split::parse(name)?;
     Some((1..=split.count).map(|number| split.name(number)).collect())
@@ -173,7 +178,7 @@ fn walk(folder: &Path, prefix: &str, depth: usize, links: Links, files: &mut Vec
     Ok(())
 }
 
-/// The name of one file of a split GGUF: `BASE-00001-of-00003.gguf`.
+/// Name of one file of a split GGUF: `BASE-00001-of-00003.gguf`.
 pub(crate) struct Split<'a> {
     base: &'a str,
     pub(crate) count: u32,
@@ -235,7 +240,7 @@ mod tests {
         std::fs::remove_file(folder.path().join("other.json")).expect("removed");
         make("null", Path::new("/dev/null"));
         assert!(locate_beneath(folder.path()).is_err(), "no device is read");
-        // Whoever names a link means where it leads.
+        // A link that the caller names is followed.
         let named = folder.path().join("named.gguf");
         std::os::unix::fs::symlink(outside.path().join("secrets/config.json"), &named).expect("a link");
         assert_eq!(locate_beneath(&named).expect("a file").len(), 1);

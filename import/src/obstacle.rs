@@ -1,19 +1,21 @@
-//! Quantizations that are stored without loss but cannot be computed with: told by the tensors that they leave behind.
+//! Quantizations that are stored without loss but that the runner does not support. They are
+//! recognized by tensors that do not belong to a weight:
 //!
-//! | tensor that belongs to no weight | made by |
+//! | tensor | made by |
 //! |---|---|
 //! | `X.weight_packed` | compressed-tensors, in a form that [`crate::repack`] does not read |
 //! | `X.qweight` | GPTQ or AWQ, without the arrays that belong to it |
 //! | `X.weight.absmax`, `X.SCB` | bitsandbytes in 4 bits, or in 8 bits of another form |
 //! | `X.weight_scale_2` | `ModelOpt`, in another form than nvfp4 |
-//! | `X_scale_inv`, `X.weight_scale` | FP8 or int8 whose blocks are not known |
+//! | `X_scale_inv`, `X.weight_scale` | FP8 or int8 whose block size is unknown |
 //! | `X_blocks` | gpt-oss, in another form than mxfp4 |
 //! | `X.W_q` | HQQ |
 //! | `X.trellis` | EXL3 |
 //! | `X.weight._data` | quanto |
 //! | `X.weight:qdata`, `X._weight_qdata` | torchao |
 //!
-//! Only those count whose weight the decoder reads: what it does not read may be stored as it likes.
+//! A tensor counts only if the decoder reads its weight; weights that the decoder does not read may
+//! have any form.
 
 use std::collections::HashSet;
 
@@ -21,15 +23,15 @@ use formats::{Dtype, Encoding};
 
 use crate::StoredTensor;
 
-/// A tensor that a method leaves behind.
+/// Tensor that identifies a quantization method.
 struct Mark {
-    /// What its name ends in.
+    /// Ending of the tensor's name.
     ending: &'static str,
-    /// Who makes it.
+    /// Name of the method.
     method: &'static str,
-    /// The ending of a tensor that is there too.
+    /// Ending of another tensor that must be present too.
     companion: Option<&'static str>,
-    /// The ending of the weight that it is for.
+    /// Ending of the weight for which it is stored.
     weight: &'static str,
 }
 
@@ -57,11 +59,12 @@ const MARKS: [Mark; 13] = [
     mark(".weight:qdata", "torchao", None, ".weight"),
     mark("._weight_qdata", "torchao", None, ".weight"),
 ];
-/// Both leave the same names; the config says which it was.
+/// Name of the method for tensors that both GPTQ and AWQ write; the config states which one it was.
 const GPTQ_OR_AWQ: &str = "GPTQ or AWQ";
 
-/// Why the model cannot be computed with: a text that names the method, a tensor, and what to do. `reads` says whether the
-/// decoder reads a tensor; `method` is what the config calls the quantization.
+/// Returns the reason why the runner cannot load the model, or `None`. The text names the method, a
+/// tensor, and a remedy. `reads` returns whether the decoder reads a tensor; `method` is the name
+/// of the quantization in the config.
 pub fn obstacle(tensors: &[StoredTensor], reads: &dyn Fn(&str) -> bool, method: Option<&str>) -> Option<String> {
     let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     let plain = tensors.iter().filter(|tensor| tensor.parts.len() == 1);
@@ -89,7 +92,7 @@ pub fn obstacle(tensors: &[StoredTensor], reads: &dyn Fn(&str) -> bool, method: 
     ))
 }
 
-/// Whether the elements of a tensor are integers: codes of a quantization method that is not read.
+/// True if the elements of a tensor are integers: codes of an unsupported quantization method.
 fn is_codes(tensor: &StoredTensor) -> bool {
     let Encoding::Plain(dtype) = tensor.encoding else { return false };
     matches!(dtype, Dtype::I8 | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64)

@@ -1,9 +1,10 @@
-//! MXFP4 as Ollama's first files of gpt-oss have it, read as ggml's.
+//! MXFP4 in the form of Ollama's first gpt-oss files, read in ggml's form.
 //!
-//! Both have blocks of a scale and 16 bytes for 32 numbers of 4 bits. In Ollama's, type 4, byte `i` has the numbers `2i` and
-//! `2i + 1`; in ggml's, type 39, the numbers `i` and `i + 16`; the first of two is in the lower bits. A file of the first kind is
-//! read as one of the second: the same size, other numbers in its header, and blocks that are changed as they are read.
-//! Source: `transform a1b2c3` in Ollama's `ml/backend/ggml/ggml.go`.
+//! Both have blocks of a scale and 16 bytes for 32 numbers of 4 bits. In Ollama's form, type 4,
+//! byte `i` holds the numbers `2i` and `2i + 1`. In ggml's form, type 39, it holds the numbers `i`
+//! and `i + 16`. The first of two is in the lower bits. A file in Ollama's form is presented in
+//! ggml's form: it has the same size, other type numbers in its header, and blocks that are
+//! converted while they are read. Source: `transform a1b2c3` in Ollama's `ml/backend/ggml/ggml.go`.
 
 use std::io;
 use std::ops::Range;
@@ -13,13 +14,13 @@ use formats::{GgmlType, Gguf};
 
 use crate::{NamedFile, ReadAt};
 
-/// What messages say of it.
+/// Note for users about the conversion.
 pub(crate) const NOTE: &str =
     "its MXFP4 weights have Ollama's order in blocks (type 4) and are stored in ggml's (type 39)";
-/// Bytes of a block.
+/// Size of a block in bytes.
 const BLOCK: u64 = 17;
 
-/// The file in ggml's form; `None` where it has it already.
+/// Returns a view of the file in ggml's form; `None` if the file already has that form.
 pub(crate) fn converted(gguf: &Gguf<'_>, named: &NamedFile) -> Option<NamedFile> {
     let of_ollama = || gguf.tensors.iter().filter(|tensor| tensor.ollama_mxfp4_at.is_some());
     let types: Vec<u64> = of_ollama().filter_map(|tensor| tensor.ollama_mxfp4_at).map(|at| at as u64).collect();
@@ -31,13 +32,13 @@ pub(crate) fn converted(gguf: &Gguf<'_>, named: &NamedFile) -> Option<NamedFile>
     (!source.types.is_empty()).then(|| NamedFile { name: named.name.clone(), source: Arc::new(source) })
 }
 
-/// The file.
+/// View of a file with converted types and blocks.
 #[derive(Debug)]
 struct Converted {
     source: Arc<dyn ReadAt>,
-    /// Where types stand in the header.
+    /// Offsets of the types in the header.
     types: Vec<u64>,
-    /// Where blocks lie, in this order.
+    /// Ranges of the blocks, sorted by offset.
     blocks: Vec<Range<u64>>,
 }
 
@@ -68,7 +69,8 @@ impl ReadAt for Converted {
 }
 
 impl Converted {
-    /// Changes the blocks of an extent that a buffer with the file's bytes from `offset` on has, or has a part of.
+    /// Converts the blocks of `extent` that overlap a buffer, also partially. The buffer holds the
+    /// file's bytes from `offset` on.
     fn convert(&self, buffer: &mut [u8], offset: u64, extent: &Range<u64>) -> io::Result<()> {
         let end = extent.end.min(offset.saturating_add(buffer.len() as u64));
         let from = offset.max(extent.start);
@@ -92,7 +94,7 @@ impl Converted {
     }
 }
 
-/// A block in ggml's order.
+/// Returns a block in ggml's order.
 fn as_ggml(block: &[u8; BLOCK as usize]) -> [u8; BLOCK as usize] {
     let mut out = *block;
     let pairs = &block[1..];
@@ -110,7 +112,8 @@ mod tests {
     use super::*;
     use crate::read_at::InMemory;
 
-    /// Two tensors of Ollama's type, of 32 × 3 numbers, and one of floats between them.
+    /// Returns a file in both forms: two tensors of Ollama's type with 32 × 3 numbers, and a float
+    /// tensor between them.
     fn file() -> (Vec<u8>, Vec<u8>) {
         let tensor = |name: &str, kind, dims: Vec<u64>| NewTensor { name: name.to_owned(), kind, dims };
         let mxfp4 = |name: &str| tensor(name, GgmlType::MXFP4, vec![32, 3]);
@@ -143,7 +146,8 @@ mod tests {
         (of_ollama, of_ggml)
     }
 
-    /// Where the numbers of MXFP4 stand: behind a name of one letter, the number of dimensions and two of them.
+    /// Returns the offsets of the types of MXFP4 tensors: after a name of one letter, the number of
+    /// dimensions, and two dimensions.
     fn types(bytes: &[u8]) -> Vec<usize> {
         let find = |name: &[u8]| {
             let entry = [&1u64.to_le_bytes()[..], name, &2u32.to_le_bytes()].concat();

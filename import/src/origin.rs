@@ -1,58 +1,58 @@
-//! The origin document: how the source files are rebuilt from the layers.
+//! Origin document: describes how to rebuild the source files from the layers.
 //!
-//! A file is its header layer, then the tensors' bytes at their offsets, then whatever lies in gaps. Bytes that nothing
-//! is said about are zero.
+//! A file consists of its header layer, the tensors' bytes at their offsets, and the contents of
+//! gaps. All other bytes are zero.
 
 use serde::{Deserialize, Serialize};
 
-/// The document; a layer of type `application/vnd.lode.origin.v1+json`.
+/// Origin document; a layer of type `application/vnd.lode.origin.v1+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// `gguf`, `huggingface` or `mlx`.
     pub format: String,
-    /// The files with tensors, in their order. Side files are layers under their own names.
+    /// Files with tensors, in order. Side files are layers under their file names.
     pub files: Vec<OriginFile>,
 }
 
-/// A file with tensors.
+/// File with tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginFile {
-    /// The file's name, and the name of the layer with its header.
+    /// Name of the file, and of the layer with its header.
     pub name: String,
     /// Length of the file in bytes.
     pub size: u64,
     /// Length of the header in bytes.
     pub header: u64,
-    /// The tensors in the order of their bytes.
+    /// Tensors in the order of their bytes.
     pub tensors: Vec<OriginTensor>,
-    /// What lies outside of header and tensors and is not zero.
+    /// Contents of the gaps outside of header and tensors that are not zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<OriginGap>,
 }
 
-/// A tensor's place in a file.
+/// Range of a file that is a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginTensor {
-    /// The name in the file, where it is not the blob's.
+    /// Name in the file, if it differs from the name in the blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The name in the blob.
+    /// Name in the blob.
     pub name: String,
-    /// The name of the layer, where it is a group's.
+    /// Name of the layer, if it is a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<String>,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
 }
 
-/// Bytes outside of header and tensors.
+/// Range of a file outside of header and tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginGap {
-    /// The name of the layer that has them.
+    /// Name of the layer that holds the bytes.
     pub layer: String,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! The plan: which blobs there will be, under which names, with which headers. Pure; touches no file.
+//! Plan of an import: the blobs with their names and headers. Pure; does not read files.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,69 +14,69 @@ use crate::group::group;
 use crate::origin::{Origin, OriginFile, OriginTensor};
 use crate::{Error, Home, Inventory, SourceTensor};
 
-/// What an import will write.
+/// Everything that an import will write.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One for each tensor or expert group.
+    /// Tensor blobs: one for each tensor or expert group.
     pub blobs: Vec<PlannedBlob>,
-    /// Headers and side files.
+    /// Layers of headers and side files.
     pub side: Vec<SideLayer>,
-    /// What is not covered by header and tensors; kept only where it is not zero, which the writer finds out.
+    /// Ranges outside of header and tensors. The writer keeps only the ones that are not all zero.
     pub gaps: Vec<Extent>,
-    /// The origin document, without the gaps.
+    /// Origin document, without the gaps.
     pub origin: Origin,
 }
 
-/// Bytes of a source file.
+/// Range of bytes of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Position in [`Inventory::files`].
     pub file: usize,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
 }
 
-/// A tensor blob to be written.
+/// Tensor blob to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedBlob {
-    /// The layer's name: a tensor's or a group's.
+    /// Name of the layer: the name of a tensor or a group.
     pub name: String,
-    /// The canonical header, the length before it included.
+    /// Canonical header, including the length before it.
     pub header: Vec<u8>,
-    /// The bytes that follow it.
+    /// Ranges of the source files that follow the header.
     pub extents: Vec<Extent>,
 }
 
 impl PlannedBlob {
-    /// Length of the blob in bytes.
+    /// Returns the length of the blob in bytes.
     pub fn size(&self) -> u64 {
         self.header.len() as u64 + self.extents.iter().map(|extent| extent.size).sum::<u64>()
     }
 }
 
-/// A layer that is copied from a file as it is.
+/// Layer that is copied from a file unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideLayer {
-    /// The layer's name.
+    /// Name of the layer.
     pub name: String,
-    /// The layer's media type.
+    /// Media type of the layer.
     pub media_type: MediaType,
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub source: SideSource,
 }
 
-/// Where the bytes of a side layer are.
+/// Source of a side layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideSource {
-    /// Bytes of a file with tensors.
+    /// A range of a file with tensors.
     File(Extent),
     /// A whole side file: its position in [`Inventory::side_files`] and its length in bytes.
     SideFile(usize, u64),
 }
 
-/// Decides everything about an import.
+/// Plans the import completely.
 pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
     let named = names(inventory)?;
     Ok(Plan {
@@ -88,9 +88,9 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
 }
 
 struct Named<'a> {
-    /// The name in the blob.
+    /// Name in the blob.
     name: String,
-    /// What the blob is called after: the tensor, or the weight that it belongs to.
+    /// Name from which the blob's name is derived: the tensor, or the weight to which it belongs.
     weight: &'a str,
     tensor: &'a SourceTensor,
 }
@@ -108,24 +108,25 @@ impl<'a> Named<'a> {
         group(self.weight).unwrap_or(Cow::Borrowed(self.weight))
     }
 
-    /// Its place in a blob: by weights, each followed by its companions.
+    /// Returns the sort key in a blob: by weight, each followed by its companions.
     fn order(&self) -> (&str, Role) {
         let role = if self.tensor.home == Home::Weight { self.tensor.role } else { Role::Weight };
         (self.weight, role)
     }
 
-    /// Whether the blob's metadata says how it is encoded.
+    /// True if the blob's metadata states the encoding.
     fn is_labelled(&self) -> bool {
         match self.tensor.encoding {
             Encoding::Plain(_) => false,
-            // What is kept apart is called as its makers call it.
+            // Arrays that are stored as separate tensors keep their original names and need no
+            // label.
             Encoding::Blocks(_) => true,
             _ => self.tensor.home == Home::Weight && self.tensor.role == Role::Weight,
         }
     }
 }
 
-/// The tensors with their names in blobs, each different from all others.
+/// Returns the tensors with their names in blobs, which must be unique.
 fn names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
     let mut taken = HashMap::new();
     inventory
@@ -148,7 +149,7 @@ fn names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
         .collect()
 }
 
-/// Blobs in the order in which their first tensor is in the source.
+/// Returns the blobs in the order in which their first tensor occurs in the source.
 fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
     let mut order = Vec::new();
     let mut groups: HashMap<Cow<'_, str>, Vec<&Named<'_>>> = HashMap::new();
@@ -191,7 +192,8 @@ fn member(named: &Named<'_>) -> Member {
     Member { name: named.name.clone(), dtype: *dtype, shape: dims.clone(), size: *size }
 }
 
-/// `quant_type` and `group_size`, for the blob where it has one weight, else for each weight.
+/// Returns `quant_type` and `group_size`: for the whole blob if it has one weight, else for each
+/// weight.
 fn metadata(members: &[&Named<'_>]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
     let weights: HashSet<&str> = members.iter().map(|named| named.weight).collect();
@@ -223,7 +225,7 @@ fn side_layers(inventory: &Inventory) -> Result<Vec<SideLayer>, Error> {
     }
 }
 
-/// The media type of a layer with a side file, by the file's name.
+/// Returns the media type of a side file's layer, by the file's name.
 pub fn side_type(name: &str) -> MediaType {
     let upper = name.to_ascii_uppercase();
     if upper.starts_with("LICENSE") || upper.starts_with("LICENCE") {
@@ -239,7 +241,7 @@ fn is_json(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// What lies between header, tensors and end of each file.
+/// Returns the ranges between header, tensors and end of each file.
 fn gaps(inventory: &Inventory) -> Vec<Extent> {
     let mut gaps = Vec::new();
     for (position, file) in inventory.files.iter().enumerate() {

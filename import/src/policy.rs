@@ -1,7 +1,7 @@
-//! Policies: which tensor is quantized to which encoding.
+//! Quantization policies: map each tensor to its encoding.
 //!
-//! The rules are data: `tables/parts.toml` says what tensors are for, told by their names; the other tables what those
-//! parts get. A user's rules come before them. Pure; looks at names and shapes only.
+//! The rules are data. `tables/parts.toml` classifies tensors by name; the other tables assign
+//! types to those classes. A user's rules take precedence. Pure; uses names and shapes only.
 
 mod condition;
 mod part;
@@ -22,46 +22,48 @@ use part::Part;
 use tables::Choice;
 use user::UserChoice;
 
-/// A scheme with a user's rules before its own.
+/// Scheme, with a user's rules that take precedence.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// What the model is quantized to.
+    /// Target scheme of the model.
     pub scheme: Scheme,
-    /// What the user wants otherwise.
+    /// Rules of the user.
     pub user: UserPolicy,
 }
 
-/// What is to become of a tensor.
+/// Decision about a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It stays as it is.
+    /// The tensor is copied unchanged.
     Keep(Reason),
-    /// The model does not have it.
+    /// The tensor is removed from the model.
     Drop,
-    /// It is encoded.
+    /// The tensor is encoded.
     Encode(Encoding),
 }
 
-/// Why a tensor stays as it is.
+/// Reason for keeping a tensor unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A rule of the user says so.
+    /// A rule of the user requires it.
     User,
-    /// Such tensors keep their precision: norms, routers, embeddings, vectors, small ones.
+    /// Tensors of this kind keep their precision: norms, routers, embeddings, vectors, small
+    /// tensors.
     Precision,
-    /// Its rows are not whole groups or blocks of any type that was to be tried.
+    /// Its rows are not whole groups or blocks of any candidate type.
     Misaligned,
-    /// Its elements are no floats of 16 or 32 bits.
+    /// Its elements are not floats of 16 or 32 bits.
     NotFloat,
-    /// It has the encoding already.
+    /// It already has the encoding.
     Already,
 }
 
 impl Policy {
-    /// What is to become of a tensor, and which of the user's rules said so, by its position.
+    /// Returns the decision about a tensor, and the position of the user's rule that made it, if
+    /// any.
     ///
     /// # Errors
-    /// A user's rule asks for what the tensor cannot be.
+    /// A user's rule requires an encoding that the tensor cannot have.
     pub fn decide(
         &self,
         survey: &Survey,
@@ -89,7 +91,7 @@ impl Policy {
         Ok((decision, Some(position)))
     }
 
-    /// The rules of the user, by their position.
+    /// Returns the user's rules, in the order of their positions.
     pub fn user_rules(&self) -> &[UserRule] {
         &self.user.rules
     }
@@ -125,20 +127,22 @@ impl Policy {
     }
 }
 
-/// What is tried for a tensor that is to have 8 bits: the type asked for is better than none.
+/// Returns the candidate encodings for a tensor that needs 8 bits, in order. The base type is the
+/// last resort.
 fn eights(eight: Encoding, base: Encoding) -> Vec<Encoding> {
     match (eight, base) {
-        // Who asks for 8 bits in groups of a certain size gets those.
+        // A request for 8 bits with a certain group size is met exactly.
         (Encoding::Affine { .. }, Encoding::Affine { bits: 8, .. }) => vec![base],
         (Encoding::Affine { bits, .. }, _) => vec![eight, Encoding::Affine { bits, group: 32 }, base],
         _ => vec![eight, base],
     }
 }
 
-/// The encoding, or what takes its place where rows are not whole blocks.
+/// Returns the encoding, or its replacement if rows are not whole blocks.
 ///
-/// Source of the replacements: `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, before it was changed to give
-/// `Q2_K` and `Q3_K` less than 4.5 bits for a weight of theirs. What fits nothing is kept, where llama.cpp takes F16.
+/// Source of the replacements: `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, in the
+/// version before it assigned `Q2_K` and `Q3_K` less than 4.5 bits per weight. A tensor that fits
+/// no type is kept; llama.cpp uses F16 there.
 fn fitting(encoding: Encoding, shape: &[u64]) -> Option<Encoding> {
     let fits = |encoding: &Encoding| encoding.parts(shape, Dtype::F32).is_ok();
     let Encoding::Blocks(kind) = encoding else { return Some(encoding).filter(fits) };
@@ -152,7 +156,7 @@ fn fitting(encoding: Encoding, shape: &[u64]) -> Option<Encoding> {
     [encoding, Encoding::Blocks(smaller)].into_iter().find(fits)
 }
 
-/// Whether there are numbers in it to encode: floats, or what decodes to them.
+/// True if the encoding holds numbers to encode: floats, or types that decode to floats.
 fn is_source(encoding: Encoding) -> bool {
     match encoding {
         Encoding::Plain(dtype) => matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16),
@@ -160,7 +164,7 @@ fn is_source(encoding: Encoding) -> bool {
     }
 }
 
-/// Why a tensor cannot be encoded so.
+/// Returns the reason why a tensor cannot be encoded as `to`, as an error.
 fn check(from: Encoding, to: Encoding, shape: &[u64]) -> Result<(), String> {
     if !is_source(from) {
         return Err(format!("its elements are {from}, expected F32, F16 or BF16"));

@@ -1,4 +1,4 @@
-//! Which weights of a model an adapter is added to.
+//! Finds the weights of a model to which an adapter is added.
 
 use std::collections::HashMap;
 
@@ -7,59 +7,62 @@ use architectures::{Adaptable, AdaptedName, Blueprint, Family, Matrices, Project
 use super::{AdaptedModule, Adapter, FactorOwner};
 use crate::{Error, StoredTensor};
 
-/// What experts' projections of gates and of what they are multiplied with are called where they are one.
+/// Ending of the experts' gate and up projections if they are fused into one tensor.
 const FUSED_EXPERTS: &str = ".experts.gate_up_proj";
-/// And where they are two, in the order of [`Family::rows_of_fused_experts`].
+/// Endings of the same projections if they are separate, in the order of
+/// [`Family::rows_of_fused_experts`].
 const PARTS_OF_EXPERTS: [&str; 2] = [".experts.gate_proj", ".experts.up_proj"];
-/// What the projections of a latent attention's keys and values are called where they are one.
+/// Ending of the projection from latents to keys and values, if it is one tensor.
 const FUSED_HEADS: &str = ".kv_b_proj";
-/// And where they are two stacks: in GGUF files, by MLX.
+/// Endings of the same projection if keys and values are separate stacks: in GGUF files, and by
+/// MLX.
 const PARTS_OF_HEADS: [[&str; 2]; 2] = [[".k_b_proj", ".v_b_proj"], [".embed_q", ".unembed_out"]];
 
-/// The projections of a model by what adapters call them.
+/// Projections of a model by the module names that adapters use.
 #[derive(Clone, Debug, Default)]
 pub struct Places<'a> {
     by_module: HashMap<String, Vec<Place<'a>>>,
     family: Option<&'a Family>,
 }
 
-/// A projection, or those of all experts of a layer, that a module is or that are parts of it.
+/// Projection, or stack of the experts' projections of a layer, that is a module or a part of one.
 #[derive(Clone, Debug)]
 struct Place<'a> {
     target: Target<'a>,
     input: u64,
-    /// Of the module.
+    /// Output size of the module.
     output: u64,
-    /// Those of the module's outputs that are this one's; all where there are none.
+    /// Rows of the module's output that belong to this projection; `None` means all.
     rows: Option<Rows>,
-    /// Transformers has the experts' parameter as `[experts, input, output]`.
+    /// Whether transformers stores the experts' parameter as `[experts, input, output]`.
     is_input_first: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Target<'a> {
     One(Tensor),
-    /// Those of experts or heads.
+    /// The projections of several experts or heads.
     Many(&'a Matrices, u64),
 }
 
-/// A weight that a module of an adapter is added to.
+/// Weight of the model with the module of an adapter that is added to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted<'m> {
-    /// The weight, as the blueprint has it.
+    /// Weight, as the blueprint names it.
     pub weight: Tensor,
-    /// What is added.
+    /// Module of the adapter.
     pub module: &'m AdaptedModule,
-    /// Whose factors of the module's, where it has those of several experts.
+    /// Expert whose factors apply, if the module has factors of several experts.
     pub expert: Option<u64>,
-    /// The rows of `up` that are the weight's; all where there are none.
+    /// Rows of `up` that apply to the weight; `None` means all.
     pub rows: Option<Rows>,
-    /// The first tensor is the transpose of `up`, the second that of `down`.
+    /// True if the tensors are exchanged: the first is the transpose of `up`, the second the
+    /// transpose of `down`.
     pub is_swapped: bool,
 }
 
 impl<'a> Places<'a> {
-    /// Those of a model with these tensors.
+    /// Collects the projections of a model with these tensors.
     pub fn of(family: &'a Family, blueprint: &'a Blueprint, tensors: &[StoredTensor]) -> Self {
         let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
         let mut places = Self { by_module: HashMap::new(), family: Some(family) };
@@ -69,7 +72,7 @@ impl<'a> Places<'a> {
                     let target = Target::One(projection.weight.clone());
                     places.take(&shapes, &projection.module, &projection.weight, &target);
                 }
-                // Each is rows of the one tensor.
+                // Each matrix is a range of rows of one tensor.
                 Adaptable::Many(matrices @ Matrices::Blocks(_), count) => {
                     for weight in (0..count).map(|index| matrices.projection(index).weight) {
                         let module = module_of(&weight.name).to_owned();
@@ -86,7 +89,8 @@ impl<'a> Places<'a> {
         places
     }
 
-    /// Takes a projection under its own name, and under that of the tensor that it is some rows of.
+    /// Adds a projection under its module name. If it is a range of rows of a tensor, adds it under
+    /// the tensor's name too.
     fn take(&mut self, shapes: &HashMap<&str, &[u64]>, module: &str, weight: &Tensor, target: &Target<'a>) {
         let Some([stored, input]) = shapes.get(weight.name.as_str()).and_then(|shape| matrix(weight, shape)) else {
             return;
@@ -97,7 +101,8 @@ impl<'a> Places<'a> {
         match weight.view.rows {
             None => self.add(module, place(stored, None)),
             Some(rows) => {
-                // Where all parts have the name of the whole, none can be meant by it.
+                // If a part has the same module name as the whole tensor, the name means the whole
+                // tensor.
                 if whole != module {
                     self.add(module, place(rows.count, None));
                 }
@@ -110,13 +115,13 @@ impl<'a> Places<'a> {
         self.by_module.entry(AdaptedName::parse(module).module).or_default().push(place);
     }
 
-    /// Adds a whole matrix `[output, input]`.
+    /// Adds a whole matrix of shape `[output, input]`.
     pub fn add_matrix(&mut self, module: &str, [output, input]: [u64; 2]) {
         let target = Target::One(Tensor::named(format!("{module}.weight")));
         self.add(module, Place { target, input, output, rows: None, is_input_first: false });
     }
 
-    /// What a module is, or what is part of it.
+    /// Returns the projections that are the module or parts of it.
     fn get(&self, module: &str) -> Vec<Place<'a>> {
         if let Some(found) = self.by_module.get(module) {
             return found.clone();
@@ -127,7 +132,7 @@ impl<'a> Places<'a> {
         module.strip_suffix(FUSED_HEADS).map(|layer| self.parts_of_heads(layer)).unwrap_or_default()
     }
 
-    /// The one place of a part that is stored apart from the others.
+    /// Returns the only projection of a part that is stored separately.
     fn part(&self, layer: &str, part: &str) -> Option<&Place<'a>> {
         let [place] = self.by_module.get(&format!("{layer}{part}"))?.as_slice() else { return None };
         Some(place).filter(|place| place.rows.is_none())
@@ -144,7 +149,8 @@ impl<'a> Places<'a> {
         [(gate, 0), (up, 1)].map(part).to_vec()
     }
 
-    /// Of each head first the rows of keys, then those of values.
+    /// Returns the projections of all heads. In the fused tensor, each head has the rows of keys
+    /// first, then the rows of values.
     fn parts_of_heads(&self, layer: &str) -> Vec<Place<'a>> {
         let both = |parts: [&str; 2]| Some((self.part(layer, parts[0])?, self.part(layer, parts[1])?));
         let Some((keys, values)) = PARTS_OF_HEADS.into_iter().find_map(both) else { return Vec::new() };
@@ -164,19 +170,21 @@ impl<'a> Places<'a> {
     }
 }
 
-/// `[output, input]` of what a view takes of a tensor of that shape, but with all rows; `None` where it is no matrix.
+/// Returns `[output, input]` of the matrix that a view selects from a tensor of this shape, with
+/// all rows; `None` if it is not a matrix.
 fn matrix(weight: &Tensor, shape: &[u64]) -> Option<[u64; 2]> {
     let shape = if weight.view.item.is_some() { shape.get(1..)? } else { shape };
     match *shape {
         [one, two] if weight.view.transposed => Some([two, one]),
         [one, two] => Some([one, two]),
-        // Files have a gate of one row as a vector.
+        // Files store a gate of one row as a vector.
         [columns] => Some([1, columns]),
         _ => None,
     }
 }
 
-/// What adapters call a part of a fused projection of experts where these are stored apart: the blueprint may have the name of the whole.
+/// Returns the module name of one part of a fused expert projection, if the parts are stored
+/// separately. The blueprint may name the module after the fused tensor.
 fn own_name(family: &Family, projection: &Projection) -> String {
     let name = AdaptedName::parse(&projection.module).module;
     let Some((layer, rows)) = name.strip_suffix(FUSED_EXPERTS).zip(projection.weight.view.rows) else { return name };
@@ -189,10 +197,12 @@ fn module_of(tensor: &str) -> &str {
 }
 
 impl Adapter {
-    /// The weights of a model, of that architecture as GGUF names it where it is known, that it is added to.
+    /// Returns the weights of a model to which the adapter is added. `architecture` is the model's,
+    /// as GGUF names it, if known.
     ///
     /// # Errors
-    /// [`Error::Source`] where it was made for another architecture, or a projection is missing or of another shape.
+    /// [`Error::Source`] if the adapter was made for another architecture, or a projection is
+    /// missing or has another shape.
     pub fn fit(&self, places: &Places<'_>, architecture: Option<&str>) -> Result<Vec<Fitted<'_>>, Error> {
         let refuse = |reason: String| Error::Source(format!("the adapter `{}` does not fit: {reason}", self.name));
         if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
@@ -247,7 +257,8 @@ impl AdaptedModule {
         Ok(fitted)
     }
 
-    /// The weights of a place, each with the expert whose factors are meant. `expert` is the one that the module's name has.
+    /// Returns the weights of a target, each with the expert whose factors apply. `expert` comes
+    /// from the module's name.
     fn weights(&self, target: &Target<'_>, expert: Option<u64>) -> Result<Vec<(Tensor, Option<u64>)>, String> {
         let name = &self.name;
         let weight = |matrices: &Matrices, index| matrices.projection(index).weight;
@@ -301,14 +312,15 @@ mod tests {
         }
     }
 
-    /// An adapter of one module.
+    /// Returns an adapter with one module.
     fn adapter(name: &str, owner: FactorOwner, down: &[u64], up: &[u64]) -> Adapter {
         let (down, up) = (tensor(down), tensor(up));
         let module = AdaptedModule { name: name.to_owned(), down, up, transposed: false, owner, scale: 1.0 };
         Adapter { name: "a".to_owned(), architecture: None, layout: Some(HeadLayout::Half), modules: vec![module] }
     }
 
-    /// Four experts of `[8, 16]`, stored as stacks of gates, of what they are multiplied with, and of `[16, 8]`.
+    /// Returns the matrices of four experts, as stacks: gates and ups of `[8, 16]`, downs of
+    /// `[16, 8]`.
     fn experts() -> [Matrices; 3] {
         ["gate_proj", "up_proj", "down_proj"].map(|own| {
             let module = format!("model.layers.0.mlp.experts.{own}");

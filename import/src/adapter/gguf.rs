@@ -1,4 +1,4 @@
-//! Adapters as llama.cpp has them.
+//! Adapters in llama.cpp's GGUF format.
 
 use architectures::{Family, HeadLayout, names};
 use formats::Gguf;
@@ -8,7 +8,7 @@ use super::pairs::{Pairs, factor, refused};
 use crate::inventory::read_gguf_header;
 use crate::{Error, NamedFile};
 
-/// What the rank divides.
+/// Key of the number that is divided by the rank to give the scale.
 const ALPHA: &str = "adapter.lora.alpha";
 
 pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
@@ -25,7 +25,7 @@ pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
             };
             pairs.take(&module(architecture, weight), factor, tensor)?;
         }
-        // Readers of the format take a key that is missing for 0.
+        // Readers of the format treat a missing key as 0.
         let alpha = gguf.get(ALPHA).map_or(Some(0.0), |_| gguf.float(ALPHA));
         let alpha = alpha.ok_or_else(|| refused(file, "its `adapter.lora.alpha` is not a number"))?;
         Ok(Adapter {
@@ -38,7 +38,7 @@ pub(super) fn read(file: &NamedFile) -> Result<Adapter, Error> {
     })
 }
 
-/// The architecture of an adapter that can be used.
+/// Returns the architecture of the adapter, or an error if the adapter is of an unsupported kind.
 fn check<'g>(gguf: &Gguf<'g>, file: &NamedFile) -> Result<&'g str, Error> {
     match (gguf.text("general.type"), gguf.text("adapter.type")) {
         (Some("adapter"), Some("lora")) => {}
@@ -54,7 +54,7 @@ fn check<'g>(gguf: &Gguf<'g>, file: &NamedFile) -> Result<&'g str, Error> {
     gguf.text("general.architecture").ok_or_else(|| refused(file, "the key `general.architecture` is missing"))
 }
 
-/// The canonical name of a weight, without `.weight`.
+/// Returns the canonical name of a weight, without `.weight`.
 fn module(architecture: &str, weight: &str) -> String {
     let canonical = names::canonical(architecture, weight);
     canonical.strip_suffix(".weight").map(str::to_owned).unwrap_or(canonical)

@@ -1,4 +1,4 @@
-//! The two factors of each module, found under their names.
+//! Collects the two factors of each module by their names.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,24 @@ use formats::codec;
 use super::{AdaptedModule, EMBEDDING, FactorOwner};
 use crate::{Error, NamedFile, SourceTensor, StoredTensor};
 
-/// Which factor a tensor is.
+/// Kind of a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Factor {
     Down,
     Up,
 }
 
-/// What a factor is called after, and which it is, where its name ends as those of llama.cpp and mlx-lm do.
+/// Splits a tensor name in the style of llama.cpp and mlx-lm into the weight's name and the kind of
+/// factor.
 pub(super) fn factor(name: &str) -> Option<(&str, Factor)> {
     let down = name.strip_suffix(".lora_a").map(|weight| (weight, Factor::Down));
     down.or_else(|| name.strip_suffix(".lora_b").map(|weight| (weight, Factor::Up)))
 }
 
-/// The factors of one file by module.
+/// Factors of one file, by module.
 pub(super) struct Pairs<'a> {
     file: &'a NamedFile,
-    /// Whether factors are stored the other way round.
+    /// Whether the factors are stored transposed.
     transposed: bool,
     found: BTreeMap<String, [Option<StoredTensor>; 2]>,
 }
@@ -33,7 +34,7 @@ impl<'a> Pairs<'a> {
         Self { file, transposed, found: BTreeMap::new() }
     }
 
-    /// Takes a factor.
+    /// Adds a factor.
     pub(super) fn take(&mut self, module: &str, factor: Factor, tensor: &SourceTensor) -> Result<(), Error> {
         if module == EMBEDDING {
             return Err(refused(
@@ -58,13 +59,14 @@ impl<'a> Pairs<'a> {
         Ok(())
     }
 
-    /// The modules, sorted.
+    /// Returns the names of the modules, sorted.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.found.keys().map(String::as_str)
     }
 
-    /// Pairs them up. `scale` gives a module's by its name and rank; `joined` says whose factors lie in the two
-    /// matrices of a module, by its name and the rows of `down`, where they are several experts'.
+    /// Pairs the factors of each module. `scale` returns the scale of a module from its name and
+    /// rank. `joined` gets the name and the rows of `down`; it returns the owner if the two
+    /// matrices hold factors of several experts.
     pub(super) fn modules(
         self,
         scale: impl Fn(&str, u64) -> Result<f64, Error>,
@@ -109,7 +111,7 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Why a file is no adapter that can be used.
+/// Returns the error for a file that is not a supported adapter.
 pub(super) fn refused(file: &NamedFile, reason: &str) -> Error {
     Error::Source(format!("the adapter `{}` cannot be used: {reason}", file.name))
 }

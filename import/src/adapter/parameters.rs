@@ -1,19 +1,21 @@
-//! Parameters that PEFT adapts without a module of their own: the experts of transformers 5, `experts.gate_up_proj` and
-//! `experts.down_proj`, are two parameters of one module.
+//! Parameters that PEFT adapts although they are not modules: the experts of transformers 5,
+//! `experts.gate_up_proj` and `experts.down_proj`, are two parameters of one module.
 //!
-//! Names in files have the module alone. Where several of its parameters are adapted, each is wrapped around the one before, in the
-//! order in which the module has them: `experts.lora_A` is of the last, `experts.base_layer.lora_A` of the one before it.
+//! Names in files contain only the module. If several parameters of a module are adapted, PEFT
+//! wraps the module once per parameter, in the order of the parameters. `experts.lora_A` belongs to
+//! the last parameter, `experts.base_layer.lora_A` to the one before it.
 
-/// What the module of a parameter that is wrapped again is called.
+/// Name suffix of a wrapped module, once for each further wrapper.
 const WRAPPED: &str = ".base_layer";
-/// Parameters of one module, in the order in which modules of transformers have them.
+/// Parameters of one module, in the order in which transformers defines them.
 const ORDER: [&str; 2] = ["gate_up_proj", "down_proj"];
 
-/// The canonical name of the parameter that a module's factors are of, without `.weight`; `None` where they are the module's own.
-/// `targets` are the ends of the names of all adapted parameters.
+/// Returns the canonical name of the parameter to which a module's factors belong, without
+/// `.weight`; `None` if they belong to the module itself. `targets` are the endings of the names of
+/// all adapted parameters.
 ///
 /// # Errors
-/// Which of them is meant is not known.
+/// The factors cannot be assigned to one parameter.
 pub(super) fn name(module: &str, targets: &[String]) -> Result<Option<String>, String> {
     let mut own = module;
     let mut wrapped = 0;
@@ -44,8 +46,8 @@ pub(super) fn name(module: &str, targets: &[String]) -> Result<Option<String>, S
     Ok(Some(name.strip_suffix(".weight").map(str::to_owned).unwrap_or(name)))
 }
 
-/// The parameter of a module that a target names. One without its module is an experts': other modules with such a parameter are not
-/// known.
+/// Returns the parameter of a module that a target names. A target without a module means a
+/// parameter of experts, because no other modules with such parameters are known.
 fn parameter_of<'t>(module: &str, target: &'t str) -> Option<&'t str> {
     let (parent, parameter) = target.rsplit_once('.').unwrap_or(("experts", target));
     let rest = module.strip_suffix(parent)?;

@@ -1,4 +1,4 @@
-//! Adapters of safetensors files, as PEFT and mlx-lm write them.
+//! Adapters in safetensors files, as PEFT and mlx-lm write them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,14 +11,14 @@ use super::{Adapter, CONFIG, FactorOwner, has_extension, parameters, split};
 use crate::inventory::{read_document, shard_facts};
 use crate::{Error, NamedFile};
 
-/// The largest config that is read, in bytes; those that name every module have tens of KB.
+/// Largest config that is read, in bytes. Configs that name every module have tens of KB.
 const MAX_CONFIG: u64 = 1 << 20;
-/// The most patterns that a config may have: one for each module of a large model.
+/// Largest number of patterns in a config: one for each module of a large model.
 const MAX_PATTERNS: usize = 2048;
-/// The most memory that a pattern may take when it is compiled, in bytes. One letter of any script has some 50,000.
+/// Largest memory of a compiled pattern, in bytes. A class of all letters takes about 50,000.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// What PEFT puts before the names of the model that it wraps.
+/// Prefix that PEFT adds to the names of the wrapped model.
 const PEFT_PREFIX: &str = "base_model.model.";
 
 /// Reads the adapter of one folder.
@@ -82,17 +82,17 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
         }
         None => pairs.modules(|_, _| config.mlx_scale(), |_, _| Ok(None))?,
     };
-    // Trained with the weights of Hugging Face's files, whatever became of those since.
+    // It was trained on the weights of Hugging Face's files, however the model was converted since.
     Ok(Adapter { name: weights.name.clone(), architecture: None, layout: None, modules })
 }
 
-/// Whether a tensor is the frozen weight of an adapted output projection, which PEFT saves with its factors. Where tokens were added to
-/// it, the factors do not fit the model.
+/// True if a tensor is the frozen weight of an adapted output projection, which PEFT saves together
+/// with the factors. If tokens were added to it, the factors do not fit the model.
 fn is_copy(name: &str) -> bool {
     name.ends_with("lm_head.base_layer.weight") || name.ends_with("lm_head.base_layer.bias")
 }
 
-/// `base_model.model.MODULE.lora_A.weight`, or with the adapter's name before `weight`.
+/// Parses `base_model.model.MODULE.lora_A.weight`; the adapter's name may precede `weight`.
 fn peft_name(name: &str) -> Result<(&str, Factor), &'static str> {
     let own = name.strip_prefix(PEFT_PREFIX).unwrap_or(name);
     if own.contains(".lora_magnitude_vector") {
@@ -109,7 +109,7 @@ fn peft_name(name: &str) -> Result<(&str, Factor), &'static str> {
     }
 }
 
-/// `MODULE.lora_a`.
+/// Parses `MODULE.lora_a`.
 fn mlx_name(name: &str) -> Result<(&str, Factor), &'static str> {
     if let Some(found) = factor(name) {
         Ok(found)
@@ -120,7 +120,7 @@ fn mlx_name(name: &str) -> Result<(&str, Factor), &'static str> {
     }
 }
 
-/// An `adapter_config.json`.
+/// Contents of an `adapter_config.json`.
 struct Config<'a> {
     file: &'a NamedFile,
     raw: &'a [u8],
@@ -132,7 +132,7 @@ impl Config<'_> {
             .map_err(|error| refused(self.file, &format!("it cannot be read: {error}")))
     }
 
-    /// What PEFT says.
+    /// Parses a config of PEFT and refuses unsupported options.
     fn peft(&self) -> Result<Peft, Error> {
         let config: Peft = self.parse()?;
         let refuse = |reason: &str| Err(refused(self.file, reason));
@@ -149,7 +149,7 @@ impl Config<'_> {
         if config.layer_replication.is_some() {
             return refuse("`layer_replication` is set, which makes another model of its base");
         }
-        // These take something out of the base's weights before the training.
+        // These methods subtract from the base weights before the training.
         let begun = config.init_lora_weights.as_ref().and_then(Value::as_str).unwrap_or_default();
         if ["pissa", "olora", "corda", "loftq"].iter().any(|kind| begun.starts_with(kind)) {
             return refuse(&format!(
@@ -160,7 +160,7 @@ impl Config<'_> {
         Ok(config)
     }
 
-    /// What mlx-lm says.
+    /// Parses a config of mlx-lm and returns the scale.
     fn mlx_scale(&self) -> Result<f64, Error> {
         let config: Mlx = self.parse()?;
         if let Some(kind) = config.fine_tune_type.as_deref().filter(|kind| *kind != "lora") {
@@ -184,13 +184,14 @@ struct Peft {
     #[serde(rename = "r")]
     rank: Option<u64>,
     lora_alpha: Option<f64>,
-    /// Regular expressions for the ends of modules' names; the first that matches counts.
+    /// Regular expressions that match the ends of module names; the first match counts.
     alpha_pattern: Option<Map<String, Value>>,
-    /// The same.
+    /// Regular expressions as in `alpha_pattern`.
     rank_pattern: Option<Map<String, Value>>,
-    /// Ends of the names of parameters that are adapted, each of which may have the matrices of several experts.
+    /// Endings of the names of adapted parameters; each parameter may hold the matrices of several
+    /// experts.
     target_parameters: Option<Vec<String>>,
-    /// Since 0.18.
+    /// Version of PEFT; versions before 0.18 do not write it.
     #[serde(rename = "peft_version")]
     written_by: Option<String>,
     use_rslora: Option<bool>,
@@ -200,7 +201,7 @@ struct Peft {
     init_lora_weights: Option<Value>,
 }
 
-/// What PEFT multiplies with.
+/// Scales by module, as PEFT computes them.
 struct Scales {
     alpha: Numbers<f64>,
     rank: Numbers<u64>,
@@ -229,7 +230,8 @@ impl Scales {
         Ok(alpha / if self.by_root { rank.sqrt() } else { rank })
     }
 
-    /// The experts whose factors are joined in `down`; none where it has those of one matrix.
+    /// Returns the experts whose factors are joined in `down`; `None` if it holds the factors of
+    /// one matrix.
     fn joined(&self, module: &str, rows: u64, file: &NamedFile) -> Result<Option<FactorOwner>, Error> {
         let rank = self.rank.of(module).filter(|rank| *rank > 0);
         let rank = rank.ok_or_else(|| refused(file, "`r`, the rank, is missing, expected a positive integer"))?;
@@ -242,17 +244,18 @@ impl Scales {
     }
 }
 
-/// Whether a version of PEFT is before 0.19. Those before 0.18 did not say theirs.
+/// True if the version of PEFT is older than 0.19. Versions before 0.18 are not stated in the
+/// config.
 fn is_old(version: Option<&str>) -> bool {
     let Some(version) = version else { return true };
     let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(u64::MAX));
     (numbers.next(), numbers.next()) < (Some(0), Some(19))
 }
 
-/// A number for every module.
+/// Number for each module: a default and exceptions.
 struct Numbers<T> {
     usual: Option<T>,
-    /// Those of certain modules.
+    /// Numbers of certain modules, which replace the default.
     own: HashMap<String, T>,
 }
 
@@ -262,7 +265,7 @@ impl<T: Copy> Numbers<T> {
     }
 }
 
-/// The numbers that patterns give to modules.
+/// Returns the numbers that patterns assign to modules.
 fn own_numbers<T: Copy>(
     file: &NamedFile,
     key: &str,
@@ -275,7 +278,7 @@ fn own_numbers<T: Copy>(
         return Err(refused(file, &format!("its `{key}` has {count} entries, at most {MAX_PATTERNS} are expected")));
     }
     let mut own = HashMap::new();
-    // One compiled pattern at a time: together they may be large.
+    // Compiles one pattern at a time, because together they may be large.
     for (pattern, number) in patterns {
         let shown: String = pattern.chars().take(100).collect();
         let refuse = |reason: &str| refused(file, &format!("`{shown}` of its `{key}` {reason}"));

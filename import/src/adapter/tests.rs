@@ -1,4 +1,4 @@
-//! Adapters of each format, and files that are none.
+//! Tests with adapters of each format, and with files that are not adapters.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn file(name: &str, bytes: Vec<u8>) -> NamedFile {
     NamedFile { name: name.to_owned(), source: Arc::new(InMemory(bytes)) }
 }
 
-/// A safetensors file of float16 tensors of zeros.
+/// Returns a safetensors file of float16 tensors that are all zero.
 fn tensors(names: &[(&str, [u64; 2])]) -> Vec<u8> {
     let member = |(name, shape): &(&str, [u64; 2])| Member {
         name: (*name).to_owned(),
@@ -27,7 +27,7 @@ fn tensors(names: &[(&str, [u64; 2])]) -> Vec<u8> {
     bytes
 }
 
-/// A GGUF file of one module of rank 4.
+/// Returns a GGUF file of one module of rank 4.
 fn gguf(keys: &[(&str, OwnedValue)]) -> Vec<u8> {
     let keys: Vec<(String, OwnedValue)> = keys.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
     let tensor =
@@ -53,7 +53,7 @@ const V: &str = "model.layers.11.self_attn.v_proj";
 
 fn peft(config: &str) -> Result<Adapter, Error> {
     let name = |module: &str, factor: &str| format!("base_model.model.{module}.{factor}.weight");
-    // Newer files have the adapter's name in the names.
+    // Newer files contain the adapter's name in the tensor names.
     let names = [name(Q, "lora_A"), name(Q, "lora_B"), name(V, "lora_A.default"), name(V, "lora_B.default")];
     let shapes = [[4, 16], [8, 4], [16, 16], [8, 16]];
     let named: Vec<(&str, [u64; 2])> = names.iter().map(String::as_str).zip(shapes).collect();

@@ -1,11 +1,11 @@
-//! Archives made by hand: what is read of them and what is refused.
+//! Tests of reading and refusing hand-made archives.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::read_at::InMemory;
 
-/// A header with its content, padded.
+/// Returns a header and its content, padded to whole blocks.
 fn member(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());

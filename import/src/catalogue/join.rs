@@ -1,4 +1,4 @@
-//! Putting the arrays of blobs together to weights. Pure.
+//! Combines the arrays of blobs to weights. Pure.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,12 @@ use super::labelled;
 use crate::apart::{self, Array, Found};
 use crate::{Error, QuantizationConfig, StoredPart, StoredTensor};
 
-/// The tensors of blobs with these headers, in their order and under the names that they have there. What a blob's metadata says is a weight becomes one; so do
-/// tensors whose names and shapes say so; every other array is a plain tensor of its own.
+/// Returns the tensors of blobs with these headers, in their order and under the names in the
+/// headers. Arrays become a weight if the metadata of the blob, or their names and shapes, describe
+/// one. Every other array is a plain tensor.
 ///
 /// # Errors
-/// A blob whose metadata claims a quantization that is not known, or that its arrays do not have.
+/// The metadata of a blob describes a quantization that is unknown or that its arrays do not have.
 pub fn join(blobs: &[(Digest, Header)], config: &QuantizationConfig) -> Result<Vec<StoredTensor>, Error> {
     let mut arrays: Vec<StoredPart> = Vec::new();
     let mut found = Vec::new();
@@ -42,7 +43,7 @@ fn shifted(weight: Found, by: usize) -> Found {
     Found { parts, ..weight }
 }
 
-/// The weights among the arrays that belong to none yet.
+/// Finds weights among the arrays that do not belong to a labelled weight.
 fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfig) -> Vec<Found> {
     let mut free: Vec<bool> = vec![true; arrays.len()];
     for (_, at) in found.iter().flat_map(|weight| &weight.parts) {
@@ -58,7 +59,7 @@ fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfi
     apart::find(&rest, config).into_iter().map(back).collect()
 }
 
-/// A weight is where its codes are.
+/// Returns the tensors in order; a weight has the position of its codes.
 fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTensor>, Error> {
     let mut arrays: Vec<Option<StoredPart>> = arrays.into_iter().map(Some).collect();
     let mut weights: HashMap<usize, StoredTensor> = HashMap::new();

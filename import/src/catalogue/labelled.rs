@@ -1,5 +1,5 @@
-//! Weights of a blob whose metadata says so: `quant_type` and `group_size` for the blob, or for each weight under
-//! `<name>.quant_type` and `<name>.group_size`.
+//! Weights that a blob's metadata describes: by `quant_type` and `group_size` for the whole blob,
+//! or by `<name>.quant_type` and `<name>.group_size` for each weight.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,10 +9,10 @@ use formats::{Dtype, Encoding};
 
 use crate::apart::Found;
 
-/// The weights that the metadata speaks of.
+/// Returns the weights that the metadata describes.
 ///
 /// # Errors
-/// Why they are not what it says.
+/// The reason why the arrays do not match the metadata.
 pub(super) fn find(header: &Header) -> Result<Vec<Found>, String> {
     let blob = Blob::new(header);
     let mut found = Vec::new();
@@ -40,8 +40,8 @@ impl<'a> Blob<'a> {
         Self { tensors: &header.tensors, metadata: &header.metadata, positions }
     }
 
-    /// The weights of a blob that has one label for all: the tensors with the element type of its codes. Others, such as
-    /// norms between experts, stay plain.
+    /// Returns the weights of a blob that has one label for all of them: the tensors with the dtype
+    /// of its codes. Other tensors, such as norms between experts, stay plain.
     fn all(&self, quant_type: &str) -> Result<Vec<Found>, String> {
         let companions: HashSet<String> = self.companions().collect();
         let dtype = match Encoding::parse(quant_type, 32) {
@@ -104,7 +104,7 @@ impl<'a> Blob<'a> {
         Ok(Found { name: name.clone(), encoding, shape, parts })
     }
 
-    /// The multiplier of the tensor, where it has one.
+    /// Returns the position of the tensor's global multiplier, if it has one.
     fn global_scale(&self, name: &str, encoding: Encoding) -> Result<Option<usize>, String> {
         let at = self.positions.get(format!("{name}{}", Role::GlobalScale.suffix()).as_str()).copied();
         let Some(at) = at.filter(|_| encoding == Encoding::Micro(Micro::Nvfp4)) else { return Ok(None) };
@@ -115,7 +115,8 @@ impl<'a> Blob<'a> {
         Ok(Some(at))
     }
 
-    /// The group size by the metadata; where it says nothing, by the shapes.
+    /// Returns the group size from the metadata, or from the shapes if the metadata does not state
+    /// it.
     fn group(
         &self,
         name: &str,

@@ -1,6 +1,7 @@
-//! Canonical names for the tensors of a model. Blobs of one that came as GGUF have the names of the file, or those that version 0.1
-//! gave; the family's table has the canonical ones. Folders have canonical names, but for the text part of models that read
-//! pictures too.
+//! Canonical names of a model's tensors. Blobs of a model that was imported from GGUF have the
+//! names of the file, or the names that version 0.1 gave them; the family's table maps them to
+//! canonical names. Folders already use canonical names, except for the text part of models with
+//! vision.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,10 +9,10 @@ use architectures::names;
 
 use crate::{Error, StoredTensor};
 
-/// Names the tensors of a model from a GGUF file of that architecture.
+/// Names the tensors of a model from a GGUF file of this architecture.
 ///
 /// # Errors
-/// [`Error::Source`] where two would have one name.
+/// [`Error::Source`] if two tensors would have the same name.
 pub(super) fn of_gguf(tensors: &mut [StoredTensor], architecture: &str) -> Result<(), Error> {
     let mut taken: HashMap<String, String> = HashMap::new();
     for tensor in tensors {
@@ -25,7 +26,8 @@ pub(super) fn of_gguf(tensors: &mut [StoredTensor], architecture: &str) -> Resul
     Ok(())
 }
 
-/// Names the tensors of a model from a folder. Where two would have one name all keep their own.
+/// Names the tensors of a model from a folder. If two would have the same name, all keep their
+/// stored names.
 pub(super) fn of_folder(tensors: &mut [StoredTensor]) {
     let new: Vec<String> = tensors.iter().map(|tensor| names::of_folder(&tensor.name)).collect();
     let unique = new.iter().collect::<HashSet<_>>().len() == new.len();

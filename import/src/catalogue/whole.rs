@@ -1,12 +1,14 @@
-//! Tensors of GGUF files that are blobs as they are: nothing was split, so the places are those in the file.
+//! Tensors of GGUF files that are stored unsplit, as one blob: their offsets are the offsets in the
+//! file.
 
 use super::naming;
 use crate::{Error, Inventory, StoredTensor};
 
-/// The tensors of files that are blobs themselves, under canonical names, in the order of their bytes.
+/// Returns the tensors of files that are blobs, under canonical names, in the order of their bytes.
 ///
 /// # Errors
-/// Names that canonical names would make the same, and a file whose source has no digest: it is no blob.
+/// Two tensors would have the same canonical name, or a file's source has no digest and is
+/// therefore not a blob.
 pub fn whole(inventory: &Inventory) -> Result<Vec<StoredTensor>, Error> {
     if let Some(note) = &inventory.note {
         return Err(Error::Source(format!(

@@ -1,4 +1,5 @@
-//! Deriving without an encoder: a group that loses a tensor is a new blob of copied arrays.
+//! Tests of derivations without an encoder: a group that loses a tensor becomes a new blob of
+//! copied arrays.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +15,7 @@ use crate::{BlobPlan, Fill, Policy, Quantization, ReadAt, Scheme, Sources, UserP
 
 const GROUP: &str = "model.layers.0.mlp.experts";
 
-/// Blobs in memory, with what is remembered.
+/// Store in memory with remembered results.
 #[derive(Default)]
 struct Memory {
     blobs: Mutex<HashMap<Digest, Vec<u8>>>,
@@ -50,7 +51,7 @@ impl Target for Memory {
     }
 }
 
-/// Goes on for so many bytes.
+/// Progress that cancels after this many bytes.
 struct Until(AtomicU64);
 
 impl Progress for Until {
@@ -64,7 +65,7 @@ fn forever() -> Until {
     Until(AtomicU64::new(u64::MAX))
 }
 
-/// A group of two experts, of which the policy drops one.
+/// Returns a group of two experts with a policy that drops one of them.
 fn model() -> (SourceModel, Quantization) {
     let member = |number: u32| Member {
         name: format!("{GROUP}.{number}.up_proj.weight"),
@@ -114,7 +115,7 @@ fn what_is_known_is_not_made_again() {
     assert_eq!(target.puts.load(Ordering::Relaxed), 1);
     let checked = run(Reuse::Check);
     assert_eq!((checked[0].new, target.puts.load(Ordering::Relaxed)), (false, 2));
-    // A note alone is worth nothing.
+    // A remembered result without its blob must not be reused.
     target.blobs.lock().expect("nobody panicked").clear();
     assert!(run(Reuse::Known)[0].new);
 }

@@ -1,4 +1,4 @@
-//! The inventory of a GGUF file, or of all files of a split.
+//! Inventory of a GGUF file, or of all files of a split.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::locate::Split;
 use crate::ollama_mxfp4;
 use crate::{Error, MAX_GGUF_HEADER, NamedFile};
 
-/// How much is read at first in the hope that the header is in it, and by which factor more is read where it is not.
+/// Number of bytes of the first read, which usually contains the header, and the factor by which
+/// the read grows if it does not.
 const FIRST_READ: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 
@@ -32,7 +33,8 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))
 }
 
-/// The files but for those that see or hear for a model, where there is a model beside them: text runs without.
+/// Removes projectors for images or sounds from the files, if another file is a model: text works
+/// without them.
 fn without_projectors<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
     if files.len() < 2 {
         return Ok(files.to_vec());
@@ -46,10 +48,11 @@ fn without_projectors<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>,
     Ok(if models.is_empty() { files.to_vec() } else { models })
 }
 
-/// Whether a GGUF file has what turns pictures or sounds into what a model reads; llama.cpp calls the architecture `clip`.
+/// True if a GGUF file is a projector, which converts images or sounds to the model's inputs;
+/// llama.cpp calls the architecture `clip`.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn is_projector(file: &NamedFile) -> Result<bool, Error> {
     if !super::begins_with(file, *b"GGUF")? {
         return Ok(false);
@@ -57,7 +60,7 @@ pub fn is_projector(file: &NamedFile) -> Result<bool, Error> {
     read_header(file, 0, |gguf, _, _, _| Ok(gguf.text("general.architecture") == Some("clip")))
 }
 
-/// One file, or all files of one split in their order.
+/// Returns one file, or all files of one split in order.
 fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
     if let [file] = files {
         return match Split::parse(&file.name) {
@@ -83,8 +86,8 @@ fn in_order<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
         .collect()
 }
 
-/// Reads a file's header and its tensors in the order of their bytes, for `each` to make something of. The file that it is given
-/// stands for the source's where blocks have to be converted.
+/// Reads a file's header and passes it to `each`, with the tensors in the order of their bytes. If
+/// blocks have to be converted, the file that `each` gets is a converted view of the source.
 pub(crate) fn read_header<T>(
     named: &NamedFile,
     position: usize,
@@ -94,7 +97,7 @@ pub(crate) fn read_header<T>(
     let mut length = FIRST_READ.min(size);
     let mut bytes = Vec::new();
     loop {
-        // What was read before is not read again: the file may be far away.
+        // Bytes that were read before are not read again: the file may be remote.
         bytes.extend(read_at(named, bytes.len() as u64, length - bytes.len() as u64)?);
         match Gguf::parse_header(&bytes) {
             Ok(gguf) => {
@@ -103,7 +106,8 @@ pub(crate) fn read_header<T>(
                 let converted = ollama_mxfp4::converted(&gguf, named);
                 return each(&gguf, converted.as_ref().unwrap_or(named), tensors, size);
             }
-            // A truncated header and a short read look the same. Nothing else is helped by reading more.
+            // A truncated header and a short read give the same error. Other errors do not go away
+            // with more bytes.
             Err(formats::Error::Truncated { .. }) if length < size.min(MAX_GGUF_HEADER) => {
                 length = length.saturating_mul(GROWTH).min(size).min(MAX_GGUF_HEADER);
             }
@@ -125,7 +129,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
         name: named.name.clone(),
         source: Arc::clone(&named.source),
         size,
-        // A file without tensors may end before the data would begin.
+        // A file without tensors may end before its data section would start.
         header: gguf.data_start.min(size),
     };
     let is_converted = gguf.tensors.iter().any(|tensor| tensor.ollama_mxfp4_at.is_some());
@@ -139,7 +143,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
     }
 }
 
-/// Blocks are written as rows of bytes, plain types as they are.
+/// Returns the source tensor. Blocks are written as rows of bytes, plain types as they are.
 fn source_tensor(
     gguf: &Gguf<'_>,
     named: &NamedFile,

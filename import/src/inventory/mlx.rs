@@ -1,7 +1,9 @@
-//! Weights that MLX quantized: `<base>.weight` in 32-bit words, `<base>.scales`, and for affine ones `<base>.biases`.
+//! Weights that MLX quantized: `<base>.weight` in 32-bit words, `<base>.scales`, and for affine
+//! encodings `<base>.biases`.
 //!
-//! Width and group are in `config.json`, because shapes alone do not tell them apart; shapes must agree all the same.
-//! `<base>.bias` is a tensor like any other: the bias of the layer.
+//! `config.json` states the bits and the group size, because different encodings can have the same
+//! shapes. The shapes must match the config nevertheless. `<base>.bias` is an ordinary tensor: the
+//! bias of the layer.
 
 use std::collections::HashMap;
 
@@ -11,10 +13,10 @@ use formats::{Dtype, Encoding};
 use crate::QuantizationConfig;
 use crate::apart::{Array, Found};
 
-/// The weights that MLX quantized.
+/// Returns the weights that MLX quantized.
 ///
 /// # Errors
-/// Which weight is not as the config says, with what was expected and found.
+/// A weight does not match the config; the text states the expected and the actual form.
 pub(super) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Result<Vec<Found>, String> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
     let mut found = Vec::new();
@@ -41,7 +43,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The encoding and the logical shape.
+    /// Returns the encoding and the logical shape.
     fn encoding(&self, said: Result<Option<Encoding>, String>) -> Result<(Encoding, Vec<u64>), String> {
         if let Some(encoding) = said? {
             let shape =
@@ -59,7 +61,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// The logical shape, or why it cannot be of that encoding.
+    /// Returns the logical shape, or the reason why the arrays do not have that encoding.
     fn fits(&self, encoding: Encoding) -> Result<Vec<u64>, String> {
         let float = self.scales.dtype;
         if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
@@ -100,7 +102,7 @@ fn name(encoding: Encoding) -> String {
     }
 }
 
-/// Everything that MLX writes.
+/// Returns all encodings that MLX writes.
 fn all() -> impl Iterator<Item = Encoding> {
     let micro = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8].map(Encoding::Micro);
     let groups = |bits| [32, 64, 128].map(|group| Encoding::Affine { bits, group });
@@ -111,7 +113,8 @@ fn all() -> impl Iterator<Item = Encoding> {
 mod tests {
     use super::*;
 
-    /// The encodings of a weight `a.weight` with these arrays, by a config with that `quantization`.
+    /// Checks the encodings that are found for a weight `a.weight` with these arrays, given a
+    /// config with that `quantization`.
     fn check(words: &[u64], scales: (Dtype, &[u64]), biased: bool, says: &str, expect: Result<(&str, &[u64]), &str>) {
         let mut arrays = vec![
             Array { name: "a.weight", dtype: Dtype::U32, shape: words },

@@ -1,8 +1,10 @@
-//! Weights that NVIDIA's `ModelOpt` quantized to nvfp4: `<base>.weight` U8 with two codes in a byte, `<base>.weight_scale`
-//! E4M3 for each 16 numbers, `<base>.weight_scale_2` with one multiplier.
+//! Weights that NVIDIA's `ModelOpt` quantized to nvfp4: `<base>.weight` U8 with two codes in a
+//! byte, `<base>.weight_scale` E4M3 for each 16 numbers, `<base>.weight_scale_2` with one
+//! multiplier.
 //!
-//! The bytes are those of a blob's nvfp4; only the element types are called otherwise. `<base>.input_scale` is for
-//! activations and stays a tensor of its own. Stacks with a multiplier for each matrix are not of this form.
+//! The bytes equal nvfp4 in a blob; only the dtypes have other names. `<base>.input_scale` is for
+//! activations and stays a separate tensor. Stacks with a multiplier for each matrix do not have
+//! this form.
 
 use std::collections::HashMap;
 
@@ -11,7 +13,7 @@ use formats::{Dtype, Encoding};
 
 use crate::apart::{Array, Found};
 
-/// The weights of that form.
+/// Returns the weights of this form.
 pub(super) fn find(arrays: &[Array<'_>]) -> Vec<Found> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
     let weight = |(at, codes): (usize, &Array<'_>)| {
@@ -24,7 +26,7 @@ pub(super) fn find(arrays: &[Array<'_>]) -> Vec<Found> {
     arrays.iter().enumerate().filter_map(weight).collect()
 }
 
-/// The logical shape, where the three arrays are such a weight.
+/// Returns the logical shape if the three arrays form such a weight.
 fn shape(codes: &Array<'_>, scale: &Array<'_>, global: &Array<'_>) -> Option<Vec<u64>> {
     if (codes.dtype, scale.dtype, global.dtype) != (Dtype::U8, Dtype::F8_E4M3, Dtype::F32) {
         return None;

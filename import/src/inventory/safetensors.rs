@@ -1,4 +1,4 @@
-//! The inventory of a folder with safetensors files.
+//! Inventory of a folder with safetensors files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use crate::repack::{self, Repacked, RepackedFile};
 use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
-/// The file of a model that is not cut into shards.
+/// File name of a model that is not split into shards.
 const WHOLE: &str = "model.safetensors";
 
-/// The largest side file that is looked into, in bytes: tokenizers of large vocabularies have tens of MB.
+/// Largest side file that is parsed, in bytes: tokenizers of large vocabularies have tens of MB.
 const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// How much is read of a shard at first: most headers are shorter, and a remote file is asked only once.
+/// Number of bytes in the first read of a shard. Most headers are shorter, so a remote file needs
+/// one request.
 const FIRST_READ: u64 = 256 << 10;
 
 #[derive(Deserialize)]
@@ -44,7 +45,8 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
         check_index(index, &homes, config.as_deref().is_some_and(is_tied))?;
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
-    // An index that names other files is left out: an export would have an index that does not fit its shards.
+    // An index that names other files is omitted: an export would contain an index that does not
+    // match its shards.
     let is_stale = |file: &&NamedFile| file.name == INDEX && index.is_none();
     let others: Vec<&NamedFile> = all.iter().filter(|file| !in_shards(file) && !is_stale(file)).collect();
     let architecture = config.as_deref().and_then(model_type).unwrap_or_default();
@@ -63,7 +65,8 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     })
 }
 
-/// The inventory of files that take the place of the source's, with a config that says how they are quantized.
+/// Returns the inventory of the repacked files, which replace the source's files, with a config
+/// that describes the new quantization.
 fn of_repacked(
     repacked: &Repacked,
     architecture: String,
@@ -83,7 +86,7 @@ fn of_repacked(
     let config = repack::config(config.unwrap_or(b"{}"), &repacked.quantization)?;
     weights::find(&mut tensors, &QuantizationConfig::from_config(&config))?;
     let mut side_files = side_files(others)?;
-    // They say how the arrays were packed before.
+    // These files describe the previous packing of the arrays.
     side_files.retain(|file| !repack::CONFIGS_OF_METHODS.contains(&file.name.as_str()));
     for (name, bytes) in [("config.json", config), (INDEX, index)] {
         if let Some(file) = side_files.iter_mut().find(|file| file.name == name) {
@@ -95,7 +98,7 @@ fn of_repacked(
     Ok(Inventory { format, files, tensors, side_files, architecture, note: Some(repacked.summary.clone()) })
 }
 
-/// The index of files that have other tensors than before.
+/// Returns the index of files whose tensors changed.
 fn new_index(files: &[SourceFile], tensors: &[SourceTensor]) -> Vec<u8> {
     let map: BTreeMap<&str, &str> =
         tensors.iter().map(|tensor| (tensor.name.as_str(), files[tensor.file].name.as_str())).collect();
@@ -107,7 +110,7 @@ fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error
     all.iter().find(|file| file.name == name).map(|file| read_document(file, MAX_DOCUMENT)).transpose()
 }
 
-/// All bytes of a side file that has so many at most.
+/// Returns all bytes of a side file, or an error if it has more than `most`.
 pub(crate) fn read_document(named: &NamedFile, most: u64) -> Result<Vec<u8>, Error> {
     let size = size(named)?;
     if size > most {
@@ -123,8 +126,8 @@ fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
         .map_err(|e| Error::Source(format!("`{}` cannot be read: {e}", named.source.name())))
 }
 
-/// The files that are the model, and their index. As transformers has it, `model.safetensors` is the model where the shards of an
-/// index are not there.
+/// Returns the files that form the model, and their index. As in transformers, `model.safetensors`
+/// is the model if the shards of an index are missing.
 fn chosen<'a>(
     all: &[NamedFile],
     candidates: &[&'a NamedFile],
@@ -145,7 +148,7 @@ fn chosen<'a>(
     }
 }
 
-/// Why files of weights are no model, of which one is named.
+/// Returns the error for weight files that are not a model; `name` is one of them.
 fn no_model(name: &str) -> Error {
     Error::Source(if name.starts_with("adapter_model") {
         format!(
@@ -156,8 +159,8 @@ fn no_model(name: &str) -> Error {
     })
 }
 
-/// Whether a file of weights is none of the model's: the state of a training, an adapter, a folder of an earlier step, or,
-/// beside `model.safetensors`, the same model in another form.
+/// True if a weight file is not part of the model: a training state, an adapter, a folder of an
+/// earlier step, or the same model in another form next to `model.safetensors`.
 pub fn is_spare(name: &str, beside_whole: bool) -> bool {
     let begins = |part: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| part.starts_with(beginning));
     if let Some((folder, _)) = name.rsplit_once('/') {
@@ -168,7 +171,8 @@ pub fn is_spare(name: &str, beside_whole: bool) -> bool {
         || (beside_whole && (is_variant || begins(name, &["consolidated", "tf_model", "flax_model"])))
 }
 
-/// The shards that the index names; others, such as a second copy in another format, are not part of the model.
+/// Returns the shards that the index names. Other files, such as a second copy in another format,
+/// are not part of the model.
 fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
     let names: BTreeSet<&String> = index.weight_map.values().collect();
     names
@@ -180,7 +184,7 @@ fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&
         .collect()
 }
 
-/// Reads a file's header: the file with its tensors, which are all weights of a plain type.
+/// Reads a file's header and returns the file and its tensors, all as weights of a plain type.
 pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
     let size = size(named)?;
     let mut beginning = read_at(named, 0, size.min(FIRST_READ))?;
@@ -192,7 +196,7 @@ pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceF
     header_facts(named, position, &beginning, size)
 }
 
-/// What a header says, of a file of that length in bytes.
+/// Parses the header of a file with `size` bytes.
 fn header_facts(
     named: &NamedFile,
     position: usize,
@@ -227,7 +231,7 @@ fn header_facts(
     Ok((source, members))
 }
 
-/// Which shard each tensor is in.
+/// Returns the shard of each tensor.
 fn homes<'a>(tensors: &'a [SourceTensor], files: &'a [SourceFile]) -> Result<HashMap<&'a str, &'a str>, Error> {
     let mut homes = HashMap::new();
     for tensor in tensors {
@@ -239,14 +243,14 @@ fn homes<'a>(tensors: &'a [SourceTensor], files: &'a [SourceFile]) -> Result<Has
     Ok(homes)
 }
 
-/// Whether a config says that the embedding is the output matrix, too.
+/// True if the config ties the output matrix to the embedding.
 fn is_tied(config: &[u8]) -> bool {
     let config: Value = serde_json::from_slice(&formats::json::tolerant(config)).unwrap_or_default();
     [&config, &config["text_config"]].iter().any(|part| part["tie_word_embeddings"] == true)
 }
 
-/// Checks that every tensor is where the index says. Some tools list the output matrix of models where the embedding is used for it,
-/// and leave it out of the shards.
+/// Checks that every tensor is in the shard that the index names. For models with tied embeddings,
+/// some tools list the output matrix but omit it from the shards.
 fn check_index(index: &ShardIndex, homes: &HashMap<&str, &str>, is_tied: bool) -> Result<(), Error> {
     for (tensor, shard) in &index.weight_map {
         match homes.get(tensor.as_str()) {
@@ -271,7 +275,8 @@ fn side_files(others: &[&NamedFile]) -> Result<Vec<SideFile>, Error> {
         .collect()
 }
 
-/// Documents, tokenizers, templates and licences are kept; other weights, pictures and code are not part of the model.
+/// True for documents, tokenizers, templates and licenses. Other weights, images and code are not
+/// part of the model.
 fn is_kept(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let upper = file.to_ascii_uppercase();
@@ -316,7 +321,8 @@ mod tests {
         assert!(!is_spare("model.fp16.safetensors", false), "it is all there is");
     }
 
-    /// A folder with one tensor, and an index that names these.
+    /// Returns the inventory of a folder with one tensor and an index that names the tensors in
+    /// `indexed`.
     fn folder(config: &str, indexed: &[&str]) -> Result<Inventory, String> {
         let name = "model.embed_tokens.weight".to_owned();
         let member = Member { name, dtype: formats::Dtype::F32, shape: vec![1, 1], size: 4 };

@@ -1,4 +1,4 @@
-//! Which tensors of safetensors files are arrays of one weight.
+//! Assigns the tensors of safetensors files to the weights that they are arrays of.
 
 use formats::encoding::Role;
 
@@ -6,10 +6,10 @@ use super::{Home, SourceTensor, mlx, model_opt};
 use crate::apart::{self, Array, Found};
 use crate::{Error, QuantizationConfig};
 
-/// Tells each tensor what it is of which weight. Says whether there is a weight that MLX quantized.
+/// Sets weight, role and home of each tensor. Returns true if MLX quantized a weight.
 ///
 /// # Errors
-/// A weight that is quantized by MLX, but not as the config says.
+/// A weight that MLX quantized does not match the config.
 pub(super) fn find(tensors: &mut [SourceTensor], config: &QuantizationConfig) -> Result<bool, Error> {
     let arrays: Vec<Array<'_>> =
         tensors.iter().map(|tensor| Array { name: &tensor.name, dtype: tensor.dtype, shape: &tensor.dims }).collect();
@@ -37,7 +37,8 @@ fn mark(tensors: &mut [SourceTensor], weight: &Found, home: Home) {
     }
 }
 
-/// Gives the arrays of a combined blob the element types and dimensions that every such blob has; the bytes stay.
+/// Sets the dtypes and dimensions of a weight's arrays to the ones that its blob has in every
+/// model. The bytes do not change.
 fn relabel(tensors: &mut [SourceTensor], weight: &Found) {
     let float = weight.parts.iter().find(|(role, _)| *role == Role::Scale).map(|(_, at)| tensors[*at].dtype);
     let expected = weight.encoding.parts(&weight.shape, float.unwrap_or(formats::Dtype::F32)).unwrap_or_default();

@@ -1,21 +1,21 @@
-//! What rules ask besides the name.
+//! Conditions of rules besides the name of a tensor.
 
 use serde::Deserialize;
 
 use super::survey::{Place, Survey};
 
-/// A matrix below this many elements is not worth it.
+/// Number of elements below which quantizing a matrix is not worthwhile.
 const SMALL: u64 = 4096;
 
-/// Something that holds for a tensor in its model, or not.
+/// Condition on a tensor within its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Condition {
     /// Fewer than 4096 elements.
     Small,
-    /// There is no output matrix: the embedding is it.
+    /// The model has no output matrix: the embedding is used as such.
     Tied,
-    /// The first and the last eighth of the layers, and every third between.
+    /// The layer is in the first or last eighth, or is every third one between them.
     MoreBits,
     FirstEighth,
     FirstSixteenth,
@@ -28,7 +28,7 @@ pub(super) enum Condition {
     Experts8,
     #[serde(rename = "not_experts_8")]
     NotExperts8,
-    /// 80 layers with grouped queries: Llama 2 70B and those of its shape.
+    /// 80 layers with grouped queries: Llama 2 70B and models of the same shape.
     #[serde(rename = "size_70b")]
     Size70b,
     Falcon,
@@ -36,7 +36,7 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    /// Whether it holds. `elements` is their number in the tensor.
+    /// Returns whether the condition holds for a tensor with this many elements.
     pub(super) fn holds(self, survey: &Survey, place: Place, elements: u64) -> bool {
         let Place { index, count } = place;
         match self {

@@ -1,35 +1,36 @@
-//! What a tensor is for.
+//! Functions of tensors in a model.
 
 use serde::Deserialize;
 
 use super::tables;
 
-/// What a tensor is for, as far as it decides how much precision it needs. Told by its name alone.
+/// Function of a tensor in a model, as far as it determines the required precision. Derived from
+/// the name alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Part {
-    /// Of an encoder of images or sounds, or what joins it to the model.
+    /// Part of an encoder of images or sounds, or its connection to the model.
     Modality,
     Bias,
     Norm,
-    /// Chooses experts.
+    /// Gate that selects experts.
     Router,
     Convolution,
     /// Embeddings of positions and token types.
     Position,
-    /// Small things that are not matrices to multiply with.
+    /// Small tensors that are not matrix factors.
     Fixed,
-    /// A matrix with inputs as rows.
+    /// Matrix with inputs as rows.
     Transposed,
-    /// Gives the logits.
+    /// Output matrix, which computes the logits.
     Output,
-    /// Of tokens.
+    /// Token embedding.
     Embedding,
-    /// Of tokens, for each layer.
+    /// Token embedding of each layer.
     LayerEmbedding,
     /// Queries, keys and values in one matrix.
     AttentionQkv,
-    /// Keys and values from their latents.
+    /// Projection from latents to keys and values.
     AttentionKvB,
     AttentionV,
     AttentionK,
@@ -38,20 +39,21 @@ pub(super) enum Part {
     FfnDown,
     FfnGate,
     FfnUp,
-    /// Another matrix.
+    /// Any other matrix.
     Matrix,
-    /// Anything else.
+    /// Any other tensor.
     Other,
 }
 
 impl Part {
-    /// What a tensor of that name is for.
+    /// Returns the function of a tensor with this name.
     pub(super) fn of(name: &str) -> Self {
         let parts = &tables::tables().parts;
         parts.iter().find(|(pattern, _)| pattern.is_match(name)).map_or(Self::Other, |(_, part)| *part)
     }
 
-    /// Values, alone or together with others: llama.cpp counts them as one kind.
+    /// True for projections of values, alone or combined with queries or keys: llama.cpp counts
+    /// them as one kind.
     pub(super) fn has_values(self) -> bool {
         matches!(self, Self::AttentionV | Self::AttentionQkv | Self::AttentionKvB)
     }
