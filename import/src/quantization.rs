@@ -1,56 +1,57 @@
-//! What a model's `config.json` says of how its weights are quantized.
+//! Quantization settings in a model's `config.json`.
 //!
-//! The document is anybody's: what is not understood counts as not said, and is an error only where it is needed.
+//! The document is untrusted. A setting that cannot be parsed counts as missing, and is an error
+//! only if it is needed.
 
 use formats::Encoding;
 use formats::encoding::Micro;
 use serde_json::{Map, Value};
 
-/// The keys under which configs have it: MLX's, then everybody's.
+/// Keys of the settings in configs: MLX's key, then the common one.
 const KEYS: [&str; 2] = ["quantization", "quantization_config"];
 
-/// The quantization of a model by its `config.json`.
+/// Quantization settings from a model's `config.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantizationConfig {
-    /// What the config has under one of [`KEYS`]; empty where there is nothing.
+    /// Object under one of the [`KEYS`]; empty if there is none.
     object: Map<String, Value>,
 }
 
 impl QuantizationConfig {
-    /// Reads a `config.json`.
+    /// Reads the settings from a `config.json`.
     pub fn from_config(raw: &[u8]) -> Self {
         let config: Option<Value> = serde_json::from_slice(&formats::json::tolerant(raw)).ok();
-        // A model that reads pictures may say it of its text part.
+        // A model with vision may have the settings in its text part.
         let parts = config.iter().flat_map(|config| [Some(config), config.get("text_config")]).flatten();
         let mut found = parts.flat_map(|part| KEYS.iter().filter_map(|key| part.get(*key)?.as_object()));
         Self { object: found.next().cloned().unwrap_or_default() }
     }
 
-    /// Who quantized it: `fp8`, `mxfp4`, `compressed-tensors`, `modelopt`, `gptq`, …
+    /// Returns the quantization method: `fp8`, `mxfp4`, `compressed-tensors`, `modelopt`, `gptq`, …
     pub fn method(&self) -> Option<&str> {
         self.object.get("quant_method")?.as_str()
     }
 
-    /// A number that it says, e.g. `bits`.
+    /// Returns a numeric setting, e.g. `bits`.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.object.get(key)?.as_u64()
     }
 
-    /// Whether it says that something is so, e.g. `desc_act`.
+    /// Returns a boolean setting, e.g. `desc_act`; false if missing.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.object.get(key) == Some(&Value::Bool(true))
     }
 
-    /// A word that it says, e.g. `checkpoint_format`.
+    /// Returns a text setting, e.g. `checkpoint_format`.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.object.get(key)?.as_str()
     }
 
-    /// Rows and columns of the blocks that share a scale, for FP8.
+    /// Returns rows and columns of the blocks that share a scale, for FP8.
     pub fn block_size(&self) -> Option<(u32, u32)> {
         let compressed = || {
             let groups = self.object.get("config_groups")?.as_object()?;
-            // Groups of other types have the key, too, with null.
+            // Groups of other types have the key too, with null.
             groups.values().find_map(|group| group.get("weights")?.get("block_structure").filter(|v| v.is_array()))
         };
         let size = self.object.get("weight_block_size").filter(|v| v.is_array()).or_else(compressed)?.as_array()?;
@@ -59,12 +60,14 @@ impl QuantizationConfig {
         Some((side(rows)?, side(columns)?))
     }
 
-    /// How MLX encoded the weight of a module, e.g. `model.layers.0.mlp.up_proj`; `None` where nothing is said.
+    /// Returns MLX's encoding of a module's weight, e.g. of `model.layers.0.mlp.up_proj`; `None` if
+    /// the config does not state it.
     ///
-    /// An entry for the module replaces what is said for all, defaults included: so `nn.quantize` of MLX reads it.
+    /// An entry for the module replaces the settings for all modules completely, including
+    /// defaults, as `nn.quantize` of MLX does.
     ///
     /// # Errors
-    /// What is said is not an encoding, or it is that the module is not quantized.
+    /// The settings do not describe an encoding, or state that the module is not quantized.
     pub fn mlx(&self, module: &str) -> Result<Option<Encoding>, String> {
         let says = match self.object.get(module) {
             Some(Value::Bool(false)) => return Err("config.json says that it is not quantized".to_owned()),
@@ -79,7 +82,7 @@ impl QuantizationConfig {
     }
 }
 
-/// The encoding that MLX's settings mean; what is missing has MLX's defaults.
+/// Returns the encoding that MLX's settings describe; missing settings have MLX's defaults.
 fn encoding(says: &Map<String, Value>) -> Result<Encoding, String> {
     let modes = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
     match says.get("mode") {
@@ -105,7 +108,7 @@ fn encoding(says: &Map<String, Value>) -> Result<Encoding, String> {
 }
 
 fn unexpected(what: &str, value: &Value, expected: &str) -> String {
-    // The value is anybody's, of any length.
+    // The value is untrusted and can have any length.
     let value: String = value.to_string().chars().take(60).collect();
     format!("{what} in config.json is {value}, expected {expected}")
 }

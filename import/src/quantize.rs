@@ -1,11 +1,13 @@
-//! Quantization: the plan of a model that is made from another by encoding some of its tensors anew.
+//! Quantization: plans a model that is derived from another by encoding some of its tensors again.
 //!
 //! ```text
-//! tensors of a model ──▶ Survey ──▶ Policy::decide for each ──▶ Quantization: blobs kept, derived and left out
+//! tensors of a model ──▶ Survey ──▶ Policy::decide for each
+//!                    ──▶ Quantization: blobs kept, derived and dropped
 //! ```
 //!
-//! Pure. A blob is kept as it is where none of its tensors changes; else one is derived that has the same name and the
-//! same tensors, encoded as decided. Names and the order of rows stay.
+//! Pure. A blob is kept if none of its tensors changes. Otherwise a new blob is derived, with the
+//! same name and the same tensors in their new encodings. Tensor names and the order of rows do not
+//! change.
 
 mod derivation;
 mod table;
@@ -23,42 +25,43 @@ pub use table::{TensorRow, Totals};
 use crate::facts::human_count;
 use crate::{Decision, Error, Policy, Scheme, StoredTensor, Survey};
 
-/// Which tensors may be encoded.
+/// Tensors that may be encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sources {
-    /// Those of 16 and 32 bits. A tensor that is quantized already is refused.
+    /// Only floats of 16 or 32 bits. A tensor that is already quantized is refused.
     #[default]
     Floats,
-    /// Quantized ones too: they are decoded first, and lose more than their float originals would.
+    /// Quantized tensors too. They are decoded first, so they lose more precision than their float
+    /// originals would.
     Any,
 }
 
-/// What is to become of a model's tensor blobs.
+/// Plan for a model's tensor blobs.
 #[derive(Clone, Debug)]
 pub struct Quantization {
-    /// In the order of the source's layers; those that are left out are not among them.
+    /// Blobs in the order of the source's layers, without the dropped ones.
     pub blobs: Vec<BlobPlan>,
-    /// Every tensor of the source, in its order.
+    /// All tensors of the source, in order.
     pub tensors: Vec<TensorRow>,
-    /// The user's rules that hold for no tensor, as messages name them.
+    /// User's rules that match no tensor, as messages name them.
     pub unused_rules: Vec<String>,
 }
 
-/// What is to become of a blob.
+/// Plan for one blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlobPlan {
-    /// It is a layer of the new model too.
+    /// The layer is reused in the new model.
     Keep(Layer),
-    /// Another one takes its place.
+    /// A derived blob replaces the layer.
     Derive(Derivation),
 }
 
 impl Quantization {
-    /// Decides everything.
+    /// Plans the quantization.
     ///
     /// # Errors
-    /// A tensor is quantized already, and `sources` does not say that this is meant; a rule of the user's asks for what
-    /// cannot be; nothing at all would be left.
+    /// A tensor is quantized already and `sources` does not allow it; a user's rule requires an
+    /// impossible encoding; or all tensors would be dropped.
     pub fn plan(
         architecture: &str,
         layers: &[Layer],
@@ -87,12 +90,12 @@ impl Quantization {
         Ok(Self { blobs, tensors: rows, unused_rules })
     }
 
-    /// Numbers for people.
+    /// Returns summary numbers for users.
     pub fn totals(&self) -> Totals {
         Totals::of(&self.tensors)
     }
 
-    /// Bytes of the blobs that have to be there and may have to be made.
+    /// Returns the total size of derived blobs in bytes. Some of them may already exist.
     pub fn derived_bytes(&self) -> u64 {
         let sizes = self.blobs.iter().map(|blob| match blob {
             BlobPlan::Keep(_) => 0,
@@ -101,7 +104,7 @@ impl Quantization {
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// The config of the new model, from that of the source.
+    /// Returns the config of the new model, from the config of the source.
     pub fn describe(&self, source: ModelConfig, scheme: &Scheme) -> ModelConfig {
         let (tensor_count, parameter_count) = self.counts();
         let lode = LodeConfig { tensor_count, parameter_count, ..source.lode.unwrap_or_default() };
@@ -113,7 +116,7 @@ impl Quantization {
         }
     }
 
-    /// Tensors and parameters of the new model.
+    /// Returns the numbers of tensors and parameters of the new model.
     pub fn counts(&self) -> (u64, u64) {
         let kept = self.tensors.iter().filter(|row| row.decision != Decision::Drop);
         kept.fold((0, 0), |(tensors, parameters), row| {
@@ -133,7 +136,7 @@ fn check_source(tensor: &StoredTensor, to: Encoding, sources: Sources) -> Result
     )))
 }
 
-/// The element type of scales that are made from a tensor, as [`crate::TensorSource::float`] has it.
+/// Returns the dtype of scales that are made from a tensor, as [`crate::TensorSource::float`] does.
 fn float(tensor: &StoredTensor) -> Dtype {
     match tensor.encoding {
         Encoding::Plain(dtype) => dtype,
@@ -142,8 +145,8 @@ fn float(tensor: &StoredTensor) -> Dtype {
     }
 }
 
-/// A weight is in the blob of its codes. Where its other arrays are in blobs of their own, all those blobs change
-/// together.
+/// Plans the blobs. A weight is placed in the blob of its codes. If its other arrays are in
+/// separate blobs, all those blobs change together.
 fn blobs(layers: &[Layer], tensors: &[StoredTensor], rows: &[TensorRow]) -> Result<Vec<BlobPlan>, Error> {
     let changed = changed_blobs(tensors, rows);
     let mut plans = Vec::new();

@@ -1,7 +1,7 @@
-//! Where the bytes of a source file are.
+//! Random access to the bytes of a source file.
 //!
-//! An import only ever asks for bytes at an offset: whether they are on this disk, inside of an archive or at the other
-//! end of a connection is not its matter. Reads block; they come from worker threads, several at a time.
+//! An import reads bytes at offsets only, so the bytes may be on a local disk, inside of an
+//! archive, or on a server. Reads block; worker threads call them concurrently.
 
 use std::fmt;
 use std::fs::File;
@@ -13,56 +13,58 @@ use std::sync::{Arc, OnceLock};
 
 use content::Digest;
 
-/// A file that can be read at any offset, by any number of threads.
+/// File that any number of threads can read at any offset.
 pub trait ReadAt: Send + Sync + fmt::Debug {
-    /// Length in bytes. Means nothing before a read has succeeded; one of no bytes will do.
+    /// Returns the length in bytes. The value is valid only after a read has succeeded; an empty
+    /// read suffices.
     fn size(&self) -> u64;
 
-    /// Fills the buffer with the bytes at `offset`. Bytes after the end are an error.
+    /// Fills the buffer with the bytes at `offset`. Reading beyond the end is an error.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// What errors call it: a path or a URL.
+    /// Returns the name for error messages: a path or a URL.
     fn name(&self) -> String;
 
-    /// What names exactly these bytes wherever they are met again: a digest, or a URL with its entity tag. `None` where
-    /// they may be others the next time.
+    /// Returns an identifier of exactly these bytes: a digest, or a URL with its entity tag. `None`
+    /// if the bytes may differ at the next read.
     fn identity(&self) -> Option<String> {
         None
     }
 
-    /// The digest of all its bytes, where it is known without reading them.
+    /// Returns the digest of all bytes, if it is known without reading them.
     fn digest(&self) -> Option<Digest> {
         None
     }
 }
 
-/// A file of a model: the name it has there, and where its bytes are.
+/// File of a model: its name in the model and its source.
 #[derive(Clone, Debug)]
 pub struct NamedFile {
-    /// Relative to the model's folder, with slashes.
+    /// Path relative to the model's folder, with slashes.
     pub name: String,
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub source: Arc<dyn ReadAt>,
 }
 
 impl NamedFile {
-    /// A file on this machine.
+    /// Creates an entry for a local file.
     pub fn local(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self { name: name.into(), source: Arc::new(LocalFile::new(path)) }
     }
 }
 
-/// A file on this machine. It is opened with the first read and stays open: what was found then is what is read.
+/// Local file. The first read opens it and it stays open, so later reads see the same file even if
+/// the path is replaced.
 #[derive(Debug)]
 pub struct LocalFile {
     path: PathBuf,
     opened: OnceLock<Result<(File, u64), Refused>>,
     digest: Option<Digest>,
-    /// What errors call it where that is not its path.
+    /// Name for error messages, if it is not the path.
     called: Option<String>,
 }
 
-/// An error that can be told more than once.
+/// Copy of an I/O error that can be returned several times.
 #[derive(Debug)]
 struct Refused {
     kind: io::ErrorKind,
@@ -70,15 +72,15 @@ struct Refused {
 }
 
 impl LocalFile {
-    /// The file at `path`; whether there is one shows with the first read.
+    /// Creates a source for the file at `path`; a missing file is reported by the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), opened: OnceLock::new(), digest: None, called: None }
     }
 
-    /// A file that is open already; `path` is what errors call it.
+    /// Creates a source for a file that is already open; `path` is its name in error messages.
     ///
     /// # Errors
-    /// It is a folder, a pipe, a device, or cannot be looked at.
+    /// The file is a folder, a pipe or a device, or its metadata cannot be read.
     pub fn opened(path: impl Into<PathBuf>, file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -87,18 +89,19 @@ impl LocalFile {
         Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))), digest: None, called: None })
     }
 
-    /// With the digest of its bytes: those of a blob, which never change.
+    /// Sets the digest of the bytes; used for blobs, which never change.
     pub fn with_digest(self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self }
     }
 
-    /// Under the name that its sender gave it: errors do not tell clients where the store is.
+    /// Sets the name that the sender gave the file: errors must not reveal the path of the store to
+    /// clients.
     #[must_use]
     pub fn called(self, name: impl Into<String>) -> Self {
         Self { called: Some(name.into()), ..self }
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -106,7 +109,7 @@ impl LocalFile {
     fn file(&self) -> io::Result<&(File, u64)> {
         let open = || {
             let refused = |e: io::Error| Refused { kind: e.kind(), reason: e.to_string() };
-            // Looked at before it is opened: opening a pipe would wait for a writer.
+            // The type is checked before opening, because opening a pipe would wait for a writer.
             let found = std::fs::metadata(&self.path).map_err(refused)?;
             if !found.is_file() {
                 return Err(Refused { kind: io::ErrorKind::InvalidInput, reason: "it is not a file".to_owned() });
@@ -138,22 +141,22 @@ impl ReadAt for LocalFile {
     }
 }
 
-/// A part of another source: a member of an archive.
+/// Range of another source, such as a member of an archive.
 #[derive(Debug)]
 pub struct Slice {
     inner: Arc<dyn ReadAt>,
     name: String,
     offset: u64,
     size: u64,
-    /// What its bytes hash to, where that was found out.
+    /// Digest of the bytes, if it was computed.
     digest: Option<Digest>,
 }
 
 impl Slice {
-    /// The `size` bytes at `offset` of `inner`, called `name` there.
+    /// Creates a view of the `size` bytes at `offset` of `inner`, where they are named `name`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] where `inner` does not have them.
+    /// [`io::ErrorKind::UnexpectedEof`] if `inner` is shorter.
     pub fn new(inner: Arc<dyn ReadAt>, name: &str, offset: u64, size: u64) -> io::Result<Self> {
         inner.read_exact_at(&mut [], 0)?;
         if offset.checked_add(size).is_none_or(|end| end > inner.size()) {
@@ -165,17 +168,17 @@ impl Slice {
         Ok(Self { inner, name: name.to_owned(), offset, size, digest: None })
     }
 
-    /// What it is called in the other source.
+    /// Returns the name in the other source.
     pub(crate) fn member_name(&self) -> &str {
         &self.name
     }
 
-    /// Its place in the other source.
+    /// Returns the range in the other source.
     pub(crate) fn place(&self) -> Range<u64> {
         self.offset..self.offset + self.size
     }
 
-    /// With the digest of its bytes, which then is its identity.
+    /// Sets the digest of the bytes, which becomes the identity.
     pub(crate) fn with_digest(self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self }
     }
@@ -198,7 +201,8 @@ impl ReadAt for Slice {
     }
 
     fn identity(&self) -> Option<String> {
-        // Not the place in the other source: that names the bytes only where all of it was looked at.
+        // The range in the other source is not an identity: it identifies the bytes only if the
+        // whole source was verified.
         self.digest.map(|digest| digest.to_string())
     }
 
@@ -207,8 +211,9 @@ impl ReadAt for Slice {
     }
 }
 
-/// Reads what a header in memory has of a file that begins with it and has `size` bytes in all. Gives the rest of the buffer, whose
-/// bytes lie behind the header.
+/// Copies the part of a header in memory that a read at `offset` covers. The file starts with the
+/// header and has `size` bytes in total. Returns the rest of the buffer, whose bytes are behind the
+/// header.
 ///
 /// # Errors
 /// The file ends before the buffer does.
@@ -227,10 +232,10 @@ pub(crate) fn read_header_part<'b>(
     Ok(rest)
 }
 
-/// A document that was made of another and is short.
+/// Short document in memory that was generated from another document.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// What errors call it.
+    /// Name for error messages.
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }

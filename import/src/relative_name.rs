@@ -1,16 +1,16 @@
-//! Names of files inside a model, as others write them.
+//! Validation of untrusted file names inside of a model.
 
 use crate::Error;
 
-/// The longest name that is taken, in bytes.
+/// Longest name that is accepted, in bytes.
 const MAX_NAME: usize = 1024;
 
-/// A file's name from an archive, a manifest or a listing: relative, with slashes, inside of the model's folder. A
-/// leading `./` is left out, as are doubled slashes.
+/// Validates a file name from an archive, a manifest or a listing, and returns it as a relative
+/// path with slashes inside of the model's folder. A leading `./` and doubled slashes are removed.
 ///
 /// # Errors
-/// [`Error::Source`] for a name that is empty, absolute, goes up by `..`, is longer than 1024 bytes or has a backslash
-/// or a control character.
+/// [`Error::Source`] for a name that is empty, absolute, contains `..`, is longer than 1024 bytes,
+/// or has a backslash or a control character.
 pub fn relative_name(name: &str) -> Result<String, Error> {
     let shown: String = name.chars().take(100).collect();
     let refuse = |reason: &str| Err(Error::Source(format!("{shown:?} cannot be a file of a model: {reason}")));

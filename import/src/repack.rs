@@ -1,22 +1,25 @@
-//! Folders of GPTQ, AWQ, compressed-tensors and bitsandbytes, read as if MLX had quantized them: the same numbers in groups with a
-//! scale and a bias.
+//! Presents models of GPTQ, AWQ, compressed-tensors and bitsandbytes as if MLX had quantized them:
+//! the same numbers, in groups with a scale and a bias.
 //!
-//! | arrays of a module `X` | made by |
-//! |---|---|
-//! | `X.qweight`, `X.scales`, `X.qzeros`, `X.g_idx` | GPTQ in 2, 4 or 8 bits |
-//! | the same without `X.g_idx`, codes across the outputs | AWQ in 4 bits |
-//! | `X.weight_packed` I32, `X.weight_scale`, `X.weight_shape`, `X.weight_zero_point` | compressed-tensors, `pack-quantized` |
-//! | `X.weight` I8, `X.weight_scale`, `X.weight_zero_point` | compressed-tensors, `int-quantized` |
-//! | `X.weight_packed` U8, `X.weight_scale`, `X.weight_global_scale` | compressed-tensors, `nvfp4-pack-quantized` |
-//! | `X.weight` I8, `X.SCB` | bitsandbytes in 8 bits |
+//! Arrays of a module `X` by method:
 //!
-//! A number is `scale · (code − zero)`, which is `scale · code + bias` with `bias = −scale · zero`: exact where scale and bias are
-//! F32, and in the source's own type where the zero is the middle code, a power of two. Codes are not changed, they are put into
-//! another order. So a [`Shard`] takes the place of each file: its bytes are computed as they are read, some rows at a time, and
-//! an import sees an ordinary file.
+//! - GPTQ in 2, 4 or 8 bits: `X.qweight`, `X.scales`, `X.qzeros`, `X.g_idx`.
+//! - AWQ in 4 bits: the same without `X.g_idx`, with codes packed along the outputs.
+//! - compressed-tensors, `pack-quantized`: `X.weight_packed` I32, `X.weight_scale`,
+//!   `X.weight_shape`, `X.weight_zero_point`.
+//! - compressed-tensors, `int-quantized`: `X.weight` I8, `X.weight_scale`, `X.weight_zero_point`.
+//! - compressed-tensors, `nvfp4-pack-quantized`: `X.weight_packed` U8, `X.weight_scale`,
+//!   `X.weight_global_scale`.
+//! - bitsandbytes in 8 bits: `X.weight` I8, `X.SCB`.
 //!
-//! Sources: the `qlinear` modules of `AutoGPTQ` and `AutoAWQ`, compressed-tensors' `pack_quantized.py`, and bitsandbytes'
-//! `int8_vectorwise_dequant`.
+//! A number is `scale · (code − zero)`, which equals `scale · code + bias` with
+//! `bias = −scale · zero`. This is exact if scale and bias are F32. It is also exact in the
+//! source's own type if the zero is the middle code, a power of two. The values of codes do not
+//! change, only their order. A [`Shard`] replaces each file: it computes its bytes while they are
+//! read, some rows at a time, so an import sees an ordinary file.
+//!
+//! Sources: the `qlinear` modules of `AutoGPTQ` and `AutoAWQ`, compressed-tensors'
+//! `pack_quantized.py`, and bitsandbytes' `int8_vectorwise_dequant`.
 
 mod find;
 mod matrix;
@@ -33,33 +36,34 @@ use crate::{Error, NamedFile, QuantizationConfig, SourceFile, SourceTensor};
 use find::Module;
 use shard::Shard;
 
-/// Names how arrays are put into another order, in the config of the model. To be changed with what comes out.
+/// Version of the conversion, stored in the model's config. Increase it when the result changes.
 const VERSION: u32 = 1;
 
-/// Files beside `config.json` in which `AutoGPTQ` and `AutoAWQ` keep their settings.
+/// Files besides `config.json` in which `AutoGPTQ` and `AutoAWQ` store their settings.
 pub(crate) const CONFIGS_OF_METHODS: [&str; 2] = ["quantize_config.json", "quant_config.json"];
 
-/// Files of a model whose weights were put into another order.
+/// Files of a model whose weights were converted.
 pub(crate) struct Repacked {
-    /// In the place of the source's, in their order.
+    /// Files that replace the source's files, in the same order.
     pub(crate) files: Vec<RepackedFile>,
-    /// What the config says of the quantization now.
+    /// New quantization settings of the config.
     pub(crate) quantization: Value,
-    /// What messages say of it.
+    /// Summary for messages.
     pub(crate) summary: String,
 }
 
-/// A file in the place of one of the source's.
+/// File that replaces a file of the source.
 pub(crate) struct RepackedFile {
     pub(crate) named: NamedFile,
-    /// Its header, the length before it included; `None` where it is the source's own file.
+    /// Header, including the length before it; `None` if the source's own file is used.
     pub(crate) header: Option<Vec<u8>>,
 }
 
-/// The files as MLX would have them; `None` where no weight is quantized by one of these methods.
+/// Returns the files in MLX's form; `None` if none of these methods quantized a weight.
 ///
 /// # Errors
-/// A weight that is quantized by one of them in a form that groups with scales and biases cannot express.
+/// One of the methods quantized a weight in a form that groups with scales and biases cannot
+/// express.
 pub(crate) fn repacked(
     files: &[SourceFile],
     tensors: &[SourceTensor],
@@ -86,7 +90,7 @@ pub(crate) fn repacked(
     Ok(Some(Repacked { files: shards, quantization: quantization(&modules, method, config.block_size()), summary }))
 }
 
-/// The config with that in the place of what it said of the quantization.
+/// Returns the config with its quantization settings replaced.
 pub(crate) fn config(raw: &[u8], quantization: &Value) -> Result<Vec<u8>, Error> {
     let malformed = |e: serde_json::Error| Error::Source(format!("`config.json` cannot be read: {e}"));
     let mut config: Map<String, Value> = serde_json::from_slice(&formats::json::tolerant(raw)).map_err(malformed)?;
@@ -98,8 +102,9 @@ pub(crate) fn config(raw: &[u8], quantization: &Value) -> Result<Vec<u8>, Error>
     serde_json::to_vec_pretty(&config).map_err(malformed)
 }
 
-/// What MLX's `quantization` says of these modules: the first one's form for all, and each that has another one. The sides of FP8
-/// blocks stay: other modules of the same model may be stored in these.
+/// Returns MLX's `quantization` settings for these modules: the first module's form as the default,
+/// and an entry for each module with another form. The FP8 block size is kept, because other
+/// modules of the model may be stored in such blocks.
 fn quantization(modules: &[Module], method: &str, fp8_block: Option<(u32, u32)>) -> Value {
     let form = |module: &Module| module.affine().map(|packed| json!({"bits": packed.bits, "group_size": packed.group}));
     let common = modules.iter().find_map(form);
@@ -116,7 +121,7 @@ fn quantization(modules: &[Module], method: &str, fp8_block: Option<(u32, u32)>)
     Value::Object(says)
 }
 
-/// The forms that modules get, each once.
+/// Returns the resulting forms of the modules, each once.
 fn kinds(modules: &[Module]) -> String {
     let mut kinds: Vec<String> = modules
         .iter()

@@ -1,7 +1,7 @@
-//! The model that a quantization starts from: one in a store, or files that were not imported.
+//! Source model of a quantization: a model in a store, or files that are not imported.
 //!
-//! Files are read as if they had been imported: each planned blob can be read like a stored one, without being written.
-//! What is asked for by digest goes by a name that stands for the blob until its bytes have been hashed.
+//! Files are read as if they were imported: each planned blob can be read like a stored one,
+//! without being written. A stand-in digest identifies a planned blob until its bytes are hashed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,27 +15,27 @@ use crate::plan::SideSource;
 use crate::read_at::read_header_part;
 use crate::{Error, Extent, Inventory, OpenBlob, Plan, ReadAt, StoredTensor, catalogue, digest_of};
 
-/// A model whose tensors can be read.
+/// Model whose tensors can be read.
 pub struct SourceModel {
     layers: Vec<Layer>,
     open: Box<OpenBlob>,
-    /// Of planned blobs, once they are known.
+    /// Digests of planned blobs by stand-in, once they are computed.
     digests: HashMap<Digest, OnceLock<Digest>>,
 }
 
 impl SourceModel {
-    /// A model of a store.
+    /// Creates a source from a model in a store.
     pub fn stored(layers: Vec<Layer>, open: Box<OpenBlob>) -> Self {
         Self { layers, open, digests: HashMap::new() }
     }
 
-    /// The model that an import of files would make. Layers have names instead of digests, see
-    /// [`SourceModel::digest`].
+    /// Creates a source from files, as an import would make it. Layers have stand-ins for their
+    /// digests, see [`SourceModel::digest`].
     pub fn files(inventory: &Inventory, plan: &Plan) -> Self {
         let mut layers = Vec::new();
         let mut blobs: HashMap<Digest, Arc<dyn ReadAt>> = HashMap::new();
         for planned in &plan.blobs {
-            // Names are in it, and no two tensors share one.
+            // Unique, because the header contains tensor names and no two tensors share a name.
             let stand_in = Digest::of(&planned.header);
             let size = planned.size();
             let extents = planned.extents.iter().map(|extent| source(inventory, extent)).collect();
@@ -45,7 +45,8 @@ impl SourceModel {
             layers.push(Layer::named(descriptor, &planned.name));
         }
         let digests = blobs.keys().map(|stand_in| (*stand_in, OnceLock::new())).collect();
-        // What these say of quantizations and of the architecture is needed to understand the tensors.
+        // These documents describe quantization and architecture, which are needed to interpret the
+        // tensors.
         for side in &plan.side {
             let wanted = side.media_type == media_types::HEADER || side.name == "config.json";
             let (source, size): (Arc<dyn ReadAt>, u64) = match side.source {
@@ -69,22 +70,23 @@ impl SourceModel {
         Self { layers, open: Box::new(open), digests }
     }
 
-    /// Its layers.
+    /// Returns the layers.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
 
-    /// Its tensors, in the order of the layers. Reads the headers of all blobs.
+    /// Returns the tensors in the order of the layers. Reads the headers of all blobs.
     pub fn tensors(&self) -> Result<Vec<StoredTensor>, Error> {
         catalogue(&self.layers, &*self.open)
     }
 
-    /// Opens blobs by what the layers call them.
+    /// Returns the function that opens blobs by the digests in the layers.
     pub fn open(&self) -> &OpenBlob {
         &*self.open
     }
 
-    /// The digest of a blob. That of a planned one is computed when it is first asked for, which reads it whole.
+    /// Returns the digest of a blob. The digest of a planned blob is computed on first use, which
+    /// reads the whole blob.
     pub fn digest(&self, named: &Digest) -> Result<Digest, Error> {
         let Some(known) = self.digests.get(named) else { return Ok(*named) };
         if let Some(digest) = known.get() {
@@ -106,7 +108,7 @@ fn source(inventory: &Inventory, extent: &Extent) -> Part {
     Part { file: Arc::clone(&inventory.files[extent.file].source), offset: extent.offset, size: extent.size }
 }
 
-/// Bytes of a file.
+/// Range of a file.
 #[derive(Debug)]
 struct Part {
     file: Arc<dyn ReadAt>,
@@ -114,7 +116,7 @@ struct Part {
     size: u64,
 }
 
-/// A blob that was planned and not written.
+/// Blob that is planned but not written.
 #[derive(Debug)]
 struct PlannedBytes {
     name: String,
@@ -130,7 +132,7 @@ impl ReadAt for PlannedBytes {
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let mut rest = read_header_part(&self.header, self.size, buffer, offset)?;
-        // What is left begins so far after the header.
+        // Offset of the rest after the header.
         let mut skip = offset.saturating_sub(self.header.len() as u64);
         for part in &self.extents {
             if rest.is_empty() {

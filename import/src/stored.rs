@@ -1,4 +1,4 @@
-//! Tensors of a model in a store: what the headers of its blobs say, put together to weights.
+//! Tensors of a model in a store: weights that are assembled from the headers of its blobs.
 
 mod wire;
 
@@ -8,52 +8,53 @@ use formats::{Dtype, Encoding};
 
 use crate::{Error, ReadAt, SourceTensor};
 
-/// A weight, or any other tensor, of a stored model.
+/// Weight or other tensor of a stored model.
 ///
 /// Invariant: there is at least one part, and the first one has the codes or elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
     /// Canonical name.
     pub name: String,
-    /// The name in its blob; a blob that is derived from it has it too. In a file that is a blob as it is, the file's.
+    /// Name in its blob, which derived blobs keep. In a file that is stored as one blob, the name
+    /// in the file.
     pub stored_name: String,
-    /// How its numbers are encoded.
+    /// Encoding of the numbers.
     pub encoding: Encoding,
     /// Logical dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Its arrays; the first one has the codes or elements.
+    /// Arrays; the first one has the codes or elements.
     pub parts: Vec<StoredPart>,
 }
 
-/// An array of a stored weight.
+/// Array of a stored weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPart {
-    /// What it is.
+    /// Role of the array in the weight.
     pub role: Role,
-    /// The name in its blob.
+    /// Name in the blob.
     pub name: String,
-    /// The blob.
+    /// Digest of the blob.
     pub blob: Digest,
-    /// First byte in the blob.
+    /// Offset of the first byte in the blob.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
     /// Element type.
     pub dtype: Dtype,
-    /// Dimensions, outermost first, as the blob's header has them.
+    /// Dimensions as in the header of the blob, outermost first.
     pub shape: Vec<u64>,
 }
 
 impl StoredTensor {
-    /// The name in a folder: the text part of a model that reads pictures too has one of its own there.
+    /// Returns the name in a folder. The text part of a model with vision has other names there.
     pub fn folder_name(&self) -> &str {
         if architectures::names::of_folder(&self.stored_name) == self.name { &self.stored_name } else { &self.name }
     }
 
-    /// A tensor of a file that is a blob as it is.
+    /// Creates a tensor of a file that is stored as one blob.
     ///
     /// # Errors
-    /// [`Error::Source`] where the file's source has no digest: it is no blob.
+    /// [`Error::Source`] if the file's source has no digest and is therefore not a blob.
     pub(crate) fn in_file(name: String, file: &dyn ReadAt, tensor: &SourceTensor) -> Result<Self, Error> {
         let blob = file.digest();
         let blob = blob.ok_or_else(|| Error::Source(format!("`{}` is not a blob of a store", file.name())))?;
@@ -75,17 +76,18 @@ impl StoredTensor {
         })
     }
 
-    /// The array with that role.
+    /// Returns the array with this role.
     pub fn part(&self, role: Role) -> Option<&StoredPart> {
         self.parts.iter().find(|part| part.role == role)
     }
 
-    /// Bytes of all its arrays.
+    /// Returns the size of all arrays in bytes.
     pub fn size(&self) -> u64 {
         self.parts.iter().map(|part| part.size).fold(0, u64::saturating_add)
     }
 
-    /// The encoding's name in load plans and notes: `BF16`, or a `quant_type` such as `q4_1` and `int4`.
+    /// Returns the name of the encoding in load plans and notes: `BF16`, or a `quant_type` such as
+    /// `q4_1` or `int4`.
     pub fn dtype(&self) -> String {
         match self.encoding {
             Encoding::Plain(dtype) => dtype.name().to_owned(),
@@ -93,7 +95,7 @@ impl StoredTensor {
         }
     }
 
-    /// Elements that share a scale; 0 where [`StoredTensor::dtype`] says everything.
+    /// Returns the group size; 0 if [`StoredTensor::dtype`] implies it.
     pub fn group(&self) -> u64 {
         match self.encoding {
             Encoding::Affine { group, .. } => u64::from(group),

@@ -1,6 +1,7 @@
-//! A weight wherever its arrays are, read some whole rows at a time.
+//! Reads a weight from any source, some whole rows at a time.
 //!
-//! Memory is bounded by the piece, not by the tensor: a piece is as many rows as [`PIECE`] numbers make, at least one.
+//! Memory is bounded by the size of a piece, not of the tensor. A piece has as many rows as fit
+//! into [`PIECE`] numbers, but at least one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,56 +13,59 @@ use formats::{Dtype, Encoding, Weight};
 
 use crate::{Error, OpenBlob, ReadAt, StoredTensor};
 
-/// Numbers of a piece.
+/// Number of elements of a piece.
 const PIECE: u64 = 1 << 20;
-/// The longest row that is read, in numbers: a guard for memory. The widest matrices there are have some hundred thousand.
+/// Longest row that is read, in elements, to bound memory. The widest known matrices have some
+/// hundred thousand.
 const MAX_ROW: u64 = 1 << 24;
-/// Numbers of a vector that are sampled together.
+/// Number of elements of a vector that are sampled together.
 const VECTOR_PIECE: u64 = 256;
 
-/// A weight, or any other tensor, whose arrays can be read.
+/// Weight or other tensor whose arrays can be read.
 #[derive(Clone, Debug)]
 pub struct TensorSource {
-    /// What errors call it.
+    /// Name for error messages.
     pub name: String,
-    /// How its numbers are encoded.
+    /// Encoding of the numbers.
     pub encoding: Encoding,
     /// Logical dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Its arrays.
+    /// Arrays of the tensor.
     pub arrays: Vec<ArraySource>,
 }
 
-/// Where an array of a weight is.
+/// Location of an array of a weight.
 #[derive(Clone, Debug)]
 pub struct ArraySource {
-    /// What it is.
+    /// Role of the array in the weight.
     pub role: Role,
     /// Element type.
     pub dtype: Dtype,
-    /// The file or blob that has it.
+    /// File or blob that has the array.
     pub source: Arc<dyn ReadAt>,
-    /// First byte there.
+    /// Offset of the first byte there.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
 }
 
-/// In which order rows are wanted. A head's rows are pairs of a rotary embedding; formats differ in where the two rows of
-/// a pair are. One-dimensional tensors (biases) are ordered element by element.
+/// Order of rows. Pairs of rows of a head are rotated together by the rotary embedding; formats
+/// differ in the positions of the two rows of a pair. One-dimensional tensors (biases) are ordered
+/// element by element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowOrder {
-    /// As they are.
+    /// The stored order.
     #[default]
     Stored,
-    /// From halves, as Hugging Face has them, to neighbours, as GGUF files of the llama family have them.
+    /// Converts from halves, as in Hugging Face's files, to neighbours, as in GGUF files of the
+    /// llama family.
     Interleave {
-        /// Heads that the rows belong to.
+        /// Number of heads to which the rows belong.
         heads: u64,
     },
-    /// From neighbours to halves.
+    /// Converts from neighbours to halves.
     Halve {
-        /// Heads that the rows belong to.
+        /// Number of heads to which the rows belong.
         heads: u64,
     },
 }
@@ -74,7 +78,7 @@ impl RowOrder {
         }
     }
 
-    /// Which of a head's `rows` stands at `position`.
+    /// Returns the stored row of a head that goes to `position`; a head has `rows` rows.
     fn taken_from(self, position: usize, rows: usize) -> usize {
         let half = rows / 2;
         match self {
@@ -86,7 +90,7 @@ impl RowOrder {
 }
 
 impl TensorSource {
-    /// A stored tensor. Opens its blobs.
+    /// Opens the blobs of a stored tensor.
     pub fn of(tensor: &StoredTensor, open: &OpenBlob) -> Result<Self, Error> {
         let arrays = tensor.parts.iter().map(|part| {
             let source = open(&part.blob).map_err(|e| Error::io("open", part.blob, e))?;
@@ -100,12 +104,13 @@ impl TensorSource {
         })
     }
 
-    /// The array with that role.
+    /// Returns the array with this role.
     pub fn array(&self, role: Role) -> Option<&ArraySource> {
         self.arrays.iter().find(|array| array.role == role)
     }
 
-    /// The element type of scales and biases, and of plain elements; F32 for blocks, whose scales are F16 inside.
+    /// Returns the dtype of scales and biases, or of plain elements; F32 for blocks, which contain
+    /// F16 scales.
     pub fn float(&self) -> Dtype {
         match self.encoding {
             Encoding::Plain(dtype) => dtype,
@@ -114,11 +119,12 @@ impl TensorSource {
         }
     }
 
-    /// Gives the whole tensor piece by piece, in the order of its rows or as `order` says. Every piece is a matrix of whole
-    /// rows; a plain tensor of one dimension comes in parts of its only row.
+    /// Passes the whole tensor to `each`, piece by piece, in the given order of rows. Every piece
+    /// is a matrix of whole rows; a plain tensor of one dimension is split into parts of its only
+    /// row.
     ///
     /// # Errors
-    /// What `each` says; an array that cannot be read; arrays that do not fit to encoding and shape.
+    /// `each` fails, an array cannot be read, or the arrays do not match encoding and shape.
     pub fn pieces(&self, order: RowOrder, each: &mut dyn FnMut(&Weight<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let geometry = Geometry::of(self, order)?;
         let mut buffers = vec![Vec::new(); self.arrays.len()];
@@ -142,24 +148,26 @@ impl TensorSource {
         Ok(())
     }
 
-    /// Gives some whole rows, spread evenly over the tensor: about as many as make `most` numbers, and at least one. A tensor that has no
-    /// more than that is given as by [`pieces`](Self::pieces).
+    /// Passes some whole rows to `each`, spread evenly over the tensor: about as many as have
+    /// `most` elements, and at least one. A smaller tensor is passed completely, as by
+    /// [`pieces`](Self::pieces).
     ///
     /// # Errors
-    /// Those of [`pieces`](Self::pieces).
+    /// The same as for [`pieces`](Self::pieces).
     pub fn sample(&self, most: u64, each: &mut dyn FnMut(&Weight<'_>) -> Result<(), Error>) -> Result<(), Error> {
         if element_count(&self.shape).is_some_and(|elements| elements <= most) {
             return self.pieces(RowOrder::Stored, each);
         }
         let geometry = Geometry::of(self, RowOrder::Stored)?;
-        // Numbers of a vector are read by the hundred.
+        // Elements of a vector are read in runs.
         let unit = if geometry.vector { VECTOR_PIECE } else { 1 };
         let of_matrix = geometry.rows.div_ceil(unit);
         let units = u128::from(geometry.matrices) * u128::from(of_matrix);
         let wanted = u128::from((most / (unit * geometry.columns)).max(1)).min(units);
         let mut buffers = vec![Vec::new(); self.arrays.len()];
         for number in 0..wanted {
-            // Anywhere in its part of the tensor: at equal distances, rows of heads and experts would be the same ones of each.
+            // A random position in each part of the tensor: equal distances would select the same
+            // rows of each head and expert.
             let (start, end) = (number * units / wanted, (number + 1) * units / wanted);
             let place = (start + u128::from(scattered(number as u64)) % (end - start)) as u64;
             let (matrix, row) = (place / of_matrix, place % of_matrix * unit);
@@ -204,16 +212,16 @@ impl TensorSource {
     }
 }
 
-/// How a tensor is cut into pieces.
+/// Division of a tensor into pieces.
 struct Geometry {
     matrices: u64,
-    /// Rows of a matrix.
+    /// Number of rows of a matrix.
     rows: u64,
-    /// Numbers of a row.
+    /// Number of elements of a row.
     columns: u64,
-    /// Rows of a piece.
+    /// Number of rows of a piece.
     step: u64,
-    /// The rows are the numbers of a plain vector.
+    /// True if the rows are the elements of a plain vector.
     vector: bool,
 }
 
@@ -225,7 +233,7 @@ impl Geometry {
         let plain = matches!(tensor.encoding, Encoding::Plain(_));
         let (matrices, rows, columns) = match (tensor.shape.as_slice(), order) {
             (_, _) if elements == 0 => (0, 0, 0),
-            // Nothing in a plain vector belongs together.
+            // Elements of a plain vector are independent.
             ([] | [_], _) if plain => (1, elements, 1),
             ([] | [_], _) => (1, 1, elements),
             ([rows, columns], _) => (1, *rows, *columns),
@@ -239,7 +247,7 @@ impl Geometry {
             (Encoding::BlockFp8 { .. }, Some(_)) => {
                 return Err(tensor.malformed("rows that share scales cannot be put into another order"));
             }
-            // One scale for all rows of a matrix goes with any of them.
+            // One scale for all rows of a matrix applies to any subset of rows.
             (Encoding::BlockFp8 { rows: block, .. }, None) if u64::from(block) >= rows => 1,
             (Encoding::BlockFp8 { rows: block, .. }, None) => u64::from(block),
             (_, Some(heads)) if heads > 0 && rows.is_multiple_of(heads * 2) => rows / heads,
@@ -253,12 +261,12 @@ impl Geometry {
         Ok(Self { matrices, rows, columns, step, vector: plain && tensor.shape.len() < 2 })
     }
 
-    /// The shape of so many rows.
+    /// Returns the shape of this many rows.
     fn shape(&self, rows: u64) -> [u64; 2] {
         if self.vector { [1, rows] } else { [rows, self.columns] }
     }
 
-    /// The bytes of an array that belong to some rows.
+    /// Returns the byte range of an array that belongs to some rows.
     fn bytes(&self, tensor: &TensorSource, array: &ArraySource, matrix: u64, rows: &Range<u64>) -> (u64, u64) {
         let units = |from: u64, to: u64, count: u64| {
             // Sizes were checked, so every unit has the same whole number of bytes.
@@ -277,7 +285,7 @@ impl Geometry {
 }
 
 impl TensorSource {
-    /// Every array has the bytes that encoding and shape ask for.
+    /// Checks that every array has the size that encoding and shape require.
     fn check_sizes(&self) -> Result<(), Error> {
         let float = self.array(Role::Scale).map_or(Dtype::F32, |array| array.dtype);
         let parts = self.encoding.parts(&self.shape, float).map_err(|reason| self.malformed(&reason))?;
@@ -295,7 +303,8 @@ impl TensorSource {
     }
 }
 
-/// A number that looks like any other, the same each time: the mixer of `SplitMix64` (Steele, Lea, Flood 2014).
+/// Returns a deterministic pseudo-random number: the mixer of `SplitMix64` (Steele, Lea, Flood
+/// 2014).
 fn scattered(number: u64) -> u64 {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -303,7 +312,7 @@ fn scattered(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Puts the rows of whole heads into another order.
+/// Reorders the rows of whole heads.
 fn reorder(buffer: &mut [u8], order: RowOrder, head: usize, rows: usize) {
     let size = buffer.len() / rows;
     if size == 0 {
@@ -376,7 +385,7 @@ mod tests {
             tensor.sample(most, each).expect("it can be read");
             all
         };
-        // A row has its number twice over, so a row tells where it is from.
+        // A row holds its index twice, which identifies it.
         let rows = |numbers: Vec<f32>| -> Vec<usize> { numbers.chunks(2).map(|row| row[0] as usize / 2).collect() };
         for (shape, most, parts) in [(&[8, 2][..], 4, 2), (&[3, 4, 2], 6, 3), (&[64, 2], 16, 8)] {
             let (found, all) = (rows(sampled(&floats(shape), most)), shape.iter().product::<u64>() as usize / 2);

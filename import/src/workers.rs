@@ -1,13 +1,13 @@
-//! Several pieces of work at a time, on threads that end with the call.
+//! Parallel work on threads that end with the call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::Error;
 
-/// Does `work` for every position below `count` on at most `threads` threads; the results are in the order of the
-/// positions. After a failure no more work is begun, and the first failure is the one that is told. Each thread has a
-/// state of its own, made by `state`.
+/// Calls `work` for every position below `count` on at most `threads` threads; the results are in
+/// the order of the positions. After a failure no further work is started, and the first failure is
+/// returned. `state` creates a separate state for each thread.
 pub(crate) fn in_parallel<T: Send, S>(
     count: usize,
     threads: usize,
@@ -36,7 +36,7 @@ pub(crate) fn in_parallel<T: Send, S>(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.clamp(1, count.max(1)) {
-            // Where the system gives no more threads, fewer do the work.
+            // If the system refuses more threads, fewer do the work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, thread);
         }
         thread();

@@ -1,4 +1,4 @@
-//! Writing: what the plan says, streamed, several blobs at a time.
+//! Executes an import plan: streams several blobs at a time to the target.
 
 use std::io::{self, Write};
 
@@ -10,73 +10,77 @@ use crate::plan::SideSource;
 use crate::workers::in_parallel;
 use crate::{Error, Extent, Inventory, Plan, PlannedBlob, ReadAt, SideLayer};
 
-/// The buffer of a worker, in bytes.
+/// Size of a worker's buffer, in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Blobs written at a time for each core: one hashes while another waits for the disk.
+/// Number of blobs that are written at a time per core: one is hashed while another waits for the
+/// disk.
 const WORKERS_PER_CORE: usize = 2;
 
-/// What fills a blob: it is given where to write.
+/// Function that writes the bytes of a blob to a sink.
 pub type Fill<'a> = dyn FnMut(&mut dyn Write) -> io::Result<()> + 'a;
 
-/// Where blobs go.
+/// Destination of blobs.
 pub trait Target: Sync {
-    /// Whether a layer of that name and size in bytes is known, so that hashing it first may save writing it.
+    /// Returns whether a layer with this name and size in bytes is known. If so, hashing it first
+    /// may make it unnecessary to write it.
     fn may_have(&self, name: &str, size: u64) -> bool;
 
-    /// Whether the blob is there already, with that size in bytes.
+    /// Returns whether the blob with this size in bytes exists already.
     fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Takes the bytes that `fill` writes, `size` of them; durable when it returns. Says whether they were new.
+    /// Stores the bytes that `fill` writes, `size` in total; they are durable when this returns.
+    /// Returns the digest, and whether the bytes were new.
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>>;
 
-    /// Which blob was made from this source before; it need not be there any more. `source` names the bytes of the
-    /// source and the header put before them. Asked only for sources that have an identity.
+    /// Returns the digest of the blob that was made from this source before; the blob may be gone.
+    /// `source` covers the bytes of the source and the header before them. Called only for sources
+    /// that have an identity.
     fn remembered(&self, source: &Digest) -> Option<Digest> {
         let _ = source;
         None
     }
 
-    /// The blob that was made from this source, for the next attempt.
+    /// Remembers the blob that was made from this source, for later imports.
     fn remember(&self, source: &Digest, blob: &Digest) {
         let _ = (source, blob);
     }
 }
 
-/// Who wants to know how it goes.
+/// Observer of an import's progress.
 pub trait Progress: Sync {
-    /// Something happened. `false` cancels the import.
+    /// Handles an event. Returning `false` cancels the import.
     fn event(&self, event: Event<'_>) -> bool;
 }
 
-/// What happens during an import.
+/// Event during an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// That many bytes of tensors were read, or need not be.
+    /// This many bytes of tensors were read, or do not have to be.
     Bytes(u64),
     /// A layer is complete.
     Layer {
-        /// Its name.
+        /// Name of the layer.
         name: &'a str,
-        /// Its descriptor.
+        /// Descriptor of the layer.
         descriptor: &'a Descriptor,
-        /// Whether its bytes were new to the store.
+        /// Whether the bytes were new to the store.
         new: bool,
     },
 }
 
-/// What an import has written.
+/// Result of an import.
 #[derive(Clone, Debug, Default)]
 pub struct Imported {
-    /// The layers: tensors in the plan's order, then headers and side files, gaps, and the origin.
+    /// Layers: tensors in the plan's order, then headers and side files, gaps, and the origin.
     pub layers: Vec<Layer>,
-    /// Bytes of tensor blobs that were new.
+    /// Size of new tensor blobs in bytes.
     pub new_bytes: u64,
-    /// Bytes of tensor blobs that were there already.
+    /// Size of tensor blobs that existed already, in bytes.
     pub shared_bytes: u64,
-    /// Tensor blobs that were new.
+    /// Number of new tensor blobs.
     pub new_blobs: u64,
-    /// Tensor blobs that were there already.
+    /// Number of tensor blobs that existed already.
     pub shared_blobs: u64,
 }
 
@@ -123,7 +127,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The layers of the blobs in their order, with whether each was new.
+    /// Returns the layers of the blobs in order, and whether each was new.
     fn tensors(&self, blobs: &[PlannedBlob]) -> Result<Vec<(Layer, bool)>, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let buffer = || vec![0; BUFFER];
@@ -163,7 +167,8 @@ impl Writer<'_> {
         Ok((layer, new))
     }
 
-    /// The name of what a blob is made from: its header, and the places of its bytes in files that have an identity.
+    /// Returns the digest that identifies a blob's source: its header and the ranges in files with
+    /// an identity. `None` if a file has no identity.
     fn source_key(&self, blob: &PlannedBlob) -> Option<Digest> {
         let mut hasher = Hasher::new(Algorithm::Sha256);
         for extent in &blob.extents {
@@ -229,7 +234,7 @@ impl Writer<'_> {
         self.finish(name, media_type.clone(), digest, extent.size, new)
     }
 
-    /// A layer with the bytes of a gap, unless they are all zero.
+    /// Writes the bytes of a gap as a layer, unless they are all zero.
     fn gap(&self, inventory: &Inventory, gap: &Extent) -> Result<Option<Layer>, Error> {
         let mut buffer = vec![0; BUFFER];
         let mut zero = true;
@@ -266,7 +271,8 @@ impl Writer<'_> {
     }
 }
 
-/// A failure to read the source passes through the target as an I/O error; it is told as what it is.
+/// Returns the original error if reading the source failed: it passes through the target as an I/O
+/// error.
 pub(crate) fn unwrap_own(name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
     match source.downcast::<io::Error>() {
         Ok(error) => match error.downcast::<Error>() {

@@ -1,4 +1,4 @@
-//! The types that a model can be quantized to, by the names that people write.
+//! Quantization schemes by the names that users write.
 
 use formats::encoding::Micro;
 use formats::{Dtype, Encoding, GgmlType};
@@ -6,7 +6,7 @@ use formats::{Dtype, Encoding, GgmlType};
 use super::tables::{self, Rule};
 use crate::Error;
 
-/// Types of GGML that something encodes to.
+/// GGML types that have an encoder.
 const GGML: [GgmlType; 12] = [
     GgmlType::Q4_0,
     GgmlType::Q4_1,
@@ -25,26 +25,26 @@ const MICRO: [Micro; 3] = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
 const PLAIN: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
 const BITS: [u8; 6] = [2, 3, 4, 5, 6, 8];
 
-/// Names that Ollama takes too.
+/// Names that Ollama accepts too.
 const ALIASES: [(&str, &str); 6] =
     [("q4", "int4"), ("fp4", "int4"), ("q8", "int8"), ("fp8", "int8"), ("fp16", "f16"), ("fp32", "f32")];
 
-/// What a model is to be quantized to: the type of most weights, and the table that says which have another.
+/// Quantization scheme: the type of most weights, and the rules for weights with another type.
 #[derive(Clone, Debug)]
 pub struct Scheme {
-    /// Canonical: lower case, the group after a colon where it is not the usual one.
+    /// Canonical name: lower case, with the group size after a colon if it is not the default.
     name: String,
     pub(super) base: Encoding,
-    /// What weights that lose much have instead.
+    /// Type of weights that are sensitive to quantization.
     pub(super) eight: Encoding,
     pub(super) rules: &'static [Rule],
 }
 
 impl Scheme {
-    /// Reads a name such as `int4`, `int4:64`, `q8_0` or `Q4_K_M`; upper and lower case are the same.
+    /// Parses a name such as `int4`, `int4:64`, `q8_0` or `Q4_K_M`, regardless of case.
     ///
     /// # Errors
-    /// There is no such type; the text lists them all.
+    /// The type is unknown; the text lists all types.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let lower = text.trim().to_ascii_lowercase();
         let tables = tables::tables();
@@ -65,12 +65,13 @@ impl Scheme {
         Ok(Self { name: type_name(base), base, eight, rules })
     }
 
-    /// The canonical name: `int4`, `int4:64`, `q4_k_m`.
+    /// Returns the canonical name: `int4`, `int4:64`, `q4_k_m`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name for a model's `file_type`: GGML's types and mixes as Ollama writes them, `Q4_K_M`; others in lower case.
+    /// Returns the name for a model's `file_type`: GGML types and mixes as Ollama writes them,
+    /// `Q4_K_M`; other types in lower case.
     pub fn file_type(&self) -> String {
         match self.base {
             Encoding::Blocks(_) | Encoding::Plain(_) => self.name.to_ascii_uppercase(),
@@ -79,7 +80,8 @@ impl Scheme {
     }
 }
 
-/// The encoding of one tensor, by a name without regard to case; `None` for mixes and what is not known.
+/// Returns the encoding of a single tensor by name, regardless of case; `None` for mixes and
+/// unknown names.
 pub(super) fn encoding(name: &str) -> Option<Encoding> {
     let lower = name.trim().to_ascii_lowercase();
     let (kind, group) = lower.split_once(':').map_or((lower.as_str(), None), |(kind, group)| (kind, Some(group)));
@@ -91,14 +93,14 @@ pub(super) fn encoding(name: &str) -> Option<Encoding> {
         };
         return Encoding::parse(kind, group);
     }
-    // Other types have one size of group each.
+    // Other types have a fixed group size.
     if group.is_some() {
         return None;
     }
     all().into_iter().find(|encoding| type_name(*encoding) == kind)
 }
 
-/// The name by which [`encoding`] finds an encoding.
+/// Returns the name from which [`encoding`] returns this encoding.
 pub(super) fn type_name(encoding: Encoding) -> String {
     match encoding {
         Encoding::Plain(dtype) => dtype.name().to_ascii_lowercase(),
@@ -110,7 +112,7 @@ pub(super) fn type_name(encoding: Encoding) -> String {
     }
 }
 
-/// Elements of a group where a name says nothing: 32 for `int4`, which is Ollama's, else MLX's 64.
+/// Returns the default group size: 32 for `int4`, as in Ollama, else 64, as in MLX.
 fn default_group(kind: &str) -> u64 {
     if kind == "int4" { 32 } else { 64 }
 }
@@ -121,7 +123,7 @@ fn all() -> Vec<Encoding> {
     micro.chain(ggml).chain(PLAIN.into_iter().map(Encoding::Plain)).collect()
 }
 
-/// Every name, for messages.
+/// Returns all names, for messages.
 fn known_types() -> String {
     let affine = BITS.iter().map(|bits| format!("int{bits}"));
     let others = all().into_iter().map(type_name);

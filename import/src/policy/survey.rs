@@ -1,5 +1,5 @@
-//! What rules need to know of the whole model, told from names and shapes alone, so that models that cannot be run can be
-//! quantized too.
+//! Facts about a whole model that rules need. They are derived from names and shapes only, so that
+//! models of unsupported architectures can be quantized too.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,20 +11,20 @@ use super::part::Part;
 /// Facts about a model.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// As the source names it.
+    /// Architecture as the source names it.
     pub(super) architecture: String,
-    /// There is no output matrix.
+    /// Whether the model has no output matrix.
     pub(super) tied: bool,
-    /// Experts of a layer; 0 where there are none.
+    /// Number of experts of a layer; 0 if there are none.
     pub(super) experts: u64,
-    /// Query heads for each key and value head; 0 where it cannot be told.
+    /// Number of query heads per key and value head; 0 if unknown.
     pub(super) queries_per_key: u64,
     layers: u64,
-    /// Where tensors stand among those of their kind, for the kinds that are counted.
+    /// Positions of tensors among tensors of their kind, for the kinds that are counted.
     places: HashMap<String, Place>,
 }
 
-/// The position of a tensor among those that are counted together.
+/// Position of a tensor among the tensors that are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) index: u64,
@@ -32,7 +32,7 @@ pub(super) struct Place {
 }
 
 impl Survey {
-    /// Looks at all tensors of a model, by name and shape.
+    /// Collects the facts from the names and shapes of all tensors.
     pub fn new<'a>(architecture: &str, tensors: impl Iterator<Item = (&'a str, &'a [u64])>) -> Self {
         let mut seen: Vec<Seen<'a>> = tensors.map(|(name, shape)| Seen::new(name, shape)).collect();
         seen.retain(|tensor| tensor.part != Part::Modality);
@@ -49,8 +49,8 @@ impl Survey {
         survey
     }
 
-    /// As llama.cpp counts: values among themselves; what is projected down by layer where there are experts, else among
-    /// themselves, out of the number of layers.
+    /// Counts positions as llama.cpp does: values among themselves. Down projections are counted by
+    /// layer if there are experts, else among themselves; their count is the number of layers.
     fn count(&mut self, seen: &[Seen<'_>]) {
         let counted = |tensor: &&Seen<'_>, wanted: fn(Part) -> bool| wanted(tensor.part) && tensor.shape.len() > 1;
         let values: Vec<_> = seen.iter().filter(|tensor| counted(tensor, Part::has_values)).collect();
@@ -65,13 +65,14 @@ impl Survey {
         }
     }
 
-    /// The place of a tensor; one that is not counted has that of its layer.
+    /// Returns the position of a tensor. A tensor that is not counted has the position of its
+    /// layer.
     pub(super) fn place(&self, name: &str) -> Place {
         let by_layer = || Place { index: layer(name).unwrap_or(0), count: self.layers };
         self.places.get(name).copied().unwrap_or_else(by_layer)
     }
 
-    /// What llama.cpp calls 70B.
+    /// True for models that llama.cpp calls 70B.
     pub(super) fn is_70b(&self) -> bool {
         let grouped = self.architecture == "qwen2" || (self.architecture == "llama" && self.queries_per_key > 1);
         self.layers == 80 && grouped
@@ -90,7 +91,7 @@ impl<'a> Seen<'a> {
         Self { name, shape, part: Part::of(name), layer: layer(name) }
     }
 
-    /// How many experts there are, as far as this tensor tells.
+    /// Returns the number of experts, as far as this tensor shows it.
     fn experts(&self) -> Option<u64> {
         static EXPERT: LazyLock<Regex> = LazyLock::new(|| pattern(r"experts\.(\d+)\."));
         let is_ffn = matches!(self.part, Part::FfnDown | Part::FfnGate | Part::FfnUp);
@@ -105,26 +106,26 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// From the first matrices of each kind.
+/// Derives the number of query heads per key head from the first matrices of each kind.
 fn queries_per_key(seen: &[Seen<'_>]) -> Option<u64> {
     let first = |part: Part| seen.iter().find(|tensor| tensor.part == part && tensor.shape.len() == 2);
     if let (Some(queries), Some(keys)) = (first(Part::AttentionQ), first(Part::AttentionK)) {
         return queries.rows()?.checked_div(keys.rows()?);
     }
-    // The output matrix has as many columns as there are rows of queries.
+    // The output matrix has as many columns as the queries have rows.
     let queries = *first(Part::AttentionOutput)?.shape.last()?;
     let keys = first(Part::AttentionQkv)?.rows()?.checked_sub(queries)? / 2;
     queries.checked_div(keys)
 }
 
-/// The number of the layer that a name is of.
+/// Returns the layer index in a tensor name.
 fn layer(name: &str) -> Option<u64> {
     static LAYER: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:^|\.)(?:layers|layer|blk|h|blocks|block)\.(\d+)\."));
     number(&LAYER, name)
 }
 
 fn number(pattern: &Regex, name: &str) -> Option<u64> {
-    // Names come from outside; a model with more layers or experts than this is none.
+    // Names are untrusted; no model has more layers or experts than this.
     pattern.captures(name)?.get(1)?.as_str().parse().ok().filter(|number| *number < 1 << 20)
 }
 
@@ -166,7 +167,7 @@ mod tests {
             ("lm_head.weight", &[100, 32]),
         ]);
         assert_eq!((split.queries_per_key, split.experts, split.tied), (4, 8, false));
-        // By layer, although it is the first that is counted.
+        // Counted by layer, although it is the first tensor that is counted.
         assert_eq!(split.place("model.layers.3.mlp.experts.7.down_proj.weight"), Place { index: 3, count: 6 });
         let fused = survey(&[
             ("model.layers.0.self_attn.qkv_proj.weight", &[96, 64]),

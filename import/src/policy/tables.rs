@@ -1,4 +1,4 @@
-//! The built-in tables, read once: what tensors are, and which rules the types have.
+//! Built-in tables, parsed once: the classes of tensors and the rules of each type.
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,21 @@ use super::condition::Condition;
 use super::part::Part;
 use super::scheme;
 
-/// What a rule says of the tensors for which it holds.
+/// Choice of a rule for the tensors to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Their precision stays.
+    /// The tensor keeps its precision.
     Keep,
-    /// The type that was asked for.
+    /// The requested type.
     Base,
-    /// The 8-bit type of its family.
+    /// The 8-bit type of the same family.
     Eight,
-    /// One type whatever was asked for.
+    /// A fixed type, whatever type was requested.
     Type(Encoding),
 }
 
-/// Holds where the tensor is one of the parts, or any where there are none, and all conditions hold.
+/// Rule that applies if the tensor has one of the parts, or the list of parts is empty, and all
+/// conditions hold.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) parts: Vec<Part>,
@@ -31,7 +32,7 @@ pub(super) struct Rule {
     pub(super) choice: Choice,
 }
 
-/// A mix of llama.cpp.
+/// Mix of llama.cpp, such as `q4_k_m`.
 #[derive(Debug)]
 pub(super) struct Mix {
     pub(super) name: String,
@@ -41,7 +42,7 @@ pub(super) struct Mix {
 
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// In their order.
+    /// Patterns in order of precedence.
     pub(super) parts: Vec<(Regex, Part)>,
     pub(super) mlx: Vec<Rule>,
     pub(super) ggml: Vec<Rule>,
@@ -49,7 +50,7 @@ pub(super) struct Tables {
     pub(super) mixes: Vec<Mix>,
 }
 
-/// The tables.
+/// Returns the tables.
 pub(super) fn tables() -> &'static Tables {
     static TABLES: LazyLock<Tables> =
         LazyLock::new(|| read().expect("invariant: a test reads the tables, which are part of the program"));

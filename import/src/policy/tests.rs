@@ -1,15 +1,16 @@
-//! Which tensor gets which type: held against llama.cpp's known assignments, and against the documented rules.
+//! Tests of the type of each tensor, against llama.cpp's known assignments and the documented
+//! rules.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// The shape of a model of the Llama family.
+/// Dimensions of a model of the Llama family.
 struct Shape {
     layers: u64,
     hidden: u64,
     intermediate: u64,
-    /// Rows of keys and of values.
+    /// Number of rows of the key and value projections.
     keys: u64,
     vocabulary: u64,
     tied: bool,
@@ -59,7 +60,7 @@ fn named(decision: Decision) -> String {
     }
 }
 
-/// The types of all tensors by the names that they have without their layer, with the layers that have each type.
+/// Returns the layers that have each type, by module name without the layer and type.
 fn assignments(scheme: &str, tensors: &[(String, Vec<u64>)]) -> BTreeMap<(String, String), Vec<u64>> {
     let policy = Policy { scheme: Scheme::parse(scheme).expect(scheme), user: UserPolicy::default() };
     let survey = Survey::new("llama", tensors.iter().map(|(name, shape)| (name.as_str(), shape.as_slice())));
@@ -75,13 +76,13 @@ fn assignments(scheme: &str, tensors: &[(String, Vec<u64>)]) -> BTreeMap<(String
     found
 }
 
-/// For each type of a module the layers that have it.
+/// Returns the types of a module, with the layers that have each type.
 fn layers(scheme: &str, shape: &Shape, module: &str) -> Vec<(String, Vec<u64>)> {
     let found = assignments(scheme, &tensors(shape)).into_iter();
     found.filter(|((name, _), _)| name == module).map(|((_, kind), layers)| (kind, layers)).collect()
 }
 
-/// The one type of a module.
+/// Returns the type that all layers of a module have.
 fn kind(scheme: &str, shape: &Shape, module: &str) -> String {
     match layers(scheme, shape, module).as_slice() {
         [(kind, _)] => kind.clone(),
@@ -89,7 +90,7 @@ fn kind(scheme: &str, shape: &Shape, module: &str) -> String {
     }
 }
 
-/// How many tensors have each type.
+/// Returns the number of tensors of each type.
 fn histogram(scheme: &str, shape: &Shape) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for ((_, kind), layers) in assignments(scheme, &tensors(shape)) {
@@ -98,8 +99,8 @@ fn histogram(scheme: &str, shape: &Shape) -> BTreeMap<String, usize> {
     counts
 }
 
-/// For the models of Meta these are the numbers that llama.cpp prints when it loads published files (F32 there are the
-/// norms, kept here); the others follow from its rules.
+/// For Meta's models, these are the numbers that llama.cpp prints when it loads published files
+/// (F32 there are the norms, which are kept here). The other numbers follow from its rules.
 #[test]
 fn mixes_have_the_histograms_of_llama_cpp() {
     for (scheme, shape, expect) in [
@@ -131,7 +132,7 @@ fn the_assignments_of_q4_k_m() {
     }
     assert_eq!(kind("q4_k_m", &LLAMA_8B, "lm_head"), "q6_k");
     assert_eq!(kind("q4_k_m", &LLAMA_8B, "model.embed_tokens"), "q4_k");
-    // 576 columns are not whole blocks of 256; 1536 are.
+    // Rows of 576 are not whole blocks of 256; rows of 1536 are.
     let down = layers("q4_k_m", &SMOLLM2_135M, "mlp.down_proj");
     assert_eq!(down[1], ("q6_k".to_owned(), vec![0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 26, 27, 28, 29]));
     assert_eq!(kind("q4_k_m", &SMOLLM2_135M, "model.embed_tokens"), "q8_0");
@@ -207,7 +208,7 @@ fn keeps_what_is_small_misaligned_or_no_float() {
         ("int8", q, Encoding::Affine { bits: 8, group: 64 }, vec![64, 64], Decision::Keep(Reason::Already)),
         ("bf16", q, Encoding::Plain(Dtype::F32), vec![64, 64], Decision::Encode(bf16)),
         ("int4", "model.layers.0.mlp.gate.weight", bf16, vec![128, 64], Decision::Keep(Reason::Precision)),
-        // An output matrix whose rows are no groups of 64 has 8 bits in groups of 32.
+        // An output matrix whose rows are not whole groups of 64 gets 8 bits in groups of 32.
         ("int4", "lm_head.weight", bf16, vec![64, 96], Decision::Encode(Encoding::Affine { bits: 8, group: 32 })),
         ("int8:32", "lm_head.weight", bf16, vec![64, 64], Decision::Encode(Encoding::Affine { bits: 8, group: 32 })),
     ] {

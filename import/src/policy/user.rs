@@ -1,12 +1,12 @@
-//! Policies of users: TOML files with rules that come before the built-in ones.
+//! Users' policies: TOML files with rules that take precedence over the built-in ones.
 //!
 //! ```toml
 //! [[rule]]
 //! match = 'layers\.0\..*down_proj'
-//! type = "q6_k"       # any type but a mix; `keep`: as it is; `drop`: left out of the model
+//! type = "q6_k"       # any type except a mix; `keep`: unchanged; `drop`: removed from the model
 //! ```
 //!
-//! The first rule whose pattern is found in a tensor's canonical name decides.
+//! The first rule whose pattern matches a part of a tensor's canonical name applies.
 
 use formats::Encoding;
 use regex::{Regex, RegexBuilder};
@@ -16,12 +16,12 @@ use toml::Spanned;
 use super::scheme;
 use crate::Error;
 
-/// Rules are few; a longer file is something else.
+/// Largest number of rules. Policies have few; a longer file is not a policy.
 const MAX_RULES: usize = 512;
-/// The most bytes that a compiled expression takes.
+/// Largest size of a compiled regular expression, in bytes.
 const MAX_PATTERN: usize = 1 << 18;
 
-/// What a user says of a tensor.
+/// Choice of a user's rule for a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UserChoice {
     Keep,
@@ -34,18 +34,18 @@ pub(super) enum UserChoice {
 pub struct UserRule {
     pub(super) pattern: Regex,
     pub(super) choice: UserChoice,
-    /// Counted from 1.
+    /// Line number, counted from 1.
     line: usize,
 }
 
 impl UserRule {
-    /// Line and pattern, for messages.
+    /// Returns line and pattern, for messages.
     pub fn describe(&self) -> String {
         format!("line {}: `{}`", self.line, self.pattern)
     }
 }
 
-/// A policy file, read.
+/// Parsed policy file.
 #[derive(Clone, Debug, Default)]
 pub struct UserPolicy {
     pub(super) rules: Vec<UserRule>,
@@ -66,10 +66,10 @@ struct WireRule {
 }
 
 impl UserPolicy {
-    /// Reads the text of a policy file.
+    /// Parses the text of a policy file.
     ///
     /// # Errors
-    /// What is wrong, with the line.
+    /// The text is not a valid policy; the error names the line.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wire: Wire = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line(text, span.start));
@@ -105,7 +105,7 @@ fn read(text: &str, wire: &WireRule) -> Result<UserRule, Error> {
     Ok(UserRule { pattern, choice, line: line(text, span.start) })
 }
 
-/// The line of a byte, counted from 1.
+/// Returns the line of the byte at `at`, counted from 1.
 fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

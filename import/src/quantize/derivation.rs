@@ -1,4 +1,5 @@
-//! A blob that is made from another: its tensors, its header, and the name under which the result is remembered.
+//! Blob that is derived from other blobs: its tensors, its header, and the key under which the
+//! result is remembered.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +12,35 @@ use manifests::Layer;
 use super::TensorRow;
 use crate::{Decision, Error, StoredTensor};
 
-/// What stands first in every key. To be changed with what the rest of a key means.
+/// First line of every key. Change it when the meaning of the rest of a key changes.
 const KEY: &str = "lode derivation 2";
 
-/// A blob to be derived.
+/// Blob to be derived.
 ///
-/// Invariant: the header is canonical for the tensors, which are in the order of their names.
+/// Invariant: the header is canonical for the tensors, which are sorted by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derivation {
-    /// The layer's name: a tensor's or a group's.
+    /// Name of the layer: the name of a tensor or a group.
     pub name: String,
-    /// The layer whose place it takes.
+    /// Digest of the layer that it replaces.
     pub replaces: Digest,
-    /// What it has.
+    /// Tensors of the blob.
     pub tensors: Vec<DerivedTensor>,
     header: Vec<u8>,
     size: u64,
 }
 
-/// A tensor of a derived blob.
+/// Tensor of a derived blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DerivedTensor {
-    /// Where it comes from.
+    /// Tensor of the source.
     pub source: StoredTensor,
-    /// What it is encoded to; the source's encoding where its bytes are copied.
+    /// Encoding in the derived blob; the source's encoding if the bytes are copied.
     pub encoding: Encoding,
 }
 
 impl DerivedTensor {
-    /// `None` where the tensor is left out.
+    /// Returns the derived tensor; `None` if the tensor is dropped.
     pub(super) fn new(tensor: &StoredTensor, row: &TensorRow) -> Option<Self> {
         let encoding = match row.decision {
             Decision::Keep(_) => tensor.encoding,
@@ -49,7 +50,7 @@ impl DerivedTensor {
         Some(Self { source: tensor.clone(), encoding })
     }
 
-    /// Its arrays in the blob.
+    /// Returns the arrays of the tensor in the blob.
     fn parts(&self) -> Result<Vec<PartShape>, Error> {
         let tensor = &self.source;
         let float = if let Encoding::Plain(dtype) = self.encoding { dtype } else { super::float(tensor) };
@@ -75,17 +76,17 @@ impl Derivation {
         Ok(Self { name, replaces: *layer.digest(), size: data.saturating_add(header.len() as u64), tensors, header })
     }
 
-    /// The canonical header, the length before it included.
+    /// Returns the canonical header, including the length before it.
     pub fn header(&self) -> &[u8] {
         &self.header
     }
 
-    /// Length of the blob in bytes.
+    /// Returns the length of the blob in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The blobs that it is made from, each once.
+    /// Returns the digests of the source blobs, each once.
     pub fn sources(&self) -> Vec<Digest> {
         let parts = self.tensors.iter().flat_map(|tensor| &tensor.source.parts);
         let mut sources: Vec<Digest> = parts.map(|part| part.blob).collect();
@@ -94,17 +95,18 @@ impl Derivation {
         sources
     }
 
-    /// The name under which the result is remembered: what goes in, and everything that has a say in what comes out.
-    /// `sources` are the digests of the blobs it is made from.
+    /// Returns the key under which the result is remembered. It covers the inputs and everything
+    /// else that determines the result. `sources` are the digests of the source blobs.
     pub fn key(&self, sources: &[Digest]) -> Digest {
         let mut sources: Vec<String> = sources.iter().map(ToString::to_string).collect();
         sources.sort_unstable();
         let head = format!("{KEY}\nquantize {}\n{}\n", codec::VERSION, sources.join("\n"));
         let mut hasher = Hasher::new(Algorithm::Sha256);
         hasher.update(head.as_bytes());
-        // The header says the names, the encodings, the shapes and the element types of scales.
+        // The header contains the names, the encodings, the shapes and the dtypes of scales.
         hasher.update(&self.header);
-        // How the source's bytes are read is in its blobs' headers, but for weights whose config says it.
+        // The headers of the source blobs describe how to decode them, except for weights that only
+        // the config describes.
         for tensor in &self.tensors {
             let (encoding, group) = (tensor.source.encoding, tensor.source.encoding.group_size());
             hasher.update(format!("{encoding}\0{group}\0{:?}\0", tensor.source.shape).as_bytes());
@@ -118,7 +120,7 @@ fn member(name: &str, part: PartShape) -> Member {
     Member { name: format!("{name}{}", part.role.suffix()), dtype: part.dtype, shape: part.shape, size }
 }
 
-/// `quant_type` and `group_size`, for the blob where it has one tensor, else for each tensor.
+/// Returns `quant_type` and `group_size`: for the blob if it has one tensor, else for each tensor.
 fn metadata(tensors: &[DerivedTensor]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
     for tensor in tensors {

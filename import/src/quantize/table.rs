@@ -1,24 +1,24 @@
-//! What a quantization does to each tensor, and in all.
+//! Report of a quantization: the change of each tensor, and totals.
 
 use formats::Encoding;
 
 use super::float;
 use crate::{Decision, Error, StoredTensor};
 
-/// A tensor, before and after.
+/// Tensor before and after the quantization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorRow {
     /// Canonical name.
     pub name: String,
     /// Logical dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Its encoding.
+    /// Encoding before.
     pub from: Encoding,
-    /// What is to become of it.
+    /// Decision about the tensor.
     pub decision: Decision,
-    /// Bytes of its arrays.
+    /// Size of its arrays in bytes.
     pub before: u64,
-    /// Bytes of its arrays in the new model.
+    /// Size of its arrays in the new model, in bytes.
     pub after: u64,
 }
 
@@ -40,18 +40,18 @@ impl TensorRow {
     }
 }
 
-/// Numbers of a quantization.
+/// Totals of a quantization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Tensors that are encoded.
+    /// Number of encoded tensors.
     pub encoded: u64,
-    /// Tensors that stay as they are.
+    /// Number of unchanged tensors.
     pub kept: u64,
-    /// Tensors that are left out.
+    /// Number of dropped tensors.
     pub dropped: u64,
-    /// Bytes of all tensors.
+    /// Size of all tensors in bytes.
     pub before: u64,
-    /// Bytes of all tensors in the new model.
+    /// Size of all tensors in the new model, in bytes.
     pub after: u64,
 }
 

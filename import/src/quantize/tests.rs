@@ -1,4 +1,4 @@
-//! Plans: what is kept, derived and left out, what the headers say, and what the keys depend on.
+//! Tests of plans: kept, derived and dropped blobs, their headers, and the inputs of their keys.
 
 use content::Descriptor;
 use formats::encoding::Role;
@@ -21,7 +21,7 @@ fn part(role: Role, name: &str, layer: &str, dtype: Dtype, shape: &[u64]) -> Sto
     StoredPart { role, name, blob: blob(layer), offset: 0, size, dtype, shape: shape.to_vec() }
 }
 
-/// A plain tensor in the layer of that name.
+/// Returns a plain tensor in the layer with this name.
 fn plain(name: &str, layer: &str, dtype: Dtype, shape: &[u64]) -> StoredTensor {
     StoredTensor {
         name: name.to_owned(),
@@ -39,7 +39,7 @@ fn policy(scheme: &str, user: &str) -> Policy {
 
 fn plan(policy: &Policy, tensors: &[StoredTensor], sources: Sources) -> Result<Quantization, Error> {
     let mut names: Vec<&str> = Vec::new();
-    // The layers are those that the tensors name; their digests lead back.
+    // Collects the layers that the tensors name; a digest identifies its layer.
     for tensor in tensors {
         for name in ["q", "norm", "lm_head.weight", "model.layers.0.mlp.experts", "codes", "scales"] {
             if tensor.parts.iter().any(|part| part.blob == blob(name)) && !names.contains(&name) {
@@ -122,14 +122,14 @@ fn keeps_what_does_not_change_and_derives_the_rest() {
     assert_eq!(
         metadata,
         [
-            // The only layer is one of those with more bits.
+            // The only layer is one of the layers with more bits.
             ("0.down_proj.weight.group_size", "64"),
             ("0.down_proj.weight.quant_type", "int8"),
             ("1.up_proj.weight.group_size", "32"),
             ("1.up_proj.weight.quant_type", "int4"),
         ]
     );
-    // Scales have the element type of the source.
+    // Scales have the dtype of the source.
     assert_eq!(header(derived[2]).tensors[1].dtype, Dtype::F32);
     let totals = plan.totals();
     assert_eq!((totals.encoded, totals.kept, totals.dropped), (4, 2, 0));
@@ -146,7 +146,8 @@ fn drops_and_reports_rules_without_tensors() {
     assert_eq!(plan.unused_rules, ["line 8: `nothing`"]);
     assert_eq!(plan.totals().dropped, 2);
     let derived = derivations(&plan);
-    // A tensor of the group is left out, so the group is another blob, though nothing is encoded.
+    // One tensor of the group is dropped, so the group becomes a new blob, although no tensor is
+    // encoded.
     assert_eq!((plan.blobs.len(), derived.len()), (3, 1));
     assert_eq!(header(derived[0]).tensors.len(), 2);
     assert!(header(derived[0]).metadata.is_empty());
@@ -155,7 +156,7 @@ fn drops_and_reports_rules_without_tensors() {
     assert!(error.contains("drops every tensor"), "{error}");
 }
 
-/// A weight whose scales are in a blob of their own, beside a norm in the blob of the codes.
+/// Returns a weight whose scales are in a separate blob, and a norm in the blob of the codes.
 fn spread() -> Vec<StoredTensor> {
     let name = "model.layers.0.self_attn.q_proj.weight";
     let weight = StoredTensor {
@@ -177,7 +178,7 @@ fn what_is_quantized_already_is_refused_unless_it_is_meant() {
     assert!(error.contains("q_proj.weight` is quantized already (fp8_128x128)"), "{error}");
     assert!(error.contains("--requantize"), "{error}");
     let plan = plan(&policy("int4", ""), &spread(), Sources::Any).expect("a plan");
-    // The blob of the scales is not needed any more.
+    // The blob of the scales is no longer needed.
     assert_eq!(plan.blobs.len(), 1);
     let derivation = derivations(&plan)[0];
     assert_eq!(derivation.sources(), {
@@ -191,7 +192,8 @@ fn what_is_quantized_already_is_refused_unless_it_is_meant() {
 
 #[test]
 fn arrays_apart_stay_together() {
-    // Dropping the norm changes the blob of the codes, and so the weight with its scales moves into the new one.
+    // Dropping the norm changes the blob of the codes, so the weight moves into the new blob
+    // together with its scales.
     let rules = "[[rule]]\nmatch = 'norm'\ntype = 'drop'\n[[rule]]\nmatch = '.'\ntype = 'keep'\n";
     let plan = plan(&policy("int4", rules), &spread(), Sources::Floats).expect("a plan");
     assert_eq!(plan.blobs.len(), 1);

@@ -1,4 +1,5 @@
-//! Which modules are quantized by one of the methods, and how: told by the names, types and shapes of their arrays.
+//! Finds the modules that one of the methods quantized, and their forms, by the names, dtypes and
+//! shapes of their arrays.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +10,24 @@ use super::matrix::Matrix;
 use super::packed::{ACT_ORDER, AWQ_ORDER, Check, Codes, IN_ORDER, Packed, Scales, Zeros};
 use crate::{Error, QuantizationConfig, SourceFile, SourceTensor};
 
-/// A module whose weight is quantized.
+/// Module with a quantized weight.
 #[derive(Clone, Debug)]
 pub(super) struct Module {
     pub(super) name: String,
-    /// Whose arrays these are, where the config does not say.
+    /// Method to which the arrays belong, if the config does not state it.
     pub(super) method: &'static str,
     pub(super) form: Form,
-    /// The position of the array with the codes.
+    /// Position of the array with the codes.
     pub(super) codes: usize,
-    /// The positions of the arrays that are no tensors of their own.
+    /// Positions of the arrays that belong to the weight and are not separate tensors.
     pub(super) parts: Vec<usize>,
 }
 
-/// What a weight is given as.
+/// Form into which a weight is converted.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     Affine(Arc<Packed>),
-    /// Codes and scales as they are, and the number by which the source divides.
+    /// Codes and scales are unchanged; the source divides by the number in the array `divisor`.
     Nvfp4 {
         scale: usize,
         divisor: usize,
@@ -42,10 +43,10 @@ impl Module {
     }
 }
 
-/// The modules, in the order of their codes.
+/// Returns the modules in the order of their codes.
 ///
 /// # Errors
-/// One whose form cannot be expressed in groups with scales and biases.
+/// The form of a module cannot be expressed in groups with scales and biases.
 pub(super) fn modules(
     files: &[SourceFile],
     tensors: &[SourceTensor],
@@ -75,7 +76,7 @@ struct Source<'a> {
     config: &'a QuantizationConfig,
 }
 
-/// The method that quantized a weight, and why the weight is refused.
+/// Method that quantized a weight, and the reason for refusing the weight.
 type Refused = (&'static str, String);
 
 impl Source<'_> {
@@ -110,7 +111,8 @@ impl Source<'_> {
         Ok(found.map(module))
     }
 
-    /// GPTQ, whose codes lie across the inputs, or AWQ, whose codes lie across the outputs.
+    /// Parses a weight of GPTQ, whose codes are packed along the inputs, or of AWQ, whose codes are
+    /// packed along the outputs.
     fn words(&self, base: &str, codes: usize) -> (&'static str, Result<Option<Found>, String>) {
         let (Some(scales), Some(zeros)) = (self.find(base, "scales"), self.find(base, "qzeros")) else {
             return ("gptq", Ok(None));
@@ -135,19 +137,20 @@ impl Source<'_> {
         let inputs = match (order.map(|at| self.dims(at)), of_group) {
             (Some([inputs]), _) => *inputs,
             (_, Some(size)) => groups.saturating_mul(size),
-            // One group for all inputs.
+            // All inputs form one group.
             _ => words.saturating_mul(32) / self.config.number("bits").unwrap_or(4).max(1),
         };
         let bits = bits_of(words, inputs)?;
         let (group, of_source) = group_of(inputs, groups)?;
-        // With static groups, `desc_act` changes the order of quantization alone: neighbouring inputs share a group.
+        // With static groups, `desc_act` changes only the order in which columns are quantized:
+        // neighbouring inputs still share a group.
         if self.config.flag("desc_act") && !self.config.flag("static_groups") && groups > 1 {
             return Err(ACT_ORDER.to_owned());
         }
         if self.config.text("checkpoint_format").is_some_and(|format| format.contains("marlin")) {
             return Err("its codes are in the order of Marlin's kernels".to_owned());
         }
-        // The first version of the format stores one less.
+        // The first version of the format stores each zero minus one.
         let add = u8::from(self.config.text("checkpoint_format") != Some("gptq_v2"));
         self.is_whole_numbers(zeros)?;
         let check = order.map(|at| self.in_order(at, inputs, of_source)).transpose()?;
@@ -214,7 +217,7 @@ impl Source<'_> {
         let zeros = self.find(base, "weight_zero_point");
         let zero_words = outputs.div_ceil(u64::from(32 / bits));
         let zeros_of = |at: usize| -> Result<Zeros, String> {
-            // compressed-tensors packs them since its pull request 296.
+            // compressed-tensors packs zero points since its pull request 296.
             if self.tensors[at].dtype == Dtype::I8 {
                 return Ok(Zeros::Signed(self.matrix(at, [outputs, groups], 1, false)?));
             }
@@ -238,7 +241,8 @@ impl Source<'_> {
         Ok(Some((Form::Affine(Arc::new(packed)), parts)))
     }
 
-    /// Bytes with a sign: bitsandbytes' with one scale for each output, or those of compressed-tensors.
+    /// Parses codes as signed bytes: bitsandbytes' with one scale for each output, or
+    /// compressed-tensors'.
     fn bytes(&self, base: &str, codes: usize, scale: &str) -> Result<Option<Found>, String> {
         let Some(scales) = self.find(base, scale) else { return Ok(None) };
         let [outputs, inputs] = *self.dims(codes) else { return Ok(None) };
@@ -286,7 +290,7 @@ impl Source<'_> {
         Arc::clone(&self.files[self.tensors[at].file].source)
     }
 
-    /// The array as a matrix of so many rows and columns.
+    /// Returns the array as a matrix of these dimensions.
     fn matrix(&self, at: usize, [rows, columns]: [u64; 2], unit: u64, is_transposed: bool) -> Result<Matrix, String> {
         let SourceTensor { name, size, dims, offset, dtype, .. } = &self.tensors[at];
         if rows.checked_mul(columns).and_then(|count| count.checked_mul(unit)) != Some(*size) || *size == 0 {
@@ -295,7 +299,7 @@ impl Source<'_> {
         Ok(Matrix { file: self.file(at), offset: *offset, unit, rows, columns, is_transposed })
     }
 
-    /// Refuses words and groups that are not I32 or U32.
+    /// Refuses words and group indices that are not I32 or U32.
     fn is_whole_numbers(&self, at: usize) -> Result<(), String> {
         let SourceTensor { name, dtype, .. } = &self.tensors[at];
         let fits = matches!(dtype, Dtype::I32 | Dtype::U32);
@@ -317,12 +321,13 @@ impl Source<'_> {
         Ok(Check::InOrder { file, offset, inputs, group })
     }
 
-    /// The type of scales and biases: the source's where the middle code means zero, since a power of two makes nothing longer.
+    /// Returns the dtype of scales and biases. If the middle code means zero, the source's dtype
+    /// suffices, because multiplying by a power of two needs no more bits.
     fn float(&self, scales: usize, is_symmetric: bool) -> Dtype {
         if is_symmetric { self.tensors[scales].dtype } else { Dtype::F32 }
     }
 
-    /// Rows and columns that compressed-tensors keeps beside packed codes: two I64.
+    /// Reads the rows and columns that compressed-tensors stores next to packed codes, as two I64.
     fn stored_shape(&self, at: usize) -> Result<[u64; 2], String> {
         let SourceTensor { name, size, offset, dtype, .. } = &self.tensors[at];
         if (*dtype, *size) != (Dtype::I64, 16) {
@@ -340,7 +345,7 @@ const COMPRESSED: &str = "compressed-tensors";
 
 type Found = (Form, Vec<usize>);
 
-/// The bits of a code, by the words for so many codes.
+/// Returns the bits per code, from the number of words for this many codes.
 fn bits_of(words: u64, codes: u64) -> Result<u8, String> {
     match words.checked_mul(32).map(|bits| (bits.checked_div(codes), bits.checked_rem(codes))) {
         Some((Some(2), Some(0))) => Ok(2),
@@ -350,7 +355,7 @@ fn bits_of(words: u64, codes: u64) -> Result<u8, String> {
     }
 }
 
-/// The elements of a group here, and of the source, which are as many or a multiple.
+/// Returns the group size of the result and of the source. The latter is equal or a multiple.
 fn group_of(inputs: u64, groups: u64) -> Result<(u32, u64), String> {
     let of_source = inputs.checked_div(groups).filter(|size| size * groups == inputs);
     let of_source = of_source.ok_or_else(|| format!("{inputs} inputs are not {groups} groups"))?;

@@ -1,4 +1,4 @@
-//! Matrices in files, read by whole rows whichever way they lie.
+//! Matrices in files, read by whole rows in either storage order.
 
 use std::io;
 use std::ops::Range;
@@ -6,25 +6,26 @@ use std::sync::Arc;
 
 use crate::ReadAt;
 
-/// Lines of a transposed matrix that are put in place together: as many as make a line of the processor's cache.
+/// Number of columns of a transposed matrix that are processed together: their elements fill a
+/// cache line.
 const TOGETHER: u64 = 16;
 
-/// A matrix in a file.
+/// Matrix in a file.
 #[derive(Clone, Debug)]
 pub(super) struct Matrix {
     pub(super) file: Arc<dyn ReadAt>,
-    /// First byte in the file.
+    /// Offset of the first byte in the file.
     pub(super) offset: u64,
-    /// Bytes of an element: 1, 2 or 4.
+    /// Size of an element in bytes: 1, 2 or 4.
     pub(super) unit: u64,
     pub(super) rows: u64,
     pub(super) columns: u64,
-    /// The file has it column after column.
+    /// Whether the file stores the matrix in column-major order.
     pub(super) is_transposed: bool,
 }
 
 impl Matrix {
-    /// The bytes of some whole rows, one after the other.
+    /// Returns the bytes of some whole rows, one after the other.
     pub(super) fn rows(&self, rows: Range<u64>) -> io::Result<Vec<u8>> {
         if !self.is_transposed {
             let size = self.columns * self.unit;
@@ -50,7 +51,7 @@ impl Matrix {
         Ok(out)
     }
 
-    /// Some columns of a transposed matrix, of each the elements of some rows.
+    /// Reads the elements of some rows from some columns of a transposed matrix, column by column.
     fn lines(&self, columns: Range<u64>, rows: &Range<u64>) -> io::Result<Vec<u8>> {
         let count = rows.end - rows.start;
         if count == self.rows {
@@ -71,7 +72,7 @@ impl Matrix {
     }
 }
 
-/// The elements of one row out of lines that have `count` of them each.
+/// Collects the elements of one row from columns that have `count` elements each.
 fn gather<const UNIT: usize>(lines: &[u8], count: u64, row: u64, out: &mut [u8]) {
     let elements = lines.as_chunks::<UNIT>().0;
     for (line, out) in out.as_chunks_mut::<UNIT>().0.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! A weight of packed codes: its arrays as an affine weight has them, computed for some rows at a time.
+//! Weight of packed codes: computes its arrays in the form of an affine weight, some rows at a
+//! time.
 
 use std::io;
 use std::ops::Range;
@@ -12,79 +13,79 @@ use formats::{Dtype, Encoding, Weight};
 use super::matrix::Matrix;
 use crate::ReadAt;
 
-/// In which output AWQ puts the code at each place of a word.
+/// Output that AWQ stores at each position of a word.
 pub(super) const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
-/// The place is the output.
+/// Order in which the position in a word is the output.
 pub(super) const IN_ORDER: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// A weight, `rows` outputs of `columns` inputs.
+/// Weight of `rows` outputs and `columns` inputs.
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
-    /// The array with its codes, as the source calls it.
+    /// Name of the array with the codes in the source.
     pub(super) name: String,
-    /// Bits of a code: 2, 4 or 8.
+    /// Bits per code: 2, 4 or 8.
     pub(super) bits: u8,
-    /// Inputs that share a scale: 32, 64 or 128.
+    /// Number of inputs that share a scale: 32, 64 or 128.
     pub(super) group: u32,
     pub(super) rows: u64,
     pub(super) columns: u64,
     pub(super) codes: Codes,
     pub(super) scales: Scales,
     pub(super) zeros: Zeros,
-    /// The type of scales and biases as they are given.
+    /// Dtype of the resulting scales and biases.
     pub(super) float: Dtype,
-    /// What must hold for the arrays to be what they are taken for.
+    /// Assumptions about the arrays that are verified when they are read.
     pub(super) checks: Vec<Check>,
 }
 
-/// Where codes are.
+/// Location and packing of the codes.
 #[derive(Clone, Debug)]
 pub(super) enum Codes {
-    /// Words of neighbouring inputs, the first in the lowest bits, for each output.
+    /// For each output, words of neighbouring inputs, the first in the lowest bits.
     Words(Matrix),
-    /// Words of eight outputs in AWQ's order, for each input.
+    /// For each input, words of eight outputs in AWQ's order.
     Outputs(Matrix),
-    /// Bytes with a sign; the code is what they are above −128.
+    /// Signed bytes; the code is the byte plus 128.
     Signed(Matrix),
 }
 
-/// Where scales are: for each output one for each of the source's groups.
+/// Location of the scales: for each output, one scale for each group of the source.
 #[derive(Clone, Debug)]
 pub(super) struct Scales {
     pub(super) matrix: Matrix,
     pub(super) dtype: Dtype,
-    /// They are for codes of −127 to 127 that mean −1 to 1.
+    /// True if a scale is the absolute maximum: codes of −127 to 127 mean −1 to 1 times the scale.
     pub(super) of_127: bool,
 }
 
-/// Which code means zero.
+/// Code that means zero.
 #[derive(Clone, Debug)]
 pub(super) enum Zeros {
-    /// The middle one.
+    /// The middle code.
     Middle,
-    /// Words of neighbouring outputs, for each of the source's groups.
+    /// For each group of the source, words of neighbouring outputs.
     Words {
         matrix: Matrix,
-        /// The output of each place in a word.
+        /// Output of each position in a word.
         order: &'static [usize],
-        /// What is to be added to what is stored.
+        /// Constant that is added to the stored value.
         add: u8,
     },
-    /// Bytes with a sign, for each output and group: how far above the middle code.
+    /// Signed bytes for each output and group: the difference from the middle code.
     Signed(Matrix),
 }
 
-/// Something small that is looked at before the codes are given.
+/// Small array that is verified before the codes are returned.
 #[derive(Clone, Debug)]
 pub(super) enum Check {
-    /// I32: the group of each input; they are to be in their order, so many inputs each.
+    /// I32: the group of each input. Groups must be in ascending order with `group` inputs each.
     InOrder { file: Arc<dyn ReadAt>, offset: u64, inputs: u64, group: u64 },
-    /// U8: the number of a layout; 0 is row after row.
+    /// U8: the number of a layout; 0 is row-major.
     RowMajor { file: Arc<dyn ReadAt>, offset: u64 },
 }
 
 impl Packed {
-    /// Bytes of a row of an array.
+    /// Returns the size of a row of an array in bytes.
     pub(super) fn row_bytes(&self, role: Role) -> u64 {
         match role {
             Role::Weight => self.columns * u64::from(self.bits) / 8,
@@ -92,7 +93,7 @@ impl Packed {
         }
     }
 
-    /// The bytes of some rows of an array. They begin at a multiple of 32.
+    /// Returns the bytes of some rows of an array. The first row is a multiple of 32.
     pub(super) fn array(&self, role: Role, rows: Range<u64>) -> io::Result<Vec<u8>> {
         match role {
             Role::Weight => self.codes(rows),
@@ -124,7 +125,7 @@ impl Packed {
         }
     }
 
-    /// The scales as the source has them, one for each of its groups.
+    /// Returns the scales, one for each group of the source.
     fn scales(&self, rows: Range<u64>) -> io::Result<Vec<f32>> {
         let Scales { matrix, dtype, of_127 } = &self.scales;
         let bytes = matrix.rows(rows)?;
@@ -137,7 +138,7 @@ impl Packed {
         Ok(scales)
     }
 
-    /// The codes that mean zero, one for each of the source's groups.
+    /// Returns the codes that mean zero, one for each group of the source.
     fn zeros(&self, rows: Range<u64>) -> io::Result<Vec<i16>> {
         let groups = self.scales.matrix.columns;
         let middle = 1i16 << (self.bits - 1);
@@ -159,7 +160,8 @@ impl Packed {
         })
     }
 
-    /// Numbers of the source's groups, for groups that are parts of these.
+    /// Repeats the numbers of the source's groups for the resulting groups, which are parts of
+    /// them.
     fn repeated(&self, numbers: &[f32]) -> Vec<f32> {
         let times = (self.columns / u64::from(self.group) / self.scales.matrix.columns) as usize;
         numbers.iter().flat_map(|number| std::iter::repeat_n(*number, times)).collect()
@@ -201,10 +203,11 @@ impl Check {
     }
 }
 
-/// Why a weight whose inputs were sorted before they were grouped cannot be read.
+/// Reason for refusing a weight whose inputs were sorted before they were grouped.
 pub(super) const ACT_ORDER: &str = "its inputs are grouped in another order than they lie (act-order, `desc_act`)";
 
-/// The codes of words that lie side by side, each word of which has one for each of several rows: row after row.
+/// Unpacks the codes of consecutive words row by row. Each word has one code for each of several
+/// rows.
 fn unpacked(words: &[u8], columns: u64, bits: u8, order: &[usize]) -> Vec<u8> {
     let (columns, of_word) = (columns as usize, 32 / usize::from(bits));
     let mask = (1u32 << bits) - 1;
@@ -218,7 +221,7 @@ fn unpacked(words: &[u8], columns: u64, bits: u8, order: &[usize]) -> Vec<u8> {
     codes
 }
 
-/// Codes of 4 bits, two in a byte.
+/// Packs codes of 4 bits, two per byte.
 fn nibbles(codes: &[u8]) -> Vec<u8> {
     codes.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4).collect()
 }

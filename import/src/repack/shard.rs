@@ -1,4 +1,5 @@
-//! A safetensors file whose quantized weights are in MLX's arrays: computed from the file that it stands for.
+//! Safetensors file with quantized weights in MLX's form, computed from the source file that it
+//! replaces.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -13,11 +14,12 @@ use super::packed::Packed;
 use crate::read_at::read_header_part;
 use crate::{ReadAt, SourceFile, SourceTensor};
 
-/// How many bytes of an array are computed at a time, about. Codes that lie across are read again for each part, and no matrix of a
-/// model of 8 B parameters has more than two.
+/// Approximate number of bytes of an array that are computed at a time. Codes that are packed along
+/// the other dimension are read again for each part; matrices of a model with 8 B parameters have
+/// at most two parts.
 const PANEL: u64 = if cfg!(test) { 4 << 10 } else { 32 << 20 };
 
-/// The file.
+/// Virtual safetensors file.
 #[derive(Debug)]
 pub(super) struct Shard {
     name: String,
@@ -26,7 +28,7 @@ pub(super) struct Shard {
     size: u64,
 }
 
-/// An array and where it begins in the file.
+/// Array and its range in the file.
 #[derive(Debug)]
 struct Placed {
     begin: u64,
@@ -38,9 +40,9 @@ struct Placed {
 enum Content {
     /// Bytes of the source.
     Copied { file: Arc<dyn ReadAt>, offset: u64 },
-    /// An array of a packed weight.
+    /// Array of a packed weight.
     Computed(Computed),
-    /// One over an F32 of the source.
+    /// Reciprocal of an F32 of the source.
     Inverse { file: Arc<dyn ReadAt>, offset: u64 },
 }
 
@@ -48,12 +50,12 @@ enum Content {
 struct Computed {
     weight: Arc<Packed>,
     role: Role,
-    /// The rows that were computed last: the first byte in the array, and the bytes.
+    /// Most recently computed rows: offset of the first byte in the array, and the bytes.
     panel: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
 }
 
 impl Shard {
-    /// The file in the place of the source's with that number.
+    /// Creates the file that replaces the source file with this number.
     pub(super) fn new(number: usize, files: &[SourceFile], tensors: &[SourceTensor], modules: &[Module]) -> Self {
         let by_codes: HashMap<usize, &Module> = modules.iter().map(|module| (module.codes, module)).collect();
         let parts: HashSet<usize> = modules.iter().flat_map(|module| module.parts.iter().copied()).collect();
@@ -62,7 +64,7 @@ impl Shard {
         for (at, tensor) in tensors.iter().enumerate().filter(|(_, tensor)| tensor.file == number) {
             match by_codes.get(&at) {
                 Some(module) => members.extend(source.of_module(module)),
-                // In the place of its codes, wherever those are.
+                // Emitted with the codes of its weight, in whatever file those are.
                 None if parts.contains(&at) => {}
                 None => members.push(source.copied(at, tensor.name.clone())),
             }
@@ -78,7 +80,7 @@ impl Shard {
         Self { name: files[number].source.name(), header, arrays, size: end }
     }
 
-    /// Its header, the length before it included.
+    /// Returns the header, including the length before it.
     pub(super) fn header(&self) -> &[u8] {
         &self.header
     }
@@ -174,7 +176,7 @@ impl Computed {
     fn read(&self, mut buffer: &mut [u8], mut begin: u64) -> io::Result<()> {
         let line = self.weight.row_bytes(self.role);
         let size = self.weight.rows * line;
-        // Words of outputs and of zeros have up to 16 rows each.
+        // A word of outputs or of zeros covers up to 16 rows.
         let rows = (PANEL / line / 32).max(1) * 32;
         while !buffer.is_empty() {
             let first = begin / (rows * line) * rows;
@@ -186,19 +188,19 @@ impl Computed {
             (buffer, begin) = (rest, begin + count as u64);
         }
         if begin == size {
-            // It was read to its end: an import reads from the beginning to the end.
+            // The array was read to its end. Imports read each array once, from beginning to end.
             *self.panel.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         Ok(())
     }
 
-    /// The bytes of rows from a multiple of what a panel has.
+    /// Returns the bytes of a panel of rows; `first` is a multiple of the panel height.
     fn panel(&self, first: u64, end: u64) -> io::Result<Arc<Vec<u8>>> {
         let mut kept = self.panel.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bytes)) = kept.as_ref().filter(|(begin, _)| *begin == first) {
             return Ok(Arc::clone(bytes));
         }
-        // One at a time.
+        // Only one panel is kept in memory at a time.
         *kept = None;
         let named = |e: io::Error| io::Error::new(e.kind(), format!("`{}`: {e}", self.weight.name));
         let bytes = Arc::new(self.weight.array(self.role, first..end).map_err(named)?);

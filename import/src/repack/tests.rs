@@ -1,4 +1,5 @@
-//! Every method: codes, scales and zeros are packed as its authors' code does it, and the numbers have to be theirs.
+//! Tests of each method: codes, scales and zeros are packed as the method's own code does, and the
+//! decoded numbers must equal its numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::read_at::InMemory;
 use crate::{Inventory, NamedFile, ReadAt, RowOrder, SourceFormat, SourceModel, TensorSource, inventory, plan};
 
-/// A folder that is being made.
+/// Folder under construction.
 struct Folder {
     arrays: Vec<(Member, Vec<u8>)>,
     config: Value,
@@ -38,7 +39,7 @@ impl Folder {
         self.add(name, Dtype::F16, &shape, numbers.iter().flat_map(|number| half(*number)).collect());
     }
 
-    /// Packed codes as compressed-tensors has them, with scales, without zeros.
+    /// Adds packed codes in the form of compressed-tensors, with scales and without zeros.
     fn compressed(&mut self, matrix: &Matrix, bits: u32) {
         let Matrix { outputs, inputs, .. } = *matrix;
         let codes = pack(&matrix.codes, bits, &IN_ORDER);
@@ -48,7 +49,7 @@ impl Folder {
         self.add("a.weight_shape", Dtype::I64, &[2], sides.iter().flat_map(|side| side.to_le_bytes()).collect());
     }
 
-    /// The files, with the arrays in so many shards.
+    /// Returns the files, with the arrays distributed over this many shards.
     fn files(&self, shards: usize) -> Vec<NamedFile> {
         let named = |name: String, bytes| NamedFile { name, source: Arc::new(InMemory(bytes)) as Arc<dyn ReadAt> };
         let mut files = vec![named("config.json".to_owned(), self.config.to_string().into_bytes())];
@@ -67,7 +68,8 @@ impl Folder {
         inventory(&self.files(shards)).map_err(|e| e.to_string())
     }
 
-    /// The encoding and the decoded numbers of `a.weight`: the same from one file and from three.
+    /// Returns the encoding and the decoded numbers of `a.weight`, which must be the same from one
+    /// file and from three.
     fn weight(&self) -> (Encoding, Vec<f32>) {
         let [one, three] = [1, 3].map(|shards| {
             let inventory = self.inventory(shards).expect("it can be read");
@@ -98,7 +100,7 @@ fn weight(inventory: &Inventory) -> (Encoding, Vec<f32>) {
     (source.encoding, numbers)
 }
 
-/// Numbers that repeat each time.
+/// Deterministic random numbers.
 struct Random(u64);
 
 impl Random {
@@ -108,12 +110,12 @@ impl Random {
     }
 }
 
-/// A scale of a few bits, so that F16 has it.
+/// Returns a scale with few significant bits, which F16 represents exactly.
 fn scale(random: &mut Random) -> f32 {
     (random.below(1000) + 1) as f32 / 4096.0
 }
 
-/// F16 of a number that it has exactly, between 2^-12 and 1.
+/// Returns the F16 of a number between 2^-12 and 1 that F16 represents exactly.
 fn half(number: f32) -> [u8; 2] {
     let bits = number.to_bits();
     let exponent = ((bits >> 23) & 0xff) + 15 - 127;
@@ -122,7 +124,7 @@ fn half(number: f32) -> [u8; 2] {
     ((exponent << 10 | mantissa) as u16).to_le_bytes()
 }
 
-/// A quantized matrix of outputs by inputs.
+/// Quantized matrix, outputs by inputs.
 struct Matrix {
     outputs: usize,
     inputs: usize,
@@ -150,7 +152,7 @@ impl Matrix {
         self.codes[output * self.inputs + input]
     }
 
-    /// What its authors compute of it.
+    /// Returns the numbers as the method's own code computes them.
     fn numbers(&self) -> Vec<f32> {
         let at = |index: usize| {
             let (output, input) = (index / self.inputs, index % self.inputs);
@@ -160,7 +162,7 @@ impl Matrix {
         (0..self.codes.len()).map(at).collect()
     }
 
-    /// `[groups, outputs]` of what lies `[outputs, groups]`.
+    /// Transposes values from `[outputs, groups]` to `[groups, outputs]`.
     fn across<T: Copy>(&self, values: &[T]) -> Vec<T> {
         let groups = self.groups();
         (0..groups * self.outputs).map(|at| values[at % self.outputs * groups + at / self.outputs]).collect()
@@ -175,7 +177,7 @@ impl Matrix {
     }
 }
 
-/// Codes of one line after the other in words, of which each has those of `32 / bits` neighbours, in that order.
+/// Packs codes into words, each with `32 / bits` neighbouring codes in the given order.
 fn pack(codes: &[u32], bits: u32, order: &[usize]) -> Vec<u32> {
     let word =
         |codes: &[u32]| (0..codes.len()).fold(0, |word, place| word | codes[order[place]] << (bits * place as u32));
@@ -184,7 +186,8 @@ fn pack(codes: &[u32], bits: u32, order: &[usize]) -> Vec<u32> {
 
 const IN_ORDER: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// As `AutoGPTQ` packs: words of inputs for each output, `[inputs / n, outputs]`; zeros less one.
+/// Packs as `AutoGPTQ` does: for each output, words of inputs, `[inputs / n, outputs]`; zeros minus
+/// one.
 fn gptq(matrix: &Matrix, bits: u32, config: &Value, less: u32) -> Folder {
     let Matrix { outputs, inputs, .. } = *matrix;
     let of_word = (32 / bits) as usize;
@@ -255,7 +258,7 @@ fn compressed_tensors_packed_and_in_bytes() {
             let mut folder = Folder::new(&config);
             folder.compressed(&matrix, bits);
             if !is_symmetric {
-                // Words of neighbouring outputs, for each group.
+                // For each group, words of neighbouring outputs.
                 let across: Vec<u32> = (0..outputs)
                     .step_by(of_word)
                     .flat_map(|first| (0..matrix.groups()).map(move |group| (first, group)))
@@ -424,11 +427,11 @@ fn what_groups_cannot_express_is_named() {
         let error = folder.inventory(1).map(|inventory| inventory.note).expect_err(expect);
         assert!(error.contains("`a.qweight` is quantized by gptq") && error.contains(expect), "{error}");
     }
-    // Static groups are in the order of the inputs.
+    // With static groups, groups are in the order of the inputs.
     let mut static_groups = config("desc_act", json!(true));
     static_groups["static_groups"] = json!(true);
     usual().check(&gptq(&usual(), 4, &static_groups, 1), 4, 32, "static groups");
-    // What only the bytes say is told when they are read.
+    // Errors that depend on the bytes are reported when the bytes are read.
     let mut sorted = of("desc_act", json!(false));
     sorted.arrays.iter_mut().filter(|(member, _)| member.name == "a.g_idx").for_each(|(_, bytes)| bytes[0] = 3);
     let asymmetric = Matrix::new([64, 256, 32], 4, false, &mut Random(9));

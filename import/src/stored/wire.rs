@@ -1,4 +1,4 @@
-//! How stored tensors are written down, for notes that spare reading the headers again.
+//! Serialized form of stored tensors, for notes that make it unnecessary to read the headers again.
 
 use formats::encoding::Role;
 use formats::{Dtype, Encoding};
