@@ -1,41 +1,44 @@
-//! The config blob: what is known of a model without reading a tensor.
+//! The config blob: facts about a model that are known without reading a tensor.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The config of a model: what Ollama puts there, and Lode's own facts under `lode`.
+/// The config of a model: Ollama's fields, and Lode's own under `lode`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
-    /// `safetensors` for models stored by tensor, `gguf` for whole files.
+    /// `safetensors` for models that are stored by tensor, `gguf` for whole GGUF files.
     pub model_format: String,
     /// The architecture as the source names it, e.g. `llama` or `gemma3_text`.
     pub model_family: String,
-    /// The same in a list, as Ollama has it.
+    /// `model_family` as a list, as Ollama writes it.
     pub model_families: Vec<String>,
-    /// The number of parameters for people, e.g. `134.5M`.
+    /// The number of parameters for display, e.g. `134.5M`.
     pub model_type: String,
     /// The predominant tensor type, e.g. `Q4_1` or `BF16`.
     pub file_type: String,
-    /// What the model can do: `completion`, `tools`, … Only others write it; what a model can do is derived.
+    /// Capabilities of the model: `completion`, `tools`, … Lode does not write them; it derives
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// What makes prompts of conversations, by Ollama's name for it, in the place of a template.
+    /// Ollama's name of the renderer that makes prompts from conversations. It replaces a template.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub renderer: String,
-    /// What reads answers, by Ollama's name for it. Kept for Ollama: we read answers as the template has them.
+    /// Ollama's name of the parser of the model's output. Lode keeps it for Ollama but does not use
+    /// it: Lode parses the output by the chat template.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parser: String,
-    /// The longest context that the model was made for, in tokens. Only others and version 0.1 write it.
+    /// The longest context that the model was made for, in tokens. Only other tools and Lode 0.1
+    /// write it.
     #[serde(skip_serializing_if = "is_zero")]
     pub context_length: u64,
-    /// Width of the embeddings. Only others and version 0.1 write it.
+    /// Width of the embeddings. Only other tools and Lode 0.1 write it.
     #[serde(skip_serializing_if = "is_zero")]
     pub embedding_length: u64,
-    /// What a container's config says; always `amd64`, as registries expect the field.
+    /// A field of container configs that registries expect; always `amd64`.
     pub architecture: String,
-    /// What a container's config says; always `linux`.
+    /// A field of container configs that registries expect; always `linux`.
     pub os: String,
     /// The layer digests, as a container's config lists them.
     pub rootfs: RootFs,
@@ -60,8 +63,9 @@ pub struct RootFs {
     pub diff_ids: Vec<String>,
 }
 
-/// What Lode says of the source beyond Ollama's fields. Nothing runs by it: anybody may have written it. Version 0.1 had
-/// hyper-parameters here, which nobody reads.
+/// Facts about the source, beyond Ollama's fields. They are not trusted for running a model,
+/// because any tool may have written them. Lode 0.1 wrote hyper-parameters here; no code reads them
+/// now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LodeConfig {
@@ -74,17 +78,18 @@ pub struct LodeConfig {
 }
 
 impl ModelConfig {
-    /// Reads a config blob. Fields that are not known are ignored, fields that are missing are empty.
+    /// Parses a config blob. Unknown fields are ignored, missing fields are empty.
     pub fn parse(raw: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(raw).map_err(|e| Error::malformed("config", e))
     }
 
-    /// What it says of the source, without what a version of Lode has understood of it.
+    /// The config without the fields that a version of Lode or another tool derived from the
+    /// source.
     pub fn facts(&self) -> Self {
         Self { capabilities: Vec::new(), context_length: 0, embedding_length: 0, ..self.clone() }
     }
 
-    /// Writes the blob; the same config gives the same bytes.
+    /// Serializes the config; the same config gives the same bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         serde_json::to_vec(self).map_err(|e| Error::malformed("config", e))
     }

@@ -1,4 +1,4 @@
-//! A manifest or an index, told apart by their bytes; and what they refer to.
+//! Documents: a manifest or an index, distinguished by their bytes; and the digests they refer to.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{Error, Index, Manifest, media_types};
 
-/// What a tag can name.
+/// A document that a tag can name.
 #[derive(Clone, Debug)]
 pub enum Document {
     /// One model.
@@ -26,7 +26,7 @@ struct Probe {
 }
 
 impl Document {
-    /// Reads either, going by `mediaType` and, where there is none, by the presence of `manifests`.
+    /// Parses either kind: by `mediaType` or, if that is missing, by the presence of `manifests`.
     pub fn parse(raw: &[u8]) -> Result<Self, Error> {
         let probe: Probe = serde_json::from_slice(raw).map_err(|e| Error::malformed("manifest", e))?;
         let is_index = match probe.media_type.as_deref() {
@@ -38,7 +38,7 @@ impl Document {
 }
 
 impl Document {
-    /// OCI's or Docker's type.
+    /// The media type, OCI's or Docker's.
     pub fn media_type(&self) -> &MediaType {
         match self {
             Self::Manifest(manifest) => manifest.media_type(),
@@ -46,8 +46,8 @@ impl Document {
         }
     }
 
-    /// What kind of artifact it is; what a list of referrers tells and filters by. A manifest that does not say is what
-    /// its config is.
+    /// The artifact type, for listing and filtering referrers. For a manifest without
+    /// `artifactType` it is the media type of the config.
     pub fn artifact_type(&self) -> Option<&str> {
         match self {
             Self::Manifest(manifest) => manifest.artifact_type().or(Some(manifest.config().media_type.as_str())),
@@ -55,7 +55,7 @@ impl Document {
         }
     }
 
-    /// The document this one says something about.
+    /// The document that this one is about (OCI `subject`).
     pub fn subject(&self) -> Option<&Descriptor> {
         match self {
             Self::Manifest(manifest) => manifest.subject(),
@@ -63,8 +63,8 @@ impl Document {
         }
     }
 
-    /// What it refers to. The subject is not among it: it is the document that is about the subject, not the other way
-    /// round.
+    /// Digests that this document refers to. The subject is not included: garbage collection
+    /// follows the edge from a subject to its referrers, not the reverse.
     pub fn children(&self) -> Children {
         match self {
             Self::Manifest(manifest) => {
@@ -88,10 +88,10 @@ impl Document {
     }
 }
 
-/// What a document refers to: the edges that garbage collection follows.
+/// Digests that a document refers to: the edges that garbage collection follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
-    /// Manifests, which refer to blobs themselves.
+    /// Manifests, which in turn refer to blobs.
     pub manifests: Vec<Digest>,
     /// Configs and layers.
     pub blobs: Vec<Digest>,

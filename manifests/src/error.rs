@@ -1,30 +1,30 @@
-//! What can be wrong with a document or a name.
+//! Errors of documents and names.
 
-/// Why a document or a name was refused.
+/// Reasons why a document or a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A name people typed.
+    /// A model name is malformed.
     #[error("`{name}` is not a model name: {reason}; expected [HOST/][NAMESPACE/]NAME[:TAG][@DIGEST]")]
     Reference {
-        /// The name, cut where it is long.
+        /// The rule that the name breaks.
         name: String,
         /// Which rule it breaks.
         reason: String,
     },
-    /// Not JSON, or JSON of another shape.
+    /// The document is not JSON, or is JSON of another shape.
     #[error("{what} cannot be read: {reason}")]
     Malformed {
-        /// Which document.
+        /// The kind of document.
         what: &'static str,
-        /// What is wrong, and where.
+        /// The defect and its place.
         reason: String,
     },
-    /// Longer than a registry would take.
+    /// The document is longer than registries accept.
     #[error(
         "{what} has {size} bytes, {limit} at most are allowed; a model with so many tensors cannot be one manifest yet"
     )]
     TooLarge {
-        /// Which document.
+        /// The kind of document.
         what: &'static str,
         /// Its size in bytes.
         size: usize,

@@ -54,17 +54,17 @@ impl Index {
         &self.digest
     }
 
-    /// OCI's or Docker's type.
+    /// The media type, OCI's or Docker's.
     pub fn media_type(&self) -> &MediaType {
         &self.media_type
     }
 
-    /// What kind of artifact it lists, where it says so.
+    /// The artifact type, if the index states it.
     pub fn artifact_type(&self) -> Option<&str> {
         self.artifact_type.as_deref()
     }
 
-    /// The manifest this one says something about.
+    /// The manifest that this index is about (OCI `subject`).
     pub fn subject(&self) -> Option<&Descriptor> {
         self.subject.as_ref()
     }

@@ -13,7 +13,7 @@ pub struct Layer {
     pub descriptor: Descriptor,
     /// Tensor name, group prefix or file name, as Ollama writes it.
     pub name: Option<String>,
-    /// Further facts; has the name again as [`annotations::TITLE`].
+    /// Further annotations. They repeat the name as [`annotations::TITLE`].
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ impl Layer {
         Self { descriptor, name: Some(name.to_owned()), annotations }
     }
 
-    /// The name, from wherever it is written.
+    /// The name: the field, or else the title annotation.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.annotations.get(annotations::TITLE).map(String::as_str))
     }

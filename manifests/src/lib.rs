@@ -1,9 +1,10 @@
-//! Manifests: the documents that make blobs a model, and the names people give them.
+//! Manifests: documents that combine blobs into a model, and the references that name models.
 //!
 //! # Invariants
-//! - A [`Manifest`] keeps the bytes it was parsed from; its digest is theirs and nothing is re-serialized to hash it.
-//! - A [`ModelRef`] is safe to make paths and URLs from.
-//! - This crate is pure: no files, no network, no clock.
+//! - A [`Manifest`] keeps the bytes it was parsed from. Its digest is the digest of these bytes; it
+//!   is never serialized again to hash it.
+//! - A [`ModelRef`] is safe to use in paths and URLs.
+//! - This crate is pure: it uses no files, no network and no clock.
 
 pub mod annotations;
 pub mod config;

@@ -7,7 +7,7 @@ use content::{Descriptor, Digest, MediaType};
 use crate::wire::{WireDescriptor, WireManifest};
 use crate::{Error, Layer, MAX_MANIFEST, annotations, media_types};
 
-/// An OCI image manifest or a Docker one of schema 2, with the bytes it was parsed from.
+/// An OCI image manifest or a Docker schema 2 manifest, with the bytes it was parsed from.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     raw: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub fn parse(raw: &[u8]) -> Result<Self, Error> {
         const WHAT: &str = "manifest";
         if raw.len() > MAX_MANIFEST {
@@ -49,7 +49,7 @@ impl Manifest {
         })
     }
 
-    /// The bytes as they were read; what a registry is sent.
+    /// The bytes as they were parsed. A push sends exactly these.
     pub fn raw(&self) -> &[u8] {
         &self.raw
     }
@@ -59,12 +59,12 @@ impl Manifest {
         &self.digest
     }
 
-    /// OCI's or Docker's manifest type.
+    /// The media type, OCI's or Docker's.
     pub fn media_type(&self) -> &MediaType {
         &self.media_type
     }
 
-    /// What kind of artifact it is, where it says so.
+    /// The artifact type, if the manifest states it.
     pub fn artifact_type(&self) -> Option<&str> {
         self.artifact_type.as_deref()
     }
@@ -79,12 +79,12 @@ impl Manifest {
         &self.layers
     }
 
-    /// The manifest this one says something about.
+    /// The manifest that this one is about (OCI `subject`).
     pub fn subject(&self) -> Option<&Descriptor> {
         self.subject.as_ref()
     }
 
-    /// The manifest that it says it was made from.
+    /// The manifest that this one was derived from, by its annotation.
     pub fn base(&self) -> Option<Digest> {
         self.annotations().get(annotations::BASE)?.parse().ok()
     }
@@ -104,7 +104,7 @@ impl Manifest {
         self.layers_of(media_types::JSON).find(|layer| layer.name() == Some(name))
     }
 
-    /// Bytes of the config and all layers, each blob counted once.
+    /// Bytes of the config and all layers. Each blob counts once.
     pub fn total_size(&self) -> u64 {
         let blobs: BTreeMap<_, _> = self
             .layers
@@ -117,7 +117,8 @@ impl Manifest {
     }
 }
 
-/// A manifest in the making. The same content always gives the same bytes: there is no time in it.
+/// The content of a new manifest. The same content always gives the same bytes: there is no time in
+/// it.
 #[derive(Clone, Debug)]
 pub struct ManifestBuilder {
     /// The config blob.
@@ -129,7 +130,8 @@ pub struct ManifestBuilder {
 }
 
 impl ManifestBuilder {
-    /// Writes the OCI manifest. Refused with [`Error::TooLarge`] where a registry would refuse it.
+    /// Serializes the OCI manifest. Fails with [`Error::TooLarge`] above the size limit of
+    /// registries.
     pub fn build(&self) -> Result<Manifest, Error> {
         let wire = WireManifest {
             schema_version: 2,

@@ -1,17 +1,20 @@
 //! Model references: `[host[:port]/][namespace/…]name[:tag][@digest]`.
 //!
-//! | part | rule | when missing |
-//! |---|---|---|
-//! | host | the first part if a `/` follows and it has a `.` or `:` or is `localhost`; letters, digits, `.`, `-`, and a port | [`DEFAULT_HOST`] |
-//! | namespace | zero or more parts; letters, digits, `.`, `_`, `-`, each 80 characters at most | [`DEFAULT_NAMESPACE`], on the default host only |
-//! | name | like a namespace part | – |
-//! | tag | letters, digits, `.`, `_`, `-`, 128 at most, not beginning with `.` or `-` | [`DEFAULT_TAG`], unless there is a digest |
-//! | digest | as [`Digest`] reads it | – |
+//! - host: the first part, if a `/` follows and it contains `.` or `:` or is `localhost`. Letters,
+//!   digits, `.` and `-`, and a port. Default: [`DEFAULT_HOST`].
+//! - namespace: zero or more parts of letters, digits, `.`, `_` and `-`, each with at most 80
+//!   characters. Default: [`DEFAULT_NAMESPACE`], on the default host only.
+//! - name: the same characters as a part of the namespace. It is required.
+//! - tag: letters, digits, `.`, `_` and `-`, at most 128 characters. Default: [`DEFAULT_TAG`],
+//!   unless there is a digest.
+//! - digest: see [`Digest`].
 //!
-//! No part is empty, begins with `.` or `-`, or is longer than 80 characters; the whole has 350 at most, with what was left out. Host names are
-//! folded to lower case, everything else keeps its case. A reference is therefore always safe as a path and in a URL.
+//! No part is empty or begins with `.` or `-`. The complete reference, with the defaults filled in,
+//! has at most 350 bytes. Host names are converted to lower case; the other parts keep their case.
+//! A reference is therefore always safe in a path and in a URL.
 //!
-//! Names are Ollama's: `smollm2` is `registry.ollama.ai/library/smollm2:latest`, and is shown as `smollm2:latest`.
+//! Names are compatible with Ollama: `smollm2` is `registry.ollama.ai/library/smollm2:latest`, and
+//! is shown as `smollm2:latest`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,11 +23,11 @@ use content::Digest;
 
 use crate::Error;
 
-/// The host of a name that has none.
+/// The default host.
 pub const DEFAULT_HOST: &str = "registry.ollama.ai";
-/// The namespace of a name that has none, on the default host.
+/// The default namespace, on the default host only.
 pub const DEFAULT_NAMESPACE: &str = "library";
-/// The tag of a name that has none.
+/// The default tag.
 pub const DEFAULT_TAG: &str = "latest";
 
 const MAX_PART: usize = 80;
@@ -39,14 +42,14 @@ pub struct ModelRef {
     target: Target,
 }
 
-/// Which of a repository's models is meant.
+/// The part of a reference that selects one model of a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// Whatever the tag names at the moment.
+    /// The manifest that the tag names at the moment.
     Tag(String),
-    /// Exactly this manifest.
+    /// The manifest with this digest.
     Digest(Digest),
-    /// Exactly this manifest; the tag tells people which it was.
+    /// The manifest with this digest. The tag is informative.
     Pinned(String, Digest),
 }
 
@@ -61,12 +64,12 @@ impl ModelRef {
         &self.repository
     }
 
-    /// Which of the repository's models.
+    /// The tag or digest that selects a model of the repository.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// The tag, where there is one.
+    /// The tag, if there is one.
     pub fn tag(&self) -> Option<&str> {
         match &self.target {
             Target::Tag(tag) | Target::Pinned(tag, _) => Some(tag),
@@ -74,7 +77,7 @@ impl ModelRef {
         }
     }
 
-    /// The digest, where there is one.
+    /// The digest, if there is one.
     pub fn digest(&self) -> Option<&Digest> {
         match &self.target {
             Target::Digest(digest) | Target::Pinned(_, digest) => Some(digest),
@@ -82,7 +85,8 @@ impl ModelRef {
         }
     }
 
-    /// `host/repository:tag`: the name under which a store keeps it. `None` for a reference by digest alone.
+    /// `host/repository:tag`, the name of the tag in a store. `None` for a reference by digest
+    /// alone.
     pub fn tag_key(&self) -> Option<String> {
         self.tag().map(|tag| format!("{}/{}:{tag}", self.host, self.repository))
     }
@@ -179,12 +183,12 @@ fn check_tag(tag: &str) -> Result<String, String> {
 }
 
 impl fmt::Display for ModelRef {
-    /// The shortest text that reads as the same reference, always with the tag.
+    /// Writes the shortest text that parses to the same reference. A tag is always written out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.repository.split_once('/') {
             _ if self.host != DEFAULT_HOST => write!(f, "{}/{}", self.host, self.repository)?,
             Some((DEFAULT_NAMESPACE, name)) if !name.contains('/') => f.write_str(name)?,
-            // Without its host it would read as one of another host.
+            // Without the host, the first part of the path would be parsed as a host.
             Some((first, _)) if is_host(first) => write!(f, "{}/{}", self.host, self.repository)?,
             _ => f.write_str(&self.repository)?,
         }
@@ -233,7 +237,7 @@ mod tests {
         check("example.com/x", "example.com", "x", "latest", "example.com/x:latest");
         check("https://example.com/x", "example.com", "x", "latest", "example.com/x:latest");
         check("a.b", host, "library/a.b", "latest", "a.b:latest");
-        // What would read as something else where more were left out.
+        // Names that would parse differently if the default host or namespace were left out.
         check("registry.ollama.ai/a.b/c:t", host, "a.b/c", "t", "registry.ollama.ai/a.b/c:t");
         check("registry.ollama.ai/localhost/x", host, "localhost/x", "latest", "registry.ollama.ai/localhost/x:latest");
         check("library/a.b/c", host, "library/a.b/c", "latest", "library/a.b/c:latest");

@@ -1,4 +1,4 @@
-//! The JSON forms of the documents, as they stand in files. Converted to the domain types by hand, checked on the way.
+//! The JSON forms of the documents. They are converted to the domain types by hand and checked.
 
 use std::collections::BTreeMap;
 
