@@ -1,4 +1,4 @@
-//! Adapters that a model is given: their files become blobs and layers.
+//! Adapters for a new model: their files become blobs and layers.
 
 use anyhow::{Context, Result};
 use import::NamedFile;
@@ -7,10 +7,10 @@ use manifests::{Layer, media_types};
 
 use crate::target::{StoreTarget, whole_file};
 
-/// The files of adapters as blobs, without those that only lie beside them.
+/// Stores the files of adapters as blobs. Skips files that do not belong to an adapter.
 ///
 /// # Errors
-/// A file cannot be read, or there is none that an adapter has.
+/// A file cannot be read, or none belongs to an adapter.
 pub(crate) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTarget<'_>) -> Result<Vec<NamedFile>> {
     let blob = |file: NamedFile| {
         let layer = whole_file(target, &file, media_types::ADAPTER, &file.name)?;
@@ -21,7 +21,7 @@ pub(crate) fn staged(files: Vec<NamedFile>, library: &Library, target: &StoreTar
     wanted.map(blob).collect::<Result<_>>().context("cannot take the adapter")
 }
 
-/// Makes layers of adapters' files for a model that has these layers already.
+/// Creates layers from the files of adapters, for a model with the given layers.
 pub(crate) fn adapter_layers(
     files: &[NamedFile],
     layers: &[Layer],

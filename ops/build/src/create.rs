@@ -16,45 +16,45 @@ use crate::quantize::{Leased, QuantizeSpec, quantized};
 use crate::source::Source;
 use crate::target::StoreTarget;
 
-/// What to create. What is `None` or empty is taken from the source.
+/// Specification of a new model. Fields that are `None` or empty keep the value of the source.
 #[derive(Clone, Debug)]
 pub struct CreateSpec {
-    /// What it is to be called; with a tag.
+    /// Name of the model, with a tag.
     pub name: ModelRef,
-    /// What it is made from.
+    /// The files or the model to create it from.
     pub source: Source,
-    /// How a conversation becomes a prompt, in Jinja or Go's language.
+    /// Chat template, in Jinja or Go's template language.
     pub template: Option<String>,
-    /// What makes prompts in the place of a template, by Ollama's name for it.
+    /// Ollama's name of a built-in renderer that replaces the template.
     pub renderer: Option<String>,
-    /// What reads answers, by Ollama's name for it.
+    /// Ollama's name of a built-in parser for the model's output.
     pub parser: Option<String>,
-    /// What precedes conversations.
+    /// System prompt.
     pub system: Option<String>,
-    /// Texts of licences.
+    /// License texts.
     pub licenses: Vec<String>,
-    /// With which it generates, where a request does not say.
+    /// Default generation parameters.
     pub parameters: Map<String, Value>,
-    /// What every conversation begins with.
+    /// Messages that every conversation starts with.
     pub messages: Vec<Message>,
-    /// Files of adapters, more than the source has.
+    /// Files of adapters to add to the adapters of the source.
     pub adapters: Vec<NamedFile>,
-    /// How its tensors are to be encoded, where not as in the source.
+    /// How to encode the tensors; `None` keeps the encoding of the source.
     pub quantize: Option<QuantizeSpec>,
 }
 
-/// Creates a model; it has its name when this returns, and nothing of it is visible before.
+/// Creates a model. The model has its name when this returns; nothing of it is visible before.
 ///
 /// # Errors
-/// The source is none, something of it cannot be read, or the disk is full.
+/// The source is not a model, a part of it cannot be read, or the disk is full.
 pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
     let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
-    // For documents and adapters, which no other model is likely to have.
+    // The target for documents and adapters, which other models rarely share.
     let target = StoreTarget::streaming(library);
     let (source, exported) = spec.source.clone().without_adapters()?;
     let adapters = staged([exported, spec.adapters.clone()].concat(), library, &target)?;
-    // Before hours of importing or quantizing.
+    // Checks the adapters before hours of importing or quantizing.
     match &source {
         Source::Model(base) => library.check_adapters(&adapters, &library.find(base)?)?,
         Source::Files(_) => drop(import::adapters(&adapters)?),
@@ -70,7 +70,7 @@ pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> 
     }
     let created = draft.finish(library, &target, &key, observer)?;
     if spec.quantize.is_some() {
-        // The model has its name; a lease that stays costs a day of disk.
+        // The model has its name. A lease that remains only costs disk space for a day.
         if let Err(error) = Leased::end(library, &key) {
             tracing::warn!("the lease on what was derived stays: {error:#}");
         }
@@ -100,13 +100,13 @@ fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
     })
 }
 
-/// Puts what the spec says in the place of what the source had.
+/// Replaces the parts of the source that the specification sets.
 fn apply(draft: &mut Draft, spec: &CreateSpec, target: &StoreTarget<'_>, observer: &dyn Observer) -> Result<()> {
     let mut replace = |media_type: MediaType, texts: &[String]| -> Result<()> {
         if texts.is_empty() {
             return Ok(());
         }
-        // Files of the source have names: a licence among them stays.
+        // Layers with a name are files of the source, such as a license file, and stay.
         draft.layers.retain(|layer| *layer.media_type() != media_type || layer.name().is_some_and(|n| !n.is_empty()));
         for text in texts {
             let descriptor = target.bytes(media_type.clone(), text.as_bytes())?;
@@ -126,7 +126,7 @@ fn apply(draft: &mut Draft, spec: &CreateSpec, target: &StoreTarget<'_>, observe
         replace(media_types::PARAMS, &[serde_json::to_string(&draft.parameters)?])?;
     }
     if spec.renderer.is_some() || spec.template.is_some() {
-        // A template that somebody writes is to count, whatever the source was talked with.
+        // A template in the specification takes effect even if the source has a renderer.
         draft.config.renderer = spec.renderer.clone().unwrap_or_default();
     }
     if let Some(parser) = &spec.parser {
@@ -135,7 +135,7 @@ fn apply(draft: &mut Draft, spec: &CreateSpec, target: &StoreTarget<'_>, observe
     Ok(())
 }
 
-/// Takes adapters that fit; their files are blobs.
+/// Adds adapters to the draft and checks that they fit. `files` are already blobs.
 fn adapt(
     draft: &mut Draft,
     files: &[NamedFile],

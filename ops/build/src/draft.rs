@@ -14,41 +14,41 @@ use store::TagEntry;
 
 use crate::target::{ImportProgress, StoreTarget, ensure_space};
 
-/// What a create has done.
+/// The result of a create.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// Tensor blobs and their bytes that were new.
+    /// Number and bytes of tensor blobs that were new.
     pub new: (u64, u64),
-    /// Tensor blobs and their bytes that were there already.
+    /// Number and bytes of tensor blobs that the store already had.
     pub shared: (u64, u64),
 }
 
 /// A manifest before it is written.
 #[derive(Debug)]
 pub struct Draft {
-    /// In the manifest's order.
+    /// Layers, in the order of the manifest.
     pub layers: Vec<Layer>,
-    /// What is known of the model without reading a tensor.
+    /// Facts about the model that are known without reading a tensor.
     pub config: ModelConfig,
-    /// The manifest that it was made from.
+    /// The manifest that the model was made from.
     pub base: Option<Digest>,
-    /// More annotations than every model has.
+    /// Annotations in addition to the ones that every model has.
     pub annotations: BTreeMap<String, String>,
-    /// With which it generates, where a request does not say.
+    /// Default generation parameters.
     pub parameters: Map<String, Value>,
-    /// What source files hash to, where that is known.
+    /// Digests of source files, as far as they are known.
     pub files: FileDigests,
-    /// Tensor blobs and their bytes that were new.
+    /// Number and bytes of tensor blobs that were new.
     pub new: (u64, u64),
-    /// Tensor blobs and their bytes that were there already.
+    /// Number and bytes of tensor blobs that the store already had.
     pub shared: (u64, u64),
 }
 
 impl Draft {
-    /// Writes config and manifest and gives the model its name, `key`.
+    /// Writes config and manifest, and gives the model the name `key`.
     ///
     /// # Errors
-    /// The store's, or a tensor of the model cannot be read.
+    /// Errors of the store, or a tensor of the model cannot be read.
     pub fn finish(
         mut self,
         library: &Library,
@@ -61,8 +61,8 @@ impl Draft {
         let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
         ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
         library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
-        // Before the name: a model whose tensors cannot be read takes nobody's place. And the first load need not read
-        // the headers again.
+        // This precedes the tag, so that a model with unreadable tensors replaces no existing
+        // model. It also caches the catalogue: the first load need not read the headers again.
         library.catalogue(&manifest)?;
         match library.obstacle(&manifest)? {
             Obstacle::None => {
@@ -75,11 +75,11 @@ impl Draft {
                     ));
                 }
             }
-            // One that is not known yet may be stored for later, or for others.
+            // A model of an unknown architecture may be stored for later, or for other programs.
             Obstacle::Architecture(reason) => {
                 observer.status(format!("note: it is stored, and cannot be run: {reason}"));
             }
-            // What was imported before stays as it is.
+            // A new import is refused. A model made from a stored one is accepted, as that one was.
             Obstacle::Quantization(reason) | Obstacle::Unread(reason) => {
                 ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason });
             }
@@ -88,7 +88,8 @@ impl Draft {
             library.record_file_digests(manifest.digest(), &self.files)?;
         }
         let name = library.key_of(key)?;
-        // Before the name is set: afterwards another client may remove it, and looking the model up by it would fail.
+        // This precedes the tag: afterwards, another client may remove the name, and a lookup by it
+        // would fail.
         let tag = TagEntry { name: name.clone(), digest: *manifest.digest(), modified: SystemTime::now() };
         if library.capabilities(&library.read(&tag)?)?.only_completes() {
             observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
@@ -114,10 +115,10 @@ impl Draft {
     }
 }
 
-/// Imports files, wherever they are; with their inventory.
+/// Imports files with a given inventory, from any source.
 ///
 /// # Errors
-/// They are no model that can be imported, or the disk cannot take it.
+/// The files are not a model that can be imported, or the disk is full.
 pub fn import_into(
     library: &Library,
     target: &StoreTarget<'_>,

@@ -1,6 +1,6 @@
-//! What callers act on: it is found in the chain of an error by its type.
+//! Errors that callers handle. Callers find them by type in the chain of an error.
 
-/// Why a model cannot be made or given, where whoever asked is to blame.
+/// An error caused by the request: a model cannot be made or exported as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An archive that cannot be loaded.
@@ -9,7 +9,7 @@ pub enum Error {
     /// An archive with a malformed member.
     #[error(transparent)]
     Malformed(#[from] archive::Error),
-    /// What was asked for cannot be exported.
+    /// The model cannot be exported as requested.
     #[error("{0}")]
     CannotExport(String),
 }

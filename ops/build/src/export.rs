@@ -1,4 +1,4 @@
-//! Exports: what files a model becomes, and the tar that they travel in.
+//! Exports: the plan of the files of a model, and the tar that carries them.
 
 mod whole_files;
 
@@ -17,19 +17,19 @@ use store::Hold;
 
 use crate::error::Error;
 
-/// The most bytes of tensors in one file where nothing is said: what Hugging Face's libraries write.
+/// Default for the maximum bytes of tensors in one file, as Hugging Face's libraries write them.
 const SHARD_SIZE: u64 = 5_000_000_000;
 
-/// What is to be exported, and how.
+/// The format of an export and its options.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportSpec {
-    /// What files there will be.
+    /// Format of the files.
     pub format: ExportFormat,
     /// The type that floats are converted to; `None` keeps their types.
     pub dtype: Option<FloatType>,
-    /// The most bytes of tensors in one file.
+    /// Maximum bytes of tensors in one file.
     pub shard_size: Option<u64>,
-    /// Goes on where something would be lost.
+    /// Whether the export continues if information is lost.
     pub lossy: bool,
 }
 
@@ -54,35 +54,35 @@ impl From<FloatType> for Dtype {
     }
 }
 
-/// What files a model becomes.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// The files that it was imported from, bit for bit.
     Origin,
-    /// A folder as Hugging Face's libraries read it.
+    /// A folder in the format of Hugging Face's libraries.
     Safetensors,
-    /// A folder as MLX reads it.
+    /// A folder in the format of MLX.
     Mlx,
     /// One GGUF file.
     Gguf,
 }
 
-/// An export that can be written: everything in it is there, and stays while this lives.
+/// An export that is ready to be written. All its blobs exist, and are kept while it lives.
 pub struct Export {
     library: Library,
     manifest: Digest,
     plan: ExportPlan,
     open: Arc<OpenBlob>,
-    /// Where what the files hash to is kept for the next export.
+    /// File digests that were recorded so far; `write` records new ones for the next export.
     recorded: Option<FileDigests>,
     _hold: Hold,
 }
 
 impl Export {
-    /// Decides which files there will be.
+    /// Plans the files of the export.
     ///
     /// # Errors
-    /// [`Error::CannotExport`], there is no such model, or something of it is missing.
+    /// [`Error::CannotExport`], the model does not exist, or a part of it is missing.
     pub fn plan(library: &Library, reference: &ModelRef, spec: &ExportSpec) -> Result<Self> {
         refuse_options(spec)?;
         let (model, hold) = library.find_held(reference)?;
@@ -107,16 +107,17 @@ impl Export {
         Ok(Self { library: library.clone(), manifest, plan, open, recorded, _hold: hold })
     }
 
-    /// Bytes of the whole tar.
+    /// Returns the size of the whole tar in bytes.
     pub fn size(&self) -> u64 {
         let members = self.plan.files.iter().map(|file| archive::member_size(file.name(), file.size()));
         members.fold(archive::END_SIZE, u64::saturating_add)
     }
 
-    /// Writes the tar. What the files hash to is found out on the way, so an error may come at the very end.
+    /// Writes the tar. The files are hashed while they are written, so an error may occur at the
+    /// very end.
     ///
     /// # Errors
-    /// Something cannot be read or written.
+    /// Data cannot be read or written.
     pub fn write(&self, output: &mut dyn Write) -> Result<()> {
         let mut tar = Writer::new(output);
         let mut found = FileDigests::new();
@@ -140,7 +141,7 @@ fn origin_plan(library: &Library, model: &Model, open: &Arc<OpenBlob>) -> Result
     Ok(export::origin_plan(&origin(library, model)?, model.manifest.layers(), open)?)
 }
 
-/// The origin document of a model.
+/// Reads the origin document of a model.
 fn origin(library: &Library, model: &Model) -> Result<Origin> {
     let Some(layer) = model.manifest.layers_of(media_types::ORIGIN).next() else {
         let name = &model.name;
@@ -153,7 +154,7 @@ fn origin(library: &Library, model: &Model) -> Result<Origin> {
     serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
 }
 
-/// Files of another format than the model came in.
+/// Plans files in a format other than the imported one.
 fn converted(library: &Library, model: &Model, spec: &ExportSpec, open: &Arc<OpenBlob>) -> Result<ExportPlan> {
     let tensors = library.catalogue(&model.manifest)?;
     let name: ModelRef = model.name.parse()?;
@@ -172,7 +173,7 @@ fn converted(library: &Library, model: &Model, spec: &ExportSpec, open: &Arc<Ope
     }
 }
 
-/// Options that would do nothing are refused: who gives them expects something.
+/// Refuses options that would have no effect, because the caller expects one.
 fn refuse_options(spec: &ExportSpec) -> Result<(), Error> {
     let folder = matches!(spec.format, ExportFormat::Safetensors | ExportFormat::Mlx);
     let floats = matches!(spec.format, ExportFormat::Safetensors | ExportFormat::Gguf);

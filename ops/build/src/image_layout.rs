@@ -1,4 +1,4 @@
-//! The places of an OCI image layout.
+//! Paths in an OCI image layout.
 
 use content::{Algorithm, Digest};
 
@@ -6,15 +6,15 @@ use content::{Algorithm, Digest};
 pub(crate) const LAYOUT_FILE: &str = "oci-layout";
 /// The file that lists the manifests.
 pub(crate) const INDEX_FILE: &str = "index.json";
-/// What is in the first.
+/// Content of the file `oci-layout`.
 pub(crate) const MARKER: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
 
-/// Where a blob is in a layout.
+/// Returns the path of a blob in a layout.
 pub(crate) fn path(digest: &Digest) -> String {
     format!("blobs/{}/{}", digest.algorithm().name(), digest.hex())
 }
 
-/// The digest of a blob from its place in a layout.
+/// Parses the digest from the path of a blob in a layout.
 pub(crate) fn digest_of(path: &str) -> Option<Digest> {
     let (algorithm, hex) = path.strip_prefix("blobs/")?.split_once('/')?;
     let known = [Algorithm::Sha256, Algorithm::Sha512].iter().any(|known| known.name() == algorithm);

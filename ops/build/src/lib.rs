@@ -1,4 +1,4 @@
-//! Models made of files and of other models, and given back as files.
+//! Models made from files and from other models, and exported as files.
 //!
 //! ```text
 //! Source ──▶ import, or plan and derive ──▶ Draft ──▶ manifest ──▶ name
@@ -6,8 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! - A model has its name when everything of it is in the store and can be read, and nothing of it is visible before.
-//! - What breaks off leaves whole blobs only; a lease keeps those that the next attempt would find again.
+//! - A model gets its name when all its parts are stored and readable; nothing of it is visible
+//!   before.
+//! - An attempt that breaks off leaves only complete blobs. A lease keeps the blobs that the next
+//!   attempt would reuse.
 //! - Exports and archives are planned first: their length is known before their first byte.
 
 mod adapters;

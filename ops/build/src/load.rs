@@ -1,8 +1,9 @@
-//! Models from an OCI image layout in a tar: one that `lode save` wrote, or another tool for OCI artifacts.
+//! Loading models from an OCI image layout in a tar, written by `lode save` or another tool for OCI
+//! artifacts.
 //!
-//! The tar is read once, from its beginning to its end, in whatever order its files are. Blobs are verified by their
-//! names while they are written. Models get their names at the very end, when each is found complete; where anything is
-//! wrong none does, and the blobs are deleted again.
+//! The tar is read once, from start to end, with its files in any order. Each blob is verified
+//! against its digest while it is written. Models get their names at the very end, after each is
+//! found complete. If anything is wrong, no model gets its name, and the blobs are deleted.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -17,30 +18,31 @@ use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, ann
 use crate::error::Error;
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
 
-/// The marker of a layout is a line; a longer one is something else.
+/// Maximum size of the layout marker in bytes. A valid marker is one line.
 const MAX_LAYOUT: u64 = 4096;
 
-/// What was loaded.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Names, and the digests of manifests.
+    /// Names of models and digests of their manifests.
     pub models: Vec<(ModelRef, Digest)>,
-    /// Blobs and their bytes that were new.
+    /// Number and bytes of blobs that were new.
     pub new: (u64, u64),
-    /// Blobs and their bytes that were there already.
+    /// Number and bytes of blobs that the store already had.
     pub shared: (u64, u64),
 }
 
-/// Loads the models of an archive. `name` is what to call the only model of one, whatever it is called there.
+/// Loads the models of an archive. `name` replaces the name of the model in an archive with one
+/// model.
 ///
 /// # Errors
-/// [`Error::BadArchive`] where the archive is to blame, else the store's.
+/// [`Error::BadArchive`] if the archive is invalid, else errors of the store.
 pub fn load(library: &Library, input: &mut dyn Read, name: Option<&ModelRef>) -> Result<Loaded> {
     let guard = library.store.guard();
     let loaded = Load { library, index: None, layout: false, loaded: Loaded::default() }.run(input, name);
     drop(guard);
     if loaded.is_err() {
-        // Nothing refers to the blobs that came.
+        // After a failure, no document refers to the loaded blobs.
         library.collect();
     }
     loaded
@@ -72,7 +74,7 @@ impl Load<'_> {
                     None if path.starts_with("blobs/") => {
                         bail!(Error::BadArchive(format!("`{path}` is not named by a digest")))
                     }
-                    // Other tools add files of their own.
+                    // Other tools add further files.
                     None => tracing::debug!(path, "is not part of an image layout; ignored"),
                 },
             }
@@ -96,7 +98,7 @@ impl Load<'_> {
         Ok(self.loaded)
     }
 
-    /// Takes a blob. One that is here already is passed over.
+    /// Stores a blob, unless the store already has it.
     fn blob(&mut self, tar: &mut Reader<&mut dyn Read>, digest: &Digest, size: u64) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let store = &self.library.store;
@@ -105,11 +107,11 @@ impl Load<'_> {
             self.loaded.shared.1 += size;
             return Ok(());
         }
-        // An id of its own: a pull of the same blob may be under way.
+        // A unique id, because a pull of the same blob may be running.
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         let mut ingest = store.start_ingest(&id, Expected::Blob { digest: *digest, size })?;
         if let Err(error) = std::io::copy(tar, &mut ingest) {
-            // The first failure is the one to tell.
+            // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
             return Err(failure(error).context(format!("blob `{digest}`")));
         }
@@ -124,7 +126,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Holds a model against what is here: only a whole one gets a name.
+    /// Checks that a model is complete in the store. Only complete models get a name.
     fn check(&self, name: &ModelRef, entry: &Layer, index: &Index) -> Result<()> {
         let library = self.library;
         let bad = |reason: String| Error::BadArchive(format!("model '{name}': {reason}"));
@@ -146,14 +148,14 @@ impl Load<'_> {
         }
         let config = library.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
         ModelConfig::parse(&config).map_err(|error| bad(error.to_string()))?;
-        // A model whose tensors cannot be read takes nobody's place.
+        // A model with unreadable tensors must not replace an existing model.
         library.catalogue(&manifest).map_err(|error| bad(format!("{error:#}")))?;
         library.describe(entry.digest(), &Document::Manifest(manifest));
         Ok(())
     }
 }
 
-/// A small file of the archive.
+/// Reads a small file of the archive.
 fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) -> Result<Vec<u8>> {
     ensure!(size <= limit, Error::BadArchive(format!("`{path}` has {size} bytes, {limit} at most are allowed")));
     let mut bytes = Vec::new();
@@ -161,7 +163,8 @@ fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) 
     Ok(bytes)
 }
 
-/// Whose fault a failure to copy is: an archive that ends too early is to blame itself, a full disk is not.
+/// Converts an error of a copy. An archive that ends too early is invalid; other errors, such as a
+/// full disk, are not caused by the archive.
 fn failure(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::BadArchive(error.to_string()).into(),
@@ -169,7 +172,7 @@ fn failure(error: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// What each manifest of an index is to be called.
+/// Returns the manifests of an index by the names that the models get.
 fn names<'a>(index: &'a Index, given: Option<&ModelRef>) -> Result<BTreeMap<ModelRef, &'a Layer>> {
     let entries = index.manifests();
     ensure!(!entries.is_empty(), Error::BadArchive(format!("`{INDEX_FILE}` lists no manifest")));
@@ -192,7 +195,8 @@ fn names<'a>(index: &'a Index, given: Option<&ModelRef>) -> Result<BTreeMap<Mode
     Ok(names)
 }
 
-/// What an archive calls a manifest. By convention a bare word is a tag of nobody knows which repository.
+/// Returns the name that an archive gives to a manifest. By convention, a bare word is a tag; its
+/// repository is unknown.
 fn own_name(entry: &Layer) -> Result<ModelRef> {
     let of = |key: &str| entry.annotations.get(key).filter(|name| name.contains(['/', ':']));
     let Some(name) = of(annotations::CONTAINER_NAME).or_else(|| of(annotations::REF_NAME)) else {

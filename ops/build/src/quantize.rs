@@ -1,11 +1,11 @@
-//! Models quantized from others, or from files that are not imported first.
+//! Quantization of stored models, and of files without importing them first.
 //!
 //! ```text
 //! find the source ──▶ plan ──▶ look up or derive each blob ──▶ draft of the new model
 //! ```
 //!
-//! What was derived once is found again by its key, whichever model asks. An attempt that breaks off leaves the blobs that
-//! were complete under a lease; the next one finds them.
+//! Derived blobs are found again by their keys, whichever model needs them. An attempt that breaks
+//! off leaves its complete blobs under a lease, where the next attempt finds them.
 
 mod leased;
 mod start;
@@ -22,18 +22,18 @@ use crate::target::{ImportProgress, StoreTarget, ensure_space};
 pub(crate) use leased::Leased;
 use start::Start;
 
-/// How tensors are to be encoded.
+/// How to encode tensors.
 #[derive(Clone, Debug)]
 pub struct QuantizeSpec {
-    /// Which tensor gets which encoding.
+    /// The encoding of each tensor.
     pub policy: Policy,
     /// Which tensors may be encoded again.
     pub sources: Sources,
-    /// Whether what was derived before is taken as it is.
+    /// Whether blobs that were derived before are reused.
     pub reuse: Reuse,
 }
 
-/// What a quantization would do. Writes nothing.
+/// Plans a quantization. Writes nothing.
 ///
 /// # Errors
 /// The source cannot be read, or the policy does not fit it.
@@ -42,8 +42,8 @@ pub fn plan_quantization(library: &Library, source: &Source, spec: &QuantizeSpec
     Start::find(library, &source)?.plan(spec)
 }
 
-/// Quantizes. What is derived is in the store when this returns; the model has no name yet. `key` is the name it will
-/// have.
+/// Quantizes a model. When this returns, all derived blobs are in the store, and the model has no
+/// name yet. `key` is its future name.
 pub(crate) fn quantized(
     library: &Library,
     source: &Source,
@@ -84,7 +84,7 @@ pub(crate) fn quantized(
     Ok(draft)
 }
 
-/// Says what is going to happen, and what people may not have expected.
+/// Reports what the quantization does, with notes about tensors that users may not expect.
 fn report(quantization: &Quantization, spec: &QuantizeSpec, observer: &dyn Observer) {
     for rule in &quantization.unused_rules {
         observer.status(format!("no tensor meets the policy's {rule}"));
@@ -110,7 +110,8 @@ fn derivation(blob: &BlobPlan) -> Option<&Derivation> {
 }
 
 impl Draft {
-    /// The layers with tensors, in the order of the source's. `kept` are those that are not derived, in their order.
+    /// Adds the tensor layers in the order of the source. `kept` are the layers that are not
+    /// derived, in order.
     fn take_tensors(&mut self, quantization: &Quantization, derived: Vec<Derived>, kept: Vec<Layer>) {
         let (mut derived, mut kept) = (derived.into_iter(), kept.into_iter());
         for blob in &quantization.blobs {

@@ -1,8 +1,9 @@
-//! Models as an OCI image layout in a tar. The same models give the same bytes: there is no time and no owner in it.
+//! Saving models as an OCI image layout in a tar. The same models give the same bytes, because the
+//! tar contains no times and no owners.
 //!
 //! ```text
 //! oci-layout              {"imageLayoutVersion":"1.0.0"}
-//! index.json              the manifests, each with the model's complete name
+//! index.json              the manifests, each with the full name of the model
 //! blobs/sha256/<hex>      manifests, configs and layers, sorted
 //! ```
 
@@ -19,26 +20,26 @@ use store::{Hold, Store};
 
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, MARKER, path};
 
-/// How much is in memory at a time, in bytes.
+/// Buffer size for blobs, in bytes.
 const PIECE: u64 = 1 << 20;
 
-/// What the other side has already.
+/// Content that the receiver already has.
 #[derive(Clone, Debug)]
 pub enum Since {
     /// Nothing.
     Nothing,
     /// A model.
     Model(ModelRef),
-    /// What an earlier archive has.
+    /// The blobs of an earlier archive.
     Archive {
-        /// The manifest of the first model in it.
+        /// The manifest of its first model.
         manifest: Digest,
-        /// Everything that it has.
+        /// All its blobs.
         blobs: Vec<Digest>,
     },
 }
 
-/// An archive that can be written: everything in it is known and there, and stays while this lives.
+/// An archive that is ready to be written. All its blobs exist, and are kept while it lives.
 #[derive(Debug)]
 pub struct Archive {
     store: Store,
@@ -48,7 +49,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Finds what belongs into the archive.
+    /// Plans the content of the archive.
     pub fn plan(library: &Library, models: &[ModelRef], since: &Since) -> Result<Self> {
         let (base, there) = match since {
             Since::Nothing => (None, HashSet::new()),
@@ -69,7 +70,7 @@ impl Archive {
             holds.push(hold);
             library.ensure_whole(&model)?;
             for need in library.needs(model.manifest.digest())? {
-                // Manifests always go along: the index names them.
+                // Manifests are always included, because the index refers to them.
                 if need.layer == "manifest" || !there.contains(&need.descriptor.digest) {
                     blobs.insert(need.descriptor.digest, need.descriptor.size);
                 }
@@ -86,7 +87,7 @@ impl Archive {
         Ok(Self { store: library.store.clone(), index: index(listed, base)?, blobs, _holds: holds })
     }
 
-    /// Bytes of the whole archive.
+    /// Returns the size of the whole archive in bytes.
     pub fn size(&self) -> u64 {
         let blobs = self.blobs.iter().map(|(digest, size)| archive::member_size(&path(digest), *size));
         archive::member_size(LAYOUT_FILE, MARKER.len() as u64)
@@ -95,7 +96,8 @@ impl Archive {
             + archive::END_SIZE
     }
 
-    /// Writes the archive. Every blob is hashed on its way: a damaged one ends the archive before its end.
+    /// Writes the archive. Each blob is hashed while it is written; a damaged blob aborts the
+    /// archive.
     pub fn write(&self, output: &mut dyn Write) -> Result<()> {
         let mut tar = Writer::new(output);
         tar.member(LAYOUT_FILE, MARKER.len() as u64)?;

@@ -1,4 +1,4 @@
-//! What a model is made from.
+//! The source of a new model.
 
 use std::path::Path;
 
@@ -6,28 +6,29 @@ use anyhow::{Result, ensure};
 use import::NamedFile;
 use manifests::ModelRef;
 
-/// What to make a model from.
+/// The files or the model that a new model is made from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Files by name, wherever their bytes are.
+    /// Named files, from any origin.
     Files(Vec<NamedFile>),
     /// Another model.
     Model(ModelRef),
 }
 
 impl Source {
-    /// The files at a path that somebody else has named: no link leads out of a folder.
+    /// Finds files at a path from another user's request. Symbolic links that lead out of the
+    /// folder are refused.
     ///
     /// # Errors
-    /// There is nothing that can be read.
+    /// Fails if there is nothing readable at the path.
     pub fn at(path: &Path) -> Result<Self> {
         Ok(Self::Files(import::locate_beneath(path)?))
     }
 
-    /// The source alone, and the files of adapters that an export has put beside it.
+    /// Separates the source from the files of adapters that an export placed next to it.
     ///
     /// # Errors
-    /// The source is nothing but an adapter.
+    /// Fails if the source is only an adapter.
     pub(crate) fn without_adapters(self) -> Result<(Self, Vec<NamedFile>)> {
         let Self::Files(files) = self else { return Ok((self, Vec::new())) };
         let (files, adapters) = import::split_adapters(files);

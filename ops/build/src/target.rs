@@ -1,4 +1,4 @@
-//! Where an import writes: the store, with what it remembers of sources.
+//! The target of imports: the store, and its notes about known sources.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,33 +12,33 @@ use library::{IMPORT_INGESTS, Library, Observer};
 use manifests::{Layer, media_types};
 use store::Store;
 
-/// The buffer for files that are copied whole, in bytes.
+/// Buffer size for copying whole files, in bytes.
 const BUFFER: u64 = 1 << 20;
 
 /// The store as an importer's target.
 pub struct StoreTarget<'a> {
     store: &'a Store,
-    /// Names and sizes of all layers of all models: what an import may find again.
+    /// Names and sizes of all tensor layers in all models, which an import may find again.
     known: HashSet<(String, u64)>,
-    /// The kind of the notes that say what became of a source.
+    /// Kind of the notes that record the blob of a source.
     note: &'static str,
-    /// Sources that were met and what they became; those from before and those from now.
+    /// Sources of this import and their blobs, found in notes or newly made.
     made: Mutex<Vec<(Digest, Digest)>>,
 }
 
-/// The kind of note that says which blob was made from a source. It is a shortcut: losing it costs reading the source
-/// again.
+/// Kind of the notes that record the blob of a source. A lost note costs reading the source again.
 const SOURCE_NOTE: &str = "source-blob";
-/// The kind of note that says which blob was derived; it is about the key of the derivation, which is no blob. Losing it
-/// costs computing again.
+/// Kind of the notes that record a derived blob. Their subject is the key of the derivation, which
+/// is not a blob. A lost note costs computing the blob again.
 const DERIVED_NOTE: &str = "derived";
 
 impl<'a> StoreTarget<'a> {
-    /// For sources that are read as fast as the store.
+    /// Creates a target for sources that are as fast to read as the store: a tensor with a known
+    /// name and size is hashed before it is written.
     pub fn new(library: &'a Library) -> Result<Self> {
         let mut known = HashSet::new();
         for tag in library.store.tags() {
-            // A model that cannot be read only costs a comparison.
+            // A model that cannot be read only loses this shortcut.
             let Ok(manifest) = library.manifest(&tag.digest) else { continue };
             known.extend(
                 manifest
@@ -49,29 +49,30 @@ impl<'a> StoreTarget<'a> {
         Ok(Self { known, ..Self::streaming(library) })
     }
 
-    /// For sources that are far away: nothing is read twice in the hope of not having to write it.
+    /// Creates a target for remote sources: no tensor is read twice to avoid a write.
     pub fn streaming(library: &'a Library) -> Self {
         Self { store: &library.store, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
     }
 
-    /// For blobs that are derived from others.
+    /// Creates a target for blobs that are derived from other blobs.
     pub fn deriving(library: &'a Library) -> Self {
         Self { note: DERIVED_NOTE, ..Self::streaming(library) }
     }
 
-    /// The blobs whose sources can be named, so that another attempt need not read them again.
+    /// Returns the blobs whose sources are known, so that another attempt need not read the sources
+    /// again.
     pub fn resumable(&self) -> Vec<Digest> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(_, blob)| *blob).collect()
     }
 
-    /// Takes back what was remembered of the sources of this import: they are not what they should be.
+    /// Deletes the notes about sources of this import, because they turned out to be wrong.
     pub fn forget(&self) {
         for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             self.store.set_note(self.note, &source, b"");
         }
     }
 
-    /// Whether the store has a blob of that size.
+    /// Returns true if the store has a blob of that size.
     pub fn holds(&self, digest: &Digest, size: u64) -> Result<bool> {
         Ok(self.store.blob_size(digest)? == Some(size))
     }
@@ -82,11 +83,11 @@ impl<'a> StoreTarget<'a> {
         Ok(Descriptor { media_type, digest, size: bytes.len() as u64 })
     }
 
-    /// Stores what `fill` writes; says what it is, and whether it is new.
+    /// Stores the data that `fill` writes. Returns its digest and whether it is new.
     pub fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
-        // Nobody resumes one that fails; what it wrote would only fill the disk further.
+        // A failed ingest is never resumed, and would only occupy disk space.
         let discard = || {
             if let Err(error) = self.store.discard_ingest(&id) {
                 tracing::warn!("a failed ingest stays for now: {error}");
@@ -94,7 +95,7 @@ impl<'a> StoreTarget<'a> {
         };
         let mut ingest = self.store.start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
         if let Err(error) = fill(&mut ingest) {
-            // The first failure is the one to tell.
+            // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
             return Err(error.into());
         }
@@ -137,7 +138,7 @@ impl Target for StoreTarget<'_> {
     }
 }
 
-/// Adds up what an import tells, for an observer.
+/// Adds up the progress of an import for an observer.
 pub(crate) struct ImportProgress<'a> {
     observer: &'a dyn Observer,
     total: u64,
@@ -163,7 +164,7 @@ impl import::Progress for ImportProgress<'_> {
     }
 }
 
-/// A file as a layer of its own. One that is a blob already is not copied.
+/// Stores a file as one layer. A file that is already a blob is not copied.
 pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaType, name: &str) -> Result<Layer> {
     let failed = || format!("cannot copy `{}`", file.source.name());
     file.source.read_exact_at(&mut [], 0).with_context(failed)?;
@@ -188,9 +189,10 @@ pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaT
     Ok(Layer::named(Descriptor { media_type, digest, size }, name))
 }
 
-/// Refuses what cannot fit. An import needs its size again, unless it shares tensors with models that are here, which is known
-/// only later: it can share no more than there is, and seldom more than nine tenths of itself. A disk that fills up later is an
-/// error of its own, and leaves nothing half-written.
+/// Returns an error if an import cannot fit on the disk. An import needs its size, less the tensors
+/// that it shares with stored models, which are only known later. It can share at most the bytes in
+/// the store, and rarely more than nine tenths of its size. A disk that fills up later causes a
+/// separate error, which leaves no partial blob.
 pub(crate) fn ensure_space(library: &Library, total: u64) -> Result<()> {
     let stored = library.stored_bytes();
     library.ensure_room(total.saturating_sub(stored).max(total / 10), &format!("a model of {}", size(total)))

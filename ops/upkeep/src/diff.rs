@@ -1,4 +1,4 @@
-//! The difference of two models, tensor by tensor.
+//! The difference between two models, tensor by tensor.
 
 mod numbers;
 
@@ -13,28 +13,28 @@ use manifests::media_types;
 
 use crate::values::sampled;
 
-/// How much of a tensor is in memory at a time, in bytes.
+/// Bytes of a tensor that are in memory at a time.
 const PIECE: u64 = 1 << 20;
 
 /// How two models differ.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diff {
-    /// Layers that are no tensors, and the config, where they differ.
+    /// Layers other than tensors, and the config, if they differ.
     pub layers: Vec<LayerDiff>,
     /// Tensors that differ.
     pub tensors: Vec<TensorDiff>,
-    /// How many tensors are equal.
+    /// Number of equal tensors.
     pub equal_tensors: u64,
-    /// Blobs that only the second has.
+    /// Number of blobs that only the second model has.
     pub added_blobs: u64,
-    /// Their bytes.
+    /// Bytes of these blobs.
     pub added_bytes: u64,
 }
 
-/// A layer that differs; `None` is a model that has none of that name.
+/// A layer that differs. `None` means that the model has no layer of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerDiff {
-    /// Its name, or what kind of layer it is.
+    /// Name of the layer, or its kind if it has no name.
     pub name: String,
     /// In the first model.
     pub a: Option<Digest>,
@@ -42,7 +42,7 @@ pub struct LayerDiff {
     pub b: Option<Digest>,
 }
 
-/// A tensor that differs; `None` is a model that has none of that name.
+/// A tensor that differs. `None` means that the model has no tensor of this name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorDiff {
     /// Its name.
@@ -51,43 +51,45 @@ pub struct TensorDiff {
     pub a: Option<TensorSide>,
     /// In the second.
     pub b: Option<TensorSide>,
-    /// How far its numbers are apart, where that was asked for and both models have it.
+    /// Numeric difference, if it was requested and both models have the tensor.
     pub values: Option<ValueDiff>,
 }
 
-/// A tensor of one of the two.
+/// A tensor of one of the two models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSide {
-    /// How its numbers are written.
+    /// Encoding of the values.
     pub encoding: Encoding,
-    /// Outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// Bytes of all its arrays.
+    /// Bytes of all arrays of the tensor.
     pub size: u64,
 }
 
-/// How far numbers are apart.
+/// The numeric difference of two tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueDiff {
-    /// They were compared: all of them, or where one of the tensors is quantized a million, in the same rows of both.
+    /// The values were compared: all of them, or about a million if one of the tensors is
+    /// quantized, from the same rows of both.
     Computed {
-        /// Pairs that were compared.
+        /// Number of compared pairs.
         compared: u64,
-        /// The largest difference.
+        /// Largest absolute difference.
         max: f64,
-        /// The root of the mean square of differences.
+        /// Root mean square of the differences.
         rms: f64,
-        /// Pairs that differ and of which one is not finite.
+        /// Number of pairs that differ and contain a value that is not finite.
         not_finite: u64,
     },
-    /// They cannot be, and why.
+    /// The values cannot be compared, and why.
     NotAvailable(String),
 }
 
-/// Compares two models. With `values`, tensors whose bytes differ are also compared by their numbers.
+/// Compares two models. If `values` is true, tensors whose bytes differ are also compared
+/// numerically.
 ///
 /// # Errors
-/// A blob cannot be read, or nobody waits any more.
+/// A blob cannot be read, or the caller has canceled.
 pub fn diff(library: &Library, a: &Model, b: &Model, values: bool, observer: &dyn Observer) -> Result<Diff> {
     let (added_blobs, added_bytes) = added(library, a, b)?;
     let mut diff = Diff { layers: layers(a, b), added_blobs, added_bytes, ..Diff::default() };
@@ -110,7 +112,7 @@ pub fn diff(library: &Library, a: &Model, b: &Model, values: bool, observer: &dy
 
 type Pair = (Option<StoredTensor>, Option<StoredTensor>);
 
-/// The tensors of both models by name.
+/// Returns the tensors of both models by name.
 fn paired(library: &Library, a: &Model, b: &Model) -> Result<BTreeMap<String, Pair>> {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     for tensor in library.catalogue(&a.manifest)? {
@@ -128,7 +130,7 @@ fn side(tensor: &StoredTensor) -> TensorSide {
     TensorSide { encoding: tensor.encoding, shape: tensor.shape.clone(), size: tensor.size() }
 }
 
-/// Blobs and bytes that only `b` has.
+/// Returns the number and the bytes of the blobs that only `b` has.
 fn added(library: &Library, a: &Model, b: &Model) -> Result<(u64, u64)> {
     let there: HashSet<Digest> =
         library.needs(a.manifest.digest())?.into_iter().map(|need| need.descriptor.digest).collect();
@@ -137,13 +139,13 @@ fn added(library: &Library, a: &Model, b: &Model) -> Result<(u64, u64)> {
     Ok(new.fold((0, 0), |(blobs, bytes), descriptor| (blobs + 1, bytes + descriptor.size)))
 }
 
-/// The layers that are not tensors, and the config, where they differ.
+/// Returns the layers other than tensors, and the config, if they differ.
 fn layers(a: &Model, b: &Model) -> Vec<LayerDiff> {
     let named = |model: &Model| {
         let mut layers = BTreeMap::from([("config".to_owned(), model.manifest.config().digest)]);
         for layer in model.manifest.layers().iter().filter(|layer| *layer.media_type() != media_types::TENSOR) {
             let name = layer_name(layer);
-            // Several licences, for instance, have no names of their own.
+            // Licenses, for instance, can occur several times and have no names.
             let free = (2..).map(|n| format!("{name} {n}"));
             let name = [name.clone()].into_iter().chain(free).find(|name| !layers.contains_key(name));
             layers.extend(name.map(|name| (name, *layer.digest())));
@@ -158,7 +160,7 @@ fn layers(a: &Model, b: &Model) -> Vec<LayerDiff> {
         .collect()
 }
 
-/// Whether two tensors are the same: encoding, shape and the bytes of all arrays.
+/// Whether two tensors have the same encoding, shape and bytes in all arrays.
 fn equal(library: &Library, a: &StoredTensor, b: &StoredTensor) -> Result<bool> {
     if (a.encoding, &a.shape, a.parts.len()) != (b.encoding, &b.shape, b.parts.len()) {
         return Ok(false);
@@ -178,7 +180,7 @@ fn equal_bytes(library: &Library, a: &StoredPart, b: &StoredPart) -> Result<bool
     if (&a.blob, a.offset) == (&b.blob, b.offset) {
         return Ok(true);
     }
-    // The blobs differ, but so they do where only a neighbour in the same group does.
+    // The blobs differ, but possibly only because another tensor of the same group does.
     let (left, right) = (library.open(&a.blob), library.open(&b.blob));
     let mut at = 0;
     while at < a.size {
@@ -191,7 +193,8 @@ fn equal_bytes(library: &Library, a: &StoredPart, b: &StoredPart) -> Result<bool
     Ok(true)
 }
 
-/// How far the numbers of two tensors are apart. Where one is quantized a million of them are decoded and compared.
+/// Compares the values of two tensors. If one is quantized, a sample of about a million values is
+/// decoded and compared.
 fn compare(library: &Library, a: &StoredTensor, b: &StoredTensor) -> Result<ValueDiff> {
     let not = |reason: &str| Ok(ValueDiff::NotAvailable(reason.to_owned()));
     if a.shape != b.shape {
@@ -210,7 +213,7 @@ fn compare(library: &Library, a: &StoredTensor, b: &StoredTensor) -> Result<Valu
     let (Some(left), Some(right)) = (numbers::decoder(left), numbers::decoder(right)) else {
         return not("numbers of this type are not read");
     };
-    // A plain tensor is one array.
+    // A plain tensor consists of one array.
     let (name, a, b) = (&a.name, &a.parts[0], &b.parts[0]);
     let (left_file, right_file) = (library.open(&a.blob), library.open(&b.blob));
     let (count, step) = (a.size / left.bytes, PIECE / left.bytes.max(right.bytes));

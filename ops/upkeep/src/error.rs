@@ -1,24 +1,25 @@
-//! What callers act on: it is found in the chain of an error by its type, whatever was said around it.
+//! Errors that callers distinguish. Callers find them by type in the chain of an error, whatever
+//! context was added.
 
-/// Why something cannot be looked at, where that is nobody's damage.
+/// Reasons why a tensor cannot be inspected although nothing is damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The model has no such tensor.
     #[error("`{model}` has no tensor `{tensor}`; `lode show {model} --tensors` lists those that it has")]
     NoTensor {
-        /// The model's name.
+        /// Name of the model.
         model: String,
-        /// What was asked for.
+        /// The requested tensor.
         tensor: String,
     },
-    /// Its numbers cannot be read.
+    /// The values of the tensor cannot be decoded.
     #[error(
         "the numbers of tensor `{tensor}` cannot be read: there is no decoder of {encoding}; `lode export` gives its bytes to who has one"
     )]
     NoNumbers {
-        /// Its name.
+        /// Name of the tensor.
         tensor: String,
-        /// How they are written.
+        /// Encoding of the tensor.
         encoding: String,
     },
 }

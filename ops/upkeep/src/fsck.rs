@@ -1,4 +1,5 @@
-//! Looking for damage in a store: names, documents, and the bytes of blobs. Nothing is changed by it.
+//! Checks a store for damage: names, documents, and the bytes of blobs. The check does not change
+//! the store.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -11,48 +12,50 @@ use store::Verified;
 use crate::problem::Problem;
 use crate::verify::{complaint, verify_all};
 
-/// Which blobs are read.
+/// Selection of the blobs to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Every one.
+    /// All blobs.
     All,
-    /// So many: those that were not read for the longest time.
+    /// This number of blobs, starting with the ones that were verified longest ago.
     Count(u64),
-    /// So many of a hundred, chosen likewise.
+    /// This percentage of the blobs, selected in the same way.
     Percent(u64),
-    /// Those that were not found good within that time.
+    /// Blobs that were not verified within this duration.
     NotWithin(Duration),
-    /// These.
+    /// The given blobs.
     Blobs(HashSet<Digest>),
 }
 
-/// What was looked at and what was found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FsckReport {
-    /// Names of models.
+    /// Number of model names.
     pub models: u64,
-    /// Blobs that were read.
+    /// Number of blobs that were read.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of these blobs.
     pub bytes: u64,
     /// Everything that is wrong.
     pub problems: Vec<Problem>,
 }
 
-/// Who needs a blob.
+/// The models that need a blob.
 struct Users {
-    /// As the first of them says.
+    /// Size as the first model's descriptor states it.
     size: u64,
     layer: String,
     models: Vec<String>,
-    /// Whether it has to be here: what others put here without a tag, or what passed through, need not be whole.
+    /// Whether the blob must be present. Untagged manifests, which clients pushed or a pull-through
+    /// cache stored, can be incomplete.
     is_required: bool,
 }
 
-/// Checks the store. Names, manifests and the presence of blobs are always looked at; `selection` says whose bytes are.
+/// Checks the store. Names, manifests and the presence of blobs are always checked; `selection`
+/// determines which blobs are read.
 ///
 /// # Errors
-/// The store cannot be read at all, or nobody waits any more.
+/// The store cannot be read at all, or the caller has canceled.
 pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: &dyn Observer) -> Result<FsckReport> {
     let store = &library.store;
     let mut report = FsckReport::default();
@@ -62,7 +65,7 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     }
     let (users, mut unreadable) = users(library);
     if !unreadable.is_empty() {
-        // A model may have been removed while it was looked at.
+        // A model can be removed while it is checked, so only repeated errors count.
         let again = self::users(library).1;
         unreadable.retain(|problem| again.contains(problem));
     }
@@ -95,10 +98,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     Ok(report)
 }
 
-/// Every blob that is needed, with who needs it; and the manifests that cannot be read.
+/// Returns all needed blobs with the models that need them, and the manifests that cannot be read.
 fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
     let mut roots = Vec::new();
-    // A name that is no model's is told as it is.
+    // A tag that is not a valid model name is reported unchanged.
     let written = |name: String| shown(&name).unwrap_or(name);
     for tag in library.store.tags() {
         roots.push((written(tag.name), tag.digest));
@@ -113,7 +116,8 @@ fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
     }
     let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
     for (model, root) in roots {
-        // What it needs was found with the document that it is in. Indexes in each other would be walked once for each level.
+        // The blobs of this document were found with the document that contains it. Without this
+        // check, nested indexes would be walked once per level.
         if !named.contains(&root) && users.contains_key(&root) {
             continue;
         }
@@ -164,7 +168,7 @@ fn select(
             return old;
         }
     };
-    // A store that is sampled again and again is read all over.
+    // Repeated checks with a sample cover the whole store in time.
     let mut checked: HashMap<Digest, Option<SystemTime>> = HashMap::new();
     for (digest, _) in &blobs {
         checked.insert(*digest, library.store.last_verified(digest));
@@ -174,7 +178,8 @@ fn select(
     blobs
 }
 
-/// The problems with blobs. Models may have been removed meanwhile, and their blobs with them: those are no problems.
+/// Returns the problems with blobs. Blobs of models that were removed in the meantime are not
+/// problems.
 fn still_there(
     library: &Library,
     before: &HashMap<Digest, Users>,
@@ -183,7 +188,7 @@ fn still_there(
     if damaged.is_empty() {
         return Ok(Vec::new());
     }
-    // A manifest that turned out to be damaged cannot be asked any more: then what was known before counts.
+    // A damaged manifest no longer lists its blobs; then the earlier result is used.
     let (now, unreadable) = users(library);
     let users = if unreadable.is_empty() { &now } else { before };
     let mut problems = Vec::new();
@@ -192,7 +197,7 @@ fn still_there(
         if user.is_none() && library.store.blob_size(&digest)?.is_none() {
             continue;
         }
-        // What was missing may have been added since, by a model that is new.
+        // A missing blob can have been added since, by a new model.
         let again = library.store.verify(&digest, user.map(|user| user.size), &mut |_| true);
         if matches!(again, Ok(Verified::Good)) {
             continue;

@@ -1,8 +1,10 @@
-//! Looking after a store: what is damaged, what can be mended, what takes space, what can go, and how two models differ.
+//! Maintenance of a store: checks, repairs, disk usage, pruning, and the differences between
+//! models.
 //!
 //! # Invariants
-//! - Looking changes nothing but notes of what was found good.
-//! - What cannot be read is not deleted around: [`PrunePlan`] leaves it, and a repair sets it aside only to fetch it again.
+//! - Inspection changes nothing except the notes of when blobs were verified.
+//! - Unreadable data is never deleted: [`PrunePlan`] leaves it in place, and a repair moves a blob
+//!   aside only to fetch it again.
 
 mod diff;
 mod error;

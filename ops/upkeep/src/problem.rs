@@ -1,16 +1,16 @@
-//! What is wrong with a store.
+//! Problems of a store.
 
 use content::Digest;
 
-/// Something that is damaged or missing.
+/// A damaged or missing item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The blob, where it is one.
+    /// Digest of the blob, if the problem concerns a blob.
     pub digest: Option<Digest>,
-    /// What its models call it, where one needs it.
+    /// Name of the blob's layer, if a model needs the blob.
     pub layer: Option<String>,
     /// The models that need it.
     pub models: Vec<String>,
-    /// What is wrong, for people.
+    /// Description of the problem, for the user.
     pub error: String,
 }

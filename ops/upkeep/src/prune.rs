@@ -1,5 +1,5 @@
-//! Removing what is not needed any more: earlier versions, ingests that nobody goes on with, models and documents without a
-//! tag that nobody uses.
+//! Pruning: removes earlier versions, abandoned ingests, and models and untagged documents that
+//! have not been used for long.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
@@ -9,47 +9,47 @@ use content::Digest;
 use library::{Library, Linked, shown};
 use store::{Collected, IngestEntry};
 
-/// Ingests that nobody wrote to for so long are given up.
+/// Ingests without a write for this long are abandoned.
 const IDLE: Duration = Duration::from_hours(1);
 
-/// What to look for.
+/// Options of a prune.
 #[derive(Clone, Debug)]
 pub struct PruneOptions {
-    /// The present.
+    /// The current time.
     pub now: SystemTime,
-    /// Models that were not used for so long go too.
+    /// Also removes models that have not been used for this long.
     pub older_than: Option<Duration>,
-    /// Manifests that are loaded: they are in use however long ago that was.
+    /// Manifests of loaded models. They count as in use, whenever they were loaded.
     pub loaded: HashSet<String>,
 }
 
-/// What would be removed.
+/// The items that a prune removes.
 #[derive(Clone, Debug, Default)]
 pub struct PrunePlan {
-    /// Models that nobody used for long.
+    /// Models that have not been used for long.
     pub models: Vec<UnusedModel>,
-    /// Documents without a tag that nobody used for long.
+    /// Untagged documents that have not been used for long.
     pub linked: Vec<Linked>,
-    /// Names of tags with their earlier versions.
+    /// Tag names with their earlier versions.
     pub versions: Vec<(String, Vec<Digest>)>,
-    /// Ingests that nobody goes on with.
+    /// Abandoned ingests.
     pub ingests: Vec<IngestEntry>,
 }
 
-/// A model that nobody used for long.
+/// A model that has not been used for long.
 #[derive(Clone, Debug)]
 pub struct UnusedModel {
     key: String,
     digest: Digest,
-    /// The name as people write it.
+    /// Name of the model, as users write it.
     pub name: String,
     /// When it was last used.
     pub used: SystemTime,
-    /// Bytes of all of it, shared ones too.
+    /// Bytes of all its blobs, including shared ones.
     pub bytes: u64,
 }
 
-/// Finds what can go.
+/// Finds the items to remove.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -63,7 +63,7 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         if !old || store.is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
             continue;
         }
-        // One that cannot be read is left for people to look at.
+        // A model that cannot be read stays, so that the user can inspect it.
         let Ok(needs) = library.needs(&tag.digest) else { continue };
         let bytes = needs.iter().map(|need| need.descriptor.size).sum();
         let name = shown(&tag.name).unwrap_or_else(|_| tag.name.clone());
@@ -82,10 +82,11 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
 }
 
 impl PrunePlan {
-    /// Removes what the plan says, as far as it is still so, and then what nothing refers to any more.
+    /// Removes the items of the plan that are still unused, then all blobs that are no longer
+    /// referenced.
     ///
     /// # Errors
-    /// The store's.
+    /// The errors of the store.
     pub fn execute(&self, library: &Library) -> Result<Collected> {
         let store = &library.store;
         for model in &self.models {
@@ -105,7 +106,7 @@ impl PrunePlan {
         }
         for ingest in &self.ingests {
             match store.discard_ingest(&ingest.id) {
-                // Somebody goes on with it after all.
+                // Another process has resumed the ingest.
                 Err(store::Error::Content(content::Error::Busy(_))) => {}
                 other => other?,
             }

@@ -1,4 +1,4 @@
-//! Fetching damaged and missing blobs again, and only those.
+//! Repair: fetches damaged and missing blobs again, and no others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,29 +11,29 @@ use store::Verified;
 use crate::problem::Problem;
 use crate::verify::{complaint, verify_all};
 
-/// Where blobs come from again: from where their model came. What is fetched is put into the store.
+/// Fetches blobs again from the registry that the model came from, and puts them into the store.
 pub trait Fetcher: Sync {
     /// Fetches a config or a layer of a model.
     ///
     /// # Errors
-    /// Nobody gives it any more, or the observer says not to go on.
+    /// No registry has the blob, or the observer has canceled.
     fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> Result<()>;
 
-    /// Fetches a model's manifest, of which nothing but the digest is known.
+    /// Fetches a model's manifest, of which only the digest is known.
     ///
     /// # Errors
-    /// Nobody gives it any more, or the observer says not to go on.
+    /// No registry has the manifest, or the observer has canceled.
     fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> Result<()>;
 }
 
-/// What was read and what was fetched again.
+/// Result of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Blobs that were read.
+    /// Number of blobs that were read.
     pub blobs: u64,
-    /// Those that were fetched again.
+    /// Blobs that were fetched again.
     pub repaired: Vec<RepairedBlob>,
-    /// Those that are damaged still.
+    /// Blobs that are still damaged or missing.
     pub failed: Vec<Problem>,
 }
 
@@ -42,37 +42,39 @@ pub struct RepairReport {
 pub struct RepairedBlob {
     /// Its digest.
     pub digest: Digest,
-    /// What the model calls it.
+    /// Name of the layer.
     pub layer: String,
-    /// The model.
+    /// Name of the model.
     pub model: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What is looked at: a model, or a document without a tag.
+/// A manifest to repair: of a model, or without a tag.
 struct Root {
     model: ModelRef,
     digest: Digest,
-    /// Whether what is missing of it is fetched. What others put here, or what passed through, need not be whole.
+    /// Whether missing blobs are fetched. Untagged manifests, which clients pushed or a
+    /// pull-through cache stored, can be incomplete.
     is_whole: bool,
 }
 
-/// A blob, with all that need it: one of them may know who has it.
+/// A blob, with all models that need it: the registry of any of them may have it.
 struct Wanted {
     need: Need,
     models: Vec<ModelRef>,
     is_whole: bool,
 }
 
-/// Reads every blob of the model, or of all models and all documents without a tag, and fetches again what is damaged, and of models what
-/// is missing.
+/// Reads every blob of the model, or of all models and all untagged documents. Damaged blobs are
+/// fetched again, and also missing blobs of models.
 ///
-/// A damaged blob is set aside first, so that it is missing where it cannot be fetched: a model that says what it lacks is
-/// better than one that computes nonsense. Earlier versions of models are not repaired; nobody serves them any more.
+/// A damaged blob is first moved aside, so that it is missing if it cannot be fetched. A model that
+/// reports a missing blob is better than one that computes with wrong data. Earlier versions of
+/// models are not repaired, because their registries no longer serve them.
 ///
 /// # Errors
-/// There is no such model, the store cannot be read at all, or nobody waits any more.
+/// The model does not exist, the store cannot be read at all, or the caller has canceled.
 pub fn repair(
     library: &Library,
     model: Option<&ModelRef>,
@@ -80,7 +82,7 @@ pub fn repair(
     observer: &dyn Observer,
 ) -> Result<RepairReport> {
     let report = repair_all(library, model, fetcher, observer);
-    // What was read before may have been damaged.
+    // Cached contents may have been read from damaged blobs.
     library.forget_contents();
     report
 }
@@ -91,7 +93,8 @@ fn repair_all(
     fetcher: &dyn Fetcher,
     observer: &dyn Observer,
 ) -> Result<RepairReport> {
-    // What is fetched for a damaged manifest is referred to by nothing that can be read.
+    // No readable document refers to the blobs that are fetched for a damaged manifest, so a guard
+    // keeps them from collection.
     let _guard = library.store.guard();
     let roots = roots(library, model)?;
     let mut report = RepairReport::default();
@@ -107,7 +110,8 @@ fn repair_all(
         if matches!(outcome, Ok(Verified::Missing)) && !is_whole {
             continue;
         }
-        // What cannot be read is not damaged, and what is whole is not to be moved because a manifest is wrong about it.
+        // An unreadable blob is not known to be damaged. A good blob must not be moved because a
+        // manifest states a wrong size.
         let whole = match &outcome {
             Err(error) => Some(anyhow::anyhow!("{error}; it stays where it is")),
             Ok(Verified::WrongSize { .. })
@@ -131,7 +135,7 @@ fn repair_all(
                 model: model.to_string(),
                 bytes,
             }),
-            // Somebody else has fetched it meanwhile.
+            // Another process has fetched the blob in the meantime.
             Ok(None) => {}
             Err(error) => {
                 let error = error.context(complaint);
@@ -139,13 +143,13 @@ fn repair_all(
             }
         }
     }
-    // A manifest that one name's registry does not have, and another's has.
+    // Drops failures of manifests that one name's registry did not have and another's had.
     let repaired: HashSet<Digest> = report.repaired.iter().map(|blob| blob.digest).collect();
     report.failed.retain(|problem| problem.digest.is_none_or(|digest| !repaired.contains(&digest)));
     Ok(report)
 }
 
-/// Mends the manifests, and says which blobs they need.
+/// Repairs the manifests and returns the blobs that they need.
 fn mend_manifests(
     library: &Library,
     roots: Vec<Root>,
@@ -176,7 +180,8 @@ fn mend_manifests(
     Ok(all)
 }
 
-/// What to repair: the model, or every model and every document without a tag.
+/// Returns the manifests to repair: that of the model, or of every model and every untagged
+/// document.
 fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
     let not_found = |reference: &ModelRef| Error::NotFound(reference.to_string());
     if let Some(reference) = model {
@@ -201,7 +206,8 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
     Ok(roots)
 }
 
-/// Fetches the manifest again where it is not what its digest says; its blobs are known only then.
+/// Fetches a manifest again if its bytes do not match its digest. Its blobs are only known
+/// afterwards.
 fn mend_manifest(
     library: &Library,
     model: &ModelRef,
@@ -221,8 +227,9 @@ fn mend_manifest(
     Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
 }
 
-/// Sets a blob aside and has it fetched for one of the models that need it; says for which, and its size in bytes. `None` where it is good
-/// by now: all blobs are read before the first is mended, and somebody may have fetched it meanwhile.
+/// Moves a blob aside and fetches it for one of the models that need it. Returns that model and the
+/// blob's size in bytes. Returns `None` if the blob is good by now: all blobs are read before the
+/// first repair, and another process may have fetched it in the meantime.
 fn mend<'a>(
     library: &Library,
     digest: &Digest,

@@ -1,4 +1,4 @@
-//! What a model has in common with others.
+//! Blobs that a model shares with other models.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,41 +7,41 @@ use anyhow::Result;
 use content::Digest;
 use library::{Library, Model, shown};
 
-/// How many models are named for a blob. The others are counted.
+/// Maximum number of models that are listed for a blob; further models are only counted.
 const NAMED: usize = 8;
 
-/// What a model has in common with others.
+/// The blobs that a model shares with other models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
-    /// Those that have blobs of it, the most bytes first.
+    /// Models that share blobs with it, the most shared bytes first.
     pub models: Vec<SharingModel>,
-    /// Its blobs that others have, in the order of its layers.
+    /// Its shared blobs, in the order of its layers.
     pub blobs: Vec<SharedBlob>,
 }
 
-/// A model that has blobs of another.
+/// A model that shares blobs with another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharingModel {
-    /// As people write it.
+    /// Name of the model, as users write it.
     pub name: String,
-    /// How many both have.
+    /// Number of shared blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the shared blobs.
     pub bytes: u64,
 }
 
 /// A blob that several models have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedBlob {
-    /// Which.
+    /// Digest of the blob.
     pub digest: Digest,
-    /// How many others have it.
+    /// Number of other models that have the blob.
     pub models: u64,
-    /// Some of them: places in the list of models.
+    /// Some of these models, as indices into the list of models.
     pub some: Vec<usize>,
 }
 
-/// Looks which other names have blobs of a model.
+/// Finds the other models that share blobs with a model.
 ///
 /// # Errors
 /// The model's documents cannot be read.
@@ -61,7 +61,7 @@ pub fn sharing(library: &Library, model: &Model) -> Result<Sharing> {
         if name == model.name {
             continue;
         }
-        // One that cannot be read must not hide the others.
+        // A model that cannot be read must not hide the rest.
         let Ok(needs) = library.needs(&tag.digest) else { continue };
         let mut places: Vec<usize> =
             needs.iter().filter_map(|need| place_of.get(&need.descriptor.digest).copied()).collect();

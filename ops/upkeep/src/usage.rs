@@ -1,4 +1,4 @@
-//! What models take on the disk, and what of it they share.
+//! Disk usage of models, and how much of it they share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,64 +10,65 @@ use library::Library;
 use manifests::ModelRef;
 use store::TagEntry;
 
-/// What takes how much space, in bytes.
+/// Disk usage of a store, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The largest first.
+    /// Usage of each model, the largest first.
     pub models: Vec<ModelUsage>,
-    /// The families of models, the largest first.
+    /// Usage of each model family, the largest first.
     pub families: Vec<FamilyUsage>,
-    /// How many blobs there are.
+    /// Number of blobs.
     pub blobs: u64,
-    /// All of them.
+    /// Bytes of all blobs.
     pub bytes: u64,
-    /// Those that only earlier versions of models need.
+    /// Bytes of blobs that only earlier versions of models need.
     pub version_bytes: u64,
-    /// Those that only documents without a tag need: clients of the registry sent them.
+    /// Bytes of blobs that only untagged documents need, which clients of the registry pushed.
     pub linked_bytes: u64,
-    /// Those that nothing needs.
+    /// Bytes of unreferenced blobs.
     pub unreferenced_bytes: u64,
-    /// What was begun and is not complete.
+    /// Bytes of incomplete ingests.
     pub ingest_bytes: u64,
-    /// What was moved out of sight by a repair.
+    /// Bytes of damaged blobs that a repair moved aside.
     pub damaged_bytes: u64,
-    /// Free on the disk.
+    /// Free bytes on the disk.
     pub free_bytes: u64,
 }
 
-/// What a model takes, in bytes.
+/// Disk usage of a model, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// As people write it.
+    /// Name of the model, as users write it.
     pub name: String,
-    /// Of its manifest.
+    /// Digest of the manifest.
     pub digest: Digest,
-    /// All of it.
+    /// Bytes of all its blobs.
     pub bytes: u64,
-    /// What no other model needs.
+    /// Bytes of blobs that no other model needs.
     pub unique_bytes: u64,
-    /// What others need, too.
+    /// Bytes of blobs that other models need, too.
     pub shared_bytes: u64,
-    /// Whether it is protected from being removed.
+    /// Whether the model is protected from removal.
     pub pinned: bool,
-    /// When it was last loaded, or got its name where that was later.
+    /// When the model was last loaded or last got its name, whichever is later.
     pub used: SystemTime,
 }
 
-/// What the models of a family take together, in bytes.
+/// Disk usage of the models of a family, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FamilyUsage {
-    /// What it is called; empty for models of none, and for what models of several families have.
+    /// Name of the family; empty for models without a family and for blobs that several families
+    /// share.
     pub family: String,
-    /// All blobs that its models have and no other family's, each once.
+    /// Bytes of all blobs that only models of this family have, each counted once.
     pub bytes: u64,
-    /// Those of them that several names have.
+    /// Of these, the bytes of blobs that several models share.
     pub shared_bytes: u64,
-    /// The names of its models.
+    /// Names of the family's models.
     pub models: Vec<String>,
 }
 
-/// Measures everything. Sizes are those on the disk; a blob that is missing has none.
+/// Measures the disk usage of the store. Sizes are those on disk; a missing blob counts as zero.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -107,7 +108,8 @@ pub fn usage(library: &Library) -> Result<Usage> {
     }
     let mut linked = HashSet::new();
     for document in store.documents() {
-        // One that another has within has been walked, and what a name has counts there.
+        // Documents inside another document have already been walked; blobs of named models count
+        // for the models.
         if linked.contains(&document) || names_of.contains_key(&document) {
             continue;
         }
@@ -137,7 +139,8 @@ pub fn usage(library: &Library) -> Result<Usage> {
     })
 }
 
-/// What families take together. `models` are those of `found`, in their order; `names_of` says how many names have a blob.
+/// Returns the usage by family. `models` corresponds to `found` in its order; `names_of` maps a
+/// blob to its number of names.
 fn families(
     library: &Library,
     found: &[(TagEntry, Vec<Digest>)],
@@ -145,11 +148,11 @@ fn families(
     names_of: &HashMap<Digest, u64>,
     size: &dyn Fn(&Digest) -> u64,
 ) -> Vec<FamilyUsage> {
-    // One that cannot be read is of no family.
+    // A model that cannot be read belongs to no family.
     let family = |tag| library.summary_of(tag).map(|summary| summary.family.clone()).unwrap_or_default();
     let family_of: Vec<String> = found.iter().map(|(tag, _)| family(tag)).collect();
     let mut families: BTreeMap<&str, FamilyUsage> = BTreeMap::new();
-    // Of which family a blob is; empty for several.
+    // Family of each blob; empty if several families have it.
     let mut blobs: HashMap<Digest, &str> = HashMap::new();
     for (((_, digests), model), family) in found.iter().zip(models).zip(&family_of) {
         families.entry(family).or_default().models.push(model.name.clone());
@@ -172,7 +175,8 @@ fn families(
     all
 }
 
-/// The blobs of a version of a model. One that cannot be read must not hide the others.
+/// Returns the blobs of a version of a model; `None`, with a warning, if it cannot be read, so that
+/// it does not hide the rest.
 fn digests(library: &Library, name: &str, digest: &Digest) -> Option<Vec<Digest>> {
     match library.needs(digest) {
         Ok(needs) => Some(needs.into_iter().map(|need| need.descriptor.digest).collect()),

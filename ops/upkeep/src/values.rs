@@ -1,4 +1,4 @@
-//! What numbers a tensor has: statistics of some of its rows.
+//! Statistics of a tensor's values, computed from a sample of its rows.
 
 use anyhow::Result;
 use formats::dtype::element_count;
@@ -8,31 +8,31 @@ use library::{Library, Model};
 
 use crate::Error;
 
-/// Numbers that are looked at: 4 MiB of them.
+/// Number of values that are sampled; 4 MiB as `f32`.
 const SAMPLE: u64 = 1 << 20;
 
-/// Statistics of a tensor's numbers.
+/// Statistics of a tensor's values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values {
-    /// How they are written.
+    /// Encoding of the values.
     pub encoding: Encoding,
-    /// Outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// How many there are.
+    /// Number of values in the tensor.
     pub numbers: u64,
-    /// How many were looked at; all others are of these.
+    /// Number of values that were sampled. All other fields describe the sample.
     pub sampled: u64,
-    /// Those that are infinite or no number.
+    /// Number of values that are infinite or NaN.
     pub not_finite: u64,
-    /// Those that are 0.
+    /// Number of values that are 0.
     pub zeros: u64,
-    /// Of those that are finite, where there are any.
+    /// Statistics of the finite values, if there are any.
     pub range: Option<Range>,
-    /// How many are in each of as many equal parts of the range.
+    /// Histogram: counts for equal parts of the range.
     pub bins: Vec<u64>,
 }
 
-/// Of finite numbers.
+/// Statistics of finite values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// The smallest.
@@ -45,8 +45,8 @@ pub struct Range {
     pub deviation: f64,
 }
 
-/// Numbers of a tensor: whole rows, spread evenly, the same ones of every tensor of that shape. Of a small tensor all of them; `None` where
-/// they cannot be read.
+/// Samples the values of a tensor: whole rows, evenly spaced, the same rows for every tensor of
+/// this shape. Small tensors are read completely. Returns `None` if the encoding cannot be decoded.
 pub(crate) fn sampled(library: &Library, tensor: &StoredTensor) -> Result<Option<Vec<f32>>> {
     if !codec::can_decode(tensor.encoding) {
         return Ok(None);
@@ -62,10 +62,12 @@ pub(crate) fn sampled(library: &Library, tensor: &StoredTensor) -> Result<Option
     Ok(Some(numbers))
 }
 
-/// Looks at a tensor's numbers: at whole rows, spread evenly. Of a small tensor at all of them.
+/// Computes the statistics of a tensor's values from evenly spaced rows. Small tensors are read
+/// completely.
 ///
 /// # Errors
-/// [`Error`] where there is no such tensor, or its numbers cannot be read; its blobs cannot be read.
+/// [`Error`] if the tensor does not exist or its encoding cannot be decoded; also if its blobs
+/// cannot be read.
 pub fn values(library: &Library, model: &Model, tensor: &str, bins: usize) -> Result<Values> {
     let catalogue = library.catalogue(&model.manifest)?;
     let found = catalogue.into_iter().find(|stored| stored.name == tensor);
@@ -103,7 +105,7 @@ fn range(numbers: impl Iterator<Item = f64> + Clone) -> Option<Range> {
 #[expect(clippy::cast_sign_loss, reason = "no number is below the smallest")]
 fn histogram(numbers: impl Iterator<Item = f64>, range: Range, bins: usize) -> Vec<u64> {
     let mut counts = vec![0; bins];
-    // The largest number belongs to the last part, and where all are the same, to the first.
+    // The largest value belongs to the last bin; if all values are equal, they belong to the first.
     let scale = if range.max > range.min { bins as f64 / (range.max - range.min) } else { 0.0 };
     for number in numbers {
         let place = ((number - range.min) * scale) as usize;

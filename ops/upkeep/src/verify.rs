@@ -1,4 +1,4 @@
-//! Hashing many blobs at once.
+//! Hashing of many blobs in parallel.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,11 +8,11 @@ use content::Digest;
 use library::{Library, Observer, ensure_wanted};
 use store::Verified;
 
-/// A blob with what it turned out to be, or why it cannot be read.
+/// A blob with the result of its verification, or the reason why it cannot be read.
 pub(crate) type Outcome = (Digest, Result<Verified, store::Error>);
 
-/// Reads and hashes blobs; the answers are in the order of `blobs`. What is good is remembered as such
-/// until it is not.
+/// Reads and hashes blobs; the results are in the order of `blobs`. The store records the good
+/// blobs as verified and forgets earlier records of the rest.
 pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &dyn Observer) -> Result<Vec<Outcome>> {
     let total = blobs.iter().map(|(_, size)| size).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -29,11 +29,11 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
             found.lock().unwrap_or_else(PoisonError::into_inner).push((position, (*digest, outcome)));
         }
     };
-    // Twice the cores: some wait for the disk while others hash.
+    // Twice the number of cores: some threads wait for the disk while the rest hash.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2).min(blobs.len());
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where the system gives no more threads, fewer do the work.
+            // If the system cannot start more threads, fewer do the work.
             let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -54,7 +54,7 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
     Ok(found.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// What is wrong with a blob, for people; `None` where nothing is.
+/// Describes the problem with a blob, for the user; `None` if it is good.
 pub(crate) fn complaint(outcome: &Result<Verified, store::Error>, expected: u64) -> Option<String> {
     match outcome {
         Ok(Verified::Good) => None,

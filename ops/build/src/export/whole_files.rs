@@ -1,4 +1,5 @@
-//! Exports of models whose layers are whole files, as other tools push them: what is there is given, nothing is converted.
+//! Exports of models whose layers are whole files, as other tools push them. The files are exported
+//! unchanged, without conversion.
 
 use anyhow::Result;
 use export::ExportPlan;
@@ -8,7 +9,7 @@ use manifests::Layer;
 use super::{ExportFormat, ExportSpec};
 use crate::error::Error;
 
-/// The files; `None` where the model's tensors have blobs of their own.
+/// Plans the files. Returns `None` if the model stores its tensors as separate blobs.
 pub(crate) fn plan(model: &Model, spec: &ExportSpec) -> Result<Option<ExportPlan>> {
     let Layout::Files(files) = classify(&model.manifest) else { return Ok(None) };
     let files: Vec<&ForeignFile> = files.iter().filter(|file| is_file(file)).collect();
@@ -35,7 +36,8 @@ fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
     Ok(Some(export::layers_plan(&named, wanted)?))
 }
 
-/// Prompts and templates that the manifest has without a name were never files.
+/// Returns true if a layer is a file. Prompts and templates without a name in the manifest are not
+/// files.
 fn is_file(file: &ForeignFile) -> bool {
     let weights = matches!(
         file.kind,

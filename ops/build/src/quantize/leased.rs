@@ -1,4 +1,4 @@
-//! A target whose blobs outlive an attempt that fails, for the next one.
+//! An import target that keeps the blobs of a failed attempt for the next one.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -11,37 +11,39 @@ use store::LeaseId;
 
 use crate::target::StoreTarget;
 
-/// How long the blobs of an attempt that failed are kept for the next.
+/// How long the blobs of a failed attempt are kept for the next one.
 const RESUMABLE: Duration = Duration::from_hours(24);
-/// Time between two renewals of the lease. A process that is killed loses at most the work of so long.
+/// Time between renewals of the lease. A killed process loses at most the work of this time.
 const RENEWAL: Duration = Duration::from_secs(10);
 
-/// The store, with a lease on what was derived.
+/// The store, with a lease on derived blobs.
 pub(crate) struct Leased<'a> {
     library: &'a Library,
     target: StoreTarget<'a>,
     lease: LeaseId,
-    /// What earlier attempts have left under the lease: other types for the same name among it.
+    /// Blobs that earlier attempts left under the lease, including blobs of other types for the
+    /// same name.
     earlier: Vec<Digest>,
-    /// When the lease was last written.
+    /// Time of the last renewal.
     renewed: Mutex<Option<Instant>>,
 }
 
 impl<'a> Leased<'a> {
-    /// For the model that will have that name.
+    /// Creates a target for the model that gets the name `key`.
     pub(crate) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
         let lease = lease(key)?;
         let earlier = library.store.lease(&lease)?;
         Ok(Self { library, target, lease, earlier, renewed: Mutex::default() })
     }
 
-    /// Lets go of what is there for the model of that name: it has its name, and needs no lease any more.
+    /// Ends the lease for the model `key`: it has its name, which keeps its blobs.
     pub(crate) fn end(library: &Library, key: &str) -> Result<()> {
         library.store.end_lease(&lease(key)?)?;
         Ok(())
     }
 
-    /// Does the work. What was made stays for a day, or until [`Leased::end`]; where the work fails, also what it found.
+    /// Runs `work`. The lease keeps derived blobs for a day, or until [`Leased::end`]. If the work
+    /// fails, it also keeps existing blobs that the work reused.
     pub(crate) fn while_working<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let done = work();
         let has_made = self.renewed.lock().unwrap_or_else(PoisonError::into_inner).is_some();

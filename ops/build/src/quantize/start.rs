@@ -1,4 +1,4 @@
-//! What a quantization starts from: a model of the store, or files.
+//! The source of a quantization: a stored model, or files.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,29 +17,29 @@ use super::QuantizeSpec;
 use crate::source::Source;
 use crate::target::StoreTarget;
 
-/// The source with everything that is known of it.
+/// The source and the facts about it.
 pub(crate) struct Start {
     pub(crate) model: SourceModel,
     pub(crate) config: ModelConfig,
-    /// The manifest, where the source has one.
+    /// Digest of the manifest, if the source has one.
     pub(crate) base: Option<Digest>,
     pub(crate) parameters: Map<String, Value>,
-    /// As the source names it.
+    /// Architecture, as the source names it.
     architecture: String,
     tensors: Vec<StoredTensor>,
-    /// What is to be imported, where the source is not in the store.
+    /// Inventory and import plan, if the source is not in the store.
     files: Option<(Inventory, Plan)>,
 }
 
 /// The layers of the new model that are not derived.
 pub(crate) struct Others {
-    /// Tensors that stay as they are.
+    /// Tensors that keep their encoding.
     pub(crate) tensors: Vec<Layer>,
-    /// Blobs of them, and their bytes, that were new.
+    /// Number and bytes of the kept blobs that were new.
     pub(crate) new: (u64, u64),
-    /// Blobs of them, and their bytes, that were there already.
+    /// Number and bytes of the kept blobs that the store already had.
     pub(crate) shared: (u64, u64),
-    /// All else.
+    /// All other layers.
     pub(crate) documents: Vec<Layer>,
 }
 
@@ -51,7 +51,7 @@ impl Start {
         }
     }
 
-    /// What is to be told of the source's files.
+    /// Returns a note about the source's files for the user.
     pub(crate) fn note(&self) -> Option<&str> {
         self.files.as_ref().and_then(|(inventory, _)| inventory.note.as_deref())
     }
@@ -92,12 +92,12 @@ impl Start {
         Ok(Quantization::plan(&self.architecture, layers, &self.tensors, &spec.policy, spec.sources)?)
     }
 
-    /// Bytes of blobs that stay as they are and have to be imported.
+    /// Returns the bytes of kept blobs that must be imported.
     pub(crate) fn kept_bytes(&self, quantization: &Quantization) -> u64 {
         if self.files.is_some() { kept(quantization).map(Layer::size).fold(0, u64::saturating_add) } else { 0 }
     }
 
-    /// Sees to it that what is not derived is in the store.
+    /// Ensures that all layers that are not derived are in the store.
     pub(crate) fn keep(
         &self,
         library: &Library,
@@ -130,11 +130,12 @@ impl Start {
         Ok(Others { tensors, new: (0, 0), shared, documents })
     }
 
-    /// The names of the layers that are headers of files; others of the type are gaps between tensors.
+    /// Returns the names of layers that are file headers. Other layers of the type are gaps between
+    /// tensors.
     fn headers(&self, library: &Library) -> Result<HashSet<String>> {
         let layers = self.model.layers();
         let Some(origin) = layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN) else {
-            // Nothing says which is which.
+            // Without an origin document, nothing distinguishes headers from gaps, so all are kept.
             let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
             return Ok(headers.filter_map(|layer| layer.name().map(str::to_owned)).collect());
         };
@@ -150,8 +151,9 @@ fn kept(quantization: &Quantization) -> impl Iterator<Item = &Layer> {
     })
 }
 
-/// The part of an import that is not derived. How the source files were put together is nobody's concern any more; the
-/// header of a GGUF file stays for the tokenizer in it.
+/// Returns the part of an import plan that is not derived. It omits how the source files were put
+/// together, which no longer applies. The header of a GGUF file stays, because it contains the
+/// tokenizer.
 fn rest_of(inventory: &Inventory, plan: &Plan, quantization: &Quantization) -> Plan {
     let kept: HashSet<&str> = kept(quantization).filter_map(Layer::name).collect();
     let stays = |side: &&SideLayer| {
@@ -165,7 +167,7 @@ fn rest_of(inventory: &Inventory, plan: &Plan, quantization: &Quantization) -> P
     }
 }
 
-/// Whether it says which file has which tensor.
+/// Returns true if a file is an index of safetensors shards.
 fn is_index(name: &str) -> bool {
     Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().ends_with(".safetensors.index.json"))
 }

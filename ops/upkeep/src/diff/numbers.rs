@@ -1,16 +1,16 @@
-//! Numbers of plain types from their bytes, and how far two lists of them are apart.
+//! Decoding of plain element types, and the difference between two lists of numbers.
 
 use formats::Dtype;
 
-/// How the numbers of a type are read.
+/// Decoder of the numbers of one element type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decoder {
-    /// Bytes of a number.
+    /// Bytes per number.
     pub(crate) bytes: u64,
     read: fn(&[u8]) -> f64,
 }
 
-/// The decoder of a type; `None` for types that are packed.
+/// Returns the decoder of an element type; `None` for packed types.
 pub(crate) fn decoder(dtype: Dtype) -> Option<Decoder> {
     let read: fn(&[u8]) -> f64 = match dtype {
         Dtype::F64 => |b| f64::from_le_bytes(array(b)),
@@ -31,19 +31,19 @@ pub(crate) fn decoder(dtype: Dtype) -> Option<Decoder> {
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    // The pieces have this length; a shorter one would read as zero.
+    // Pieces always have this length; a shorter piece would be read as zero.
     bytes.first_chunk().copied().unwrap_or([0; N])
 }
 
 impl Decoder {
-    /// The numbers of a piece that has a whole number of them.
+    /// Decodes a piece that contains a whole number of elements.
     pub(crate) fn numbers<'a>(&self, piece: &'a [u8]) -> impl Iterator<Item = f64> + use<'a> {
         let read = self.read;
         piece.chunks_exact(self.bytes as usize).map(read)
     }
 }
 
-/// How far numbers are apart, so far.
+/// Accumulated difference between two lists of numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Difference {
     pub(crate) max: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Takes a pair in. Where one of the two is not finite, and the other is not the same, it only counts.
+    /// Adds a pair. A pair whose values differ and are not both finite is only counted.
     pub(crate) fn add(&mut self, x: f64, y: f64) {
         let same = x.to_bits() == y.to_bits();
         let apart = if same { 0.0 } else { (x - y).abs() };
@@ -66,12 +66,12 @@ impl Difference {
         }
     }
 
-    /// Pairs that were taken in.
+    /// Number of pairs that were added.
     pub(crate) fn compared(&self) -> u64 {
         self.count + self.not_finite
     }
 
-    /// The root of the mean square.
+    /// Root mean square of the differences.
     pub(crate) fn rms(&self) -> f64 {
         if self.count == 0 { 0.0 } else { (self.squares / self.count as f64).sqrt() }
     }

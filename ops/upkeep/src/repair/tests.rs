@@ -1,4 +1,4 @@
-//! Stores that lack something, repaired from others that have it.
+//! Tests that repair incomplete stores from complete ones.
 
 use anyhow::bail;
 use content::{Expected, IngestId};
@@ -8,7 +8,7 @@ use store::{Options, Store};
 
 use super::*;
 
-/// A store with everything, from which another is repaired.
+/// A fetcher that copies blobs from the first store, which is complete, to the second.
 struct Other(Store, Store);
 
 impl Fetcher for Other {
@@ -26,7 +26,7 @@ impl Fetcher for Other {
     }
 }
 
-/// Another that says nothing of one model.
+/// A fetcher whose registry lacks one model.
 struct Deaf(Other, &'static str);
 
 impl Fetcher for Deaf {
@@ -53,7 +53,8 @@ fn open() -> (tempfile::TempDir, Library) {
     (folder, Library::new(store))
 }
 
-/// A model of a config and two layers; its manifest and the layers.
+/// Creates a model with a config and two layers; returns the digests of the manifest and the
+/// layers.
 fn model(store: &Store, name: &str) -> [Digest; 3] {
     let config = ModelConfig::default().to_bytes().expect("a config");
     put(store, &config);
@@ -118,7 +119,7 @@ fn every_name_of_a_manifest_is_asked_for_it() {
     let [manifest, ..] = model(&whole.store, "m");
     let store = &library.store;
     model(store, "m");
-    // The first of the two names is one whose registry has nothing any more.
+    // The registry of the first name no longer has the model.
     let lost: ModelRef = "a/lost".parse().expect("a name");
     store.set_tag(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
     damage(store, &manifest, None);
