@@ -1,4 +1,4 @@
-//! The adapters of a model: layers with the files that they came in.
+//! The adapters of a model: layers that contain the adapters' original files.
 
 use anyhow::Result;
 use architectures::HeadLayout;
@@ -10,13 +10,13 @@ use crate::model::Model;
 use crate::understood::{Described, SourceDocument, Understood};
 
 impl Library {
-    /// The adapters of a model.
+    /// Returns the adapters of a model.
     ///
     /// # Errors
-    /// Where the files of one are damaged.
+    /// The files of an adapter are damaged.
     pub fn adapters(&self, manifest: &Manifest) -> Result<Vec<Adapter>> {
         let file = |(position, layer): (usize, &Layer)| {
-            // Ollama's have no names; each is a GGUF file.
+            // Ollama's adapter layers have no names; each is a GGUF file.
             let name = layer.name().filter(|name| !name.is_empty()).map(str::to_owned);
             let name = name.unwrap_or_else(|| format!("adapter-{position}.gguf"));
             NamedFile { name, source: self.open(layer.digest()) }
@@ -25,31 +25,31 @@ impl Library {
         Ok(import::adapters(&files)?)
     }
 
-    /// Holds adapters, whose files are blobs, against a model.
+    /// Checks that adapters, whose files are blobs, fit a model.
     ///
     /// # Errors
-    /// Where files are none of an adapter, or it does not fit.
+    /// The files are not adapters, or an adapter does not fit.
     pub fn check_adapters(&self, files: &[NamedFile], model: &Model) -> Result<()> {
         check_fit(&import::adapters(files)?, &model.understood, || self.catalogue(&model.manifest))
     }
 
-    /// The layout of heads that an adapter which was trained with a folder has, where it is not that of the model's own weights: these
-    /// are from a GGUF file.
+    /// Returns the head layout of adapters that were trained on a Hugging Face folder, if it
+    /// differs from the layout of the model's own weights because these come from a GGUF file.
     pub(crate) fn layout_of_folders(&self, model: &Model, described: &Described) -> Result<Option<HeadLayout>> {
         let is_folder = matches!(self.source_document(&model.manifest)?, SourceDocument::Config(_));
         Ok((!is_folder).then_some(described.architecture.family.hugging_face.layout))
     }
 
-    /// Holds the adapters of a model against the rest of it.
+    /// Checks that the adapters of a model fit its weights.
     ///
     /// # Errors
-    /// Where the files of one are damaged, or it does not fit.
+    /// The files of an adapter are damaged, or it does not fit.
     pub fn check_own_adapters(&self, manifest: &Manifest) -> Result<()> {
         check_fit(&self.adapters(manifest)?, &self.understood(manifest)?, || self.catalogue(manifest))
     }
 }
 
-/// Holds adapters against a model; skipped for models without a blueprint.
+/// Checks that adapters fit a model; skipped for models without a blueprint.
 fn check_fit(
     adapters: &[Adapter],
     understood: &Understood,
@@ -65,7 +65,7 @@ fn check_fit(
 }
 
 impl Described {
-    /// What adapters of the model can change.
+    /// Returns the parts of the model that adapters can change.
     pub(crate) fn places(&self, tensors: &[StoredTensor]) -> Places<'_> {
         Places::of(self.architecture.family, &self.architecture.blueprint, tensors)
     }

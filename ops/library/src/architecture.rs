@@ -1,4 +1,4 @@
-//! What a model of the store is, remembered so that its documents are read once.
+//! The architecture of a stored model, cached so that its documents are read once.
 
 use anyhow::Result;
 use architectures::{Architecture, Blueprint, Family};
@@ -17,10 +17,11 @@ use crate::understood::{Described, SourceDocument, Understood, Unknown, layer_na
 const DERIVATION: Derivation = Derivation { kind: "architecture", version: 5 };
 
 impl Library {
-    /// What a model is.
+    /// Returns what this build knows of a model's architecture.
     ///
     /// # Errors
-    /// Its documents cannot be read. That they say something strange is no error, but unknown.
+    /// The model's documents cannot be read. Invalid contents are not an error; the architecture is
+    /// then unknown.
     pub fn understood(&self, manifest: &Manifest) -> Result<Understood> {
         let note = self.derived(DERIVATION, manifest.digest(), || {
             let (document, names) = if let Some(inventory) = self.whole_inventory(manifest)? {
@@ -28,7 +29,8 @@ impl Library {
                 (SourceDocument::of_files(&inventory)?, names)
             } else {
                 let open = |_: &str, descriptor: &Descriptor| self.open(&descriptor.digest);
-                // Blobs of several tensors have one name, and their headers those of all; they are here but for models that are only known.
+                // A blob of several tensors has one layer name; its header lists all of them. The
+                // headers are missing only for models of which just the manifest is known.
                 let catalogued =
                     self.catalogue(manifest).map(|tensors| tensors.into_iter().map(|tensor| tensor.name).collect());
                 (SourceDocument::of_layers(manifest, &open)?, catalogued.unwrap_or_else(|_| layer_names(manifest)))
@@ -42,7 +44,7 @@ impl Library {
     }
 }
 
-/// How it is written down.
+/// Serialized form of [`Understood`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Note {
@@ -71,7 +73,8 @@ impl From<Note> for Understood {
                     let architecture = Architecture { family, blueprint: *blueprint };
                     Self::Known(Box::new(Described { architecture, tokenizer }))
                 }
-                // Only a note that somebody has written by hand says so: those of other builds are not read.
+                // Only a manipulated note can name an unknown family, because notes of other builds
+                // are ignored.
                 None => Self::Unknown(Unknown::because(format!("the family `{family}` is not known"))),
             },
             Note::Unknown(unknown) => Self::Unknown(unknown),

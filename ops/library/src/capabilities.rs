@@ -1,4 +1,4 @@
-//! Finding out what a model can do, remembered so that its template and vocabulary are read once.
+//! Detection of a model's capabilities, cached so that its template and vocabulary are read once.
 
 use anyhow::{Result, ensure};
 use formats::Gguf;
@@ -15,30 +15,32 @@ use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::model::Model;
 
-/// The template of Ollama's models that have a renderer.
+/// The template of Ollama models that use a renderer.
 const BARE_PROMPT: &str = "{{ .Prompt }}";
 
-/// `pooling_type` of a file whose model scores.
+/// `pooling_type` of a GGUF file whose model computes scores.
 const RANK: u64 = 4;
 
-/// Names of capabilities beside completion.
+/// Cached note with the names of the capabilities other than completion.
 const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 9 };
 
 impl Library {
-    /// What a model can do.
+    /// Returns the capabilities of a model.
     ///
     /// # Errors
-    /// Its documents cannot be read.
+    /// The model's documents cannot be read.
     pub fn capabilities(&self, model: &Model) -> Result<Capabilities> {
         let found = || Ok(self.found_capabilities(model)?.noted());
         let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
-        // Not remembered: what a model is made of is known only where its documents could be read.
+        // Not cached, because the architecture is known only while the model's documents can be
+        // read.
         if let Some(known) = model.understood.known() {
             let blueprint = &known.architecture.blueprint;
             if blueprint.scorer.as_ref().is_some_and(|scorer| scorer.score.is_some()) {
                 all.0.insert(0, Capability::Rerank);
             } else if !all.has(Capability::Embedding) {
-                // An encoder has no next token to tell, whether or not somebody says how its vectors are pooled.
+                // An encoder predicts no next token, whether or not a document specifies how its
+                // vectors are pooled.
                 let generates = blueprint.output.is_some();
                 all.0.insert(0, if generates { Capability::Completion } else { Capability::Embedding });
             }
@@ -46,7 +48,7 @@ impl Library {
         Ok(all)
     }
 
-    /// All but completion.
+    /// Returns all capabilities except completion.
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
         let facts = Facts::read(&self.document_files(model))?;
         let templates = match self.own_template(model)? {
@@ -66,7 +68,8 @@ impl Library {
         Ok(Capabilities(capabilities.into_iter().filter_map(|(capability, has)| has.then_some(capability)).collect()))
     }
 
-    /// The chat template that a runner uses for conversations without tools; none where there is none.
+    /// Returns the chat template that a runner uses for conversations without tools; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// The model's documents cannot be read.
@@ -79,7 +82,8 @@ impl Library {
         Ok(templates.into_iter().nth(default).map(|(_, text)| text))
     }
 
-    /// The template that a model has beside its weights: that of the renderer that it names; else the one that it was created with.
+    /// Returns the template that a model has in addition to those of its weights: that of its
+    /// renderer, else the one that it was created with.
     ///
     /// # Errors
     /// The layer cannot be read.
@@ -92,21 +96,21 @@ impl Library {
         if renderer.is_empty() {
             return Ok(written);
         }
-        // What stands beside a renderer is for those who read neither.
+        // A bare template beside a renderer is only for programs that do not know renderers.
         Ok(written.filter(|template| template.trim() != BARE_PROMPT))
     }
 
-    /// The files that are not tensors.
+    /// Returns the files other than tensors.
     fn document_files(&self, model: &Model) -> Vec<NamedFile> {
         let documents = self.documents(&model.manifest).into_iter();
         documents.map(|(name, digest)| NamedFile { name, source: self.open(&digest) }).collect()
     }
 }
 
-/// Refuses a renderer that is not known here: it would leave a model with the prompts of its weights, without a word.
+/// Refuses an unknown renderer, which would silently leave a model with the prompts of its weights.
 ///
 /// # Errors
-/// It is not; the error names those that are.
+/// The renderer is unknown; the error lists the known ones.
 pub fn check_renderer(renderer: &str) -> Result<()> {
     ensure!(
         renderers::template(renderer).is_some(),
@@ -117,16 +121,16 @@ pub fn check_renderer(renderer: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the files that came with the weights say.
+/// Facts in the files that came with the weights.
 #[derive(Debug, Default)]
 struct Facts {
     /// Chat templates by name.
     templates: Vec<Named>,
-    /// Whether the vocabulary has the tokens for filling gaps.
+    /// Whether the vocabulary has fill-in-the-middle tokens.
     inserts: bool,
-    /// Whether the model was made for embedding: somebody says how its vectors are pooled.
+    /// Whether the model was made for embeddings: a document specifies how its vectors are pooled.
     embeds: bool,
-    /// Whether somebody says which of its logits are scores.
+    /// Whether a document specifies which logits are scores.
     ranks: bool,
 }
 
@@ -145,14 +149,15 @@ impl Facts {
                 _ => facts.read_gguf(&*document.source)?,
             }
         }
-        // Those of a GGUF file count more: its tensors are the model.
+        // The templates of a GGUF file take precedence, because its tensors are the model.
         if facts.templates.is_empty() {
             facts.templates = of_folder.templates();
         }
         Ok(facts)
     }
 
-    /// Reads the modules of sentence-transformers: a model without one that pools does not embed.
+    /// Reads the modules of sentence-transformers. A model without a pooling module makes no
+    /// embeddings.
     fn read_modules(&mut self, text: &str) {
         let modules: Vec<Module> = serde_json::from_str(text).unwrap_or_default();
         let has = |name: &str| modules.iter().any(|module| module.kind.rsplit('.').next() == Some(name));
@@ -160,14 +165,15 @@ impl Facts {
         self.ranks |= has("LogitScore");
     }
 
-    /// Reads the header of a GGUF file, where the document is one.
+    /// Reads the header of a GGUF file, if the document is one.
     fn read_gguf(&mut self, source: &dyn ReadAt) -> Result<()> {
         let raw = beginning(source, 4)?;
         if raw != b"GGUF" {
             return Ok(());
         }
         let raw = beginning(source, MAX_GGUF_HEADER)?;
-        // Of a split, only the first file has the keys. A header that is too long to be read here says nothing.
+        // In a split model, only the first file has the keys. A header that exceeds the limit is
+        // ignored.
         let Ok(gguf) = Gguf::parse_header(&raw) else { return Ok(()) };
         if self.templates.is_empty() {
             self.templates = chat_templates::of_gguf(&gguf);
@@ -190,7 +196,7 @@ struct Module {
     kind: String,
 }
 
-/// Whether a token may be one of those around a gap: all of them have a bracket.
+/// Whether a token can be a fill-in-the-middle token: all of them contain a bracket.
 fn may_mark(token: &str) -> bool {
     token.contains(['<', '['])
 }

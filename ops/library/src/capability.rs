@@ -1,21 +1,22 @@
-//! What a model can do.
+//! The capabilities of a model.
 
-/// Something that a model can do; the names are Ollama's.
+/// A capability of a model; the names are Ollama's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
-    /// Going on with a text or a conversation.
+    /// Continues a text or a conversation.
     Completion,
-    /// Calling tools.
+    /// Calls tools.
     Tools,
-    /// Filling a gap in a text.
+    /// Fills in the middle between two texts.
     Insert,
-    /// Turning texts into vectors; models that were made for it do nothing else.
+    /// Computes embeddings. Models made for embeddings have no other capability.
     Embedding,
-    /// Thinking before the answer, and telling one from the other.
+    /// Thinks before the answer, and marks the thinking.
     Thinking,
-    /// Scoring how well texts answer a query; not Ollama's.
+    /// Scores how well texts answer a query. Not a capability of Ollama.
     Rerank,
-    /// Telling messages of a conversation apart: it has a chat template, or a renderer. Ollama has no name for it.
+    /// Distinguishes the messages of a conversation: it has a chat template or a renderer. Ollama
+    /// has no name for it.
     Chat,
 }
 
@@ -23,7 +24,7 @@ impl Capability {
     pub(crate) const ALL: [Self; 7] =
         [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking, Self::Rerank, Self::Chat];
 
-    /// As Ollama's API has it.
+    /// Returns the name in Ollama's API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Completion => "completion",
@@ -37,28 +38,29 @@ impl Capability {
     }
 }
 
-/// Everything that a model can do, each once.
+/// The capabilities of a model, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub(crate) Vec<Capability>);
 
 impl Capabilities {
-    /// Whether this is among them.
+    /// Whether the capability is in the list.
     pub fn has(&self, capability: Capability) -> bool {
         self.0.contains(&capability)
     }
 
-    /// Whether it goes on with texts and cannot tell the messages of a conversation apart, as models before instruction tuning.
+    /// Whether the model continues texts but cannot distinguish the messages of a conversation, as
+    /// base models without instruction tuning.
     pub fn only_completes(&self) -> bool {
         self.has(Capability::Completion) && !self.has(Capability::Chat)
     }
 
-    /// The names of those that clients are told.
+    /// Returns the names of the capabilities that the API reports.
     pub fn names(&self) -> Vec<String> {
         let told = self.0.iter().filter(|capability| **capability != Capability::Chat);
         told.map(|capability| capability.name().to_owned()).collect()
     }
 
-    /// The names of all, for the note that is kept.
+    /// Returns the names of all capabilities, for the cached note.
     pub(crate) fn noted(&self) -> Vec<String> {
         self.0.iter().map(|capability| capability.name().to_owned()).collect()
     }

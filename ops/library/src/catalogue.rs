@@ -1,4 +1,4 @@
-//! The tensor catalogue of a stored model, remembered so that headers are read once.
+//! The tensor catalogue of a stored model, cached so that headers are read once.
 
 use anyhow::Result;
 use import::{CATALOGUE_VERSION, StoredTensor};
@@ -10,7 +10,7 @@ use crate::library::Library;
 const DERIVATION: Derivation = Derivation { kind: "stored-tensors", version: CATALOGUE_VERSION };
 
 impl Library {
-    /// Every tensor of a model, in the manifest's order.
+    /// Returns all tensors of a model, in the manifest's order.
     pub fn catalogue(&self, manifest: &Manifest) -> Result<Vec<StoredTensor>> {
         self.derived(DERIVATION, manifest.digest(), || match self.whole_inventory(manifest)? {
             Some(inventory) => Ok(import::whole(&inventory)?),

@@ -1,4 +1,4 @@
-//! Deleting what no model needs.
+//! Garbage collection: deletes blobs that no model needs.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime};
@@ -9,34 +9,38 @@ use crate::collections::Left;
 use crate::error::Error;
 use crate::library::Library;
 
-/// Uploads and other ingests that nobody went on with for so long are given up.
+/// Uploads and other ingests without a write for this long are abandoned.
 const ABANDONED: Duration = Duration::from_hours(24);
 
-/// How ingests of imports are called. They cannot be resumed, so they are removed when a daemon starts.
+/// Name prefix of the ingests of imports. They cannot be resumed, so they are removed when a daemon
+/// starts.
 pub const IMPORT_INGESTS: &str = "import-";
 
-/// What a manifest refers to, in the store's words.
+/// Returns the references of a manifest, in the store's types.
 fn children(raw: &[u8]) -> Result<store::Children, String> {
     let found = manifests::Document::parse(raw).map_err(|e| e.to_string())?.children();
     Ok(store::Children { documents: found.manifests, blobs: found.blobs })
 }
 
 impl Library {
-    /// Deletes unreferenced blobs: now, or in a store of many models soon ([`attend_to_collections`](Self::attend_to_collections)). A
-    /// failure is logged: nothing is lost by keeping too much.
+    /// Deletes unreferenced blobs: immediately, or soon in a store of many models
+    /// ([`attend_to_collections`](Self::attend_to_collections)). A failure is logged; an
+    /// unreferenced blob that stays does no harm.
     pub fn collect(&self) {
         self.collections.request(|| self.gc_and_log());
     }
 
-    /// Deletes what [`collect`](Self::collect) has left for later. Whoever owns the daemon's background calls it now and then.
+    /// Runs a collection that [`collect`](Self::collect) has deferred. The owner of the daemon's
+    /// background tasks calls this regularly.
     pub fn attend_to_collections(&self) {
         self.collections.attend(|| self.gc_and_log());
     }
 
-    /// Bytes that are free for something that needs so many. Where there are not enough, what was left for later is deleted first.
+    /// Returns the free bytes on the disk. If they are fewer than `bytes`, a deferred collection
+    /// runs first.
     ///
     /// # Errors
-    /// The file system does not say.
+    /// The file system does not report its free space.
     pub fn room_for(&self, bytes: u64) -> Result<u64, store::Error> {
         let free = self.store.free_space()?;
         if free >= bytes {
@@ -46,10 +50,10 @@ impl Library {
         self.store.free_space()
     }
 
-    /// Makes sure that there is room for something that needs so many bytes; `what` names it.
+    /// Checks that `needed` bytes are free; `what` names their purpose in the error.
     ///
     /// # Errors
-    /// [`Error::NoRoom`](crate::Error::NoRoom), or the file system does not say.
+    /// [`Error::NoRoom`](crate::Error::NoRoom), or the file system does not report its free space.
     pub fn ensure_room(&self, needed: u64, what: &str) -> anyhow::Result<()> {
         let free = self.room_for(needed)?;
         if needed > free {
@@ -59,7 +63,7 @@ impl Library {
         Ok(())
     }
 
-    /// Bytes of all blobs that are here.
+    /// Returns the bytes of all blobs in the store.
     pub fn stored_bytes(&self) -> u64 {
         self.store.blobs().into_iter().map(|(_, size)| size).sum()
     }
@@ -98,12 +102,13 @@ impl Library {
         collected
     }
 
-    /// What a collection would delete now.
+    /// Returns what a collection would delete now.
     pub fn collectable(&self) -> Collectable {
         self.store.collectable(SystemTime::now(), children)
     }
 
-    /// Removes what nobody went on with, and what nothing needs any more: what clients of the registry deleted, too.
+    /// Removes abandoned ingests and then unreferenced blobs, including blobs that registry clients
+    /// deleted.
     pub fn sweep(&self) {
         match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
             Ok(0) => {}
@@ -113,7 +118,7 @@ impl Library {
         self.gc_and_log();
     }
 
-    /// Puts right what earlier processes left: ingests that cannot be gone on with.
+    /// Cleans up after earlier processes: removes ingests that cannot be resumed.
     pub fn tidy(&self) {
         if self.store.is_read_only() {
             return;
@@ -121,8 +126,8 @@ impl Library {
         self.discard_failed_imports();
     }
 
-    /// Removes ingests that cannot be gone on with, as far as nobody writes to them: what failed on a disk that allowed
-    /// nothing could not remove them itself.
+    /// Removes ingests that cannot be resumed, unless a process writes to them. A process whose
+    /// disk failed cannot remove its own ingests.
     pub fn discard_failed_imports(&self) {
         if let Err(error) = self.store.discard_dead_ingests(IMPORT_INGESTS) {
             tracing::warn!("ingests of interrupted imports stay: {error}");

@@ -1,37 +1,40 @@
-//! When the collections run that nobody asked for: at once where that is quick. A collection reads all documents, so in a store of many
-//! they run in the background, for a small part of the time.
+//! Scheduling of the collections that follow a removal. A small store is collected at once. A
+//! collection reads all documents, so in a large store it runs in the background, for a small part
+//! of the time.
 //!
-//! Whoever has made something unneeded says so (`due`). Several who say it while a collection runs are served by the next one together.
-//! What a collection had to leave because somebody used it is due again, after a rest.
+//! A caller that has made blobs unreferenced sets `due`. Requests during a collection are served by
+//! one next collection together. Blobs that a collection kept because they were in use make another
+//! collection due, after a pause.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Up to so many documents are read by whoever made something unneeded: a tenth of a second.
+/// Maximum number of documents for an immediate collection, which then takes about a tenth of a
+/// second.
 const AT_ONCE: u64 = 1000;
-/// In the background, a rest is so many times as long as the collection before it.
+/// The pause between background collections is this many times as long as the last collection.
 const REST: u32 = 10;
-/// The shortest rest after one that left something to somebody who used it.
+/// Minimum pause after a collection that kept blobs in use.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a collection has left of what nothing refers to.
+/// Whether a collection kept unreferenced blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing that it will have by itself.
+    /// None that a later collection could delete without a new request.
     Nothing,
-    /// What somebody used.
+    /// Blobs that were in use.
     Used,
 }
 
 #[derive(Debug)]
 pub(crate) struct Collections {
-    /// Something may be unneeded since the last one began.
+    /// Whether blobs may have become unreferenced since the last collection began.
     due: AtomicBool,
-    /// How many documents the last one read.
+    /// Number of documents that the last collection read.
     documents: AtomicU64,
     at_once: u64,
-    /// When there may be one in the background again. Held while one runs.
+    /// Earliest time of the next background collection. Locked while a collection runs.
     rested: Mutex<Option<Instant>>,
 }
 
@@ -42,12 +45,13 @@ impl Default for Collections {
 }
 
 impl Collections {
-    /// Says how many documents a collection has read, whoever asked for it.
+    /// Records how many documents a collection has read, including collections that were not
+    /// scheduled here.
     pub(crate) fn saw(&self, documents: u64) {
         self.documents.store(documents, Ordering::Relaxed);
     }
 
-    /// Something may be unneeded: it is collected now, or soon in the background.
+    /// Reports that blobs may be unreferenced. They are collected now, or soon in the background.
     pub(crate) fn request(&self, collect: impl FnOnce() -> Left) {
         self.due.store(true, Ordering::SeqCst);
         if self.documents.load(Ordering::Relaxed) <= self.at_once {
@@ -55,13 +59,13 @@ impl Collections {
         }
     }
 
-    /// Collects what is due, after a rest.
+    /// Runs a due collection if the pause is over.
     pub(crate) fn attend(&self, collect: impl FnOnce() -> Left) {
         let now = Instant::now();
         self.run(|rested| rested.is_none_or(|rested| rested <= now), collect);
     }
 
-    /// Collects what is due, for somebody who needs the room.
+    /// Runs a due collection immediately, for a caller that needs free space.
     pub(crate) fn hurry(&self, collect: impl FnOnce() -> Left) {
         self.run(|_| true, collect);
     }
@@ -153,7 +157,7 @@ mod tests {
             scope.spawn(move || collections.request(first));
             begin.recv().expect("it begins");
             let waiting: Vec<_> = (0..4).map(|_| scope.spawn(move || collections.request(other))).collect();
-            // Once all four have said so, or were served.
+            // Wait until all four requests are registered or served.
             while !collections.due.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }

@@ -1,5 +1,6 @@
-//! What is derived of a model and remembered: in notes of the index, each with the version of the code that made it. A note
-//! of another version counts as absent, so nothing that an older build understood wrongly outlives it.
+//! Facts that are derived from a model and cached as notes of the index. Each note carries the
+//! version of the code that wrote it. A note of another version counts as absent, so no error of an
+//! older build survives it.
 //!
 //! ```text
 //! note = version "\n" JSON
@@ -12,12 +13,13 @@ use serde::de::DeserializeOwned;
 
 use crate::library::Library;
 
-/// A kind of derivation.
+/// A kind of derived fact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Derivation {
-    /// The kind of note.
+    /// Kind of the note in the index.
     pub(crate) kind: &'static str,
-    /// To be changed with the code that makes it, beside what is in `architectures`, whose version counts by itself.
+    /// Version of the deriving code. Increment it with changes outside of `architectures`, whose
+    /// version is included automatically.
     pub(crate) version: u32,
 }
 
@@ -28,10 +30,10 @@ impl Derivation {
 }
 
 impl Library {
-    /// What was derived of the model with that manifest; made where it is not remembered.
+    /// Returns the derived facts of the model with a manifest, from the cache or else from `make`.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn derived<T: Serialize + DeserializeOwned>(
         &self,
         derivation: Derivation,

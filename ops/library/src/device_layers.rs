@@ -1,4 +1,5 @@
-//! Which layers of a load go to which device: the exact estimate with what is free there, put into the load plan.
+//! Assignment of layers to devices: applies the exact estimate to the free memory of the devices,
+//! and writes the result into the load plan.
 
 use anyhow::Result;
 use estimate::exact::{self, Cache, Exact};
@@ -11,26 +12,27 @@ use crate::load_plan::ModelLoad;
 use crate::model::Model;
 use crate::plan::{AssumedDevices, Subject};
 
-/// Of so many bytes of arrays one is lost between them, in slabs that they do not fill.
+/// Assumed fragmentation: one of this many bytes of arrays is lost to gaps in slabs.
 const LOST: u64 = 32;
 
-/// What there is of devices for a load.
+/// Input of an assignment: the devices and the wishes of the request and the user.
 #[derive(Clone, Debug)]
 pub struct DeviceRoom {
-    /// What is free, and what of the model is there.
+    /// Free memory of the devices, and the bytes of the model that are already there.
     pub survey: Survey,
-    /// What the request wants.
+    /// Choice of the request.
     pub choice: DeviceChoice,
-    /// What the user wants.
+    /// Settings of the user.
     pub assumed: AssumedDevices,
-    /// Whether the load is to make do with it: no more is unloaded for it.
+    /// True if the load must use the available memory, because no further models will be unloaded.
     pub is_last: bool,
 }
 
-/// Assigns the layers of a load plan. `false` where devices have no room for all of them, and this is not the last word.
+/// Assigns the layers of a load plan to devices. Returns `false` if the devices have no room for
+/// all layers and more memory can still be freed (`is_last` is false).
 ///
 /// # Errors
-/// The request wants a device that there is not, or the model cannot be planned.
+/// The request names a device that does not exist, or the model cannot be planned.
 pub fn assign_layers(
     library: &Library,
     model: &Model,
@@ -39,7 +41,7 @@ pub fn assign_layers(
     plan: &mut ModelLoad,
 ) -> Result<bool> {
     let devices = wanted(&room.survey.devices, room.choice.device)?;
-    // The runner says why there is none.
+    // Without a device, the runner reports the reason itself.
     let (Some(described), false) = (model.understood.known(), devices.is_empty()) else { return Ok(true) };
     let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
     let weights = Subject::of(library, model)?.weights();
@@ -47,7 +49,7 @@ pub fn assign_layers(
     let plan_on =
         |devices: &[&SurveyedDevice]| exact::load(&decoder, &weights, &cache, &machine(devices, room, &weights));
     let (devices, exact) = match best(&devices, room) {
-        // Where most of it is already, if that has room for the rest.
+        // Prefers the device that already holds most of the model, if it has room for the rest.
         Some(one) if devices.len() > 1 => match plan_on(&[one])? {
             exact if is_whole(&exact) => (vec![one], exact),
             _ => (devices.clone(), plan_on(&devices)?),
@@ -84,13 +86,14 @@ fn is_whole(exact: &Exact) -> bool {
     exact.layout.assigned() >= exact.total_layers
 }
 
-/// The device that has most of the model, where that is left to us.
+/// Returns the device that holds most of the model, if neither the request nor the user constrains
+/// the choice.
 fn best<'a>(devices: &[&'a SurveyedDevice], room: &DeviceRoom) -> Option<&'a SurveyedDevice> {
     let is_ours = room.choice.layers.is_none() && !room.assumed.spread;
     devices.iter().copied().filter(|own| is_ours && own.there > 0).max_by_key(|own| own.there)
 }
 
-/// All devices, or the one that is wanted.
+/// Returns all devices, or only the requested one.
 fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&SurveyedDevice>> {
     let Some(index) = only else { return Ok(devices.iter().collect()) };
     let found: Vec<_> = devices.iter().filter(|own| own.index == index).collect();
@@ -101,8 +104,9 @@ fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&Surveyed
     Ok(found)
 }
 
-/// The machine as the estimate sees it. What others use of this model's weights takes no more room, where all of it will be on one device; some of what
-/// is free is lost between arrays.
+/// Describes the machine for the estimate. If the whole model goes to one device, arrays that other
+/// sessions share need no further memory there. A part of the free memory is subtracted for
+/// fragmentation.
 fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom, weights: &Weights) -> Machine {
     let all = weights.blocks.iter().chain([&weights.output, &weights.token_embedding]).flatten();
     let lost = all.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / LOST;
@@ -115,7 +119,7 @@ fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom, weights: &Weights) ->
     };
     Machine {
         devices: devices.iter().map(device).collect(),
-        // The system's memory is the scheduler's business.
+        // The scheduler limits the system's memory.
         system: System { total_memory: u64::MAX, free_memory: u64::MAX, ..System::default() },
         requested: room
             .choice
@@ -127,7 +131,7 @@ fn machine(devices: &[&SurveyedDevice], room: &DeviceRoom, weights: &Weights) ->
     }
 }
 
-/// A plan's words for an estimate.
+/// The part of a load plan that results from an estimate.
 struct DeviceParts {
     layers: Vec<DeviceLayers>,
     reserved: Vec<Reserved>,

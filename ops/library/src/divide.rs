@@ -1,26 +1,28 @@
-//! What is done with the layers of a foreign model: which are imported and which stay what they are. All of it is pure.
+//! Division of an external model's layers: layers to import, and layers to keep unchanged. All
+//! functions are pure.
 
 use content::Descriptor;
 use manifests::{Layer, media_types};
 
 use crate::layout::{FileKind, ForeignFile};
 
-/// What is done with the layers of a foreign model.
+/// Layers of an external model, by how they are processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Divided {
-    /// Weights, side files and archives: they are read where they lie and imported.
+    /// Weights, side files and archives: they are read in place and imported.
     pub split: Vec<ForeignFile>,
-    /// Layers of the new manifest whose blobs are copied as they are.
+    /// Layers of the new manifest whose blobs are copied unchanged.
     pub kept: Vec<Layer>,
 }
 
-/// What files of adapters are called in a model of ours, so that exports give them back.
+/// Returns the names that adapter files get in an imported model, so that exports restore the
+/// files.
 pub fn adapter_names(adapters: &[&ForeignFile]) -> Vec<String> {
     let names: Vec<&str> = adapters.iter().map(|file| file.name.as_str()).collect();
     import::adapter_names(&names, std::iter::empty())
 }
 
-/// Which layers are imported and which stay what they are.
+/// Divides layers into those to import and those to keep.
 pub fn divide(files: Vec<ForeignFile>) -> Divided {
     let (mut divided, mut adapters) = (Divided::default(), Vec::new());
     for file in files {
@@ -41,7 +43,7 @@ pub fn divide(files: Vec<ForeignFile>) -> Divided {
             }
         };
         let own = Descriptor { media_type, ..file.layer.descriptor };
-        // What Ollama writes has no names; what has one keeps it.
+        // Ollama's layers have no names; layers with a name keep it.
         divided.kept.push(if file.named { Layer::named(own, &file.name) } else { Layer::new(own) });
     }
     for (name, file) in adapter_names(&adapters.iter().collect::<Vec<_>>()).into_iter().zip(&adapters) {

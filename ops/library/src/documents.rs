@@ -1,4 +1,4 @@
-//! The documents of a model: what is kept of its source beside tensors.
+//! The documents of a model: the files of its source other than tensors.
 
 use content::Digest;
 use manifests::{Manifest, media_types};
@@ -6,7 +6,8 @@ use manifests::{Manifest, media_types};
 use crate::library::Library;
 
 impl Library {
-    /// The files that are not tensors, by name. A whole GGUF file is one too: it begins with its header.
+    /// Returns the files other than tensors, by name. A whole GGUF file counts as a document
+    /// because it begins with its header.
     pub(crate) fn documents(&self, manifest: &Manifest) -> Vec<(String, Digest)> {
         let kept = [media_types::JSON, media_types::FILE, media_types::HEADER];
         let document = |name: &str, digest: &Digest| (name.to_owned(), *digest);

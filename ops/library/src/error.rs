@@ -1,54 +1,55 @@
-//! What callers act on: it is found in the chain of an error by its type, whatever was said around it.
+//! Errors that callers distinguish. Callers find them by type in the chain of an error, whatever
+//! context was added.
 
 use std::path::PathBuf;
 
 use content::text::size;
 
-/// Why something cannot be done with a model, where that is nobody's damage.
+/// Reasons why an operation on a model is not possible although nothing is damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such model.
+    /// The model does not exist.
     #[error("model '{0}' not found")]
     NotFound(String),
-    /// There is no such model, and none could be brought here.
+    /// The model does not exist and could not be pulled.
     #[error("there is no model `{name}` here, and none could be pulled: {reason}")]
     Absent {
-        /// Its name.
+        /// Name of the model.
         name: String,
-        /// Why it could not.
+        /// Why the pull failed.
         reason: String,
     },
-    /// There is no such version of a model, or it cannot be gone back to.
+    /// The version of the model does not exist, or it cannot be restored.
     #[error("{0}")]
     NoVersion(String),
-    /// The model is pinned and was to be removed.
+    /// The model is pinned and cannot be removed.
     #[error("model '{0}' is pinned; `lode unpin {0}` first")]
     Pinned(String),
-    /// The model is here, and nothing can compute with it.
+    /// The model is stored, but this build cannot run it.
     #[error("model '{name}' cannot be run: {reason}")]
     CannotRun {
-        /// Its name.
+        /// Name of the model.
         name: String,
-        /// Why.
+        /// Why it cannot be run.
         reason: String,
     },
-    /// The disk of the store has no room for something; known before the work begins.
+    /// The store's disk has not enough free space; detected before the work begins.
     #[error(
         "{what} needs at least {} on the disk of `{}`, which has {} free; free {} there, for instance by removing models \
          (`lode du` shows what each takes, `lode rm` removes one)",
         size(*.needed), .home.display(), size(*.free), size(.needed - .free)
     )]
     NoRoom {
-        /// What it is for.
+        /// Purpose of the space.
         what: String,
-        /// Bytes that it needs at least.
+        /// Bytes that are needed at least.
         needed: u64,
-        /// The folder of the store.
+        /// Folder of the store.
         home: PathBuf,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
     },
-    /// Nothing can be planned for the model, and why.
+    /// No memory plan can be made for the model, and why.
     #[error("nothing can be planned for this model: {0}")]
     CannotPlan(String),
 }

@@ -1,6 +1,7 @@
-//! What the files hash to that a model was imported from: known from where they came, else found by the first export. A
-//! note about the manifest, so that the manifest is the same whichever way the files came. It is a second look only:
-//! losing it costs nothing else.
+//! Digests of the original files of an imported model: known from the source, or computed by the
+//! first export. They are a note beside the manifest, so that the manifest does not depend on how
+//! the files arrived. They serve only as an additional check, and losing them has no other
+//! consequence.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use content::Digest;
 
 use crate::library::Library;
 
-/// The kind of the note.
+/// Kind of the note.
 const NOTE: &str = "file-digests";
 
-/// File names with their digests; those that are known.
+/// Known digests by file name.
 pub type FileDigests = BTreeMap<String, Digest>;
 
 impl Library {
-    /// What is known of the files of a model.
+    /// Returns the known digests of a model's files.
     pub fn file_digests(&self, manifest: &Digest) -> FileDigests {
         let note = self.store.note(NOTE, manifest);
         let texts: BTreeMap<String, String> =
@@ -24,7 +25,7 @@ impl Library {
         texts.into_iter().filter_map(|(name, digest)| Some((name, digest.parse().ok()?))).collect()
     }
 
-    /// Keeps what is known of the files of a model.
+    /// Stores the known digests of a model's files.
     pub fn record_file_digests(&self, manifest: &Digest, digests: &FileDigests) -> Result<()> {
         let texts: BTreeMap<&String, String> =
             digests.iter().map(|(name, digest)| (name, digest.to_string())).collect();

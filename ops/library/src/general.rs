@@ -1,8 +1,9 @@
-//! What the source of a model says of it beside its architecture: the single values of a GGUF file's metadata, and how its maker
-//! means it to be sampled.
+//! Facts in a model's source besides its architecture: the scalar metadata of a GGUF file, and the
+//! recommended sampling parameters.
 //!
-//! Sampling by a GGUF file: `general.sampling.*`, as llama.cpp's converter writes it. By a folder: `generation_config.json`, unless
-//! it says that nothing is sampled (`do_sample`).
+//! Sampling parameters of a GGUF file are the keys `general.sampling.*`, as llama.cpp's converter
+//! writes them. Those of a folder are in `generation_config.json`, unless it disables sampling
+//! (`do_sample`).
 
 use formats::Gguf;
 use formats::gguf::{Value as Raw, file_type_name};
@@ -13,12 +14,12 @@ use serde_json::{Map, Value};
 use crate::layout::{Layout, classify};
 use crate::model::Model;
 
-/// Longer texts are left out of what is remembered, in bytes.
+/// Maximum bytes of a text that is cached; longer texts are omitted.
 const LONGEST: usize = 4096;
 pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
 const SAMPLING: &str = "general.sampling.";
 
-/// The names of options: ours, `generation_config.json`'s, and GGUF's after [`SAMPLING`].
+/// Names of options: ours, `generation_config.json`'s, and GGUF's after [`SAMPLING`].
 const OPTIONS: [(&str, &str, &str); 6] = [
     ("temperature", "temperature", "temp"),
     ("top_k", "top_k", "top_k"),
@@ -28,18 +29,18 @@ const OPTIONS: [(&str, &str, &str); 6] = [
     ("repeat_penalty", "repetition_penalty", "penalty_repeat"),
 ];
 
-/// What a source says of its model.
+/// Facts in a model's source besides its architecture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct General {
-    /// Metadata of a GGUF file, but for lists.
+    /// Metadata of a GGUF file, without lists.
     pub metadata: Map<String, Value>,
-    /// How to sample, by the names of our options.
+    /// Recommended sampling parameters, by the names of our options.
     pub sampling: Map<String, Value>,
-    /// Which document says so.
+    /// Name of the document with the sampling parameters.
     pub sampling_source: String,
 }
 
-/// What a GGUF file says.
+/// Reads the facts of a GGUF file.
 pub(crate) fn of_gguf(gguf: &Gguf<'_>) -> General {
     let single = |(key, value): &(&str, Raw<'_>)| {
         let is_short = !matches!(value, Raw::Array(_)) && value.as_bytes().is_none_or(|text| text.len() <= LONGEST);
@@ -50,7 +51,7 @@ pub(crate) fn of_gguf(gguf: &Gguf<'_>) -> General {
     General::new(gguf.metadata.iter().filter_map(single).collect(), sampling, "the GGUF file")
 }
 
-/// What a `generation_config.json` says.
+/// Reads the facts of a `generation_config.json`.
 pub(crate) fn of_folder(config: &Map<String, Value>) -> General {
     let samples = config.get("do_sample").and_then(Value::as_bool) != Some(false);
     let said = |key: &str| config.get(key).filter(|value| samples && value.is_number()).cloned();
@@ -59,13 +60,13 @@ pub(crate) fn of_folder(config: &Map<String, Value>) -> General {
 }
 
 impl General {
-    /// What a GGUF file calls its quantization.
+    /// Returns the GGUF file's name of its quantization.
     fn file_type(&self) -> Option<&'static str> {
         file_type_name(self.metadata.get("general.file_type")?.as_u64()?)
     }
 
-    /// How the weights of a model are quantized, for people: as its file says, where its tensors are those of the file; else by
-    /// its tensors.
+    /// Returns the quantization of a model, for display: the name in its GGUF file if the stored
+    /// tensors are those of the file, else a name derived from the tensors.
     pub fn quantization(&self, model: &Model) -> String {
         let as_it_came = model.manifest.layers_of(media_types::ORIGIN).next().is_some()
             || matches!(classify(&model.manifest), Layout::Files(_));
@@ -79,13 +80,13 @@ impl General {
     }
 }
 
-/// A value as JSON has it; numbers that JSON does not have are null.
+/// Converts a value to JSON; numbers that JSON cannot represent become null.
 pub(crate) fn json(value: &Raw<'_>) -> Value {
     match value {
         Raw::Bool(flag) => (*flag).into(),
         Raw::String(text) => String::from_utf8_lossy(text).into(),
         Raw::Array(list) => list.iter().map(|item| json(&item)).collect(),
-        // The decimal digits of the number as it was written, not those of its double.
+        // Keeps the shortest decimal form of the `f32`, not the longer one of the converted `f64`.
         Raw::F32(number) => number.to_string().parse::<f64>().map_or(Value::Null, Value::from),
         Raw::F64(number) => (*number).into(),
         Raw::I8(number) => (*number).into(),

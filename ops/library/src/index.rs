@@ -1,4 +1,4 @@
-//! Telling the index what documents refer to, and making it anew.
+//! Updating the index with the references of documents, and rebuilding it.
 
 use anyhow::Result;
 use content::Digest;
@@ -8,29 +8,30 @@ use store::Description;
 use crate::library::Library;
 
 impl Library {
-    /// Tells the index what a document refers to.
+    /// Records the references of a document in the index.
     pub fn describe(&self, digest: &Digest, document: &Document) {
         self.store.describe(digest, &description(document));
     }
 
-    /// Mends the index where it has failed, and tells it of every document that it lacks. To be called often: it costs nothing
-    /// where nothing is wrong.
+    /// Repairs the index after a failure, and adds every document that it lacks. Call it often: it
+    /// does nothing if the index is complete.
     ///
     /// # Errors
-    /// Those of [`store::Store::mend_index`].
+    /// The errors of [`store::Store::mend_index`].
     pub fn mend_index(&self) -> Result<(), store::Error> {
         self.store.mend_index(|digest| self.description_of(digest))
     }
 
-    /// Makes the index anew from the files.
+    /// Rebuilds the index from the files.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The index cannot be written.
     pub fn rebuild(&self) -> Result<store::Rebuilt> {
         Ok(self.store.rebuild(|digest| self.description_of(digest))?)
     }
 
-    /// What the index is told of a document; `None` where it is not here, or is damaged: then nobody can tell.
+    /// Returns the index entry of a document; `None` if it is missing or damaged, since its
+    /// references are then unknown.
     fn description_of(&self, digest: &Digest) -> Result<Option<Description>, store::Error> {
         let error = match self.sound_document(digest) {
             Ok(document) => return Ok(document.as_ref().map(description)),
@@ -49,8 +50,8 @@ impl Library {
         }
     }
 
-    /// Reads a manifest or an index that is what its digest says; `None` where it is not here. What the index knows of a document decides
-    /// what is deleted, so it is never taken from damaged bytes.
+    /// Reads a manifest or an index and verifies its digest; `None` if it is missing. The index
+    /// decides which blobs are deleted, so it must not be filled from damaged bytes.
     pub(crate) fn sound_document(&self, digest: &Digest) -> Result<Option<Document>> {
         if self.store.blob_size(digest)?.is_none() {
             return Ok(None);
@@ -59,7 +60,7 @@ impl Library {
         Ok(Some(Document::parse(&raw)?))
     }
 
-    /// Reads a manifest or an index; `None` where it is not here.
+    /// Reads a manifest or an index; `None` if it is missing.
     pub(crate) fn document(&self, digest: &Digest) -> Result<Option<Document>> {
         if self.store.blob_size(digest)?.is_none() {
             return Ok(None);
@@ -69,7 +70,7 @@ impl Library {
     }
 }
 
-/// What the index is told of a document.
+/// Returns the index entry of a document.
 pub(crate) fn description(document: &Document) -> Description {
     Description {
         children: document.children().all(),
@@ -103,7 +104,7 @@ mod tests {
         let digest = put(store, &raw);
         let name: ModelRef = "m".parse().expect("a name");
         store.set_tag(&name.tag_key().expect("a tag"), &digest).expect("a name");
-        // A digit of the layer's digest: it reads well, and names another layer.
+        // Changes the layer's digest: the document still parses, but names another layer.
         let other = Digest::of(b"other").to_string();
         let damaged = String::from_utf8(raw).expect("a text").replace(&layer_digest.to_string(), &other);
         std::fs::remove_file(store.path(&digest)).expect("damage");

@@ -1,82 +1,83 @@
-//! What the layers of a manifest are, by the tool that wrote it.
+//! Classification of a manifest's layers, by the tool that wrote it.
 //!
-//! | tool | told by | weights |
+//! | tool | recognized by | weights |
 //! |---|---|---|
-//! | Lode | tensor layers and an origin | by tensor |
-//! | Ollama | `application/vnd.ollama.image.*` layers | by tensor, or GGUF files |
-//! | Docker Model Runner | `application/vnd.docker.ai.*` config or layers | GGUF or safetensors files; v0.1 without names |
-//! | `ModelPack` | `application/vnd.cncf.model.*` artifact, config or layers | files, or tar archives of them |
-//! | any other | a layer whose name ends in `.gguf` or `.safetensors` | files |
+//! | Lode | tensor layers and an origin | one blob per tensor |
+//! | Ollama | `application/vnd.ollama.image.*` layers | one blob per tensor, or GGUF files |
+//! | Docker Model Runner | `application/vnd.docker.ai.*` config or layers | files; v0.1 unnamed |
+//! | `ModelPack` | `application/vnd.cncf.model.*` artifact, config or layers | files, archives |
+//! | other tools | a layer whose name ends in `.gguf` or `.safetensors` | files |
 //!
-//! A layer of a type that is not known is kept as a file.
+//! Files are GGUF or safetensors files, archives are tar. A layer of an unknown type is kept as a
+//! file.
 
 use std::collections::HashSet;
 
 use manifests::{Layer, Manifest, annotations, media_types};
 
-/// `ModelPack`'s and Docker's annotation with a file's path.
+/// Annotation of `ModelPack` and Docker with a file's path.
 const FILE_PATH: &str = "org.cncf.model.filepath";
 
 const OLLAMA: &str = "application/vnd.ollama.image.";
 const DOCKER: &str = "application/vnd.docker.ai.";
 const MODEL_PACK: &str = "application/vnd.cncf.model.";
 
-/// How a manifest keeps a model.
+/// How a manifest stores a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// As Lode does: nothing is to be done.
+    /// Lode's layout: nothing needs to be imported.
     Lode,
-    /// As Ollama keeps safetensors models: the blobs are Lode's, the config is not.
+    /// Ollama's layout of safetensors models: the blobs equal Lode's, the config differs.
     OllamaTensors,
-    /// As files.
+    /// Files.
     Files(Vec<ForeignFile>),
-    /// Not a model that can be read, and why.
+    /// Not a readable model, and why.
     Unknown(String),
 }
 
-/// A file of a foreign model.
+/// A file of an external model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignFile {
-    /// As the manifest lists it.
+    /// Layer of the manifest.
     pub layer: Layer,
-    /// Relative to the model's folder, with slashes. Weights end in `.gguf` or `.safetensors`.
+    /// Path relative to the model's folder, with slashes. Weights end in `.gguf` or `.safetensors`.
     pub name: String,
-    /// Whether the manifest has the name; else it was made up by type.
+    /// True if the manifest contains the name; false if it was derived from the type.
     pub named: bool,
-    /// What it is for.
+    /// Kind of the file.
     pub kind: FileKind,
 }
 
-/// What a file of a foreign model is for.
+/// Kind of a file of an external model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Weights and all else in a GGUF file, or one of a split.
+    /// A GGUF file with weights and metadata, or a part of a split one.
     Gguf,
-    /// Weights.
+    /// Weights in a safetensors file.
     Safetensors,
-    /// Configs, tokenizers, texts.
+    /// Side files: configs, tokenizers, texts.
     Side,
-    /// Ollama's Go template, or a Jinja one.
+    /// A chat template, Ollama's Go template or Jinja.
     Template,
     /// A system prompt.
     System,
     /// Parameters as JSON.
     Params,
-    /// A licence text.
+    /// A license text.
     License,
     /// Messages as JSON.
     Messages,
-    /// A GGUF file for pictures.
+    /// A GGUF file with an image projector.
     Projector,
     /// A GGUF file with an adapter.
     Adapter,
-    /// An archive of weights or side files, not compressed.
+    /// An uncompressed archive of weights or side files.
     Tar,
 }
 
-/// Reads a manifest's types and names.
+/// Classifies a manifest by its media types and names.
 pub fn classify(manifest: &Manifest) -> Layout {
-    // A header without tensors is a model too: what it was imported from says whose it is.
+    // A model can consist of a header without tensors; its origin still identifies it as Lode's.
     if manifest.layers_of(media_types::ORIGIN).next().is_some() {
         return Layout::Lode;
     }
@@ -129,7 +130,7 @@ fn files(manifest: &Manifest) -> Result<Vec<ForeignFile>, String> {
             Some(name) => with_extension(import::relative_name(name).map_err(|e| e.to_string())?, kind),
             None => made_up(layer, position, &kinds),
         };
-        // Licences are often several, and their names mean nothing.
+        // Models often have several licenses, and the names of license layers have no meaning.
         if kind != FileKind::License && !seen.insert(name.clone()) {
             return Err(format!("it has two files called `{name}`"));
         }
@@ -138,13 +139,13 @@ fn files(manifest: &Manifest) -> Result<Vec<ForeignFile>, String> {
     Ok(files)
 }
 
-/// The name that the manifest gives.
+/// Returns the name that the manifest gives a layer.
 fn own_name(layer: &Layer) -> Option<&str> {
     let annotated = [FILE_PATH, annotations::TITLE].into_iter().find_map(|key| layer.annotations.get(key));
     annotated.map(String::as_str).or(layer.name.as_deref()).filter(|name| !name.is_empty())
 }
 
-/// What an import tells weights by.
+/// Returns the kind of a weights file, by its extension as in imports.
 fn weights(name: &str) -> Option<FileKind> {
     let (_, extension) = name.rsplit_once('.')?;
     match extension.to_ascii_lowercase().as_str() {
@@ -162,7 +163,8 @@ fn with_extension(name: String, kind: FileKind) -> String {
     }
 }
 
-/// A name by type, for layers that have none: weights are called as one model's files are.
+/// Derives a name from the type, for a layer without a name. Weights are named like the files of
+/// one model.
 fn made_up(layer: &Layer, position: usize, kinds: &[FileKind]) -> String {
     let kind = kinds[position];
     let count = kinds.iter().filter(|other| **other == kind).count();
@@ -197,7 +199,7 @@ fn kind(layer: &Layer) -> Result<FileKind, String> {
     if let Some(rest) = media_type.strip_prefix(MODEL_PACK) {
         return model_pack(rest, layer);
     }
-    // Pushed by a tool that knows nothing of models.
+    // The layer was pushed by a tool without its own media types for models.
     Ok(own_name(layer).and_then(weights).unwrap_or(FileKind::Side))
 }
 
@@ -234,7 +236,8 @@ fn model_pack(rest: &str, layer: &Layer) -> Result<FileKind, String> {
     Ok(match (role, form) {
         ("weight.v1", "gguf") => FileKind::Gguf,
         ("weight.v1", "safetensors") => FileKind::Safetensors,
-        // Weights without a name: nearly always one GGUF file; what it is not its first bytes will say.
+        // Weights without a name are nearly always one GGUF file; the file's magic bytes are
+        // checked later.
         ("weight.v1", "raw") => by_name.unwrap_or(match own_name(layer) {
             None => FileKind::Gguf,
             Some(_) => FileKind::Side,

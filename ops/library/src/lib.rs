@@ -1,15 +1,16 @@
-//! The models of a store: finding, listing and naming them, what this build makes of their documents, their tensors, and the
-//! plans for running them.
+//! The models of a store: finding, listing and naming them; the facts derived from their documents;
+//! their tensors; and the plans for running them.
 //!
 //! ```text
-//! name ──▶ tag ──▶ manifest, config ──▶ Model ──▶ catalogue, capabilities, architecture (derived, remembered)
+//! name ──▶ tag ──▶ manifest, config ──▶ Model ──▶ catalogue, capabilities, architecture (cached)
 //!                                                     └──▶ load plan, memory plan
 //! ```
 //!
 //! # Invariants
-//! - What is derived is a note of the index with the version of the code that made it: see [`Library::catalogue`] and the like.
-//! - A blob is opened by [`Library::open`], and nowhere else.
-//! - Nothing here asks another machine, and nothing here writes but names and notes.
+//! - Derived facts are notes of the index with the version of the code that wrote them; see
+//!   [`Library::catalogue`] and similar functions.
+//! - Blobs are opened by [`Library::open`] only.
+//! - This crate contacts no other machine, and writes only names and notes.
 
 mod adapters;
 mod architecture;

@@ -1,4 +1,4 @@
-//! The models of a store, as one value that everybody clones.
+//! The models of a store, as one value that is cloned freely.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::collections::Collections;
 use crate::recent::Recent;
 use crate::summary::Summaries;
 
-/// The models of a store. Clones are the same library.
+/// The models of a store. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// Where everything is.
+    /// The underlying store.
     pub store: Store,
-    /// Shared by hundreds of requests that may wait for one model.
+    /// Contents of recently used models, shared by all concurrent requests for a model.
     pub(crate) recent: Arc<Recent>,
     pub(crate) collections: Arc<Collections>,
     pub(crate) summaries: Arc<Summaries>,
 }
 
 impl Library {
-    /// The models of this store.
+    /// Creates a library of the models in a store.
     pub fn new(store: Store) -> Self {
         Self { store, recent: Arc::default(), collections: Arc::default(), summaries: Arc::default() }
     }

@@ -1,4 +1,4 @@
-//! How much is read at a time of what anybody may have written.
+//! Limits on how much is read of untrusted documents.
 
-/// Configs, templates and the like are smaller; a guard for memory, in bytes.
+/// Maximum size of a config, template or similar document in bytes; protects memory.
 pub const MAX_DOCUMENT: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! Which model was made from which: a manifest says what it was made from.
+//! Lineage of models: a manifest can name the model that it was derived from.
 
 use anyhow::Result;
 use content::Digest;
@@ -9,21 +9,21 @@ use crate::model::Model;
 use crate::needs::layer_name;
 use crate::summary::Listed;
 
-/// Where a model is from, and what was made from it.
+/// The base of a model, and the models derived from it.
 #[derive(Clone, Debug, Default)]
 pub struct Lineage {
-    /// The manifest that it was made from, where it says.
+    /// The manifest that the model was derived from, if its manifest names one.
     pub base: Option<Digest>,
-    /// The names of that manifest here.
+    /// Local names of that manifest.
     pub bases: Vec<Listed>,
-    /// Name, blob and bytes of each adapter.
+    /// Name, blob and size in bytes of each adapter.
     pub adapters: Vec<(String, Digest, u64)>,
-    /// Those here that say that they were made from it.
+    /// Local models that name this model as their base.
     pub derived: Vec<Listed>,
 }
 
 impl Library {
-    /// Where a model is from, and what was made from it.
+    /// Returns the base of a model and the models derived from it.
     ///
     /// # Errors
     /// The names cannot be listed.

@@ -1,5 +1,6 @@
-//! Documents without a tag: clients of the registry put them into a repository by their digest, or they passed through it from
-//! another registry. They are no models of this machine's list, but they take room, and can be looked after like models.
+//! Documents without a tag. Clients of the registry pushed them into a repository by digest, or the
+//! pull-through cache stored them. They do not appear in the list of models, but they use disk
+//! space and can be inspected and removed like models.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -16,21 +17,21 @@ use crate::versions::shown;
 /// A document without a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// `host/repository`.
+    /// Repository, as `host/repository`.
     pub repository: String,
-    /// The document.
+    /// Digest of the document.
     pub digest: Digest,
-    /// The name as people write it: the repository's, and the digest.
+    /// Name for display: the repository and the digest.
     pub name: String,
-    /// When it was last put there, passed through, or was used.
+    /// When it was last pushed, pulled through or used.
     pub used: SystemTime,
-    /// Bytes of all that it needs, as far as that is here; those that others share, too.
+    /// Bytes of its blobs in the store, including blobs that other documents share.
     pub bytes: u64,
 }
 
 impl Library {
-    /// Every document without a tag, by repository. What is part of another in its repository, or is about it, as a signature is, is left
-    /// out: it belongs to that.
+    /// Returns every document without a tag, by repository. A document is omitted if another
+    /// document in its repository contains it or is its subject, as with signatures.
     pub fn linked(&self) -> Result<Vec<Linked>> {
         let tagged: HashSet<(String, Digest)> =
             self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
@@ -61,7 +62,7 @@ impl Library {
         Ok(linked)
     }
 
-    /// The document without a tag that a name means: a repository with a digest.
+    /// Returns the untagged document that a name with a digest refers to.
     pub fn find_linked(&self, reference: &ModelRef) -> Result<Option<Linked>> {
         let Some(digest) = reference.digest().filter(|_| reference.tag().is_none()) else { return Ok(None) };
         let repository = format!("{}/{}", reference.host(), reference.repository());
@@ -69,8 +70,9 @@ impl Library {
         Ok(self.linked()?.into_iter().find(is_it))
     }
 
-    /// Takes a document out of its repository, as it was when it was looked at. Its blobs stay until the next collection. `false` where it
-    /// is not there, or was put there again or used since.
+    /// Removes a document from its repository. Its blobs stay until the next collection. Returns
+    /// `false` if the document is not there, or if it was pushed again or used since `linked` was
+    /// read.
     pub fn remove_linked(&self, linked: &Linked) -> Result<bool> {
         if self.store.last_use(&linked.digest)?.is_some_and(|used| used > linked.used) {
             return Ok(false);
@@ -78,7 +80,8 @@ impl Library {
         self.unlink_document(&linked.repository, &linked.digest, linked.used)
     }
 
-    /// The documents that others in their repository list, for as long as the index does not know.
+    /// Returns the documents that others in their repository contain, by reading the documents;
+    /// used while the index is incomplete.
     fn parts_of(&self, documents: &HashSet<(String, Digest)>) -> HashSet<(String, Digest)> {
         let children = |(repository, digest): &(String, Digest)| {
             let children = self.document(digest).ok().flatten().map(|document| document.children().manifests);
@@ -99,7 +102,7 @@ fn in_repository(tag: &store::TagEntry) -> Option<(String, Digest)> {
     Some((tag.name.rsplit_once(':')?.0.to_owned(), tag.digest))
 }
 
-/// A repository as people write it; as it is where that is no model's name.
+/// Returns a repository's name for display; unchanged if it is not a valid model name.
 fn unversioned(repository: &str) -> String {
     let name = shown(&format!("{repository}:latest")).ok();
     name.as_deref().and_then(|name| name.strip_suffix(":latest")).unwrap_or(repository).to_owned()

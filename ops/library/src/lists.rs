@@ -1,4 +1,4 @@
-//! Listing models, and looking for the names of a manifest.
+//! Listing models, and finding the names of a manifest.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::library::Library;
 use crate::summary::{Listed, Summary};
 
 impl Library {
-    /// Every model, the newest first. One that cannot be read is left out and logged: it must not hide the others.
+    /// Returns every model, the newest first. A model that cannot be read is logged and omitted, so
+    /// that it does not hide the rest.
     ///
     /// # Errors
     /// The names cannot be listed.
@@ -30,10 +31,10 @@ impl Library {
         Ok(tags.iter().filter_map(line).collect())
     }
 
-    /// What is said of the model that a tag names.
+    /// Returns the summary of the model that a tag names.
     ///
     /// # Errors
-    /// Its documents cannot be read.
+    /// The model's documents cannot be read.
     pub fn summary_of(&self, tag: &TagEntry) -> Result<Arc<Summary>> {
         if let Some(known) = self.summaries.get(&tag.digest) {
             return Ok(known);
@@ -55,13 +56,13 @@ impl Library {
         }
     }
 
-    /// Whether another name than this names the manifest.
+    /// Whether the manifest has another name than `name`.
     pub fn has_other_name(&self, manifest: &Digest, name: &ModelRef) -> bool {
         let key = name.tag_key();
         self.store.tags().iter().any(|tag| tag.digest == *manifest && Some(&tag.name) != key.as_ref())
     }
 
-    /// What is said of the model with that manifest, where a name names it.
+    /// Returns the summary of the model with a manifest, if a name refers to it.
     pub fn summary(&self, manifest: &Digest) -> Option<Arc<Summary>> {
         if let Some(known) = self.summaries.get(manifest) {
             return Some(known);
@@ -104,7 +105,7 @@ mod tests {
         let library = Library::new(Store::open(folder.path(), Options::default()).expect("a store"));
         model(&library.store, "first", &["a"]);
         model(&library.store, "second", &["b", "c"]);
-        // Apart: a file system's clock may be coarse.
+        // The times are set explicitly, because a file system's clock can be coarse.
         for (second, name) in ["a", "b", "c"].into_iter().enumerate() {
             let tag = folder.path().join(format!("tags/{}/library/{name}/:latest", manifests::reference::DEFAULT_HOST));
             let given = SystemTime::UNIX_EPOCH + Duration::from_secs(second as u64);

@@ -1,4 +1,4 @@
-//! The load plan: what a runner is told about a model.
+//! The load plan: everything that a runner needs to know of a model.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -32,7 +32,8 @@ pub struct ModelLoad {
     pub reserved: Option<Vec<Reserved>>,
 }
 
-/// Makes the plan. Every blob is looked at, so that a missing one is named here and not found by a crash.
+/// Creates the load plan. It checks that every blob exists, so that a missing blob is reported here
+/// and does not crash the runner.
 pub fn load_plan(
     library: &Library,
     model: &Model,
@@ -49,8 +50,8 @@ pub fn load_plan(
             })
         }
     };
-    let mut files = Files::of(library, &model.manifest)?;
-    // What sees or hears is no business of the decoder's, nor are buffers.
+    let mut files = PlanFiles::of(library, &model.manifest)?;
+    // Tensors for images and audio, and buffers, are not part of the decoder.
     let reads = described.architecture.blueprint.reads();
     let mut tensors = library.catalogue(&model.manifest)?;
     if let Some(reason) = library.quantization_obstacle(&model.manifest, described, &tensors)? {
@@ -76,7 +77,7 @@ pub fn load_plan(
             planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
         }
     }
-    let Files { blobs, files, .. } = files;
+    let PlanFiles { blobs, sources, .. } = files;
     let template = library.own_template(model)?;
     if template.is_none() && !model.config.renderer.is_empty() {
         let renderer = &model.config.renderer;
@@ -106,11 +107,11 @@ pub fn load_plan(
         token_table,
         template,
     };
-    Ok(ModelLoad { request, files: LoadFiles::new(library, files), reserved: None })
+    Ok(ModelLoad { request, files: LoadFiles::new(library, sources), reserved: None })
 }
 
-/// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does not
-/// cover the reference mode, which expands all weights.
+/// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does
+/// not cover the reference mode, which expands all weights.
 pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
     // The runner transposes factors that lie the other way round, as float32.
     let adapters = model.manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
@@ -120,17 +121,17 @@ pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
     need.total().saturating_sub(need.weights).saturating_add(adapters.saturating_mul(4))
 }
 
-/// The blobs that a plan names, each once.
-struct Files {
-    /// Of all blobs of the model, in bytes.
+/// The blobs of a plan, each once.
+struct PlanFiles {
+    /// Sizes of all blobs of the model, in bytes.
     sizes: HashMap<Digest, u64>,
     places: HashMap<Digest, usize>,
     blobs: Vec<Blob>,
-    files: Vec<LoadFile>,
+    sources: Vec<LoadFile>,
 }
 
-impl Files {
-    /// None yet. Every blob of the model is looked at.
+impl PlanFiles {
+    /// Creates an empty list, after checking that every blob of the model exists.
     fn of(library: &Library, manifest: &Manifest) -> Result<Self> {
         let mut sizes = HashMap::new();
         for layer in manifest.layers() {
@@ -144,27 +145,28 @@ impl Files {
             );
             sizes.insert(*digest, size);
         }
-        Ok(Self { sizes, places: HashMap::new(), blobs: Vec::new(), files: Vec::new() })
+        Ok(Self { sizes, places: HashMap::new(), blobs: Vec::new(), sources: Vec::new() })
     }
 
-    /// The place of a blob among those of the plan.
+    /// Returns the index of a blob in the plan.
     fn place(&mut self, digest: &Digest) -> Result<usize> {
         if let Some(place) = self.places.get(digest) {
             return Ok(*place);
         }
         let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is no layer of the model"))?;
         self.blobs.push(Blob { name: digest.to_string(), size });
-        self.files.push(LoadFile::Blob(*digest));
+        self.sources.push(LoadFile::Blob(*digest));
         self.places.insert(*digest, self.blobs.len() - 1);
         Ok(self.blobs.len() - 1)
     }
 
-    /// Adds a derived file; its place. A load does without one that has gone.
+    /// Adds a derived file and returns its index; `None` if the file no longer exists, since a load
+    /// works without it.
     fn add(&mut self, path: PathBuf) -> Option<usize> {
         let size = path.metadata().ok()?.len();
         let name = path.file_name()?.to_string_lossy().into_owned();
         self.blobs.push(Blob { name, size });
-        self.files.push(LoadFile::Derived(path));
+        self.sources.push(LoadFile::Derived(path));
         Some(self.blobs.len() - 1)
     }
 
@@ -173,7 +175,7 @@ impl Files {
         Ok(Array { blob, offset: part.offset, size: part.size, dtype: part.dtype.name().to_owned() })
     }
 
-    /// Where the arrays of a tensor are.
+    /// Returns the location of a tensor's arrays.
     fn planned(&mut self, tensor: &StoredTensor) -> Result<Tensor> {
         let mut of = |role| tensor.part(role).map(|part| self.array(part)).transpose();
         let (scale, bias, global_scale) = (of(Role::Scale)?, of(Role::Bias)?, of(Role::GlobalScale)?);
@@ -189,7 +191,7 @@ impl Files {
         })
     }
 
-    /// What an adapter adds to each projection.
+    /// Returns the low-rank updates that adapters add to projections.
     fn low_ranks(&mut self, fitted: &[Fitted<'_>], layout: Option<HeadLayout>) -> Result<Vec<LowRank>> {
         let low_rank = |Fitted { weight, module, expert, rows, is_swapped }: &Fitted<'_>| {
             let joined = match module.owner {

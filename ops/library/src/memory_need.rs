@@ -1,25 +1,26 @@
-//! What a model takes of the system's memory, for the scheduler's limits.
+//! The system memory that a model needs, for the scheduler's limits.
 
 use estimate::exact::Cache;
 use protocol::ContextRequest;
 
 use crate::model::Model;
 
-/// What a model of the store takes of the system's memory where all of it is on the CPU, in bytes.
+/// System memory that a stored model needs if it runs on the CPU only, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryNeed {
-    /// Its layers, mapped.
+    /// Bytes of its layers, which are mapped.
     pub weights: u64,
-    /// The KV cache of all slots.
+    /// Bytes of the KV cache of all slots.
     pub kv_cache: u64,
-    /// What is allocated while a chunk is computed.
+    /// Bytes allocated while a chunk is computed.
     pub activations: u64,
-    /// What the process takes before it does anything.
+    /// Bytes that the process uses before it loads a model.
     pub process: u64,
 }
 
 impl MemoryNeed {
-    /// By the manifest and the blueprint. Of a model that cannot be run only the layers count; its load says more.
+    /// Estimates the need from the manifest and the blueprint. For a model that cannot be run, only
+    /// the layers count; its load reports the reason.
     pub fn of(model: &Model, cache: ContextRequest) -> Self {
         let weights = model.manifest.layers().iter().map(manifests::Layer::size).fold(0, u64::saturating_add);
         let Some(described) = model.understood.known() else {
@@ -35,7 +36,7 @@ impl MemoryNeed {
         }
     }
 
-    /// All of it.
+    /// Returns the sum of all parts.
     pub fn total(self) -> u64 {
         [self.weights, self.kv_cache, self.activations, self.process].into_iter().fold(0, u64::saturating_add)
     }

@@ -13,45 +13,46 @@ use crate::understood::Understood;
 /// A model with its documents.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The name by which it was found, complete.
+    /// Complete name by which the model was found.
     pub name: String,
-    /// What it consists of.
+    /// The manifest, which lists its blobs.
     pub manifest: Arc<Manifest>,
-    /// What is known of it without reading a tensor.
+    /// The config: facts that are known without reading a tensor.
     pub config: Arc<ModelConfig>,
-    /// What this build makes of it.
+    /// The architecture, as this build derives it.
     pub understood: Arc<Understood>,
-    /// When the name was given to it.
+    /// When the name was assigned.
     pub modified: SystemTime,
     pub(crate) own: Arc<OnceOwn>,
 }
 
-/// What every request needs of a model besides its manifest and config.
+/// The model's defaults that every request needs, besides manifest and config.
 #[derive(Debug)]
 pub struct Own {
-    /// The parameters that the model was created with.
+    /// Parameters that the model was created with.
     pub parameters: Map<String, Value>,
-    /// How its maker means it to be sampled.
+    /// Sampling parameters that its maker recommends.
     pub sampling: Map<String, Value>,
-    /// What it can do.
+    /// Capabilities of the model.
     pub capabilities: Capabilities,
-    /// What precedes conversations, or why that cannot be read: not every request needs it.
+    /// System prompt and messages that precede conversations, or why they cannot be read. The error
+    /// is kept, because not every request needs them.
     pub opening: Result<Opening, String>,
 }
 
-/// What precedes every conversation.
+/// The beginning of every conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Opening {
-    /// The system prompt, where the model has one.
+    /// System prompt, if the model has one.
     pub system: Option<String>,
-    /// Messages after it.
+    /// Messages after the system prompt.
     pub messages: Vec<Message>,
 }
 
-/// Read when somebody asks for the first time.
+/// Defaults that are read at their first use.
 pub(crate) type OnceOwn = OnceLock<Arc<Own>>;
 
-/// Manifest and config of a model, and what its own documents say once somebody has asked.
+/// Manifest and config of a model, and its defaults once they have been read.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
     pub(crate) manifest: Arc<Manifest>,

@@ -1,4 +1,4 @@
-//! Finding, listing, naming and removing models.
+//! Finding, naming and removing models.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,19 +14,21 @@ use crate::limits::MAX_DOCUMENT;
 use crate::model::{Contents, Model};
 use crate::understood::{Understood, Unknown};
 
-/// The largest manifest with its config that is remembered, in bytes. Those of most models have a few hundred KB.
+/// Maximum bytes of a manifest and its config that are cached together. For most models, they have
+/// a few hundred KB.
 const MAX_REMEMBERED: usize = 4 << 20;
 
 impl Library {
-    /// The model that a tag names, for somebody who looks at many: it drives out none that are used. The second says whether what was read
-    /// lasts.
+    /// Reads the model that a tag names, without evicting a model from the cache. For callers that
+    /// iterate over all models. The flag is true if the result may be cached.
     pub(crate) fn peek(&self, tag: &TagEntry) -> Result<(Model, bool)> {
         let remembered = self.recent.peek(&tag.digest).map(|contents| (contents, true));
         let (contents, lasts) = remembered.map_or_else(|| self.contents(&tag.digest), Ok)?;
         Ok((named(tag, contents)?, lasts))
     }
 
-    /// The model that a name means. Names are matched as they are written, else without regard to case.
+    /// Returns the model that a name refers to. An exact match takes precedence over a
+    /// case-insensitive one.
     pub fn find(&self, reference: &ModelRef) -> Result<Model> {
         let tag = self.find_tag(reference)?.ok_or_else(|| Error::NotFound(reference.to_string()))?;
         if let Some(digest) = reference.digest().filter(|digest| **digest != tag.digest) {
@@ -36,7 +38,7 @@ impl Library {
         self.read(&tag)
     }
 
-    /// The tag that a name means.
+    /// Returns the tag that a name refers to.
     pub fn find_tag(&self, reference: &ModelRef) -> Result<Option<TagEntry>> {
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
@@ -50,7 +52,7 @@ impl Library {
         Ok(self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
     }
 
-    /// The model that a tag names, or would name, remembered for the next time.
+    /// Returns the model that a tag names, or would name, and caches it.
     pub fn read(&self, tag: &TagEntry) -> Result<Model> {
         if let Some(contents) = self.recent.get(&tag.digest) {
             return named(tag, contents);
@@ -59,8 +61,9 @@ impl Library {
         named(tag, if lasts { self.recent.remember(contents) } else { contents })
     }
 
-    /// Reads manifest and config. The second says whether they may be remembered: nothing is damaged, nothing that is
-    /// known only from files could not be read, and they are not so large that sixteen of their kind would hurt.
+    /// Reads manifest and config. The flag is true if they may be cached: nothing is damaged, all
+    /// facts that only the files contain could be read, and the documents are small enough to cache
+    /// sixteen like them.
     pub(crate) fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
         let manifest = Arc::new(self.manifest(digest)?);
         let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
@@ -84,26 +87,28 @@ impl Library {
         Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
     }
 
-    /// What a manifest says of a blob that it refers to.
+    /// Returns the descriptor of a blob in a manifest.
     pub fn descriptor(&self, manifest: &Digest, blob: &Digest) -> Option<Descriptor> {
         let manifest = self.manifest(manifest).ok()?;
         let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
         layers.chain([manifest.config()]).find(|descriptor| descriptor.digest == *blob).cloned()
     }
 
-    /// Reads everything anew from now on.
+    /// Clears the caches, so that everything is read again.
     pub fn forget_contents(&self) {
         self.recent.clear();
         self.summaries.clear();
     }
 
-    /// The model that a name means, with all of its blobs kept from collection, whatever becomes of the name.
+    /// Returns the model that a name refers to. The hold protects all its blobs from collection,
+    /// even if the name changes.
     pub fn find_held(&self, reference: &ModelRef) -> Result<(Model, Hold)> {
         let mut model = self.find(reference)?;
         loop {
             let needs = self.needs(model.manifest.digest())?;
             let hold = self.store.hold(needs.into_iter().map(|need| need.descriptor.digest).collect());
-            // Had it lost its name before it was held, some of it might be gone.
+            // If the model lost its name before the hold, some of its blobs may be gone, so the
+            // name is resolved again.
             let now = self.find(reference)?;
             if now.manifest.digest() == model.manifest.digest() {
                 return Ok((model, hold));
@@ -112,8 +117,8 @@ impl Library {
         }
     }
 
-    /// The key under which a name is stored: that of an existing model whose name differs only in upper and lower case, since
-    /// look-ups ignore case; else `key` itself.
+    /// Returns the key under which a name is stored. If an existing name differs only in case, this
+    /// is its key, since look-ups ignore case; otherwise it is `key` itself.
     ///
     /// # Errors
     /// The tags cannot be read.
@@ -132,7 +137,8 @@ impl Library {
         Ok(self.store.set_tag(&self.key_of(&key)?, model.manifest.digest())?)
     }
 
-    /// Takes a name away from a model, and deletes what no other model needs. A pinned one stays.
+    /// Removes a model's name and deletes the blobs that no other model needs. A pinned model
+    /// stays.
     pub fn delete(&self, reference: &ModelRef) -> Result<()> {
         match self.find_tag(reference)? {
             Some(tag) if reference.digest().is_none_or(|digest| *digest == tag.digest) => {
@@ -148,15 +154,15 @@ impl Library {
         Ok(())
     }
 
-    /// Takes a name away from a model. Its blobs stay until the next collection.
+    /// Removes a model's name. Its blobs stay until the next collection.
     pub fn remove(&self, tag: &TagEntry) -> Result<()> {
         self.store.remove_tag(&tag.name)?;
         self.recent.forget(&tag.digest);
         self.unlink(tag)
     }
 
-    /// Takes a model that has lost its tag out of its repository, where a registry's client put it: unless another tag
-    /// there names it.
+    /// Removes a model that has lost its tag from its repository, where a client of the registry
+    /// pushed it, unless another tag in the repository names it.
     fn unlink(&self, tag: &TagEntry) -> Result<()> {
         let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
         if !self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest) {
@@ -166,7 +172,7 @@ impl Library {
     }
 }
 
-/// Contents under the name that was found.
+/// Combines contents with the name that was found.
 fn named(tag: &TagEntry, contents: Contents) -> Result<Model> {
     let reference: ModelRef = tag.name.parse()?;
     let Contents { manifest, config, understood, own } = contents;

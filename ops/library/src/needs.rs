@@ -1,4 +1,4 @@
-//! What a model is made of: its documents and blobs, with what each is called.
+//! The blobs that a model needs: its documents and layers, with their names.
 
 use std::collections::HashSet;
 
@@ -12,18 +12,18 @@ use crate::model::Model;
 /// A blob that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Digest, size and type.
+    /// Digest, size and media type.
     pub descriptor: Descriptor,
-    /// The layer's name, or what kind of blob it is.
+    /// Name of the layer, or the kind of blob if it has none.
     pub layer: String,
 }
 
 impl Library {
-    /// Everything that the document `digest` needs, itself included, each blob once.
+    /// Returns all blobs that the document `digest` needs, including itself, each once.
     pub fn needs(&self, digest: &Digest) -> Result<Vec<Need>> {
         let (mut needs, mut seen, mut documents) = (Vec::new(), HashSet::new(), vec![*digest]);
         while let Some(digest) = documents.pop() {
-            // Indexes may list manifests that were never sent here.
+            // An index can list manifests that are not in the store.
             let optional = !needs.is_empty();
             if !seen.insert(digest) || (optional && self.store.blob_size(&digest)?.is_none()) {
                 continue;
@@ -44,10 +44,11 @@ impl Library {
         Ok(needs)
     }
 
-    /// Fails where a blob of a model is missing. Under a guard of the store those that are here stay.
+    /// Fails if a blob of a model is missing. If the caller has a guard of the store, the existing
+    /// blobs are protected from collection.
     ///
     /// # Errors
-    /// The first that is missing, with what to do.
+    /// The first missing blob, with advice on how to repair it.
     pub fn ensure_whole(&self, model: &Model) -> Result<()> {
         if let Some(need) = self.first_missing(&model.manifest)? {
             let digest = need.descriptor.digest;
@@ -56,14 +57,16 @@ impl Library {
         Ok(())
     }
 
-    /// The model that another is made from, with all of it. The caller has a guard of the store: what is here stays.
+    /// Returns a model that another one is to be derived from, and checks that all its blobs exist.
+    /// The caller has a guard of the store, which then protects the blobs.
     pub fn find_whole(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         self.ensure_whole(&model)?;
         Ok(model)
     }
 
-    /// The same, where something that is missing is met later: what is here stays all the same.
+    /// Like [`find_whole`](Self::find_whole), but missing blobs are not an error here; they are
+    /// reported later. The existing blobs are protected all the same.
     pub fn find_kept(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         for need in self.needs(model.manifest.digest())? {
@@ -72,7 +75,8 @@ impl Library {
         Ok(model)
     }
 
-    /// The first blob of a manifest that is missing or has another size than the manifest says.
+    /// Returns the first blob of a manifest that is missing or whose size differs from its
+    /// descriptor.
     pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<Need>> {
         for need in parts(manifest) {
             if self.store.blob_size(&need.descriptor.digest)? != Some(need.descriptor.size) {
@@ -83,14 +87,14 @@ impl Library {
     }
 }
 
-/// Config and layers of a manifest.
+/// Returns the config and the layers of a manifest.
 fn parts(manifest: &Manifest) -> Vec<Need> {
     let config = Need { descriptor: manifest.config().clone(), layer: "config".to_owned() };
     let layer = |layer: &Layer| Need { descriptor: layer.descriptor.clone(), layer: layer_name(layer) };
     [config].into_iter().chain(manifest.layers().iter().map(layer)).collect()
 }
 
-/// A layer's name, or the last word of its media type: `template`, `system`, …
+/// Returns a layer's name, or the last word of its media type: `template`, `system`, …
 pub fn layer_name(layer: &Layer) -> String {
     let word = || layer.media_type().as_str().rsplit(['.', '/']).next().unwrap_or("layer").to_owned();
     layer.name().filter(|name| !name.is_empty()).map_or_else(word, str::to_owned)

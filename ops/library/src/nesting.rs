@@ -1,7 +1,8 @@
-//! How deep indexes stand in each other.
+//! Limit on the nesting of indexes.
 //!
-//! A client may push an index of indexes of indexes. Walks over what a name needs take time for each level, and a level costs the
-//! client a few hundred bytes: so there is a bound where documents come in, and no walk recurses.
+//! A client can push an index of indexes of indexes. Each level costs the client a few hundred
+//! bytes, but costs time in every walk over a model's blobs. Incoming documents are therefore
+//! limited in depth, and no walk recurses.
 
 use std::collections::HashSet;
 
@@ -11,11 +12,12 @@ use manifests::Document;
 
 use crate::library::Library;
 
-/// Documents in each other, at most. Images of several platforms with attestations have two levels.
+/// Maximum number of nested documents. Images of several platforms with attestations have two
+/// levels.
 const MOST_LEVELS: usize = 8;
 
 impl Library {
-    /// Refuses a document that would stand in others, or have others in it, too deep.
+    /// Refuses a document that would be nested too deeply, or that contains too many levels.
     ///
     /// # Errors
     /// [`content::Error::TooDeep`], or the store cannot be read.
@@ -36,8 +38,8 @@ impl Library {
     }
 }
 
-/// Levels from `first` on by the longest way, until there are too many. A document counts on every level where it is, and once on
-/// each.
+/// Returns the number of levels from `first` on along the longest path, up to the limit. A document
+/// counts on every level where it occurs, but only once per level.
 fn levels(first: Vec<Digest>, next: impl Fn(&Digest) -> Vec<Digest>) -> usize {
     let (mut level, mut levels): (HashSet<Digest>, usize) = (first.into_iter().collect(), 0);
     while !level.is_empty() && levels < MOST_LEVELS {
@@ -53,7 +55,8 @@ mod tests {
 
     #[test]
     fn the_longest_way_counts() {
-        // Each names all below it: the shortest way to the lowest is one step.
+        // Each document refers to all below it, so the shortest path to the lowest one is a single
+        // step.
         let named = |number: usize| Digest::of(number.to_string().as_bytes());
         let below = |digest: &Digest| {
             let number = (0..5).find(|number| named(*number) == *digest).expect("one of these");

@@ -1,32 +1,33 @@
-//! Who is told how a long operation goes.
+//! The observer of a long operation.
 
 use content::Descriptor;
 
-/// Who is told how it goes, and whether to go on.
+/// Receives the progress of an operation, and decides whether it continues.
 pub trait Observer: Sync {
-    /// A step begins.
+    /// Reports that a step begins.
     fn status(&self, status: String);
-    /// That many bytes of so many are done.
+    /// Reports that `done` of `total` bytes are processed.
     fn bytes(&self, done: u64, total: u64);
-    /// A layer is complete: its name and its blob. Who counts bytes alone need not listen.
+    /// Reports that a layer is complete, with its name and its blob. The default does nothing, for
+    /// observers that only count bytes.
     fn blob(&self, _name: &str, _blob: &Descriptor) {}
-    /// Whether to go on.
+    /// Whether the operation should continue.
     fn goes_on(&self) -> bool;
 }
 
-/// Fails where nobody waits any more.
+/// Fails if the observer has canceled the operation.
 ///
 /// # Errors
-/// Says so.
+/// The operation was canceled.
 pub fn ensure_wanted(observer: &dyn Observer) -> anyhow::Result<()> {
     anyhow::ensure!(observer.goes_on(), "{NOBODY}");
     Ok(())
 }
 
-/// Why something ends that nobody waits for.
+/// Error message of a canceled operation.
 pub const NOBODY: &str = "stopped: nobody waits for the answer any more";
 
-/// For what nobody waits for step by step.
+/// An observer that ignores progress and never cancels.
 #[derive(Clone, Copy, Debug)]
 pub struct Unwatched;
 

@@ -1,4 +1,4 @@
-//! Models that are stored without loss and cannot be computed with.
+//! Detection of models that are stored without loss but cannot be run.
 
 use anyhow::{Context, Result};
 use architectures::{Document, TensorNames, unread_keys};
@@ -10,8 +10,8 @@ use crate::library::Library;
 use crate::model::Contents;
 use crate::understood::{Described, SourceDocument};
 
-/// What tensors in a layer end with that change nothing of what it computes here: buffers that are computed anew, and scales for
-/// activations and caches in fewer bits, which are not used.
+/// Name endings of tensors that do not affect the computation here: buffers that are recomputed,
+/// and scales for low-bit activations and caches, which are not used.
 const HARMLESS: &[&str] = &[
     ".activation_scale",
     ".attention.bias",
@@ -29,7 +29,8 @@ const HARMLESS: &[&str] = &[
 ];
 
 impl Library {
-    /// Why the model cannot be run, where that is so: its architecture, or how its weights are quantized.
+    /// Returns why the model cannot be run, if it cannot: its architecture, or how its weights are
+    /// quantized.
     ///
     /// # Errors
     /// A document or the header of a blob cannot be read.
@@ -47,7 +48,8 @@ impl Library {
         }
     }
 
-    /// Why the weights of a model of a known architecture cannot be computed with, where that is so.
+    /// Returns why the weights of a model with a known architecture cannot be computed with, if
+    /// they cannot.
     pub(crate) fn quantization_obstacle(
         &self,
         manifest: &Manifest,
@@ -59,8 +61,9 @@ impl Library {
         Ok(import::obstacle(tensors, &|name| reads.has(name), quantization.method()))
     }
 
-    /// The keys of a GGUF header that may change what the model computes and that its family does not read. Files of other programs
-    /// have keys that mean nothing to a decoder, too, so none is an obstacle.
+    /// Returns the keys of a GGUF header that could change what the model computes and that its
+    /// family does not read. They are not an obstacle, because other programs also write keys that
+    /// do not concern a decoder.
     ///
     /// # Errors
     /// The header cannot be read.
@@ -71,7 +74,8 @@ impl Library {
         Ok(unread_keys(Document::Gguf(&gguf), &names).unwrap_or_default())
     }
 
-    /// A key of the config, or a tensor in a layer, that the family does not read and that may change what the model computes.
+    /// Returns a key of the config, or a tensor in a layer, that the family does not read and that
+    /// could change what the model computes.
     fn unread(&self, manifest: &Manifest, described: &Described, tensors: &[StoredTensor]) -> Result<Option<String>> {
         let family = described.architecture.family.name;
         if let SourceDocument::Config(raw) = self.source_document(manifest)? {
@@ -104,12 +108,12 @@ impl Library {
 /// Why a model cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It can.
+    /// The model can be run.
     None,
-    /// No family reads it, or it says what cannot be.
+    /// No family reads the model, or its documents are inconsistent.
     Architecture(String),
-    /// What its weights are quantized by is not computed with.
+    /// The quantization of its weights is not supported.
     Quantization(String),
-    /// Its source says something that no family reads.
+    /// Its source contains a key or a tensor that no family reads.
     Unread(String),
 }

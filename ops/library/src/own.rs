@@ -1,4 +1,4 @@
-//! What a model's own documents say: its parameters, its system prompt, its messages.
+//! A model's defaults, from its own documents: parameters, system prompt, messages.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use crate::library::Library;
 use crate::model::{Model, Opening, Own};
 
-/// The most bytes of a model's own documents that are remembered.
+/// Maximum bytes of a model's defaults that are cached.
 const MAX_REMEMBERED: u64 = 1 << 20;
 
 impl Model {
-    /// What its own documents say; they are read once.
+    /// Returns the model's defaults; they are read once.
     ///
     /// # Errors
-    /// One of them is missing or not what it should be.
+    /// A document is missing or malformed.
     pub fn own(&self, library: &Library) -> Result<Arc<Own>> {
         if let Some(own) = self.own.get() {
             return Ok(own.clone());
@@ -29,7 +29,7 @@ impl Model {
             capabilities: library.capabilities(self)?,
             opening: self.opening(library).map_err(|error| format!("{error:#}")),
         });
-        // What could not be read may be mended.
+        // Errors are not cached, because a repair can fix them.
         Ok(if own.opening.is_ok() && self.texts() <= MAX_REMEMBERED {
             self.own.get_or_init(|| own).clone()
         } else {
@@ -44,19 +44,19 @@ impl Model {
         })
     }
 
-    /// Bytes of the layers that are read for this.
+    /// Returns the bytes of the layers that contain the defaults.
     fn texts(&self) -> u64 {
         let kinds = [media_types::PARAMS, media_types::SYSTEM, media_types::MESSAGES];
         let layers = kinds.into_iter().flat_map(|kind| self.manifest.layers_of(kind));
         layers.map(Layer::size).fold(0, u64::saturating_add)
     }
 
-    /// The text of the first layer of a type.
+    /// Returns the text of the first layer of a media type.
     pub fn layer_text(&self, library: &Library, media_type: MediaType) -> Result<Option<String>> {
         self.manifest.layers_of(media_type).next().map(|layer| library.text(layer.digest())).transpose()
     }
 
-    /// The parameters that the model was created with.
+    /// Returns the parameters that the model was created with.
     pub fn parameters(&self, library: &Library) -> Result<Map<String, Value>> {
         match self.layer_text(library, media_types::PARAMS)? {
             Some(text) => serde_json::from_str(&text).context("the model's parameters are not a JSON object"),
@@ -64,7 +64,7 @@ impl Model {
         }
     }
 
-    /// The messages that precede every conversation.
+    /// Returns the messages that precede every conversation.
     pub fn messages(&self, library: &Library) -> Result<Vec<Message>> {
         match self.layer_text(library, media_types::MESSAGES)? {
             Some(text) => serde_json::from_str(&text).context("the model's messages are not a list"),

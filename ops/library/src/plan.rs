@@ -1,5 +1,6 @@
-//! What a model would take of memory, and where: both estimates of `estimate`, from the facts about a model that is
-//! in the store or at a registry. Nothing is loaded, and no tensor is read.
+//! Memory plans: how much memory a model would need, and on which devices. A plan contains both
+//! estimates of `scheduler::estimate`, from the facts about a model in the store or at a registry.
+//! Nothing is loaded, and no tensor is read.
 
 mod facts;
 
@@ -18,78 +19,80 @@ use crate::model::Model;
 use crate::understood::Open;
 use facts::{Facts, Stored, facts};
 
-/// Tokens that Ollama computes at a time.
+/// Number of tokens that Ollama computes at a time.
 const BATCH: u64 = 512;
-/// Architectures for which Ollama computes attention without its scores in memory where nobody says.
+/// Architectures for which Ollama uses flash attention by default.
 const FLASH_ATTENTION: [&str; 7] = ["gemma3", "gptoss", "gpt-oss", "qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe"];
 
-/// What is to be planned for.
+/// Parameters of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanSpec {
     /// Free bytes of each device.
     pub devices: Vec<u64>,
-    /// Tokens of a sequence, where the user says.
+    /// Context length in tokens, if the user requested one.
     pub asked_context: Option<u64>,
-    /// Tokens of a sequence, where the user does not.
+    /// Context length in tokens to use otherwise.
     pub default_context: u64,
-    /// Sequences at a time.
+    /// Number of concurrent sequences.
     pub parallel: u64,
-    /// How the KV cache keeps its elements.
+    /// Element type of the KV cache.
     pub kv_type: KvType,
-    /// What is to be assumed of devices.
+    /// Assumptions about devices.
     pub assumed: AssumedDevices,
 }
 
-/// How plans treat devices.
+/// Assumptions of plans about devices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AssumedDevices {
-    /// Bytes that are kept free on every device, besides what is kept free anyway.
+    /// Bytes to keep free on every device, in addition to the usual reserve.
     pub overhead: u64,
-    /// Use all devices, also where fewer would do.
+    /// If true, all devices are used, even if fewer would suffice.
     pub spread: bool,
-    /// Whether Ollama would compute attention without its scores in memory, where somebody says.
+    /// Whether Ollama uses flash attention, which keeps no attention scores in memory; `None` means
+    /// its default for the model.
     pub flash_attention: Option<bool>,
 }
 
 /// A model whose facts are known.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// The name by which it was found, complete.
+    /// Complete name by which the model was found.
     pub name: String,
-    /// Of its manifest.
+    /// Digest of the manifest.
     pub digest: Digest,
     facts: Facts,
 }
 
-/// What a model would take.
+/// The memory that a model would need.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
-    /// As GGUF names it.
+    /// Architecture as GGUF names it.
     pub architecture: String,
-    /// Tokens of a sequence.
+    /// Context length in tokens.
     pub context: u64,
-    /// As Ollama's formulas have it.
+    /// Estimate by Ollama's formulas.
     pub ollama: Estimate,
-    /// As the runner allocates, where it can run the model.
+    /// Estimate of the runner's allocations, if it can run the model.
     pub exact: Option<Exact>,
-    /// For people.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Subject {
-    /// A model of the store.
+    /// Reads the facts of a stored model.
     ///
     /// # Errors
-    /// There is no such model, it cannot be read, or it is nothing that could be planned.
+    /// The model does not exist, cannot be read, or cannot be planned.
     pub fn stored(library: &Library, name: &ModelRef) -> Result<Self> {
         let (model, _hold) = library.find_held(name)?;
         Self::of(library, &model)
     }
 
-    /// The same of a model that was found, whose blobs somebody keeps.
+    /// Reads the facts of a model that was found already. The caller protects its blobs from
+    /// collection.
     ///
     /// # Errors
-    /// It cannot be read, or it is nothing that could be planned.
+    /// The model cannot be read, or it cannot be planned.
     pub(crate) fn of(library: &Library, model: &Model) -> Result<Self> {
         let read = |_: &str, blob: &Descriptor| library.open(&blob.digest);
         let stored = Stored { tensors: library.catalogue(&model.manifest)?, understood: (*model.understood).clone() };
@@ -97,23 +100,24 @@ impl Subject {
         Ok(Self { name: model.name.clone(), digest: *model.manifest.digest(), facts })
     }
 
-    /// Its weights by layer, with its adapters.
+    /// Returns the weights by layer, including adapters.
     pub(crate) fn weights(&self) -> Weights {
         self.facts.all_weights()
     }
 
-    /// A model that is not in the store, whose documents and headers `open` gives.
+    /// Reads the facts of a model that is not in the store; `open` provides its documents and
+    /// headers.
     ///
     /// # Errors
-    /// They cannot be read, or it is nothing that could be planned.
+    /// They cannot be read, or the model cannot be planned.
     pub fn elsewhere(name: &ModelRef, manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
         Ok(Self { name: name.to_string(), digest: *manifest.digest(), facts: facts(manifest, None, open)? })
     }
 
-    /// Plans it.
+    /// Computes the plan.
     ///
     /// # Errors
-    /// It has more layers than any model, or the like.
+    /// The model's facts are out of range, for instance its number of layers.
     pub fn plan(&self, spec: &PlanSpec) -> Result<MemoryPlan> {
         let facts = &self.facts;
         let architecture = facts.model.architecture.clone();
@@ -143,7 +147,7 @@ fn unfit(error: &Unfit) -> Error {
     Error::CannotPlan(error.to_string())
 }
 
-/// What the runner allocates, where it can run the model.
+/// Estimates the runner's allocations, if it can run the model.
 fn exactly(
     facts: &Facts,
     spec: &PlanSpec,
@@ -166,13 +170,13 @@ fn exactly(
     }
 }
 
-/// What Ollama would be asked for.
+/// Returns the request that Ollama's estimate is computed for.
 fn request(architecture: &str, context: u64, spec: &PlanSpec) -> Request {
-    // Where nobody says: a quantized cache needs it.
+    // Default: a quantized cache requires flash attention.
     let quantized = spec.kv_type == KvType::Q8_0;
     let automatic = quantized || FLASH_ATTENTION.contains(&architecture);
     let flash_attention = spec.assumed.flash_attention.unwrap_or(automatic);
-    // Without it Ollama makes no quantized cache.
+    // Without flash attention, Ollama does not quantize the cache.
     let kv_type = if quantized && !flash_attention { KvType::F16 } else { spec.kv_type };
     Request {
         context,
@@ -183,7 +187,7 @@ fn request(architecture: &str, context: u64, spec: &PlanSpec) -> Request {
     }
 }
 
-/// The context that a load would have.
+/// Returns the context length that a load would use.
 fn context(facts: &Facts, spec: &PlanSpec, notes: &mut Vec<String>) -> u64 {
     let wanted = spec.asked_context.unwrap_or(spec.default_context).max(1);
     if facts.context == 0 || wanted <= facts.context {
@@ -195,7 +199,8 @@ fn context(facts: &Facts, spec: &PlanSpec, notes: &mut Vec<String>) -> u64 {
     facts.context
 }
 
-/// The devices that were named, and as much system memory as it takes: the plan says how much that is.
+/// Returns the given devices with unlimited system memory; the plan reports how much of it is
+/// needed.
 fn machine(spec: &PlanSpec) -> Machine {
     let device = |(index, &free_memory): (usize, &u64)| Device {
         id: index.to_string(),

@@ -1,5 +1,6 @@
-//! The models that were used lately, as they were read. What a digest names does not change, so only what could be read
-//! as it should be is remembered; a repair forgets all of it, and a name is looked up each time.
+//! Cache of the contents of recently used models. Contents under a digest do not change, so only
+//! contents that were read without errors are cached. A repair clears the cache. Names are resolved
+//! at each use.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +9,10 @@ use content::Digest;
 
 use crate::model::Contents;
 
-/// How many are remembered: more than are loaded at a time on most machines.
+/// Maximum number of cached models: more than most machines have loaded at a time.
 const MOST: usize = 16;
 
-/// The contents that were asked for last, the latest at the end.
+/// The most recently used contents, the latest at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Mutex<VecDeque<Contents>>);
 
@@ -20,18 +21,20 @@ impl Recent {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The contents of the model with that manifest, if they are remembered, for somebody who looks at all models.
+    /// Returns the cached contents of a model without counting as a use, for callers that iterate
+    /// over all models.
     pub(crate) fn peek(&self, manifest: &Digest) -> Option<Contents> {
         self.all().iter().find(|contents| contents.manifest.digest() == manifest).cloned()
     }
 
-    /// The same, for somebody who uses the model.
+    /// Returns the cached contents of a model and marks them as the most recently used.
     pub(crate) fn get(&self, manifest: &Digest) -> Option<Contents> {
         let found = self.peek(manifest)?;
         Some(self.remember(found))
     }
 
-    /// Remembers contents as the latest. Gives those that others share, where somebody was faster.
+    /// Caches contents as the most recently used. Returns the shared contents if another request
+    /// has cached them already.
     pub(crate) fn remember(&self, contents: Contents) -> Contents {
         let mut all = self.all();
         let same = |other: &Contents| other.manifest.digest() == contents.manifest.digest();
@@ -43,12 +46,12 @@ impl Recent {
         shared
     }
 
-    /// Forgets a model that nobody can ask for any more.
+    /// Removes a model that no name refers to any more.
     pub(crate) fn forget(&self, manifest: &Digest) {
         self.all().retain(|contents| contents.manifest.digest() != manifest);
     }
 
-    /// Forgets everything: what was read may have been damaged.
+    /// Clears the cache, because its contents may have been read from damaged blobs.
     pub(crate) fn clear(&self) {
         self.all().clear();
     }

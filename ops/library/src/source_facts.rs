@@ -1,4 +1,4 @@
-//! Reading what the source of a model says of it.
+//! Reading the facts in a model's source.
 
 use anyhow::Result;
 use content::Descriptor;
@@ -14,7 +14,7 @@ use crate::understood::SourceDocument;
 const DERIVATION: Derivation = Derivation { kind: "general", version: 1 };
 
 impl Library {
-    /// What the source of a model says of it.
+    /// Returns the facts in a model's source besides its architecture.
     ///
     /// # Errors
     /// A document cannot be read.
@@ -30,7 +30,7 @@ impl Library {
         })
     }
 
-    /// The document of a model that says what it is.
+    /// Returns the document that describes the model's architecture.
     pub(crate) fn source_document(&self, manifest: &Manifest) -> Result<SourceDocument> {
         if let Some(inventory) = self.whole_inventory(manifest)? {
             return SourceDocument::of_files(&inventory);
@@ -39,7 +39,7 @@ impl Library {
         SourceDocument::of_layers(manifest, &open)
     }
 
-    /// All metadata of a model from a GGUF file, with its lists; empty for others.
+    /// Returns all metadata of a model from a GGUF file, including lists; empty for other models.
     ///
     /// # Errors
     /// The header cannot be read.

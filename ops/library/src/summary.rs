@@ -1,5 +1,5 @@
-//! What lists say of models. It is found once and remembered by manifest: reading thousands of models takes seconds, and all of them would
-//! not fit in memory.
+//! Summaries of models for lists. They are cached by manifest: reading thousands of models takes
+//! seconds, and their full contents would not fit into memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,48 +11,48 @@ use crate::capability::Capabilities;
 use crate::general::General;
 use crate::model::Model;
 
-/// The most that are remembered: half a KB each.
+/// Maximum number of cached summaries, of about half a KB each.
 const MOST: usize = 1 << 14;
 
-/// What a list says of a model, whatever it is called.
+/// Summary of a model, independent of its name.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The manifest.
+    /// Digest of the manifest.
     pub digest: Digest,
-    /// Bytes of all of it.
+    /// Bytes of all its blobs.
     pub size: u64,
-    /// The format of its source.
+    /// Format of the source.
     pub format: String,
-    /// Of a model that can be run, as we name it; else as its source does.
+    /// Family: our name for a model that can be run, else the source's name.
     pub family: String,
-    /// What its config names, where the family is among them; else the family.
+    /// Families in the config, if they include the family; else only the family.
     pub families: Vec<String>,
-    /// How many parameters it has, for people.
+    /// Number of parameters, for display.
     pub parameters: String,
-    /// How its weights are quantized, for people.
+    /// Quantization of the weights, for display.
     pub quantization: String,
-    /// Tokens that a sequence may have; 0 where nobody says.
+    /// Maximum context length in tokens; 0 if unknown.
     pub context: u64,
-    /// The length of an embedding; 0 where nobody says.
+    /// Length of an embedding; 0 if unknown.
     pub embedding: u64,
-    /// What it can do.
+    /// Capabilities of the model.
     pub capabilities: Capabilities,
-    /// The manifest that it was made from, where it says.
+    /// Manifest that the model was derived from, if its manifest names one.
     pub base: Option<Digest>,
 }
 
 /// A line of a list.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The complete name.
+    /// Complete name.
     pub name: String,
-    /// When it was given.
+    /// When the name was assigned.
     pub modified: SystemTime,
-    /// What it names.
+    /// Summary of the named model.
     pub summary: Arc<Summary>,
 }
 
-/// The summaries that were found.
+/// Cached summaries.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries(Mutex<HashMap<Digest, Arc<Summary>>>);
 
@@ -72,7 +72,7 @@ impl Summaries {
         }
     }
 
-    /// Forgets all but these.
+    /// Drops all summaries except those of the given manifests.
     pub(crate) fn keep(&self, manifests: &HashSet<Digest>) {
         self.all().retain(|manifest, _| manifests.contains(manifest));
     }
@@ -83,11 +83,11 @@ impl Summaries {
 }
 
 impl Summary {
-    /// What is said of a model that can do so much, and whose source says this of it.
+    /// Creates the summary of a model from its capabilities and the facts in its source.
     pub fn of(model: &Model, capabilities: Capabilities, general: &General) -> Self {
         let (config, known) = (&model.config, model.understood.known());
         let family = known.map_or(config.model_family.as_str(), |described| described.architecture.family.name);
-        // What somebody else wrote of a model may name more than one, e.g. that of a projector.
+        // Configs written by other tools can list more than one family, e.g. that of a projector.
         let named = config.model_families.iter().any(|other| other == family);
         let blueprint = known.map(|described| &described.architecture.blueprint);
         Self {

@@ -1,9 +1,9 @@
-//! What tests of this crate share.
+//! Helpers for the tests of this crate.
 
 use content::{Digest, Expected, IngestId};
 use store::Store;
 
-/// Puts a blob into a store.
+/// Puts a blob into a store and returns its digest.
 pub(crate) fn put(store: &Store, bytes: &[u8]) -> Digest {
     let id = IngestId::parse("test").expect("an id");
     let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");

@@ -1,5 +1,5 @@
-//! Vocabularies laid out for runners: a file each, derived from the document that has the vocabulary when a model is loaded first, and
-//! mapped by every runner since.
+//! Token tables for runners: one file for each vocabulary. It is derived when a model with the
+//! vocabulary is first loaded, and every runner maps it afterwards.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,8 +16,9 @@ use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 
 impl Library {
-    /// The file with the table of a model's vocabulary, made where there is no good one. `None` where the vocabulary is none for a
-    /// table, which an empty file remembers, or cannot be read: the runner reads the document itself then, and says what is wrong.
+    /// Returns the file with the token table of a model's vocabulary; a missing or damaged one is
+    /// derived. Returns `None` if the vocabulary cannot become a table (an empty file records this)
+    /// or cannot be read. The runner then reads the document itself and reports errors.
     pub(crate) fn token_table(&self, documents: &[(String, Digest)]) -> Option<PathBuf> {
         let is_json = |(name, _): &&(String, Digest)| name == "tokenizer.json";
         let is_gguf =
@@ -43,7 +44,7 @@ impl Library {
         })
     }
 
-    /// Removes tables that nobody needs.
+    /// Removes unneeded tables.
     pub(crate) fn expire_token_tables(&self) {
         if let Err(error) = self.store.expire_derived(&[VERSION]) {
             tracing::warn!("derived files that nobody needs stay: {error}");
@@ -51,7 +52,8 @@ impl Library {
     }
 }
 
-/// The table of a document that is not too long: a parsed one takes many times its size.
+/// Derives the table of a document up to the size limit, because a parsed document takes many times
+/// its size.
 fn of_json(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
     let raw = beginning(source, MAX_DOCUMENT + 1)?;
     ensure!(raw.len() as u64 <= MAX_DOCUMENT, "it has more than {MAX_DOCUMENT} bytes");
@@ -59,7 +61,7 @@ fn of_json(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
 }
 
 fn of_gguf(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
-    // A whole file is longer than its header.
+    // A complete GGUF file is longer than its header.
     let raw = beginning(source, MAX_DOCUMENT)?;
     let vocabulary = Vocabulary::read(&Gguf::parse_header(&raw)?)?;
     Ok(vocabulary.map(TokenTable::of_vocabulary).transpose()?)

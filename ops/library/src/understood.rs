@@ -1,5 +1,6 @@
-//! What this build makes of a model's source: its architecture, from the documents that say what it is. No config is asked:
-//! anybody may have written it, and older builds understood less.
+//! The architecture of a model, which this build derives from its source: from the documents that
+//! describe it. Lode's config is not used, because it is untrusted and may come from an older build
+//! that supported less.
 
 use std::sync::Arc;
 
@@ -15,31 +16,31 @@ use serde_json::Value;
 
 use crate::limits::MAX_DOCUMENT;
 
-/// Gives the bytes of a blob, here or at a registry; the text is what the manifest calls it.
+/// Opens a blob in the store or at a registry; the text is its name in the manifest.
 pub type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
 
-/// What this build makes of a model.
+/// The result of deriving a model's architecture from its source.
 #[derive(Clone, Debug)]
 pub enum Understood {
-    /// It can be run.
+    /// The model can be run.
     Known(Box<Described>),
-    /// It can be stored and listed only.
+    /// The model can only be stored and listed.
     Unknown(Unknown),
 }
 
 /// A model that cannot be run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Unknown {
-    /// Why.
+    /// Why it cannot be run.
     pub reason: String,
-    /// What its source calls it; empty where it does not.
+    /// Architecture as its source names it; empty if unknown.
     pub architecture: String,
-    /// The sizes that its source tells, under GGUF's keys without the architecture's name.
+    /// Sizes in its source, under GGUF's keys without the architecture's name.
     pub sizes: Vec<(String, u64)>,
 }
 
 impl Unknown {
-    /// One of which nothing is known.
+    /// Creates a value for a model without known facts.
     pub fn because(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), architecture: String::new(), sizes: Vec::new() }
     }
@@ -54,14 +55,14 @@ impl Unknown {
 /// A model that can be run.
 #[derive(Clone, Debug)]
 pub struct Described {
-    /// Its family and its blueprint.
+    /// Family and blueprint.
     pub architecture: Architecture,
-    /// How text becomes tokens.
+    /// Kind of tokenizer.
     pub tokenizer: Tokenizer,
 }
 
 impl Described {
-    /// The decoder as estimates see it.
+    /// Returns the decoder in the form that estimates use.
     pub fn decoder(&self) -> Decoder<'_> {
         Decoder { blueprint: &self.architecture.blueprint, tokenizer: self.tokenizer }
     }
@@ -79,7 +80,7 @@ impl Described {
 }
 
 impl Understood {
-    /// The description, where there is one.
+    /// Returns the description, if the model can be run.
     pub fn known(&self) -> Option<&Described> {
         match self {
             Self::Known(described) => Some(described),
@@ -87,7 +88,7 @@ impl Understood {
         }
     }
 
-    /// What is known of it, where it cannot be run.
+    /// Returns the known facts, if the model cannot be run.
     pub fn unknown(&self) -> Option<&Unknown> {
         match self {
             Self::Known(_) => None,
@@ -95,36 +96,37 @@ impl Understood {
         }
     }
 
-    /// The longest context that the model was made for, in tokens; 0 where that is not known.
+    /// Returns the longest context that the model was made for, in tokens; 0 if unknown.
     pub fn context(&self) -> u64 {
         self.known().map_or(0, |described| described.architecture.blueprint.context)
     }
 
-    /// The architecture as GGUF names it.
+    /// Returns the architecture's name in GGUF.
     pub fn gguf_name(&self) -> Option<&'static str> {
         Some(self.known()?.architecture.family.gguf.architecture)
     }
 }
 
-/// The `tokenizer.json` that came with the model, if one did: it counts more than the vocabulary of a GGUF file.
+/// Returns the `tokenizer.json` that came with the model, if any. It takes precedence over the
+/// vocabulary of a GGUF file.
 pub(crate) fn tokenizer_json(manifest: &Manifest) -> Option<&Layer> {
     manifest.layers().iter().find(|layer| layer.name() == Some("tokenizer.json"))
 }
 
-/// The document in which a source says what it is.
+/// The document that describes a source's architecture.
 #[derive(Clone, Debug)]
 pub(crate) enum SourceDocument {
-    /// The header of a GGUF file; of a split, the first.
+    /// Header of a GGUF file; for a split model, of the first file.
     Gguf(Vec<u8>),
-    /// `config.json`.
+    /// A `config.json`.
     Config(Vec<u8>),
-    /// There is none.
+    /// The source has neither.
     Missing,
 }
 
 impl SourceDocument {
-    /// Of a model with a blob for each tensor. A GGUF header counts more than a `config.json` that came beside it: the
-    /// tensors are those of the file.
+    /// Reads the document of a model with one blob per tensor. A GGUF header takes precedence over
+    /// a `config.json` beside it, because the tensors are those of the GGUF file.
     pub(crate) fn of_layers(manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
         for layer in manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4) {
             let name = layer.name().unwrap_or("header");
@@ -141,7 +143,7 @@ impl SourceDocument {
         }
     }
 
-    /// Of files that are as they came.
+    /// Reads the document of a model of whole files.
     pub(crate) fn of_files(inventory: &Inventory) -> Result<Self> {
         let read = |source: &dyn ReadAt, size: u64, most: u64| -> Result<Vec<u8>> {
             let mut bytes = vec![0; size.min(most) as usize];
@@ -160,7 +162,8 @@ impl SourceDocument {
         }
     }
 
-    /// What it says. `names` are those of the model's tensors; `given` is what a `tokenizer.json` beside it is, where there is one.
+    /// Derives the architecture from the document. `names` are the names of the model's tensors;
+    /// `given` is the kind of the model's `tokenizer.json`, if it has one.
     pub(crate) fn understood(&self, names: &TensorNames, given: Option<Tokenizer>) -> Understood {
         let gguf = match self {
             Self::Config(raw) => return read(Document::Config(raw), names, given.unwrap_or(Tokenizer::Json)),
@@ -193,7 +196,7 @@ fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
     }
 }
 
-/// Reads a document of at most so many bytes and makes sure that it is the one that its descriptor means.
+/// Reads a document of at most `most` bytes and verifies its digest.
 pub(crate) fn read_document(name: &str, blob: &Descriptor, most: u64, open: &Open<'_>) -> Result<Vec<u8>> {
     let size = blob.size;
     if size > most {
@@ -208,8 +211,8 @@ pub(crate) fn read_document(name: &str, blob: &Descriptor, most: u64, open: &Ope
     Ok(bytes)
 }
 
-/// The names of a manifest's tensor layers. Experts have one for all of them; nothing of a blueprint depends on which there
-/// are.
+/// Returns the names of a manifest's tensor layers. All experts of a group share one name; a
+/// blueprint does not depend on the individual names.
 pub(crate) fn layer_names(manifest: &Manifest) -> TensorNames {
     manifest.layers_of(media_types::TENSOR).filter_map(Layer::name).map(str::to_owned).collect()
 }

@@ -1,4 +1,5 @@
-//! Taking documents out of a repository, where a registry's client put them, with what only they need there.
+//! Removing documents that clients pushed from a repository, with the blobs that only they need
+//! there.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -12,15 +13,17 @@ use store::LinkKind;
 use crate::library::Library;
 
 impl Library {
-    /// Takes a document out of its repository, unless it was put there again after `until`, with what nothing else there needs. `false`
-    /// where it is not there. The bytes stay until the next collection.
+    /// Removes a document from its repository, and all parts that no other document there needs. A
+    /// document that was pushed again after `until` stays. Returns `false` if it is not there. The
+    /// bytes stay until the next collection.
     pub(crate) fn unlink_document(&self, repository: &str, document: &Digest, until: SystemTime) -> Result<bool> {
         let linked = self.store.linked_at(repository, LinkKind::Manifest, document)?;
         if !self.store.unlink_unless_renewed(repository, LinkKind::Manifest, document, until)? {
             return Ok(false);
         }
         let tagged = self.store.tags_of(repository)?.into_iter().map(|tag| tag.digest).collect();
-        // What was put there after the document is for another one, which comes last.
+        // Clients push a document after its parts, so parts pushed after it belong to another
+        // document.
         let until = linked.unwrap_or(until);
         Unlinking { library: self, repository, tagged, until, needed: RefCell::default() }.parts_of(document)?;
         Ok(true)
@@ -32,12 +35,14 @@ struct Unlinking<'a> {
     repository: &'a str,
     tagged: HashSet<Digest>,
     until: SystemTime,
-    /// What the documents of the repository refer to, once they were read because the index does not know.
+    /// Blobs that the documents of the repository refer to; read from the documents only if the
+    /// index is incomplete.
     needed: RefCell<Option<HashSet<Digest>>>,
 }
 
 impl Unlinking<'_> {
-    /// Ends the links of what a document that has left the repository refers to, and of what that refers to.
+    /// Removes the links of all blobs that a removed document refers to, directly or through other
+    /// documents.
     fn parts_of(&self, document: &Digest) -> Result<()> {
         let mut left = vec![*document];
         while let Some(document) = left.pop() {
@@ -46,10 +51,12 @@ impl Unlinking<'_> {
         Ok(())
     }
 
-    /// Ends the links of what one document refers to; gives the documents among them.
+    /// Removes the links of the blobs that one document refers to; returns the documents among
+    /// them.
     fn direct_parts_of(&self, document: &Digest) -> Result<Vec<Digest>> {
         let mut left = Vec::new();
-        // What cannot be read has no links to be found: those of blobs run out, those of manifests can be listed and removed.
+        // The references of an unreadable document are unknown. Links of blobs expire; links of
+        // manifests can be listed and removed.
         let Ok(Some(document)) = self.library.document(document) else { return Ok(left) };
         let (store, repository) = (&self.library.store, self.repository);
         let children = document.children();
@@ -70,7 +77,7 @@ impl Unlinking<'_> {
         Ok(left)
     }
 
-    /// Whether a document of the repository refers to it.
+    /// Whether a document of the repository refers to the part.
     fn is_needed(&self, part: &Digest) -> Result<bool> {
         let store = &self.library.store;
         let Some(referrers) = store.referrers(part) else {

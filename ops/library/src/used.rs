@@ -8,14 +8,14 @@ use content::Digest;
 use crate::library::Library;
 
 impl Library {
-    /// Remembers that a model was loaded. Where that cannot be written, it is as if nobody had used it.
+    /// Records that a model was loaded. If this fails, the model counts as unused.
     pub fn record_use(&self, manifest: &Digest, now: SystemTime) {
         if let Err(error) = self.store.record_use(manifest, now) {
             tracing::warn!("that a model was used is not remembered: {error}");
         }
     }
 
-    /// When a model was last loaded, or got its name where that was later.
+    /// Returns when a model was last loaded or last got its name, whichever is later.
     pub fn last_used(&self, tag: &store::TagEntry) -> Result<SystemTime> {
         Ok(self.store.last_use(&tag.digest)?.map_or(tag.modified, |used| used.max(tag.modified)))
     }

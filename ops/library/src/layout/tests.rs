@@ -1,4 +1,4 @@
-//! Manifests as the tools write them, shortened.
+//! Tests with manifests as the tools write them, shortened.
 
 use content::Digest;
 use serde_json::{Value, json};

@@ -1,10 +1,13 @@
-//! What a plan is made from: a manifest, the documents of the source, or the header of a GGUF file. Of tensors only names
-//! and sizes are read.
+//! The facts that a plan is based on: a manifest, the documents of the source, or the header of a
+//! GGUF file. Of tensors, only names and sizes are read.
 //!
-//! | layers | tensors | numbers |
+//! | layers | tensors from | numbers from |
 //! |---|---|---|
-//! | a blob for each tensor | the catalogue; of a model that is not here the manifest: blobs with their headers | the GGUF header that was kept, else `config.json` |
+//! | a blob per tensor | the catalogue, or the manifest | the GGUF header, or `config.json` |
 //! | whole files | their headers | their headers, or `config.json` |
+//!
+//! For a model that is not in the store, the tensors come from the manifest: blobs with their
+//! headers. A GGUF header that was kept takes precedence over a `config.json`.
 
 use std::collections::BTreeMap;
 
@@ -21,27 +24,27 @@ use crate::error::Error;
 use crate::layout::{FileKind, ForeignFile, Layout, classify};
 use crate::understood::{Described, Open, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
 
-/// More blocks than any model has.
+/// Upper limit of blocks; no real model has as many.
 const MAX_BLOCKS: usize = 1 << 16;
 
 /// The facts about a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// As GGUF describes the model.
+    /// The model as GGUF describes it.
     pub(crate) model: Model,
-    /// Its weights by layer.
+    /// Weights by layer.
     pub(crate) weights: Weights,
-    /// Bytes of its adapters. Ollama's estimate knows nothing of them.
+    /// Bytes of its adapters, which Ollama's estimate ignores.
     pub(crate) adapters: u64,
-    /// What it is, or why Lode cannot run it.
+    /// The architecture, or why Lode cannot run the model.
     pub(crate) described: Result<Box<Described>, String>,
-    /// The longest context that it was made for; 0 where nobody says.
+    /// Longest context that the model was made for; 0 if unknown.
     pub(crate) context: u64,
 }
 
 impl Facts {
-    /// The weights with the adapters. Which projections those change is not known without reading them, so all of them
-    /// count as part of the first layer.
+    /// Returns the weights including adapters. The projections that adapters change are unknown
+    /// without reading them, so all adapters count as part of the first layer.
     pub(crate) fn all_weights(&self) -> Weights {
         let mut weights = self.weights.clone();
         if let Some(first) = weights.blocks.first_mut() {
@@ -51,21 +54,21 @@ impl Facts {
     }
 }
 
-/// A tensor, wherever it was listed.
+/// A tensor, from any source.
 struct Listed {
     name: String,
-    /// Outermost first; empty where nobody says.
+    /// Dimensions, outermost first; empty if unknown.
     shape: Vec<u64>,
     bytes: u64,
 }
 
-/// What is known of a model that is in the store.
+/// Known facts of a stored model.
 pub(crate) struct Stored {
     pub(crate) tensors: Vec<StoredTensor>,
     pub(crate) understood: Understood,
 }
 
-/// Reads the facts of a model. `stored` has what is known of it where it is in the store.
+/// Reads the facts of a model. `stored` contains the known facts of a stored model.
 pub(crate) fn facts(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let facts = match classify(manifest) {
         Layout::Lode | Layout::OllamaTensors => of_tensors(manifest, stored, open)?,
@@ -78,7 +81,7 @@ pub(crate) fn facts(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>
     Ok(Facts { adapters, ..facts })
 }
 
-/// Of a model with a blob for each tensor.
+/// Reads the facts of a model with one blob per tensor.
 fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let layer = |layer: &Layer| Listed {
         name: layer.name().unwrap_or_default().to_owned(),
@@ -94,7 +97,7 @@ fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> R
     of_document(document, &layer_names(manifest), understood, manifest, &tensors)
 }
 
-/// Of a model of whole files, by their headers.
+/// Reads the facts of a model of whole files, from their headers.
 fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let wanted = files.into_iter().filter_map(|file| match file.kind {
         FileKind::Gguf | FileKind::Safetensors | FileKind::Side => {
@@ -118,7 +121,7 @@ fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>
     of_document(document, &names, stored.map(|stored| stored.understood), manifest, &tensors)
 }
 
-/// The document is read only where what it says is not known yet.
+/// Combines the facts. The document is read only if its contents are not known yet.
 fn of_document(
     document: impl FnOnce() -> Result<SourceDocument>,
     names: &TensorNames,
@@ -130,7 +133,7 @@ fn of_document(
         return Ok(of_known(described, tensors));
     }
     let document = document()?;
-    // Of a model elsewhere it is not read: nearly all are this.
+    // The tokenizer of a remote model is not read; nearly all are BPE.
     let given = tokenizer_json(manifest).map(|_| Tokenizer::BytePair);
     match understood.unwrap_or_else(|| document.understood(names, given)) {
         Understood::Known(described) => Ok(of_known(described, tensors)),
@@ -138,11 +141,11 @@ fn of_document(
     }
 }
 
-/// Of an architecture that Lode knows: the keys that a GGUF file of it has.
+/// Returns the facts of an architecture that Lode knows, as the keys of its GGUF file.
 fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
     let (architecture, blueprint) = (&described.architecture, &described.architecture.blueprint);
     let name = architecture.family.gguf.architecture;
-    // What does not fit into the 32 bits that the format has for these numbers counts as absent.
+    // Numbers that do not fit into the format's 32 bits are omitted.
     let keys = architecture.facts().into_iter().filter_map(|(key, fact)| match fact {
         Fact::Unsigned(number) => Some((format!("{name}.{key}"), MetadataValue::U32(u32::try_from(number).ok()?))),
         Fact::Float(_) => None,
@@ -162,7 +165,8 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
     }
 }
 
-/// Of an architecture that Lode does not run: the keys of its GGUF header, or the sizes of its config.
+/// Returns the facts of an architecture that Lode does not run, from the keys of its GGUF header or
+/// the sizes in its config.
 fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
     let SourceDocument::Gguf(header) = document else { return of_sizes(tensors, unknown) };
     let reason = unknown.reason;
@@ -176,7 +180,7 @@ fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -
     Ok(undescribed(reason, model, number, tensors))
 }
 
-/// Of a folder by the sizes that its config tells.
+/// Returns the facts of a folder, from the sizes in its config.
 fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
     let Unknown { reason, architecture, sizes } = unknown;
     let number = |name: &str| sizes.iter().find(|(key, _)| key == name).map_or(0, |(_, number)| *number);
@@ -191,14 +195,15 @@ fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
     Ok(undescribed(reason, model, number, tensors))
 }
 
-/// A model without a description, with its tensors; `number` gives the sizes that GGUF has keys for.
+/// Returns the facts of a model without a description, from its tensors. `number` returns the value
+/// of a GGUF key.
 fn undescribed(reason: String, model: Model, number: impl Fn(&str) -> u64, tensors: &[Listed]) -> Facts {
     let (tensors, weights) = by_gguf_name(&model.architecture, tensors, number("block_count"));
     let context = number("context_length");
     Facts { weights, adapters: 0, described: Err(reason), context, model: Model { tensors, ..model } }
 }
 
-/// The values that an estimate looks at.
+/// Converts the metadata values that an estimate uses.
 fn metadata_value(value: &Value<'_>) -> Option<MetadataValue> {
     Some(match value {
         Value::U32(number) => MetadataValue::U32(*number),
@@ -218,7 +223,7 @@ fn metadata_value(value: &Value<'_>) -> Option<MetadataValue> {
     })
 }
 
-/// Tensors under the names that GGUF has for them, and their bytes by layer.
+/// Returns the tensors with their GGUF names, and their bytes by layer.
 fn by_gguf_name(architecture: &str, tensors: &[Listed], blocks: u64) -> (Vec<Tensor>, Weights) {
     let named = tensors.iter().map(|tensor| Tensor {
         name: gguf_name(architecture, &tensor.name),
@@ -226,18 +231,19 @@ fn by_gguf_name(architecture: &str, tensors: &[Listed], blocks: u64) -> (Vec<Ten
         bytes: tensor.bytes,
     });
     let named: Vec<Tensor> = named.collect();
-    // The estimate refuses more blocks than any model has; nothing is allocated for them before.
+    // The estimate refuses models with more blocks, and no memory is allocated for them before.
     let blocks = blocks.min(MAX_BLOCKS as u64) as usize;
     let weights = Weights::of(named.iter().map(|tensor| (tensor.name.as_str(), tensor.bytes)), blocks);
     (named, weights)
 }
 
-/// A tensor's name in GGUF. One that the format has no name for is told by its layer, e.g. a group of experts.
+/// Returns a tensor's name in GGUF. A tensor without a GGUF name, e.g. a group of experts, gets a
+/// name that contains its layer.
 fn gguf_name(architecture: &str, name: &str) -> String {
     let name = &names::of_folder(name);
     let in_layer = || {
         let (before, rest) = name.split_once("layers.")?;
-        // The layers of what sees and hears are none of the decoder's.
+        // The layers of image and audio encoders are not part of the decoder.
         if ["vision", "visual", "image", "audio"].iter().any(|part| before.contains(part)) {
             return None;
         }
