@@ -1,4 +1,4 @@
-//! Versions of a model: listing them, going back, pinning.
+//! Versions of a model: history, rollback, pins.
 
 use std::time::SystemTime;
 
@@ -9,47 +9,48 @@ use manifests::ModelRef;
 use crate::error::Error;
 use crate::library::Library;
 
-/// Where a version is.
+/// State of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionState {
-    /// The name names it.
+    /// The name refers to this version.
     Current,
-    /// All of it is here.
+    /// All its blobs are in the store.
     Here,
-    /// Something of it is gone.
+    /// Some of its blobs are gone.
     Gone,
 }
 
 /// A version of a model.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// Of its manifest.
+    /// Digest of the manifest.
     pub digest: Digest,
-    /// When the name came to name it.
+    /// When the name was assigned to this version.
     pub since: SystemTime,
-    /// Whether it can be gone back to.
+    /// State, which shows whether a rollback to this version is possible.
     pub state: VersionState,
 }
 
-/// What going back did.
+/// Result of a rollback.
 #[derive(Clone, Debug)]
 pub struct RolledBack {
-    /// The complete name.
+    /// Complete name of the model.
     pub model: String,
-    /// What it named before.
+    /// Version before the rollback.
     pub from: Digest,
-    /// What it names now.
+    /// Version after the rollback.
     pub to: Digest,
 }
 
 impl Library {
-    /// The versions of a model, the newest first, with its complete name.
+    /// Returns the versions of a model, the newest first, with its complete name.
     pub fn versions(&self, reference: &ModelRef) -> Result<(String, Vec<Version>)> {
         let tag = self.tag(reference)?;
         let mut versions = Vec::new();
         let mut current = false;
         for entry in self.store.history(&tag.name)?.into_iter().rev() {
-            // The tag names one of them, the last where it came back to it.
+            // The current version can occur several times in the history; the latest entry counts
+            // as current.
             let state = match entry.digest == tag.digest && !current {
                 true => VersionState::Current,
                 false if self.is_whole(&entry.digest) => VersionState::Here,
@@ -59,16 +60,17 @@ impl Library {
             versions.push(Version { digest: entry.digest, since: entry.since, state });
         }
         if !current {
-            // It was named before there were histories.
+            // The name was assigned before histories were recorded.
             let state = VersionState::Current;
             versions.insert(0, Version { digest: tag.digest, since: tag.modified, state });
         }
         Ok((shown(&tag.name)?, versions))
     }
 
-    /// Makes the name name an earlier version: the one whose digest begins so, or the last one.
+    /// Assigns the name to an earlier version: the one whose digest begins with `to`, or the
+    /// previous one.
     pub fn roll_back(&self, reference: &ModelRef, to: Option<&str>) -> Result<RolledBack> {
-        // What is found to be here stays until it has its name.
+        // The guard protects the version's blobs until it has its name.
         let _guard = self.store.guard();
         let tag = self.tag(reference)?;
         let model = shown(&tag.name)?;
@@ -90,7 +92,7 @@ impl Library {
             );
             bail!(Error::NoVersion(text));
         }
-        // After a crash the index knows only of what has a name.
+        // After a crash, the index knows only documents with a name.
         if let Some(document) = self.sound_document(&to)? {
             self.describe(&to, &document);
         }
@@ -117,19 +119,19 @@ impl Library {
         }
     }
 
-    /// Whether everything of a version is here.
+    /// Whether all blobs of a version are in the store.
     fn is_whole(&self, digest: &Digest) -> bool {
         self.manifest(digest).is_ok_and(|manifest| matches!(self.first_missing(&manifest), Ok(None)))
     }
 
-    /// Protects a model from being removed; gives its complete name.
+    /// Protects a model from removal; returns its complete name.
     pub fn pin(&self, reference: &ModelRef) -> Result<String> {
         let tag = self.tag(reference)?;
         self.store.pin(&tag.name)?;
         shown(&tag.name)
     }
 
-    /// Ends the protection; gives the complete name.
+    /// Removes the protection; returns the complete name.
     pub fn unpin(&self, reference: &ModelRef) -> Result<String> {
         let tag = self.tag(reference)?;
         let name = shown(&tag.name)?;
@@ -137,7 +139,7 @@ impl Library {
         Ok(name)
     }
 
-    /// Fails where the model is pinned. One that is not there is not.
+    /// Fails if the model is pinned. A model that does not exist is not pinned.
     pub fn ensure_not_pinned(&self, reference: &ModelRef) -> Result<()> {
         let Some(tag) = self.find_tag(reference)? else { return Ok(()) };
         ensure!(!self.store.is_pinned(&tag.name)?, Error::Pinned(shown(&tag.name)?));
@@ -149,7 +151,7 @@ impl Library {
     }
 }
 
-/// A tag's name as people write it.
+/// Returns a tag's name for display.
 pub fn shown(key: &str) -> Result<String> {
     let reference: ModelRef = key.parse().with_context(|| format!("tag `{key}`"))?;
     Ok(reference.to_string())

@@ -1,7 +1,8 @@
-//! Models whose weights are whole GGUF files, as other tools push them: they are used where they lie.
+//! Models whose weights are whole GGUF files, as other tools push them. The files are used in
+//! place.
 //!
-//! Nothing is imported and nothing is written but a note: what the header says is kept with the manifest's digest, so
-//! that listing models does not read vocabularies.
+//! Nothing is imported. Only a note is written: the facts in the header are cached under the
+//! manifest's digest, so that listing models does not read vocabularies.
 
 use anyhow::Result;
 use import::{Inventory, NamedFile};
@@ -11,18 +12,19 @@ use crate::derived::Derivation;
 use crate::layout::{FileKind, Layout, classify};
 use crate::library::Library;
 
-/// The config that the header of a model's files makes.
+/// The config derived from the headers of a model's files.
 const DERIVATION: Derivation = Derivation { kind: "whole-config", version: 1 };
 
 impl Library {
-    /// The GGUF files that are layers of the model as they are; none where its tensors have blobs of their own.
+    /// Returns the GGUF files that are layers of the model; empty if its tensors have separate
+    /// blobs.
     pub(crate) fn whole_files(&self, manifest: &Manifest) -> Vec<NamedFile> {
         let Layout::Files(files) = classify(manifest) else { return Vec::new() };
         let weights = files.into_iter().filter(|file| file.kind == FileKind::Gguf);
         weights.map(|file| NamedFile { source: self.open(file.layer.digest()), name: file.name }).collect()
     }
 
-    /// What the headers of these files say; `None` where there are no such files.
+    /// Returns the contents of these files' headers; `None` if there are no such files.
     pub(crate) fn whole_inventory(&self, manifest: &Manifest) -> Result<Option<Inventory>> {
         let files = self.whole_files(manifest);
         if files.is_empty() {
@@ -31,8 +33,8 @@ impl Library {
         Ok(Some(import::inventory(&files)?))
     }
 
-    /// The config of a model with facts of its files, where those are whole and the config does not have them; and whether
-    /// they could be read.
+    /// Completes the config of a model of whole files with facts from the files. The flag is false
+    /// if the files could not be read.
     pub(crate) fn completed(&self, config: ModelConfig, manifest: &Manifest) -> (ModelConfig, bool) {
         if config.lode.is_some() {
             return (config, true);
@@ -56,7 +58,7 @@ impl Library {
     }
 }
 
-/// What the manifest's own config says stays; only what it is silent about is the file's.
+/// Merges two configs: values in the manifest's own config take precedence over those of the file.
 fn merged(theirs: ModelConfig, own: ModelConfig) -> ModelConfig {
     let text = |theirs: String, own: String| if theirs.is_empty() { own } else { theirs };
     let list = |theirs: Vec<String>, own: Vec<String>| if theirs.is_empty() { own } else { theirs };
