@@ -1,15 +1,15 @@
-//! Storing a manifest that came from elsewhere.
+//! Storing of manifests that were fetched from a registry.
 
 use std::time::Duration;
 
 use content::{Digest, Expected, IngestId};
 use library::Library;
 
-/// How long a manifest is waited for that somebody else is storing, and how often that is looked at.
+/// How long to wait for another writer of the same manifest, and the interval of retries.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BUSY: Duration = Duration::from_millis(5);
 
-/// Stores a manifest that was read, where it is not here.
+/// Stores a fetched manifest, unless it is in the store already.
 pub(crate) fn store_document(library: &Library, digest: &Digest, raw: &[u8]) -> Result<(), store::Error> {
     store_within(library, digest, raw, PATIENCE)
 }
@@ -21,7 +21,7 @@ fn store_within(library: &Library, digest: &Digest, raw: &[u8], patience: Durati
     let expected = Expected::Blob { digest: *digest, size: raw.len() as u64 };
     let mut ingest = match library.store.start_ingest(&IngestId::of(digest), expected) {
         Ok(ingest) => ingest,
-        // Somebody else stores the same few bytes.
+        // Another writer stores the same few bytes.
         Err(store::Error::Content(content::Error::Busy(_))) if patience > Duration::ZERO => {
             std::thread::sleep(BUSY);
             return store_within(library, digest, raw, patience.saturating_sub(BUSY));

@@ -1,4 +1,4 @@
-//! Registries as the configuration has them.
+//! Connections to registries, with their configured settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,18 @@ use manifests::ModelRef;
 use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
 use reqwest::Url;
 
-/// Gives the settings of a host.
+/// Returns the settings of a host.
 pub type HostSettingsOf = dyn Fn(&str) -> Result<HostSettings> + Send + Sync;
 
-/// What is configured of registries.
+/// The configuration of registries.
 #[derive(Clone)]
 pub struct RegistrySettings {
-    /// The settings of a host, asked each time, so that a change needs no restart.
+    /// Returns the settings of a host. It is called for each use, so that a change needs no
+    /// restart.
     pub host: Arc<HostSettingsOf>,
     /// The hosts that have settings.
     pub names: Arc<dyn Fn() -> Result<Vec<String>> + Send + Sync>,
-    /// Who knows logins.
+    /// The source of logins.
     pub credentials: Arc<dyn Credentials>,
 }
 
@@ -28,23 +29,23 @@ impl fmt::Debug for RegistrySettings {
     }
 }
 
-/// Connects to registries as they are configured.
+/// Connects to registries with their configured settings.
 #[derive(Clone, Debug)]
 pub struct Hosts {
     configured: RegistrySettings,
-    /// HTTP without TLS, because the user said so for this operation.
+    /// If true, use HTTP without TLS: the user requested it for this operation.
     insecure: bool,
-    /// Without any login.
+    /// If true, use no logins.
     anonymous: bool,
 }
 
 impl Hosts {
-    /// As configured; `insecure` is HTTP without TLS everywhere.
+    /// Uses the configured settings; `insecure` means HTTP without TLS for all hosts.
     pub fn new(configured: &RegistrySettings, insecure: bool) -> Self {
         Self { configured: configured.clone(), insecure, anonymous: false }
     }
 
-    /// Logs in nowhere: for those who are nobody here.
+    /// Uses no logins. For requests of anonymous users.
     pub fn anonymous(configured: &RegistrySettings) -> Self {
         Self { anonymous: true, ..Self::new(configured, false) }
     }
@@ -67,33 +68,35 @@ impl Hosts {
     /// The hosts that have settings.
     ///
     /// # Errors
+    ///
     /// The file of settings cannot be read.
     pub fn configured(&self) -> Result<Vec<String>> {
         (self.configured.names)()
     }
 
-    /// The mirrors of a host, and whether it is spoken to without TLS.
+    /// The mirrors of a host, and whether connections to it are made without TLS.
     ///
     /// # Errors
-    /// Its settings cannot be read.
+    /// The settings of the host cannot be read.
     pub fn mirrors(&self, host: &str) -> Result<(Vec<String>, bool)> {
         let settings = self.settings(host)?;
         Ok((settings.mirrors.iter().map(|mirror| place_of(mirror)).collect(), settings.plain_http))
     }
 
-    /// Where a reference's model is pulled from: the mirrors of its registry, then that itself.
+    /// The sources to pull a reference's model from: the mirrors of its registry, then the
+    /// registry.
     pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
         let parallel = self.settings(reference.host())?.parallel;
         Ok((Remote::new(self.sources(reference.host())?, &repository(reference)), parallel))
     }
 
-    /// The mirrors of a registry, then that itself.
+    /// The mirrors of a registry, then the registry.
     pub(crate) fn sources(&self, host: &str) -> Result<Vec<Host>> {
         let settings = self.settings(host)?;
         let credentials = self.credentials();
         let mut sources = Vec::new();
         for mirror in &settings.mirrors {
-            // A mirror is a host of its own: with its own authorities and proxy.
+            // A mirror has its own settings: certificate authorities and proxy.
             let name = mirror.split("://").last().and_then(|rest| rest.split('/').next()).unwrap_or_default();
             let own = (self.configured.host)(name)?;
             sources.push(Host::mirror(mirror, host, own, credentials.clone())?);
@@ -103,7 +106,7 @@ impl Hosts {
     }
 }
 
-/// Scheme, host and port of a URL: a path and what stands before the host may be secrets.
+/// Scheme, host and port of a URL. The user information and the path may be secrets.
 fn place_of(url: &str) -> String {
     let parsed = Url::parse(url).ok();
     let place = parsed.as_ref().and_then(|url| Some((url.scheme(), url.host_str()?, url.port())));
@@ -114,7 +117,7 @@ fn place_of(url: &str) -> String {
     }
 }
 
-/// The repository as the registry calls it.
+/// The repository as the registry names it.
 pub(crate) fn repository(reference: &ModelRef) -> String {
     match reference.host() {
         "docker.io" if !reference.repository().contains('/') => format!("library/{}", reference.repository()),

@@ -1,8 +1,11 @@
-//! Files on HTTP servers that serve ranges: what makes a [`RemoteFile`](crate::remote::RemoteFile) of a URL.
+//! Files on HTTP servers that support range requests. They are the sources of
+//! [`RemoteFile`](crate::remote::RemoteFile).
 //!
-//! Redirects are followed here and not by the HTTP library: the token is for the endpoint's own origin and goes nowhere
-//! else, and nothing leads nearer to this machine than the endpoint is ([`Border`]). Where a redirect led is remembered, because hubs redirect each request to a signed URL of another host; when that
-//! is refused it has expired and is asked for anew.
+//! This module follows redirects itself, instead of the HTTP library. The token is sent only to the
+//! endpoint's own origin, and no redirect may lead to an address nearer to this machine than the
+//! endpoint ([`Border`]). Hubs redirect each request to a signed URL of another host, so the target
+//! of a redirect is remembered. If the server refuses that URL, it has expired and is requested
+//! again.
 
 use std::fmt;
 use std::io;
@@ -18,18 +21,18 @@ use reqwest::{Client, Response, StatusCode, Url};
 
 use crate::remote::{Fetch, RemoteSource};
 
-/// The most redirects of one request.
+/// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// How often a request is tried that may go better the next time.
+/// Maximum number of attempts of a request that fails for a transient reason.
 const ATTEMPTS: u32 = 5;
-/// Wait after the first failure; it doubles each time.
+/// Wait after the first failure. It doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// The longest wait that a server may ask for.
+/// The longest wait that a server may request.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How long a connection may take, and how long nothing may come.
+/// Timeout for a connection, and for the time between two pieces of data.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server, with what it takes to be let in.
+/// A server and the credentials for it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
@@ -45,22 +48,22 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// A request that failed.
+/// The failure of a request.
 #[derive(Debug)]
 enum Failure {
-    /// Trying again cannot help.
+    /// A retry cannot help.
     Final(io::Error),
-    /// It may go better next time, after the wait if the server asked for one.
+    /// A retry may help, after the wait that the server requested, if any.
     Passing(io::Error, Option<Duration>),
-    /// The remembered address is refused.
+    /// The server refuses the remembered address.
     Expired(io::Error),
 }
 
 impl Endpoint {
-    /// The server at `url`. Its token goes to that scheme, host and port only.
+    /// The server at `url`. Its token is sent only to this scheme, host and port.
     pub(crate) fn new(url: &str, token: Option<String>) -> io::Result<Self> {
         let parsed = parse(url)?;
-        // A token in the clear would be anybody's; on this machine nobody listens.
+        // Without TLS, the network could read the token. On this machine there is no network.
         let local = parsed.host_str().is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"));
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
@@ -77,7 +80,7 @@ impl Endpoint {
         Ok(Self { client, border, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
     }
 
-    /// A document, `limit` bytes at most.
+    /// Reads a document of at most `limit` bytes.
     pub(crate) async fn document(&self, url: &str, limit: u64) -> io::Result<Bytes> {
         let start = parse(url)?;
         let attempt = || async {
@@ -91,7 +94,7 @@ impl Endpoint {
         self.patiently(attempt).await
     }
 
-    /// A file of which everything is known.
+    /// A file whose size and identity are known.
     pub(crate) fn file(&self, url: &str, size: u64, identity: Option<String>) -> io::Result<RemoteSource> {
         let file = Arc::new(HttpFile {
             endpoint: self.clone(),
@@ -107,12 +110,12 @@ impl Endpoint {
         Ok(RemoteSource { name: url.to_owned(), size, identity, fetch })
     }
 
-    /// The length of a file in bytes, from the answer to a request for its first byte.
+    /// Returns the length of a file in bytes, by a request for its first byte.
     pub(crate) async fn size(&self, url: &str) -> io::Result<u64> {
         let start = parse(url)?;
         let attempt = || async {
             let (response, _) = self.follow(&start, Some(&(0..1))).await?;
-            // An empty file has no first byte; the refusal says how long it is.
+            // An empty file has no first byte; the error response contains the length.
             if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && total(&response) == Some(0) {
                 return Ok(0);
             }
@@ -123,11 +126,11 @@ impl Endpoint {
         self.patiently(attempt).await
     }
 
-    /// Sends a request and follows redirects. Says where it ended.
+    /// Sends a request and follows redirects. Also returns the final URL.
     async fn follow(&self, start: &Url, range: Option<&Range<u64>>) -> Result<(Response, Url), Failure> {
         let mut url = start.clone();
         for _ in 0..=MAX_REDIRECTS {
-            // Ranges are of the bytes as they are, not of a compressed form.
+            // Ranges refer to the plain bytes, not to a compressed form.
             let mut request = self.client.get(url.clone()).header(ACCEPT_ENCODING, "identity");
             if let Some(range) = range {
                 request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
@@ -135,7 +138,7 @@ impl Endpoint {
             if let Some(token) = self.token.as_ref().filter(|_| origin(&url) == self.origin) {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
-            // The error's own text would have the URL, whose query may be a signature.
+            // The text of the error would contain the URL, whose query may be a signature.
             let response = request.send().await.map_err(|error| {
                 if let Some(reason) = Border::refusal(&error) {
                     return Failure::Final(led_astray(&reason));
@@ -157,7 +160,8 @@ impl Endpoint {
         Err(Failure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
     }
 
-    /// The answer where it is a success, else why not. `resolved` says that the address was a remembered one.
+    /// Returns the response if it is a success, and the reason if not. `resolved` is true for a
+    /// remembered address.
     fn accepted(&self, response: Response, url: &str, resolved: bool) -> Result<Response, Failure> {
         let status = response.status();
         if status.is_success() {
@@ -187,7 +191,7 @@ impl Endpoint {
         })
     }
 
-    /// Tries several times, with longer and longer waits.
+    /// Tries several times, with increasing waits.
     async fn patiently<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> io::Result<T> {
         let mut wait = self.first_wait;
         for left in (0..ATTEMPTS).rev() {
@@ -220,7 +224,7 @@ struct HttpFile {
     name: String,
     start: Url,
     size: u64,
-    /// Where the redirects led the last time.
+    /// The final URL of the last request.
     resolved: Mutex<Option<Url>>,
 }
 
@@ -234,7 +238,7 @@ impl HttpFile {
 
     async fn attempt(&self, range: Range<u64>) -> Result<Bytes, Failure> {
         let remembered = self.resolved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // A wrong turn is as likely as an expired one: it is remembered again only when it has led somewhere.
+        // The remembered address may be expired or wrong: keep it only if this request succeeds.
         self.remember(None);
         let from = remembered.as_ref().unwrap_or(&self.start);
         let (response, end) = self.endpoint.follow(from, Some(&range)).await?;
@@ -253,7 +257,7 @@ impl HttpFile {
         *self.resolved.lock().unwrap_or_else(PoisonError::into_inner) = url;
     }
 
-    /// Whether the answer is what was asked for, and of a file of that length.
+    /// Checks that the response has the requested range, of a file of the expected length.
     fn check_range(&self, response: &Response, range: &Range<u64>) -> Result<(), Failure> {
         let name = &self.name;
         let whole = *range == (0..self.size);
@@ -276,7 +280,7 @@ impl HttpFile {
     }
 }
 
-/// The bytes of an answer; more than `limit` are refused before they are in memory.
+/// Reads the body of a response. A body above `limit` is refused before it is in memory.
 async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, Failure> {
     let expected = response.content_length().unwrap_or(0);
     let mut bytes = Vec::with_capacity(expected.min(limit) as usize);
@@ -290,7 +294,7 @@ async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, F
     }
 }
 
-/// The length of the whole file in an answer to a request for a range.
+/// The length of the whole file, from the response to a range request.
 fn total(response: &Response) -> Option<u64> {
     response.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
 }

@@ -1,8 +1,9 @@
-//! Models of a Hugging Face hub: what a reference means there, and which files of a repository are the model.
+//! Models on a Hugging Face hub: parses references, and selects the files of a repository that make
+//! the model.
 //!
-//! `hf.co/USER/REPO[:FILE-or-QUANTIZATION][@REVISION]`. The tag is a file's name, with or without `.gguf`, or a
-//! quantization, matched without regard to case. Without one, or with `latest`, it is `Q4_K_M`, else the first GGUF file,
-//! else the safetensors files.
+//! A reference is `hf.co/USER/REPO[:FILE-or-QUANTIZATION][@REVISION]`. The tag is a file name, with
+//! or without `.gguf`, or a quantization; case is ignored. Without a tag, or with `latest`, the
+//! default is `Q4_K_M`, then the first GGUF file, then the safetensors files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,37 +13,39 @@ use content::Digest;
 use manifests::ModelRef;
 use serde::Deserialize;
 
-/// Hosts whose names are hub references; the first is the one in names.
+/// Hosts whose names are hub references. Model names use the first one.
 pub(crate) const HOSTS: [&str; 2] = ["hf.co", "huggingface.co"];
-/// What is taken of a repository where nothing is said, if it is there.
+/// The quantization that is selected by default, if the repository has it.
 const DEFAULT_QUANTIZATION: &str = "Q4_K_M";
 const DEFAULT_REVISION: &str = "main";
-/// The list of a sharded model's files.
+/// The file that lists the shards of a model.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
-/// The longest listing that is read, in bytes.
+/// Maximum length of a listing in bytes.
 pub(crate) const MAX_LISTING: u64 = 32 << 20;
-/// The longest index that is read, in bytes.
+/// Maximum length of an index in bytes.
 pub(crate) const MAX_INDEX: u64 = 64 << 20;
-/// The most files that a repository may have.
+/// Maximum number of files in a repository.
 const MAX_FILES: usize = 50_000;
 
-/// Where a hub at this address is asked for models with a text in their names, the most popular ones first.
+/// The URL for a search on the hub at this address: models with a text in their names, the most
+/// downloaded ones first.
 pub(crate) fn search_url(endpoint: &str, text: &str) -> String {
     let text = escape(text, "");
     format!("{}/api/models?search={text}&limit=30&sort=downloads&direction=-1", endpoint.trim_end_matches('/'))
 }
 
-/// A repository's model at a revision.
+/// A model of a repository at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubReference {
     repository: String,
-    /// A file or quantization; `None` is the default choice.
+    /// A file or quantization; `None` selects the default.
     wanted: Option<String>,
     revision: String,
 }
 
 impl HubReference {
-    /// Reads what people type. `None` where the host is no hub, so that it is a name in a registry.
+    /// Parses a reference that a user typed. Returns `None` if the host is not a hub, so that the
+    /// text is a name in a registry.
     pub fn parse(text: &str) -> Result<Option<Self>> {
         let text = text.strip_prefix("https://").unwrap_or(text);
         let Some((host, rest)) = text.split_once('/') else { return Ok(None) };
@@ -71,13 +74,13 @@ impl HubReference {
         &self.repository
     }
 
-    /// The same model for ever: with the commit in the place of a branch or tag.
+    /// A reference that always means the same model: the commit replaces a branch or tag.
     pub fn at(&self, commit: &str) -> String {
         let wanted = self.wanted.as_ref().map(|wanted| format!(":{wanted}")).unwrap_or_default();
         format!("{}/{}{wanted}@{commit}", HOSTS[0], self.repository)
     }
 
-    /// The name that the model has in the store. The same text always gives the same name.
+    /// The name of the model in the store. The same reference always gives the same name.
     pub fn model_ref(&self) -> Result<ModelRef> {
         let mut tag = self.wanted.clone().unwrap_or_else(|| "latest".to_owned());
         if self.revision != DEFAULT_REVISION {
@@ -86,25 +89,27 @@ impl HubReference {
         Ok(format!("{}/{}:{}", HOSTS[0], self.repository, tag.replace('/', "-")).parse()?)
     }
 
-    /// Where the listing of the repository is.
+    /// The URL of the repository's listing.
     pub fn listing_url(&self, endpoint: &str) -> String {
         let (repository, revision) = (escape(&self.repository, "/"), escape(&self.revision, ""));
         format!("{}/api/models/{repository}/revision/{revision}?blobs=true", endpoint.trim_end_matches('/'))
     }
 
-    /// Where a file of the commit is that the listing was of.
+    /// The URL of a file, at the commit of the listing.
     pub fn file_url(&self, endpoint: &str, listing: &Listing, path: &str) -> String {
         let (repository, path) = (escape(&self.repository, "/"), escape(path, "/"));
         format!("{}/{repository}/resolve/{}/{path}", endpoint.trim_end_matches('/'), listing.commit)
     }
 
-    /// The index to be read before [`choose`](Self::choose), where the choice is safetensors and there is one.
+    /// The index file that must be read before [`choose`](Self::choose), if the selection is
+    /// safetensors and the repository has an index.
     pub fn index<'a>(&self, listing: &'a Listing) -> Result<Option<&'a HubFile>> {
         let is_gguf = self.gguf(listing)?.is_some();
         Ok(listing.file(INDEX).filter(|_| !is_gguf && self.one_file(listing).is_none()))
     }
 
-    /// The files that are the model. `index` is what is in the file that [`index`](Self::index) names.
+    /// Selects the files of the model. `index` is the content of the file that
+    /// [`index`](Self::index) returned.
     pub fn choose(&self, listing: &Listing, index: Option<&[u8]>) -> Result<Vec<HubFile>> {
         if let Some(files) = self.gguf(listing)? {
             return Ok(files);
@@ -135,10 +140,11 @@ impl HubReference {
         listing.files.iter().find(|file| is_safetensors(&file.path) && file.path.eq_ignore_ascii_case(wanted))
     }
 
-    /// The GGUF file that is meant, with all of its split; `None` where safetensors files are.
+    /// The selected GGUF file with all files of its split; `None` if safetensors files are
+    /// selected.
     fn gguf(&self, listing: &Listing) -> Result<Option<Vec<HubFile>>> {
         let mut files: Vec<&HubFile> = listing.files.iter().filter(|file| is_model_gguf(&file.path)).collect();
-        // Short names first: where several fit, the plainest is meant.
+        // Short names first: if several match, the plainest is meant.
         files.sort_by_key(|file| (file.path.len(), &file.path));
         let find = |wanted: &str| {
             let by_name = files.iter().find(|file| is_named(&file.path, wanted));
@@ -179,9 +185,9 @@ pub struct Listing {
 pub struct HubFile {
     /// Relative to the repository, with slashes.
     pub path: String,
-    /// Length in bytes, where the hub tells.
+    /// Length in bytes, if the hub reports it.
     pub size: Option<u64>,
-    /// The digest of the bytes; hubs tell it of large files.
+    /// The digest of the bytes. Hubs report it for large files.
     pub digest: Option<Digest>,
 }
 
@@ -210,7 +216,7 @@ struct WireLarge {
 }
 
 impl Listing {
-    /// Reads the hub's answer. Files with names that lead out of the repository are an error.
+    /// Parses the hub's response. A file name that leads out of the repository is an error.
     pub fn parse(raw: &[u8]) -> Result<Self> {
         let wire: WireListing = serde_json::from_slice(raw).context("the hub's listing cannot be read")?;
         let is_commit = (7..=64).contains(&wire.sha.len()) && wire.sha.bytes().all(|b| b.is_ascii_hexdigit());
@@ -244,7 +250,7 @@ fn indexed<'a>(listing: &'a Listing, index: &[u8]) -> Result<Vec<&'a HubFile>> {
     names.into_iter().map(find).collect()
 }
 
-/// A GGUF file with all others of its split.
+/// A GGUF file with all other files of its split.
 fn split(listing: &Listing, file: &HubFile) -> Result<Vec<HubFile>> {
     let Some(names) = import::split_names(&file.path) else { return Ok(vec![file.clone()]) };
     let find = |name: String| {
@@ -257,7 +263,8 @@ fn is_safetensors(path: &str) -> bool {
     path.ends_with(".safetensors") && !path.contains('/')
 }
 
-/// A GGUF file, but for projectors, importance matrices and files of a split other than the first.
+/// Whether this is a GGUF file with weights. Projectors, importance matrices and later files of a
+/// split are not.
 fn is_model_gguf(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     let Some(stem) = file.strip_suffix(".gguf") else { return false };
@@ -265,14 +272,14 @@ fn is_model_gguf(path: &str) -> bool {
     first && !stem.contains("mmproj") && !is_importance_matrix(stem)
 }
 
-/// Whether `imatrix` is a word of the name, as in `model-imatrix` and `imatrix_unsloth`, and not of what was quantized with one
-/// (`model-Q4_K_M-imat`).
+/// Whether the file is an importance matrix: `imatrix` is a word of the name, as in `model-imatrix`
+/// and `imatrix_unsloth`. A model that was quantized with one (`model-Q4_K_M-imat`) is not.
 fn is_importance_matrix(stem: &str) -> bool {
     let is_word = stem.split(['-', '_', '.', ' ']).any(|word| word == "imatrix");
     stem.starts_with("imatrix") || (is_word && !has_quantization(stem))
 }
 
-/// Whether a word of the name is a type that tensors are quantized to.
+/// Whether a word of the name is a tensor type.
 fn has_quantization(stem: &str) -> bool {
     let is_type = |word: &str| {
         let digits = word.strip_prefix("iq").or_else(|| word.strip_prefix('q'));
@@ -281,7 +288,7 @@ fn has_quantization(stem: &str) -> bool {
     stem.split(['-', '_', '.', ' ']).any(|word| is_type(word) || matches!(word, "f16" | "bf16" | "f32" | "mxfp4"))
 }
 
-/// Without extension and without the number in a split.
+/// The path without the extension and without the number in a split.
 fn stem(path: &str) -> &str {
     match numbered(path) {
         Some((base, _)) => base,
@@ -289,7 +296,7 @@ fn stem(path: &str) -> &str {
     }
 }
 
-/// What precedes the number in the name of one of a split, and the number.
+/// Splits the name of a file of a split: the part before the number, and the number.
 fn numbered(path: &str) -> Option<(&str, &str)> {
     let (rest, count) = path.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (base, number) = rest.rsplit_once('-')?;
@@ -297,15 +304,15 @@ fn numbered(path: &str) -> Option<(&str, &str)> {
     (is_number(number) && is_number(count)).then_some((base, number))
 }
 
-/// Whether the file is called so: by its path or its last part, with or without what [`stem`] leaves out.
+/// Whether `wanted` names the file: by its path or file name, in full or as [`stem`] shortens it.
 fn is_named(path: &str, wanted: &str) -> bool {
     let last = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
     let names = [path.to_owned(), stem(path).to_owned(), last(path), last(stem(path))];
     names.iter().any(|name| name.eq_ignore_ascii_case(wanted))
 }
 
-/// Whether the name has the quantization as a word. `_` is part of a word's end, so that `Q4_K` is not `Q4_K_M`. A
-/// quantization has a number in it: `XS` is a part of one.
+/// Whether the name contains the quantization as a word. `_` does not end a word, so `Q4_K` does
+/// not match `Q4_K_M`. A quantization has a digit in it: `XS` is only a part of one.
 fn is_quantized(path: &str, wanted: &str) -> bool {
     if !wanted.contains(|c: char| c.is_ascii_digit()) {
         return false;
@@ -318,7 +325,7 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
     })
 }
 
-/// What a safetensors model needs besides its weights, or should come with.
+/// Whether the file belongs to a safetensors model besides its weights.
 fn is_side_file(path: &str) -> bool {
     const NAMES: [&str; 5] =
         ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
@@ -341,7 +348,7 @@ fn is_path(text: &str, longest: usize) -> bool {
     text.len() <= longest && text.split('/').all(|part| is_plain(part, longest))
 }
 
-/// Percent-escapes all but unreserved characters and those of `kept`.
+/// Percent-encodes all characters except unreserved ones and the ones in `kept`.
 fn escape(text: &str, kept: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -349,7 +356,7 @@ fn escape(text: &str, kept: &str) -> String {
         if byte.is_ascii_alphanumeric() || "-._~".contains(c) || kept.contains(c) {
             escaped.push(c);
         } else {
-            // Writing to a text does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }

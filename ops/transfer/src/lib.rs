@@ -1,14 +1,17 @@
-//! Models on their way between this store, registries and hubs.
+//! Transfer of models between this store, registries and hubs.
 //!
 //! ```text
-//! pull ──▶ resolve ──▶ blobs as they are      (ours, and Ollama's tensors)
-//!             └──────▶ import where they lie  (files of other tools)      push ──▶ what the registry lacks
+//! pull ──▶ resolve ──▶ copy blobs              (Lode's models, Ollama's tensor layers)
+//!              └─────▶ import by range requests (files of other tools)
+//! push ──▶ send the blobs that the registry lacks, then the manifest
 //! ```
 //!
 //! # Invariants
-//! - No second copy: weights go from the connection into the store's blobs.
-//! - What was fetched stays for the next attempt, under a lease; nothing has a name before all of it is here and was verified.
-//! - A token goes to the origin that it is for, and nowhere else.
+//! - There is no second copy: weights are written from the connection directly into blobs of the
+//!   store.
+//! - Fetched blobs stay for the next attempt, under a lease. A model gets its name only after all
+//!   of its blobs are in the store and verified.
+//! - A token is sent only to its own origin.
 
 mod document;
 mod hosts;

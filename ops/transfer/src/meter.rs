@@ -1,4 +1,4 @@
-//! How far a transfer is, for whoever watches.
+//! Progress of a transfer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,26 +10,26 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::requests::{Presence, Requests};
 
-/// Counts bytes and passes statuses on.
+/// Counts bytes and forwards status messages.
 #[derive(Debug)]
 pub struct Meter {
     completed: AtomicU64,
     total: AtomicU64,
     statuses: UnboundedSender<String>,
-    /// The blobs under way; `None` where nobody asks for them one by one.
+    /// Blobs in progress; `None` if progress per blob is not requested.
     blobs: Option<Mutex<Vec<UnderWay>>>,
 }
 
-/// How far one blob of a transfer is.
+/// Progress of one blob of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobProgress {
-    /// Which it is.
+    /// The digest of the blob.
     pub digest: Digest,
-    /// The layer's name; empty where it has none.
+    /// The name of the layer; empty if it has none.
     pub name: String,
-    /// Bytes that are done, of how many.
+    /// Bytes that are complete.
     pub completed: u64,
-    /// Bytes of the whole blob.
+    /// Size of the blob in bytes.
     pub total: u64,
 }
 
@@ -39,13 +39,13 @@ struct UnderWay {
     digest: Digest,
     name: String,
     total: u64,
-    /// Bytes that are done; its counter has it, too.
+    /// Bytes that are complete. The counter of the blob shares this value.
     completed: Arc<AtomicU64>,
-    /// What was last told of it; nothing before the first time.
+    /// The last reported value; `None` before the first report.
     told: Option<u64>,
 }
 
-/// Counts the bytes of one blob, for itself and for the whole transfer.
+/// Counts the bytes of one blob, for the blob and for the whole transfer.
 #[derive(Debug)]
 pub(crate) struct BlobCounter {
     meter: Arc<Meter>,
@@ -53,35 +53,36 @@ pub(crate) struct BlobCounter {
 }
 
 impl Meter {
-    /// Statuses go to `statuses`; nobody need listen.
+    /// Creates a meter without progress per blob. Status messages go to `statuses`, whose receiver
+    /// may be dropped.
     pub fn new(statuses: UnboundedSender<String>) -> Self {
         Self { completed: AtomicU64::new(0), total: AtomicU64::new(0), statuses, blobs: None }
     }
 
-    /// One that says of each blob how far it is, too.
+    /// Creates a meter that also reports the progress of each blob.
     pub fn of_blobs(statuses: UnboundedSender<String>) -> Self {
         Self { blobs: Some(Mutex::default()), ..Self::new(statuses) }
     }
 
-    /// A step begins.
+    /// Reports the beginning of a step.
     pub fn status(&self, status: impl Into<String>) {
-        // An error says that nobody listens.
+        // An error means that the receiver was dropped.
         let _ = self.statuses.send(status.into());
     }
 
-    /// So many bytes are to be there in all, and so many are already.
+    /// Sets the total number of bytes, and the number of bytes that are present.
     pub(crate) fn expect(&self, total: u64, present: u64) {
         self.completed.store(present, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
     }
 
-    /// How many bytes of how many are done.
+    /// Returns the number of complete bytes and the total.
     pub fn reading(&self) -> (u64, u64) {
         let total = self.total.load(Ordering::Relaxed);
         (self.completed.load(Ordering::Relaxed).min(total), total)
     }
 
-    /// The transfer of a blob begins.
+    /// Starts to count the transfer of a blob.
     pub(crate) fn blob(self: &Arc<Self>, name: &str, blob: &Descriptor) -> BlobCounter {
         BlobCounter { meter: self.clone(), completed: self.begun(name, blob, 0) }
     }
@@ -100,12 +101,14 @@ impl Meter {
         completed
     }
 
-    /// The blobs that got further since this was last asked. Those that are at their end are told once more, then forgotten.
+    /// Returns the blobs that progressed since the last call. A blob that has ended is reported one
+    /// last time and then forgotten.
     pub fn blobs_that_moved(&self) -> Vec<BlobProgress> {
         let Some(blobs) = &self.blobs else { return Vec::new() };
         let mut moved = Vec::new();
         blobs.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|blob| {
-            // Asked before it is read: nothing is counted any more where nobody else has it.
+            // Checked before the value is read: without another owner, the counter cannot change
+            // any more.
             let ended = Arc::get_mut(&mut blob.completed).is_some();
             moved.extend(blob.moved());
             !ended
@@ -139,14 +142,14 @@ impl Counter for BlobCounter {
     }
 }
 
-/// A transfer that somebody waits for: when this is dropped, its observer says not to go on, and its requests end.
+/// A transfer whose result is awaited. Dropping it stops the observer and ends the requests.
 #[derive(Debug)]
 pub(crate) struct Watched {
     meter: Arc<Meter>,
     presence: Presence,
 }
 
-/// Passes the progress of an import on.
+/// Forwards the progress of an import.
 #[derive(Debug)]
 pub(crate) struct MeterObserver {
     meter: Arc<Meter>,
@@ -158,14 +161,14 @@ impl Watched {
         Self { meter: meter.clone(), presence: Presence::new() }
     }
 
-    /// For the thread that does the work.
+    /// The observer for the thread that does the work.
     pub(crate) fn observer(&self) -> MeterObserver {
         MeterObserver { meter: self.meter.clone(), requests: self.presence.requests() }
     }
 }
 
 impl MeterObserver {
-    /// What runs the requests of the import.
+    /// Runs the requests of the import.
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
     }
@@ -178,12 +181,12 @@ impl Observer for MeterObserver {
 
     fn bytes(&self, done: u64, total: u64) {
         self.meter.total.store(total, Ordering::Relaxed);
-        // Several workers tell; the last to arrive is not the furthest.
+        // Several workers report; the last report is not necessarily the furthest.
         self.meter.completed.fetch_max(done, Ordering::Relaxed);
     }
 
     fn blob(&self, name: &str, blob: &Descriptor) {
-        // Which blob it becomes is known at its end.
+        // The digest of the blob is known only at its end.
         self.meter.begun(name, blob, blob.size);
     }
 
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(told(), []);
         counter.add(8);
         assert_eq!(told(), [("a.weight".to_owned(), 8)]);
-        // Its bytes were wrong.
+        // The bytes were wrong.
         counter.remove(8);
         assert_eq!(told(), [("a.weight".to_owned(), 0)]);
         counter.add(10);

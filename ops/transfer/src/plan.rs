@@ -1,4 +1,5 @@
-//! Memory plans of models that are not here: of their registry only manifests, documents and headers are read.
+//! Memory plans for models that are not in the store. Only manifests, documents and headers are
+//! read from the registry.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use crate::requests::Presence;
 use crate::resolve::{check_names, resolve};
 use crate::windows::Windows;
 
-/// The facts about a model at its registry.
+/// Reads the facts about a model from its registry.
 ///
 /// # Errors
-/// The registry's, or it is nothing that could be planned.
+/// The registry fails, or the name is not a model that can be planned.
 pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subject> {
     if HubReference::parse(&name.to_string())?.is_some() {
         return Err(Error::CannotPlan("a hub has no manifest of it; pull it first".to_owned()).into());
@@ -26,7 +27,7 @@ pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subje
     let (remote, _) = hosts.remote(name)?;
     let (_, manifest) = resolve(&remote, name).await?;
     check_names(&manifest, name)?;
-    // Until this is dropped, whatever the reason.
+    // Requests run until this is dropped, for any reason.
     let presence = Presence::new();
     let (windows, requests, name) = (Windows::for_workers(), presence.requests(), name.clone());
     let work = move || {

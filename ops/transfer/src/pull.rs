@@ -4,9 +4,10 @@
 //! resolve ──▶ plan against the store ──▶ lease ──▶ fetch ──▶ describe ──▶ tag
 //!  manifest    what is here already        │     in parallel,           visible only
 //!              is not fetched              │     verified, resumable    from here on
-//!                                          └── collections leave it alone
+//!                                          └── keeps the blobs from collection
 //! ```
-//! A pull that is cut off at any point leaves whole blobs, begun ingests and a lease; the next one goes on from there.
+//! An interrupted pull leaves complete blobs, partial ingests and a lease. The next pull resumes
+//! from there.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -32,17 +33,17 @@ use crate::remote::{RemoteFile, RemoteSource};
 use crate::resolve::{blobs, check_names, named_blobs, resolve};
 use crate::windows::Windows;
 
-/// How long what a pull has fetched is kept for it to go on.
+/// How long the blobs of a pull are kept, so that the pull can be resumed.
 const LEASE: Duration = Duration::from_hours(24);
-/// Fetches begun for each request that may run: some wait for the disk.
+/// Number of blob fetches for each allowed request, because some fetches wait for the disk.
 const FETCHES_PER_REQUEST: usize = 2;
 
-/// Where models called `hf.co/…` come from.
+/// The hub that serves models named `hf.co/…`.
 #[derive(Clone)]
 pub struct HubSettings {
-    /// Its address.
+    /// The URL of the hub.
     pub endpoint: String,
-    /// Who we are there.
+    /// The access token for the hub.
     pub token: Option<String>,
 }
 
@@ -52,19 +53,19 @@ impl fmt::Debug for HubSettings {
     }
 }
 
-/// What a pull has done.
+/// The result of a pull.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
-    /// Blobs and bytes that were fetched.
+    /// Number and bytes of the blobs that were fetched.
     pub fetched: (u64, u64),
-    /// Blobs and bytes that were here.
+    /// Number and bytes of the blobs that were in the store already.
     pub present: (u64, u64),
 }
 
-/// A model that is about to be pulled.
+/// A model to pull.
 #[derive(Debug)]
 struct Wanted {
-    /// The name it gets.
+    /// The tag that the model gets.
     key: String,
     manifest: Manifest,
     /// Every blob once.
@@ -72,17 +73,17 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Keeps the model's blobs from collection for a while.
+    /// Keeps the model's blobs from collection for the duration of the lease.
     fn lease(&self, library: &Library) -> Result<()> {
         let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
         Ok(library.store.set_lease(&lease(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
     }
 }
 
-/// Pulls the model that `name` means at its registry.
+/// Pulls the model `name` from its registry.
 ///
 /// # Errors
-/// The registry's, or the store's.
+/// The registry or the store fails.
 pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
     let called = |digest: &Digest| {
         let name = with_tag(name, digest)?;
@@ -91,15 +92,15 @@ pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc
     pull_as(library, hosts, name, called, meter).await
 }
 
-/// What a pulled model is called here.
+/// The local name of a pulled model.
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) name: ModelRef,
-    /// Where it came from, for one that is converted.
+    /// The original reference, for a model that is converted.
     pub(crate) reference: String,
 }
 
-/// Pulls the model that `name` means at its registry under the name that `called` gives for its digest.
+/// Pulls the model `name` from its registry. `called` returns the local name for the digest.
 pub(crate) async fn pull_as(
     library: &Library,
     hosts: &Hosts,
@@ -131,7 +132,7 @@ pub(crate) async fn pull_as(
 /// Pulls a model from a hub.
 ///
 /// # Errors
-/// The hub's, or the store's.
+/// The hub or the store fails.
 pub async fn pull_from_hub(
     library: &Library,
     hub: &HubSettings,
@@ -144,7 +145,8 @@ pub async fn pull_from_hub(
     import(library, meter, move |library, observer| pull_hub(library, &hub, &reference, name, observer)).await
 }
 
-/// Runs an import on a thread; it stops at its next step, or within a request, when the caller is gone.
+/// Runs an import on a thread. If the caller is dropped, it stops at its next step or within a
+/// request.
 async fn import(
     library: &Library,
     meter: &Arc<Meter>,
@@ -157,7 +159,7 @@ async fn import(
     Ok(Pulled { fetched: created.new, present: created.shared })
 }
 
-/// A model with Ollama's tensor layers: its blobs are used as they are.
+/// Pulls a model with Ollama's tensor layers. Its blobs are used unchanged.
 async fn adopted(library: &Library, source: &Source, called: Called, manifest: Manifest) -> Result<Pulled> {
     let Called { name, reference } = called;
     let (wanted, pulled) = transfer(library, source, &name, manifest, None).await?;
@@ -169,7 +171,7 @@ async fn adopted(library: &Library, source: &Source, called: Called, manifest: M
     .await
 }
 
-/// A model in another tool's form: weights are read where they lie and become tensor blobs.
+/// Pulls a model of another tool. Its weights are read by range requests and become tensor blobs.
 async fn converted(
     library: &Library,
     source: &Source,
@@ -196,7 +198,7 @@ async fn converted(
             (file, Arc::new(RemoteFile::new(source, observer.requests().clone(), windows.clone())))
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
-        // One of another kind says nothing that we know.
+        // A config of another kind has no fields that Lode knows.
         let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
         let model = ForeignModel { name, files, kept, manifest: Some(digest), config, reference };
         let created = pull_foreign(library, &model, observer)?;
@@ -206,7 +208,8 @@ async fn converted(
     .await
 }
 
-/// The manifest that a model here was made from, and how many tensor blobs and bytes it has.
+/// The manifest that a model in the store was converted from, with the number and bytes of its
+/// tensor blobs.
 fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
     let model = library.find(name).ok()?;
     let here = |layer: &manifests::Layer| library.store.blob_size(layer.digest()).ok().flatten() == Some(layer.size());
@@ -218,7 +221,7 @@ fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))>
     Some((origin, tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()))))
 }
 
-/// Where a model comes from.
+/// The source of a pull.
 struct Source {
     remote: Remote,
     parallel: usize,
@@ -226,13 +229,13 @@ struct Source {
 }
 
 impl Source {
-    /// A layer that is read by ranges.
+    /// A layer that is read by range requests.
     fn file(&self, file: &ForeignFile) -> RemoteSource {
         RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
     }
 }
 
-/// Leases and fetches blobs of a manifest: all, or `only` those.
+/// Leases and fetches blobs of a manifest: all of them, or only the blobs in `only`.
 async fn transfer(
     library: &Library,
     source: &Source,
@@ -250,7 +253,7 @@ async fn transfer(
     let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
     let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
     let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
-    // Of the whole model: a pull that goes on begins where it was cut off.
+    // Counts the whole model, so that a resumed pull continues at its earlier percentage.
     source.meter.expect(all.1, pulled.present.1);
     let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
     let mut names: HashMap<Digest, &str> = HashMap::new();
@@ -263,12 +266,12 @@ async fn transfer(
         fetched = fetch(library, fetcher, missing, source.parallel, &source.meter) => fetched?,
         () = keep(library, &wanted) => {}
     }
-    // It was done while they streamed; clients wait for the line.
+    // The bytes were verified while they streamed; clients expect this line.
     source.meter.status("verifying sha256 digest");
     Ok((wanted, pulled))
 }
 
-/// The name under which a model is kept: one that is asked for by its digest alone gets a tag made of that.
+/// The local name of a model. A name with a digest alone gets a tag made from the digest.
 fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
     if name.tag().is_some() {
         return Ok(name.clone());
@@ -276,12 +279,12 @@ fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
     Ok(format!("{}/{}:sha256-{}", name.host(), name.repository(), digest.short()).parse()?)
 }
 
-/// Leases what the model consists of; gives the blobs that are not here.
+/// Leases the model's blobs; returns the missing ones.
 async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor>> {
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
         let store = &library.store;
-        // What is found to be here stays until the lease does.
+        // Blobs that are found stay until the lease is set.
         let _guard = store.guard();
         wanted.lease(&library)?;
         let mut missing = Vec::new();
@@ -311,7 +314,8 @@ fn lease(manifest: &Manifest) -> Result<IngestId> {
     Ok(IngestId::parse(&format!("pull-{}", manifest.digest().hex()))?)
 }
 
-/// Fetches blobs with as many workers as requests are allowed, and some that wait for the disk. Each takes the next blob.
+/// Fetches blobs with several workers for each allowed request. Each worker takes the next blob
+/// from the queue.
 async fn fetch(
     library: &Library,
     fetcher: Fetcher,
@@ -321,7 +325,7 @@ async fn fetch(
 ) -> Result<()> {
     let workers = (parallel * FETCHES_PER_REQUEST).min(missing.len());
     let queue = Arc::new(Mutex::new(missing));
-    // Dropping it, because the client went away, ends the workers.
+    // If the client disconnects, this is dropped, which ends the workers.
     let mut running = JoinSet::new();
     for _ in 0..workers {
         let (store, fetcher, queue, meter) = (library.store.clone(), fetcher.clone(), queue.clone(), meter.clone());
@@ -330,7 +334,7 @@ async fn fetch(
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some((name, blob)) = next else { return Ok::<_, anyhow::Error>(()) };
                 fetcher.fetch(&store, &blob, &meter.blob(&name, &blob)).await?;
-                // It was hashed on its way.
+                // It was verified while it streamed.
                 metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
                 metrics::counter!("lode_verified_bytes_total").increment(blob.size);
             }
@@ -342,7 +346,7 @@ async fn fetch(
     Ok(())
 }
 
-/// Renews the lease for as long as it is not dropped.
+/// Renews the lease until this is dropped.
 async fn keep(library: &Library, wanted: &Arc<Wanted>) {
     loop {
         tokio::time::sleep(LEASE / 8).await;
@@ -357,7 +361,7 @@ async fn keep(library: &Library, wanted: &Arc<Wanted>) {
     }
 }
 
-/// Makes the model visible.
+/// Makes the model visible under its name.
 fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
     let (store, manifest) = (&library.store, &wanted.manifest);
     {
@@ -368,7 +372,8 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
         }
         store_document(library, manifest.digest(), manifest.raw())?;
         library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
-        // Before the name: what cannot be read takes nobody's place.
+        // The config is checked before the tag is set: an unreadable model must not replace
+        // another.
         ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;
         store.set_tag(&library.key_of(&wanted.key)?, manifest.digest())?;
@@ -378,7 +383,7 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// Ends the lease: the model's name keeps its blobs now.
+/// Ends the lease: the tag keeps the blobs now.
 fn release(library: &Library, wanted: &Wanted) -> Result<()> {
     library.store.end_lease(&lease(&wanted.manifest)?)?;
     Ok(())

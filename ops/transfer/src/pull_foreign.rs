@@ -1,15 +1,18 @@
-//! Models of other tools made Lode's: imported where they lie, checked, written down with where they came from.
+//! Conversion of other tools' models on a pull: import by range requests, verify, record the
+//! origin.
 //!
 //! ```text
 //! expand ──▶ convert: import ──▶ keep the rest ──▶ check digests ──▶ manifest and name
 //! ```
 //!
 //! # Invariants
-//! - No second copy: weights go from the connection into tensor blobs. Only files whose weights are put into another form are
-//!   fetched whole first, and checked then.
-//! - Nothing has a name before every file whose digest is known was read back from its blobs and had that digest.
+//! - There is no second copy: weights are written from the connection into tensor blobs. Only files
+//!   whose weights are converted are first fetched and verified as a whole.
+//! - A model gets its name only after every file with a known digest was read back from its blobs,
+//!   and had that digest.
 //!
-//! An attempt that fails leaves the tensors that were complete, under a lease; the next one does not fetch them again.
+//! A failed attempt leaves its complete tensors under a lease. The next attempt does not fetch them
+//! again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -30,27 +33,27 @@ use crate::meter::MeterObserver;
 use crate::remote::RemoteFile;
 use crate::windows::Windows;
 
-/// How long the tensors of an attempt that failed are kept for the next.
+/// How long the tensors of a failed attempt are kept for the next one.
 const RESUMABLE: Duration = Duration::from_hours(24);
 
-/// A model that came in another form.
+/// A model of another tool.
 #[derive(Debug)]
 pub(crate) struct ForeignModel {
-    /// What it is to be called.
+    /// The local name.
     pub(crate) name: ModelRef,
-    /// Weights and side files. A file whose identity is a digest is held against it.
+    /// Weights and side files. A file whose identity is a digest is verified against it.
     pub(crate) files: Vec<NamedFile>,
-    /// Layers that stay; their blobs are in the store.
+    /// Layers that stay unchanged. Their blobs are in the store.
     pub(crate) kept: Vec<Layer>,
-    /// The manifest it came in, where there was one.
+    /// The original manifest, if there is one.
     pub(crate) manifest: Option<Digest>,
-    /// What that manifest's config says; what the files say counts more.
+    /// The original config. Facts from the files take precedence.
     pub(crate) config: ModelConfig,
-    /// Where it came from, for people.
+    /// The original reference, for display.
     pub(crate) reference: String,
 }
 
-/// The files behind a manifest's layers: archives give their members, all else itself.
+/// The files of a manifest's layers: an archive yields its members, another layer is one file.
 pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn Observer) -> Result<Vec<NamedFile>> {
     let mut expanded = Vec::new();
     for (file, source) in files {
@@ -59,7 +62,7 @@ pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn 
             continue;
         }
         let expected = file.layer.digest();
-        // Of an archive only the members are kept: they are held against their own digests later.
+        // Only the members of an archive are kept; they are verified by their own digests later.
         observer.status(format!("verifying {}", file.name));
         expanded.extend(import::verified_members(&source, expected)?);
     }
@@ -70,7 +73,7 @@ pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn 
     }
 }
 
-/// Imports a model of another tool; it has its name when this returns, and nothing of it is visible before.
+/// Imports a model of another tool. It has its name when this returns; no part is visible before.
 pub(crate) fn pull_foreign(library: &Library, model: &ForeignModel, observer: &dyn Observer) -> Result<Created> {
     let key = model.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
@@ -123,7 +126,7 @@ fn convert(
         }
     }
     draft.layers.extend(model.kept.iter().cloned());
-    // How it is talked with is nowhere in its files.
+    // Renderer and parser are not in the source files.
     draft.config.renderer.clone_from(&model.config.renderer);
     draft.config.parser.clone_from(&model.config.parser);
     draft.annotations = BTreeMap::from([(annotations::ORIGIN_REFERENCE.to_owned(), model.reference.clone())]);
@@ -132,8 +135,9 @@ fn convert(
     Ok(draft)
 }
 
-/// The files as blobs, each with the digest that it should have: of files whose weights are converted the import keeps no bytes that
-/// could be held against it later. A collection removes these blobs.
+/// Fetches the files as blobs and verifies each with a known digest. For files whose weights are
+/// converted, the import keeps no bytes that could be verified later. A collection removes these
+/// blobs.
 fn fetched(
     library: &Library,
     target: &StoreTarget<'_>,
@@ -144,7 +148,8 @@ fn fetched(
         observer.status(format!("fetching {}", file.name));
         let layer = whole_file(target, file, import::side_type(&file.name), &file.name)?;
         if let Some(expected) = expected_digest(file) {
-            // Written under a digest of the usual algorithm; another one is computed from the blob.
+            // The blob has a SHA-256 digest; a digest of another algorithm is computed from the
+            // blob.
             let found = if expected.algorithm() == layer.digest().algorithm() {
                 *layer.digest()
             } else {
@@ -157,7 +162,7 @@ fn fetched(
     files.iter().map(fetch).collect()
 }
 
-/// The digest of all its bytes, where its source has told it.
+/// The digest of the whole file, if the source provides it.
 fn expected_digest(file: &NamedFile) -> Option<Digest> {
     file.source.identity()?.parse().ok()
 }
@@ -171,13 +176,13 @@ fn ensure_same(file: &NamedFile, found: &Digest, expected: &Digest) -> Result<()
     Ok(())
 }
 
-/// The files that the import made no layer of.
+/// The files that the import did not turn into a layer.
 fn left_over<'a>(draft: &Draft, files: &'a [NamedFile]) -> Vec<&'a NamedFile> {
     let taken: HashSet<&str> = source_layers(&draft.layers).filter_map(Layer::name).collect();
     files.iter().filter(|file| !taken.contains(file.name.as_str())).collect()
 }
 
-/// The layers that are called like files of the source.
+/// The layers that have names of source files.
 fn source_layers(layers: &[Layer]) -> impl Iterator<Item = &Layer> {
     let types = [media_types::HEADER, media_types::JSON, media_types::FILE, media_types::LICENSE];
     layers.iter().filter(move |layer| types.contains(layer.media_type()))
@@ -188,7 +193,7 @@ fn is_weights(name: &str) -> bool {
     [".gguf", ".safetensors"].iter().any(|extension| lower.ends_with(extension))
 }
 
-/// Holds every file whose identity is a digest against it, as its blobs have it.
+/// Verifies every file whose identity is a digest, by reading it back from its blobs.
 fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()> {
     let origin =
         layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN).context("there is no origin")?;
@@ -200,7 +205,7 @@ fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()
             Some(from) => read_back(from, layers, &open, expected.algorithm()),
             None => match source_layers(layers).find(|layer| layer.name() == Some(&file.name)) {
                 Some(layer) => open(layer.digest()).and_then(|blob| import::digest_of(&*blob, expected.algorithm())),
-                // It was left out.
+                // The file was left out.
                 None => continue,
             },
         };
@@ -214,8 +219,8 @@ fn read_back(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>, algorith
     import::digest_of(&Composed::new(file, layers, Arc::clone(open))?, algorithm)
 }
 
-/// Makes a model of a manifest with tensor layers of Ollama's: all blobs, which are in the store, are used as they are;
-/// only the config is Lode's.
+/// Converts a manifest with Ollama's tensor layers into a model. All blobs must be in the store and
+/// are used unchanged; only the config is new.
 pub(crate) fn adopt(
     library: &Library,
     manifest: &Manifest,
@@ -233,7 +238,7 @@ pub(crate) fn adopt(
         parameter_count: counts.fold(0, u64::saturating_add),
         source_format: "huggingface".to_owned(),
     };
-    // What Ollama says of the model stays; where its config is of another kind there is nothing to stay.
+    // Ollama's facts about the model stay. A config of another kind has none.
     let theirs = ModelConfig::parse(&document(&manifest.config().digest)?).unwrap_or_default();
     let draft = Draft {
         layers: manifest.layers().to_vec(),
@@ -251,15 +256,15 @@ pub(crate) fn adopt(
     draft.finish(library, &StoreTarget::streaming(library), &key, observer)
 }
 
-/// A hub and who asks it.
+/// A hub and the connection to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Hub {
-    /// `https://huggingface.co`, or a mirror.
+    /// `https://huggingface.co`, or a mirror of it.
     pub(crate) address: String,
     pub(crate) endpoint: Endpoint,
 }
 
-/// Imports a model of a hub under the name that its reference has, or under another.
+/// Imports a model of a hub, under `name` or else the name of its reference.
 pub(crate) fn pull_hub(
     library: &Library,
     hub: &Hub,
@@ -282,7 +287,8 @@ pub(crate) fn pull_hub(
             Some(size) => size,
             None => requests.run(hub.endpoint.size(&url))?,
         };
-        // Where there is no digest the address does: it names a commit, which never changes.
+        // Without a digest, the URL identifies the file: it contains the commit, so its bytes never
+        // change.
         let identity = file.digest.map_or_else(|| url.clone(), |digest| digest.to_string());
         let source = hub.endpoint.file(&url, size, Some(identity))?;
         let source = RemoteFile::new(source, requests.clone(), Arc::clone(&windows));

@@ -1,4 +1,4 @@
-//! Pushing a model: what the registry lacks, then the manifest.
+//! Pushing a model: sends the blobs that the registry lacks, then the manifest.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,36 +16,36 @@ use crate::hosts::{Hosts, repository};
 use crate::meter::Meter;
 use crate::resolve::named_blobs;
 
-/// What a push would do or has done to a layer.
+/// The planned or completed action of a push for one layer.
 #[derive(Clone, Debug)]
 pub struct PushedBlob {
     /// The layer's name, or `config`.
     pub name: String,
     /// Digest, size and type.
     pub descriptor: Descriptor,
-    /// What became of it.
+    /// The action.
     pub how: Pushed,
 }
 
-/// A push that can begin.
+/// A push that is ready to start.
 pub struct Push {
     library: Library,
-    /// `host/repository`, as the registry calls it.
+    /// `host/repository`, as the registry names it.
     place: String,
     pusher: Pusher<Store>,
     model: Model,
     target: String,
     /// Every blob once, with its name.
     blobs: Vec<(String, Descriptor)>,
-    /// By blob, the registry's repositories that have it as far as we know.
+    /// For each blob, other repositories of the registry that are known to have it.
     siblings: Arc<BTreeMap<Digest, Vec<String>>>,
     parallel: usize,
-    /// Its blobs stay while they are sent, whatever becomes of the name.
+    /// Keeps the blobs while they are sent, even if the name is removed.
     _hold: Hold,
 }
 
 impl Push {
-    /// Looks at the model and at what its destination is known to refuse. Nothing is sent.
+    /// Checks the model, and the known limits of the destination. Nothing is sent.
     pub async fn prepare(library: &Library, hosts: &Hosts, name: &ModelRef, destination: &ModelRef) -> Result<Self> {
         let target = destination.tag().context("a push needs a name with a tag, not a digest alone")?.to_owned();
         let (own, wanted, to) = (library.clone(), name.clone(), destination.clone());
@@ -89,7 +89,7 @@ impl Push {
         })
     }
 
-    /// What would be sent. Only asks.
+    /// Returns the actions of the push. It only queries the registry.
     pub async fn plan(&self) -> Result<Vec<PushedBlob>> {
         let siblings = self.siblings.clone();
         self.each(move |pusher, _, blob| {
@@ -104,7 +104,7 @@ impl Push {
         .await
     }
 
-    /// Sends what is missing, and the manifest last.
+    /// Sends the missing blobs, then the manifest.
     pub async fn execute(&self, meter: &Arc<Meter>) -> Result<Vec<PushedBlob>> {
         meter.expect(self.blobs.iter().map(|(_, blob)| blob.size).sum(), 0);
         let (siblings, whole) = (self.siblings.clone(), meter.clone());
@@ -127,7 +127,7 @@ impl Push {
         Ok(pushed)
     }
 
-    /// Does something with every blob, several at a time.
+    /// Applies `work` to every blob, several at a time.
     async fn each<W, F>(&self, work: W) -> Result<Vec<PushedBlob>>
     where
         W: Fn(Pusher<Store>, String, Descriptor) -> F + Clone + Send + 'static,
@@ -156,9 +156,9 @@ impl Push {
     }
 }
 
-/// The kind of note that says where a manifest was pushed to, one place a line.
+/// The kind of note that lists where a manifest was pushed to, one place a line.
 const PUSHED: &str = "pushed";
-/// The most places that are remembered of a manifest.
+/// Maximum number of places that are recorded for a manifest.
 const PLACES: usize = 20;
 
 fn pushed_to(library: &Library, manifest: &Digest) -> Vec<String> {
@@ -166,7 +166,7 @@ fn pushed_to(library: &Library, manifest: &Digest) -> Vec<String> {
     String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
 }
 
-/// Remembers where a manifest was pushed to: its blobs can be mounted from there.
+/// Records where a manifest was pushed to: later pushes can mount its blobs from there.
 fn remember(library: &Library, manifest: &Digest, place: String) {
     let mut places = pushed_to(library, manifest);
     places.retain(|known| *known != place);
@@ -175,8 +175,8 @@ fn remember(library: &Library, manifest: &Digest, place: String) {
     library.store.set_note(PUSHED, manifest, places.join("\n").as_bytes());
 }
 
-/// By blob, which other repositories of the destination's registry have it: those whose models are known here by that
-/// registry's name, and those that models were pushed to.
+/// For each blob, the other repositories of the destination's registry that are known to have it:
+/// repositories of local models with that registry's host, and places that models were pushed to.
 fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<String>> {
     let prefix = format!("{}/", destination.host());
     let own = repository(destination);
@@ -194,7 +194,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<S
         if names.is_empty() {
             continue;
         }
-        // A model that cannot be read is no source of mounts.
+        // A model that cannot be read offers no mounts.
         let Ok(raw) = library.store.read_blob(&tag.digest, manifests::MAX_MANIFEST as u64) else { continue };
         let Ok(document) = Document::parse(&raw) else { continue };
         for blob in document.children().blobs {

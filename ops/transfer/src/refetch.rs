@@ -1,4 +1,4 @@
-//! Where damaged blobs are fetched again from: the registry or the hub that their model came from.
+//! Fetches damaged blobs again, from the registry or the hub that their model came from.
 
 use std::sync::Arc;
 
@@ -15,18 +15,19 @@ use crate::pull::{Called, HubSettings, pull_as, pull_from_hub};
 use crate::requests::observed;
 use crate::upstream::Upstream;
 
-/// Fetches from where names lead. Called on threads that are not the runtime's own.
+/// Fetches blobs from the sources of their model. Its methods block, so they must not run on the
+/// runtime's own threads.
 #[derive(Clone, Debug)]
 pub struct Refetch {
-    /// The registries.
+    /// Access to the registries.
     pub upstream: Upstream,
-    /// The hub.
+    /// Access to the hub.
     pub hub: HubSettings,
-    /// Where requests run.
+    /// The runtime for the requests.
     pub handle: Handle,
 }
 
-/// What a converted model remembers of where it came from.
+/// The recorded origin of a converted model.
 struct Origin {
     reference: String,
     manifest: Option<String>,
@@ -44,9 +45,10 @@ impl Refetch {
     /// Fetches a config or a layer of a model.
     ///
     /// # Errors
-    /// Nobody gives it any more, or nobody waits for it.
+    /// No source has it any more, or the caller stopped waiting.
     pub fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> Result<()> {
-        // The registry of its name first: also of what others converted and pushed there.
+        // The registry of the model's name is tried first. It also has models that were converted
+        // and pushed there.
         let repository = repository(model);
         let fetched = observed(&self.handle, observer, self.upstream.blob(&repository, blob));
         let Err(error) = fetched else { return Ok(()) };
@@ -56,10 +58,10 @@ impl Refetch {
         }
     }
 
-    /// Fetches a model's manifest, of which nothing but the digest is known.
+    /// Fetches a model's manifest by its digest.
     ///
     /// # Errors
-    /// Nobody gives it any more, or nobody waits for it.
+    /// No source has it any more, or the caller stopped waiting.
     pub fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> Result<()> {
         let (repository, reference) = (repository(model), digest.to_string());
         let found = observed(&self.handle, observer, self.upstream.manifest(&repository, &reference));
@@ -67,7 +69,7 @@ impl Refetch {
         kept.map(drop).with_context(|| no_source(model))
     }
 
-    /// Where a model was converted from, whose blobs nobody else has.
+    /// The origin of a converted model, whose blobs no registry has.
     fn origin(&self, model: &ModelRef) -> Option<Origin> {
         let library = &self.upstream.library;
         let tag = library.find_tag(model).ok()??;
@@ -76,16 +78,18 @@ impl Refetch {
         Some(Origin { reference: note(annotations::ORIGIN_REFERENCE)?, manifest: note(annotations::ORIGIN_MANIFEST) })
     }
 
-    /// Converts it again under its own name, which reads only what is missing here and makes the same of it.
+    /// Converts the model again under its own name. This reads only the missing parts and gives the
+    /// same blobs.
     fn again(&self, model: &ModelRef, origin: &Origin, observer: &dyn Observer) -> Result<()> {
-        // Nobody listens.
+        // The progress is not shown.
         let meter = Arc::new(Meter::new(unbounded_channel().0));
         let Upstream { library, hosts, .. } = &self.upstream;
         if let Some(hub) = HubReference::parse(&origin.reference)? {
             let pulled = pull_from_hub(library, &self.hub, hub, Some(model.clone()), &meter);
             return observed(&self.handle, observer, pulled).map(drop);
         }
-        // That very manifest, whatever the tag names by now; and nothing of that name here is touched.
+        // Pulls the original manifest by digest, whatever the tag names now; the local model with
+        // the original name is not touched.
         let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
         let plain = origin.reference.split_once('@').map_or(origin.reference.as_str(), |(name, _)| name);
         let name: ModelRef = format!("{plain}{digest}").parse()?;

@@ -1,8 +1,9 @@
-//! Files at the other end of a connection, read by ranges.
+//! Remote files that are read by range requests.
 //!
-//! A file is fetched in windows (`windows`), so that neighbouring small tensors and pieces of large ones cost one request.
+//! A file is fetched in windows (`windows`), so that several small tensors, or the pieces of a
+//! large one, cost one request.
 //!
-//! Worker threads block in [`Requests::run`]; none of them may be one of the runtime's own.
+//! Worker threads block in [`Requests::run`]. They must not be threads of the runtime.
 
 use std::fmt;
 use std::io;
@@ -19,21 +20,22 @@ use registry::client::Remote;
 use crate::requests::Requests;
 use crate::windows::{Claim, Windows};
 
-/// What is fetched at a time, in bytes.
+/// Size of a window in bytes.
 pub(crate) const WINDOW: u64 = 4 << 20;
 
-/// The first window, in bytes: of a file whose tensors are all known only the header is read, and it is in there.
+/// Size of the first window in bytes. If all tensors of a file are known already, only the header
+/// is read, which is in this window.
 pub(crate) const HEAD: u64 = 1 << 20;
 
-/// The most that is read at once, in bytes: headers are. Tensors are read in pieces.
+/// Maximum size of one read in bytes, which limits headers. Tensors are read in pieces.
 const MOST_AT_ONCE: u64 = 64 << 20;
 
-/// Where a window after the first begins.
+/// The offset of a window after the first.
 fn begin(position: u64) -> u64 {
     HEAD + (position - 1) * WINDOW
 }
 
-/// The window that a byte is in, and where that begins.
+/// The number of the window that contains a byte, and the offset of that window.
 fn place(offset: u64) -> (u64, u64) {
     match offset.checked_sub(HEAD) {
         None => (0, 0),
@@ -44,19 +46,19 @@ fn place(offset: u64) -> (u64, u64) {
 /// Fetches exactly the bytes of a range.
 pub(crate) type Fetch = dyn Fn(Range<u64>) -> BoxFuture<'static, io::Result<Bytes>> + Send + Sync;
 
-/// What is known of a remote file.
+/// A remote file and how to fetch it.
 pub(crate) struct RemoteSource {
-    /// What errors call it, a URL as a rule.
+    /// The name for error messages, usually a URL.
     pub(crate) name: String,
     /// Length in bytes.
     pub(crate) size: u64,
-    /// What names its bytes wherever they are met: see [`ReadAt::identity`].
+    /// An identity of the bytes that does not depend on the source: see [`ReadAt::identity`].
     pub(crate) identity: Option<String>,
     pub(crate) fetch: Arc<Fetch>,
 }
 
 impl RemoteSource {
-    /// A blob of a registry, read by ranges; `name` is what the manifest calls it.
+    /// A blob of a registry, read by range requests. `name` is the name of its layer.
     pub(crate) fn blob(remote: &Remote, name: &str, blob: &Descriptor) -> Self {
         let digest = blob.digest;
         let host = remote.sources().last().map(|host| host.name().to_owned()).unwrap_or_default();
@@ -76,14 +78,14 @@ impl RemoteSource {
 /// A file that is read through windows.
 pub(crate) struct RemoteFile {
     source: RemoteSource,
-    /// Tells its windows from those of other files.
+    /// Distinguishes its windows from the windows of other files.
     number: u64,
     windows: Arc<Windows>,
     requests: Requests,
 }
 
 impl RemoteFile {
-    /// A file that shares its windows with the others of a pull.
+    /// A file that shares its windows with other files of the same pull.
     pub(crate) fn new(source: RemoteSource, requests: Requests, windows: Arc<Windows>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { source, number: NEXT.fetch_add(1, Ordering::Relaxed), windows, requests }
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
     use crate::requests::Presence;
 
-    /// A file of bytes that tell their place.
+    /// A file in which each byte encodes its offset.
     fn file(size: u64, windows: &Arc<Windows>, requests: &Requests, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
         let fetched = Arc::clone(fetched);
         let fetch = move |range: Range<u64>| {
@@ -182,7 +184,7 @@ mod tests {
         RemoteFile::new(source, requests.clone(), Arc::clone(windows))
     }
 
-    /// A runtime, and somebody who waits for what it does.
+    /// A runtime, and a presence that keeps its requests alive.
     fn waiting() -> (Runtime, Presence, Requests) {
         let runtime = Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let presence = Presence::new();

@@ -1,7 +1,8 @@
-//! The store as a registry's storage: which repository has what.
+//! The store as the storage of a registry server: maps repositories to their content.
 //!
-//! A repository is the tags of its name and what clients of the registry linked to it (`store`, links). Models made here
-//! are repositories of the default host: `smollm2` is served as `/v2/library/smollm2/…`, and also as `/v2/smollm2/…`.
+//! A repository consists of the tags of its name, and of the links that registry clients made
+//! (`store`, links). Local models are repositories of the default host: `smollm2` is served as
+//! `/v2/library/smollm2/…` and as `/v2/smollm2/…`.
 
 use std::time::SystemTime;
 
@@ -15,17 +16,17 @@ use store::{BLOB_LINK_LIFE, LinkKind, Store};
 use crate::document::store_document;
 use crate::upstream::Upstream;
 
-/// The library, as the registry's server sees it.
+/// The library as the storage of a registry server.
 #[derive(Clone, Debug)]
 pub struct Repositories {
-    /// Whose store it is.
+    /// The library with the store.
     pub library: Library,
-    /// Where what is missing comes from, if from anywhere.
+    /// The source of missing manifests and blobs, if there is one.
     pub upstream: Option<Upstream>,
 }
 
-/// `host/name`, as the store calls a repository. Only names that commands can say too: what cannot be named could not be
-/// removed either.
+/// `host/name`, the key of a repository in the store. Names that the command line cannot express
+/// are refused, because a user could not remove them.
 fn key(repository: &Repository) -> Result<String, Error> {
     let host = repository.namespace.as_deref().unwrap_or(DEFAULT_HOST).to_ascii_lowercase();
     let name = repository.name.as_str();
@@ -43,13 +44,14 @@ fn key(repository: &Repository) -> Result<String, Error> {
     Err(Error::BadName { name: key.chars().take(160).collect(), what: "a repository", reason })
 }
 
-/// Whether a document is in a repository. Clients send what an index lists by its digest, so that it is linked too.
+/// Whether a document is in a repository. Clients send manifests of an index by digest, so links
+/// count as well as tags.
 fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bool, store::Error> {
     Ok(store.is_linked(repository, LinkKind::Manifest, document)?
         || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document))
 }
 
-/// A document of the repository that refers to the blob.
+/// Finds a document of the repository that refers to the blob.
 fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
     for document in library.referrers(blob) {
         if has_document(&library.store, repository, &document)? {
@@ -77,7 +79,7 @@ fn is_anywhere(library: &Library, blob: &Digest) -> Result<bool, store::Error> {
 }
 
 impl Repositories {
-    /// Runs something that reads or writes the disk.
+    /// Runs work that blocks on the disk.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
@@ -89,7 +91,7 @@ impl Repositories {
 }
 
 impl Repositories {
-    /// Fetches a blob that the upstream has and a manifest of the repository refers to.
+    /// Fetches a blob from the upstream, if a manifest of the repository refers to it.
     async fn fetch_blob(&self, upstream: &Upstream, repository: String, digest: Digest) -> Result<Option<u64>, Error> {
         let (library, name) = (self.library.clone(), repository.clone());
         let find = move |_: &Store| match referring(&library, &name, &digest)? {
@@ -142,9 +144,11 @@ impl BlobStorage for Repositories {
             if !store.is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
-            // Who is told that it is there does not send it, so that it has to stay for a while.
+            // A client that learns that the blob exists does not send it, so the blob must stay for
+            // a while.
             store.promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
-            // A link that had run out may have gone in between, and with it the right to have the blob here.
+            // An expired link may have been removed in between, so that the blob is not in the
+            // repository any more.
             if !store.is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
@@ -203,7 +207,7 @@ impl BlobStorage for Repositories {
         expected: Expected,
     ) -> Result<(Digest, u64), Error> {
         upload.expect(expected).await?;
-        // From here until the link is made nothing leads to the blob.
+        // From here until the link is made, nothing refers to the blob.
         let guard = self.blocking(|store| Ok(store.guard())).await?;
         let (digest, size) = upload.commit().await?;
         let repository = key(to)?;
@@ -226,7 +230,7 @@ impl ManifestStorage for Repositories {
             Reference::Digest(digest) => {
                 let there = store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
                 if there && store.is_linked(&repository, LinkKind::Manifest, &digest)? {
-                    // What is served is used: it is not pruned for its age.
+                    // Serving a model counts as use, so that it is not pruned as unused.
                     library.record_use(&digest, SystemTime::now());
                 }
                 Ok(there.then_some(digest))
@@ -244,7 +248,7 @@ impl ManifestStorage for Repositories {
         self.blocking(move |store| {
             let _guard = store.guard();
             let NewManifest { digest, raw, document, required, tags } = manifest;
-            // Again: a model that was removed meanwhile may have taken them along.
+            // Checked again: blobs may have been collected with a model that was removed meanwhile.
             for blob in required {
                 if store.blob_size(&blob.digest)?.is_none() {
                     return Err(Error::BlobNotFound(blob.digest).into());

@@ -1,5 +1,6 @@
-//! How threads that block run requests: until there is an answer, or nobody waits for what it is for. A server that sends a byte now and
-//! then would hold a thread and a connection for ever.
+//! Runs requests on blocking threads. A request ends with its response, or when its caller stops
+//! waiting. Without the second rule, a server that sends a byte now and then would hold a thread
+//! and a connection forever.
 
 use std::io;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use library::{NOBODY, Observer};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// How often an observer is asked whether to go on.
+/// Interval at which an observer is polled.
 const ASKED_AGAIN: Duration = Duration::from_millis(250);
 
-/// Somebody waits, for as long as this is not dropped.
+/// Keeps requests alive: they are cancelled when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Presence(watch::Sender<()>);
 
-/// Runs the requests of a thread that is none of the runtime's own.
+/// Runs requests on a thread that does not belong to the runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
     handle: Handle,
@@ -28,17 +29,18 @@ impl Presence {
         Self(watch::Sender::new(()))
     }
 
-    /// What runs requests for whoever is here, on this runtime.
+    /// Returns a runner of requests on the current runtime. Its requests end when `self` is
+    /// dropped.
     pub(crate) fn requests(&self) -> Requests {
         Requests { handle: Handle::current(), here: self.0.subscribe() }
     }
 }
 
 impl Requests {
-    /// The answer to a request.
+    /// Runs a request and returns its response.
     ///
     /// # Errors
-    /// The request's, or nobody waits any more.
+    /// The request fails, or the [`Presence`] was dropped.
     pub(crate) fn run<T>(&self, request: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let mut here = self.here.clone();
         let gone = async move { while here.changed().await.is_ok() {} };
@@ -50,16 +52,17 @@ impl Requests {
         })
     }
 
-    /// Whether somebody waits.
+    /// Whether the [`Presence`] still exists.
     pub(crate) fn are_wanted(&self) -> bool {
         self.here.has_changed().is_ok()
     }
 }
 
-/// The answer to a request on a thread that is none of the runtime's own, for as long as an observer wants it.
+/// Runs a request on a thread that does not belong to the runtime, while the observer wants to
+/// continue.
 ///
 /// # Errors
-/// The request's, or the observer says not to go on.
+/// The request fails, or the observer stops.
 pub(crate) fn observed<T>(
     handle: &Handle,
     observer: &dyn Observer,

@@ -1,5 +1,5 @@
-//! What a name means at its registry: the manifest, the blobs that it lists, and whether its names are names. Nothing is
-//! fetched but manifests.
+//! Resolves a name at its registry: finds the manifest and its blobs, and checks the names of its
+//! layers. Only manifests are fetched.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use library::MAX_DOCUMENT;
 use manifests::{Document, Manifest, ModelRef};
 use registry::client::Remote;
 
-/// Indexes may list indexes, but not for ever.
+/// Maximum depth of nested indexes.
 const MAX_DEPTH: usize = 3;
 
-/// The manifest; of an index, the one that is for us.
+/// Fetches the manifest of a model; for an index, the manifest for this machine.
 pub(crate) async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest, Manifest)> {
     let mut reference = match name.digest() {
         Some(digest) => digest.to_string(),
@@ -28,7 +28,7 @@ pub(crate) async fn resolve(remote: &Remote, name: &ModelRef) -> Result<(Digest,
     bail!("`{name}` is an index of indexes, more than {MAX_DEPTH} deep")
 }
 
-/// The only manifest of an index, or the one for this kind of machine.
+/// The only manifest of an index, or the one for the architecture of this machine.
 fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
     match index.manifests() {
         [] => bail!("`{name}` is an index without manifests"),
@@ -54,7 +54,7 @@ fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
     }
 }
 
-/// Every blob of a manifest once. The same digest with two sizes is a lie about one of them.
+/// Every blob of a manifest once. Two sizes for one digest are an error.
 pub(crate) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
     let mut blobs: BTreeMap<Digest, &Descriptor> = BTreeMap::new();
     for descriptor in manifest.layers().iter().map(|layer| &layer.descriptor).chain([manifest.config()]) {
@@ -68,19 +68,20 @@ pub(crate) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
         );
     }
     let mut blobs: Vec<Descriptor> = blobs.into_values().cloned().collect();
-    // The largest first: what is left at the end is small.
+    // The largest blobs first, so that the last ones to transfer are small.
     blobs.sort_by(|a, b| b.size.cmp(&a.size).then(a.digest.cmp(&b.digest)));
     Ok(blobs)
 }
 
-/// What the blobs of a manifest are called: as their layers are, by their type where those have no name, or `config`.
+/// The blobs of a manifest with their names: the layer's name, or else its media type; `config` for
+/// the config.
 pub(crate) fn named_blobs(manifest: &Manifest) -> impl Iterator<Item = (&str, &Descriptor)> {
     let layers = manifest.layers().iter();
     let named = layers.map(|layer| (layer.name().unwrap_or(layer.media_type().as_str()), &layer.descriptor));
     named.chain([("config", manifest.config())])
 }
 
-/// Whether the names in a manifest are names; refused before anything is fetched.
+/// Checks the names of a manifest's layers before anything is fetched.
 pub(crate) fn check_names(manifest: &Manifest, name: &ModelRef) -> Result<()> {
     for layer in manifest.layers() {
         let layer_name = layer.name().unwrap_or_default();

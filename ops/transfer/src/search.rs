@@ -1,4 +1,4 @@
-//! Searching: what registries and the hub offer, where they list it.
+//! Search: lists the models that registries and the hub offer, if they support listing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,37 +16,38 @@ use crate::http_file::Endpoint;
 use crate::hub::search_url;
 use crate::pull::HubSettings;
 
-/// Repositories of a source whose tags are asked for: each is a request.
+/// Maximum number of repositories of a source whose tags are listed. Each takes a request.
 const MOST_REPOSITORIES: usize = 50;
-/// Tags of a repository that are told.
+/// Maximum number of tags that are returned for a repository.
 const MOST_TAGS: usize = 1000;
-/// How long one source is waited for.
+/// Timeout for one source.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest answer of a hub that is read, in bytes.
+/// Maximum length of a hub's response in bytes.
 const MAX_ANSWER: u64 = 8 << 20;
 
 /// A model that can be pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// What `pull` takes.
+    /// The name for `pull`.
     pub name: String,
-    /// Who offers it.
+    /// The registry or hub that offers it.
     pub source: String,
-    /// How often it was fetched, where the source says.
+    /// Number of downloads, if the source reports it.
     pub downloads: Option<u64>,
 }
 
-/// What was found, and who could not be asked.
+/// The results of a search, and the sources that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// By source, then by name; the hub's in its own order.
+    /// Sorted by source, then by name; results of the hub are in its own order.
     pub offered: Vec<Offered>,
-    /// Sources with the reason why they tell nothing.
+    /// Sources that failed, with the reason.
     pub silent: Vec<(String, String)>,
 }
 
-/// Asks the registries that are configured or known from names here, their mirrors, and the hub for models whose name has this
-/// text in it. The hub is asked for nothing where there is no text: it would list a million.
+/// Searches the registries in the settings, the registries of local models, their mirrors, and the
+/// hub for models whose name contains `text`. The hub is skipped if `text` is empty: it would list
+/// a million models.
 ///
 /// # Errors
 /// The settings of registries cannot be read.
@@ -73,7 +74,7 @@ pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &
     Ok(search)
 }
 
-/// The hosts that are configured, those of models here, and the default one.
+/// The hosts in the settings, the hosts of local models, and the default host.
 async fn known(library: &Library, hosts: &Hosts) -> Result<Vec<String>> {
     let mut names: BTreeSet<String> = hosts.configured()?.into_iter().collect();
     let library = library.clone();
@@ -88,7 +89,7 @@ fn hub_name() -> String {
     crate::hub::HOSTS[0].to_owned()
 }
 
-/// The models of a registry, or of a mirror of it, with this text in their names.
+/// The models of a registry, or of a mirror of it, whose name contains `text`.
 async fn in_registry(registry: &str, source: &Host, text: &str) -> Result<Vec<Offered>> {
     let text = text.to_lowercase();
     let mut repositories = catalog::repositories(source).await?;
@@ -99,7 +100,7 @@ async fn in_registry(registry: &str, source: &Host, text: &str) -> Result<Vec<Of
     for repository in repositories {
         let mut tags = match catalog::tags(source, &repository).await {
             Ok(tags) => tags,
-            // One that was deleted, or is not for everybody, is listed by many registries.
+            // Many registries also list repositories that were deleted or that are private.
             Err(error) => {
                 tracing::debug!(registry, repository, "its tags are not told: {error}");
                 continue;
@@ -108,7 +109,7 @@ async fn in_registry(registry: &str, source: &Host, text: &str) -> Result<Vec<Of
         tags.sort();
         tags.truncate(MOST_TAGS);
         for tag in tags {
-            // What is no name for us cannot be pulled.
+            // A name that Lode cannot parse cannot be pulled.
             if let Ok(name) = format!("{registry}/{repository}:{tag}").parse::<ModelRef>() {
                 offered.push(Offered { name: name.to_string(), source: source.name().to_owned(), downloads: None });
             }

@@ -1,7 +1,8 @@
-//! Pull-through: what a repository here lacks is fetched from the registry that its name has, and kept.
+//! Pull-through cache: fetches content that a repository lacks from the registry of its name, and
+//! keeps it.
 //!
-//! Manifests are linked, not tagged: a tag is asked of the upstream each time, so that it never gets old, and what passes
-//! through is not listed among the models of this machine.
+//! Manifests are linked, not tagged. A tag is resolved at the upstream each time, so that it is
+//! never outdated, and cached manifests are not listed among the models of this machine.
 
 use anyhow::Result;
 use content::{Descriptor, Digest};
@@ -13,18 +14,19 @@ use store::LinkKind;
 use crate::document::store_document;
 use crate::hosts::Hosts;
 
-/// Where what is missing comes from.
+/// The source of missing content.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// Where it is kept.
+    /// The library that keeps the content.
     pub library: Library,
-    /// How registries are reached.
+    /// Connections to registries.
     pub hosts: Hosts,
-    /// The registries that are asked on behalf of others; `None` is every one, for those who own the store.
+    /// The registries to which requests of other clients are forwarded; `None` means all, for the
+    /// owner of the store.
     pub allowed: Option<Vec<String>>,
 }
 
-/// Nobody watches.
+/// A counter that discards all counts.
 struct Unwatched;
 
 impl Counter for Unwatched {
@@ -33,7 +35,8 @@ impl Counter for Unwatched {
 }
 
 impl Upstream {
-    /// Fetches a manifest of `repository` (`host/name`) and puts it there. `None` where the upstream has none.
+    /// Fetches a manifest for `repository` (`host/name`) and links it there. `None` if the upstream
+    /// has none.
     pub(crate) async fn manifest(&self, repository: &str, reference: &str) -> Result<Option<Digest>> {
         let name: ModelRef = repository.parse()?;
         if !self.may_ask(&name) {
@@ -42,7 +45,7 @@ impl Upstream {
         let (remote, _) = self.hosts.remote(&name)?;
         let (digest, raw) = match remote.manifest(reference).await {
             Ok(found) => found,
-            // Some registries say so of what they do not have.
+            // Some registries respond so for content that they do not have.
             Err(Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. }) => return Ok(None),
             Err(error) if error.is_transient() && self.allowed.is_some() => {
                 tracing::warn!(repository, "the upstream cannot be asked: {error}");

@@ -1,33 +1,36 @@
-//! The windows of files at the other end of a connection: the last few are kept, for all files of one pull together. A window that
-//! several threads want at the same time is fetched once. No lock is held while something is fetched.
+//! A cache of windows of remote files: the last few are kept, for all files of one pull together. A
+//! window that several threads need at the same time is fetched once. No lock is held during a
+//! fetch.
 //!
-//! States of a window: absent → loading → ready → absent again when it is the one not used for longest.
+//! States of a window: absent → loading → ready → absent again, when it is the least recently used
+//! one.
 
 use std::sync::Arc;
 #[cfg(not(feature = "schedules"))]
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-// The same locks, whose threads come in one order after the other.
+// The same locks from shuttle, which tests many orders of threads.
 #[cfg(feature = "schedules")]
 use shuttle::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Windows kept for each core: an import has two workers on each, and they move on.
+/// Windows that are kept for each core. An import has two workers for each core, and each moves
+/// through its file.
 const WINDOWS_PER_CORE: usize = 4;
 
-/// File and position of a window.
+/// The number of a file, and the number of the window in it.
 pub(crate) type Key = (u64, u64);
 
-/// The windows of all files of a pull; memory is bounded by their number.
+/// The windows of all files of a pull. Their number limits the memory.
 pub(crate) struct Windows {
-    /// The most recently used one last; `None` while it loads.
+    /// The most recently used window is last; `None` while it loads.
     slots: Mutex<Vec<(Key, Option<Bytes>)>>,
     changed: Condvar,
     capacity: usize,
 }
 
 impl Windows {
-    /// As many as this machine's workers need.
+    /// Creates a cache that suits the number of workers on this machine.
     pub(crate) fn for_workers() -> Arc<Self> {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from) * WINDOWS_PER_CORE)
     }
@@ -40,7 +43,8 @@ impl Windows {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The window, or `None` where the caller is to fetch it. Waits for whoever fetches it already.
+    /// Returns the window, or `None` if the caller must fetch it. Waits while another thread
+    /// fetches it.
     pub(crate) fn claim(&self, key: Key) -> Option<Bytes> {
         let mut slots = self.slots();
         loop {
@@ -58,7 +62,7 @@ impl Windows {
         }
     }
 
-    /// How many windows are kept or on their way.
+    /// Number of windows that are kept or loading.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
         self.slots().len()
@@ -82,7 +86,8 @@ impl Windows {
     }
 }
 
-/// The duty to fetch a window. Dropped without bytes it leaves the window to the next who wants it.
+/// The obligation to fetch a window. Dropping it without bytes lets the next thread claim the
+/// window.
 pub(crate) struct Claim<'a> {
     pub(crate) windows: &'a Windows,
     pub(crate) key: Key,
@@ -101,7 +106,7 @@ mod schedules {
 
     use super::*;
 
-    /// Reads a window as a file does; a fetch may fail. What it read.
+    /// Reads a window as a file does, and returns its bytes. With `fails`, the fetch fails.
     fn read(windows: &Windows, key: Key, fails: bool) -> Option<Bytes> {
         if let Some(ready) = windows.claim(key) {
             return Some(ready);

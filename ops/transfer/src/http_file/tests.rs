@@ -1,4 +1,4 @@
-//! A server that redirects, forgets, lies and breaks off, on this machine.
+//! Tests with a local server that redirects, expires URLs, sends wrong ranges and truncates bodies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,17 +13,17 @@ use super::*;
 
 const CONTENT: &[u8] = b"0123456789abcdef";
 
-/// What a server has seen.
+/// The requests that a server received.
 #[derive(Default)]
 struct Seen {
     requests: AtomicUsize,
-    /// The Authorization of each request of `/signed`.
+    /// The `Authorization` header of each request to `/signed`.
     signed: Mutex<Vec<Option<HeaderValue>>>,
-    /// Where `/hub` leads.
+    /// The redirect target of `/hub`.
     elsewhere: Mutex<String>,
 }
 
-/// Serves a range as it should.
+/// Serves a range correctly.
 fn ranged(headers: &HeaderMap) -> Answer {
     let asked = headers.get(RANGE).and_then(|value| value.to_str().ok()?.strip_prefix("bytes=")?.split_once('-'));
     let Some((first, last)) = asked else { return CONTENT.into_response() };
@@ -44,7 +44,7 @@ async fn serve(State(seen): State<Arc<Seen>>, Path(path): Path<String>, headers:
         "signed" => {
             let mut signed = seen.signed.lock().expect("nobody panicked");
             signed.push(headers.get(AUTHORIZATION).cloned());
-            // The second request finds the signature expired.
+            // For the second request the signature has expired.
             if signed.len() == 2 { StatusCode::FORBIDDEN.into_response() } else { ranged(&headers) }
         }
         "private" => match headers.get(AUTHORIZATION) {
@@ -110,7 +110,7 @@ async fn follows_redirects_without_the_token_and_anew_when_they_expire() {
     for _ in 0..3 {
         assert_eq!((file.fetch)(2..5).await.expect("fetches"), &b"234"[..]);
     }
-    // Once at first and once when it had expired.
+    // One request at first, and one after the expiry.
     assert_eq!(hub.requests.load(Ordering::Relaxed), 2);
     assert_eq!(*other.signed.lock().expect("nobody panicked"), [const { None }; 4]);
     assert_eq!(fetch(&endpoint, &format!("{address}/private")).await.expect("it has the token"), &b"234"[..]);

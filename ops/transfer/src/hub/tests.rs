@@ -1,4 +1,4 @@
-//! References and listings as hubs give them, shortened.
+//! Tests with references and listings of hubs, shortened.
 
 use serde_json::json;
 

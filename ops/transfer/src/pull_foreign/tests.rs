@@ -1,4 +1,4 @@
-//! The tiny model from a hub and out of an archive, into real stores.
+//! Tests: imports the tiny model from a hub and from an archive into real stores.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn library() -> (Library, tempfile::TempDir) {
     (Library::new(store), folder)
 }
 
-/// The tiny model as an import of the files on disk makes it.
+/// Imports the tiny model from the files on disk.
 fn local(library: &Library) -> Arc<Manifest> {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
@@ -58,7 +58,7 @@ fn local_layers() -> Vec<Layer> {
     local(&library).layers().to_vec()
 }
 
-/// What is known to be the hash of the model's file with tensors.
+/// The known hash of the model's file with tensors, if any.
 fn known_hash(library: &Library, manifest: &Manifest) -> Option<String> {
     let known = library.file_digests(manifest.digest());
     assert!(known.len() <= 1, "{known:?}");
@@ -92,7 +92,7 @@ fn tensor_layers_of_ollama_get_a_config() {
 /// A hub with one repository in memory.
 struct Repository {
     files: HashMap<String, Vec<u8>>,
-    /// What is served of each file, for how many bytes were asked for.
+    /// Bytes that were served of each file.
     served: Mutex<HashMap<String, u64>>,
 }
 
@@ -145,7 +145,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
-/// Nobody listens to its statuses.
+/// A watched transfer whose status messages are discarded.
 fn watched() -> Watched {
     Watched::new(&Arc::new(Meter::new(tokio::sync::mpsc::unbounded_channel().0)))
 }
@@ -190,7 +190,7 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     assert_eq!(layers, local_layers());
 }
 
-/// A tar archive of the files, as plain as can be.
+/// A minimal tar archive of the files.
 fn tar(files: &[NamedFile]) -> Vec<u8> {
     let mut archive = Vec::new();
     for file in files {
@@ -240,7 +240,7 @@ fn an_archive_is_read_where_it_lies() {
         config: ModelConfig { renderer: "qwen3-coder".to_owned(), ..ModelConfig::default() },
         reference: "example.com/packed:latest".to_owned(),
     };
-    // The caller has copied what is kept.
+    // The caller has copied the kept layers.
     StoreTarget::streaming(&library).bytes(media_types::LICENSE, b"free").expect("stored");
     pull_foreign(&library, &model, &Unwatched).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
