@@ -1,25 +1,27 @@
-//! How the client speaks with one registry: one request and its answer.
+//! The registry client: sends requests to one registry and reads the responses.
 //!
-//! A [`Host`] is a registry (or a mirror of one). It knows how to reach it ([`HostSettings`]), who we are there
-//! ([`Credentials`]) and which tokens it gave; clones share all that. [`Host::send`] sends a [`Request`] and deals with
-//! everything that is the same for all requests: tokens, redirects, retries, limits. What a request is *for* is decided
-//! by the caller.
+//! A [`Host`] is a registry or a mirror of one. It has the settings ([`HostSettings`]), the logins
+//! ([`Credentials`]) and the tokens for that registry; clones share them. [`Host::send`] sends a
+//! [`Request`] and handles tokens, redirects, retries and limits, which are the same for all
+//! requests. The caller decides what to request.
 //!
 //! # Invariants
-//! - `Authorization` goes to the scheme, host and port it was made for, and nowhere else.
-//! - Nothing that began over TLS goes on without it, and nothing goes on nearer to this machine than it began ([`Border`]).
-//! - Everything that is read has a limit, in bytes and in time; everything that is repeated has a last time.
-//! - Secrets are in no error, no log and no `Debug`.
+//! - `Authorization` is sent only to the scheme, host and port that it was made for.
+//! - A redirect never leads from TLS to plain HTTP, and never to an address nearer to this machine
+//!   than the registry ([`Border`]).
+//! - Every response has a limit in bytes and in time, and every retry loop ends.
+//! - Secrets appear in no error, log or `Debug` output.
 //!
 //! # States of authorization, for each scope
-//! nothing known → (401 with a challenge) → header known, perhaps until some time → (that time, or another 401) →
-//! renewed. A header that is refused although it was just made is the end: [`Error::Unauthorized`].
+//! unknown → (401 with a challenge) → header known, possibly with an expiry → (expiry or another
+//! 401) → renewed. If a new header is refused too, the request fails with [`Error::Unauthorized`].
 //!
 //! # Concurrency
-//! Any number of requests at once. Those that need a token for the same scope wait for one token request. Nothing runs
-//! in the background. What is dropped is cancelled.
+//! Any number of requests can run at once. Requests that need a token for the same scope wait for
+//! one token request. Nothing runs in the background. Dropping a future cancels its request.
 //!
-//! The program must have installed a TLS provider (`rustls::crypto::ring::default_provider().install_default()`).
+//! The program must have installed a TLS provider
+//! (`rustls::crypto::ring::default_provider().install_default()`).
 
 mod authorization;
 mod border;

@@ -1,13 +1,13 @@
-//! The error codes of the specification, and the JSON that carries them.
+//! The error codes of the OCI specification, and their JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a registry refuses a request. The meaning of each is the specification's.
+/// Reasons why a registry refuses a request, as the specification defines them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorCode {
     /// The blob is not in this repository.
     BlobUnknown,
-    /// The upload cannot go on.
+    /// The upload cannot be continued.
     BlobUploadInvalid,
     /// There is no such upload.
     BlobUploadUnknown,
@@ -23,20 +23,20 @@ pub enum ErrorCode {
     NameInvalid,
     /// There is no such repository.
     NameUnknown,
-    /// The length of the content is not what was announced.
+    /// The content has another length than announced.
     SizeInvalid,
-    /// Somebody who is known may not do this.
+    /// The authenticated user may not do this.
     Denied,
-    /// Who asks must say who they are.
+    /// The client must authenticate.
     Unauthorized,
-    /// This registry does not do that.
+    /// The registry does not support the operation.
     Unsupported,
     /// Too many requests.
     TooManyRequests,
 }
 
 impl ErrorCode {
-    /// The code as it stands in the JSON.
+    /// The code in the JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BlobUnknown => "BLOB_UNKNOWN",
@@ -57,7 +57,7 @@ impl ErrorCode {
     }
 }
 
-/// The body of a refusal: `{"errors": [{"code", "message", "detail"}]}`.
+/// The body of an error response: `{"errors": [{"code", "message", "detail"}]}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// One or more reasons.
@@ -67,24 +67,25 @@ pub struct ErrorBody {
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ErrorEntry {
-    /// What [`ErrorCode::as_str`] gives; registries have codes of their own too.
+    /// A code as in [`ErrorCode::as_str`]; registries may define their own codes.
     #[serde(default)]
     pub code: String,
-    /// For people.
+    /// A message for people.
     #[serde(default)]
     pub message: String,
-    /// For programs; any JSON.
+    /// Details for programs, as any JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<serde_json::Value>,
 }
 
 impl ErrorBody {
-    /// A single reason.
+    /// Creates a body with a single reason.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { errors: vec![ErrorEntry { code: code.as_str().to_owned(), message: message.into(), detail: None }] }
     }
 
-    /// What a person should read of an answer's body: the messages, or the text itself where it is no such JSON.
+    /// The text to display for a response: its messages, or the body itself if it has another
+    /// format.
     pub fn summary(body: &[u8]) -> String {
         let shown = |text: &str| text.trim().chars().take(300).collect::<String>();
         let Ok(parsed) = serde_json::from_slice::<Self>(body) else { return shown(&String::from_utf8_lossy(body)) };

@@ -1,14 +1,15 @@
 //! The OCI distribution protocol: a client that pulls and pushes, and a server.
 //!
-//! The server stores nothing itself: it is given a [`server::Storage`](server). The client is the same for every
-//! registry; what differs between them is a [`client`] setting.
+//! The server stores nothing itself; it uses a [`server::Storage`](server). The client is the same
+//! for every registry; differences between registries are [`client`] settings.
 
 pub mod client;
 pub mod code;
 pub mod repository;
 pub mod server;
 
-/// The header by which a client tells a registry that it is asked as a mirror: what it lacks it does not fetch.
+/// The header that marks a request to a mirror. The server then does not fetch missing content from
+/// an upstream.
 pub const MIRRORED: &str = "lode-mirrored";
 
 pub use code::ErrorCode;

@@ -1,19 +1,21 @@
-//! Names of repositories, as they stand in the protocol's paths.
+//! Names of repositories, as in the paths of the protocol.
 
 use std::fmt;
 
-/// The longest name, as the specification advises (255 less the longest host name would be stricter).
+/// Maximum length of a name, as the specification advises. (255 minus the longest host name would
+/// be stricter.)
 const MAX_NAME: usize = 255;
 
-/// A repository's name: parts of `A-Z a-z 0-9 . _ -` with slashes between them, none beginning or ending with another
-/// character than a letter or digit. Safe as a path and in a URL.
+/// The name of a repository: parts of `A-Z a-z 0-9 . _ -`, separated by slashes. Each part begins
+/// and ends with a letter or digit. It is safe in a path and in a URL.
 ///
-/// The specification has lower-case letters only; models are called otherwise too, so the server is more lenient.
+/// The specification allows lower-case letters only. Names of models also have upper-case letters,
+/// so this server accepts them.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RepositoryName(String);
 
 impl RepositoryName {
-    /// Reads a name from outside.
+    /// Parses a name from untrusted text.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_NAME {
             return Err(format!("a repository's name has {MAX_NAME} characters at most"));

@@ -3,7 +3,8 @@
 //! ```text
 //! request ──▶ route ──▶ access ──▶ blobs │ uploads │ manifests │ lists ──▶ storage
 //! ```
-//! It keeps nothing but open uploads; everything else is asked of the [`Storage`] each time, so several may serve one.
+//! The server keeps only open uploads in memory. It requests everything else from the [`Storage`]
+//! each time, so several servers may share one storage.
 
 pub mod access;
 mod blobs;
@@ -39,39 +40,43 @@ use access::{Access, Action, TOKEN_PATH};
 use route::{Object, Route};
 use sessions::Sessions;
 
-/// The digest of what is answered.
+/// The header with the digest of the response's content.
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
-/// By which clients know a registry.
+/// The header by which clients recognize a registry.
 const VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
-/// A registry over a storage.
+/// A registry server over a storage.
 #[derive(Debug)]
 pub struct Server<S: Storage> {
     storage: S,
     access: Access,
-    /// `http` or `https`: how clients reach us, for the address of tokens.
+    /// The scheme by which clients reach the server, `http` or `https`. It is used in the URL of
+    /// the token service.
     scheme: &'static str,
     completeness: Completeness,
     sessions: Sessions<S::Ingest>,
 }
 
-/// Which images are taken.
+/// Which images are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completeness {
-    /// Those whose config and layers are in their repository: whoever pulls one gets all of it.
+    /// Only images whose config and layers are in their repository, so that a pull gets all of the
+    /// image.
     #[default]
     Whole,
-    /// Also those that lack some: mirrors of parts of images.
+    /// Also incomplete images, for mirrors of parts of images.
     Sparse,
 }
 
 impl<S: Storage> Server<S> {
-    /// Serves what is in `storage` to those that `access` lets in, over `scheme` (`http` or `https`).
+    /// Serves the content of `storage` over `scheme` (`http` or `https`), to clients that `access`
+    /// admits.
     pub fn new(storage: S, access: Access, scheme: &'static str, completeness: Completeness) -> Arc<Self> {
         Arc::new(Self { storage, access, scheme, completeness, sessions: Sessions::new() })
     }
 
-    /// Closes uploads that nobody goes on with; their bytes stay, to be resumed or pruned. To be called now and then.
+    /// Closes uploads without recent requests. Their bytes stay, to be resumed or pruned. Call this
+    /// regularly.
     pub fn close_idle_uploads(&self) {
         self.sessions.close_idle();
     }
@@ -86,8 +91,8 @@ impl<S: Storage> Server<S> {
     }
 }
 
-/// Where the client believes us to be; `scheme` is `http` or `https`. Behind a proxy that speaks TLS it is `https`: a password must not be
-/// asked for without it.
+/// The base URL of the server from the view of the client; `scheme` is `http` or `https`. Behind a
+/// TLS proxy it is `https`, because a password must not be requested without TLS.
 pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
     let is_forwarded =
         headers.get("x-forwarded-proto").is_some_and(|proto| proto.as_bytes().eq_ignore_ascii_case(b"https"));
@@ -96,7 +101,8 @@ pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
     format!("{scheme}://{host}")
 }
 
-/// An extension of a request that is answered with what is here, whatever others may have: who asks may not make us ask them.
+/// A request extension: the request must be answered from this store alone, because the client may
+/// not trigger an upstream fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct OnlyHere;
 
@@ -106,7 +112,7 @@ async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Reque
     response
 }
 
-/// Who asks is checked before anything is looked up: strangers do not learn what is there.
+/// Access is checked before anything is looked up, so that a client without access learns nothing.
 async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result<Response, Response> {
     let (parts, body) = request.into_parts();
     if parts.uri.path() == TOKEN_PATH && parts.method == Method::GET {
@@ -116,7 +122,8 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
     if let Some(Route::In(repository, _)) = &mut found {
         repository.mirrored =
             parts.headers.contains_key(crate::MIRRORED) || parts.extensions.get::<OnlyHere>().is_some();
-        // A mirror is read; a token for a name here says nothing of the same name elsewhere.
+        // A mirror is read-only. A token for a local name is no permission for the same name
+        // elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
             let refused =
                 Refused::new(ErrorCode::Unsupported, "with `ns`, a mirror is asked; nothing can be changed there");
@@ -130,7 +137,7 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
 }
 
 impl<S: Storage> Server<S> {
-    /// Whether who asks may do that.
+    /// Checks whether the client may make this request.
     async fn admit(&self, route: &Route, parts: &Parts) -> Result<(), access::Refusal> {
         let base = self.base(&parts.headers);
         let (repository, object) = match route {
@@ -160,8 +167,8 @@ impl<S: Storage> Server<S> {
         base_url(self.scheme, headers)
     }
 
-    /// Whether a blob may be mounted from another repository by who asks. Where no repository is named it may be in any,
-    /// so that everybody must be allowed to read all of them.
+    /// Whether the client may mount a blob from another repository. Without a named repository, the
+    /// blob may be in any of them, so every repository must be readable without a login.
     async fn may_mount(&self, headers: &HeaderMap, from: Option<&Repository>) -> bool {
         match from {
             None => self.access.anyone_may_pull(),
