@@ -1,4 +1,5 @@
-//! The header that lets a request in: had from a challenge, kept for its scope, renewed when it is refused or old.
+//! `Authorization` headers: obtained after a challenge, cached for each scope, renewed when refused
+//! or expired.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +14,18 @@ use super::scope::Scope;
 use super::token::{self, TokenRequest};
 use super::wire::Wire;
 
-/// How many scopes are remembered; a client that has used so many begins anew.
+/// Maximum number of cached scopes. When it is reached, the cache is emptied.
 const MOST_SCOPES: usize = 1024;
-/// A token is renewed this long before its end, at the latest.
+/// A token is renewed at most this long before it expires.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// What is known of how to get in, for each scope.
+/// The authorization state of one registry, for each scope.
 pub(super) struct Authorizer {
     credentials: Arc<dyn Credentials>,
     slots: Mutex<HashMap<Scope, Arc<Slot>>>,
 }
 
-/// The lock is held while a token is asked for: those who need the same one wait for it.
+/// The lock is held during a token request, so that other requests for the same token wait for it.
 type Slot = tokio::sync::Mutex<Known>;
 
 #[derive(Default)]
@@ -33,7 +34,7 @@ struct Known {
     grant: Option<Arc<Grant>>,
 }
 
-/// A header, and when it was had.
+/// An `Authorization` header, with its time and expiry.
 pub(super) struct Grant {
     pub(super) header: HeaderValue,
     obtained: Instant,
@@ -43,13 +44,13 @@ pub(super) struct Grant {
 /// A request that was answered with 401.
 pub(super) struct Refused<'a> {
     pub(super) scope: &'a Scope,
-    /// What it was sent with.
+    /// The header that was sent.
     pub(super) used: Option<Arc<Grant>>,
-    /// When it was first tried.
+    /// The time of the first attempt.
     pub(super) began: Instant,
-    /// What the answer says we should do.
+    /// The challenges of the response.
     pub(super) challenges: Vec<Challenge>,
-    /// What it says to people.
+    /// The message of the response, for display.
     pub(super) summary: String,
 }
 
@@ -64,7 +65,8 @@ impl Authorizer {
         Self { credentials, slots: Mutex::default() }
     }
 
-    /// What to send at first: what worked last time, renewed if it is old; nothing where nothing was asked for yet.
+    /// Returns the header for a first attempt: the last one that worked, renewed if it has expired.
+    /// `None` if no challenge was received yet.
     pub(super) async fn current(&self, wire: &Wire, scope: &Scope) -> Result<Option<Arc<Grant>>, Error> {
         let slot = self.slot(scope);
         let mut known = slot.lock().await;
@@ -76,17 +78,17 @@ impl Authorizer {
         Ok(known.grant.clone())
     }
 
-    /// Finds something better to send, which [`Authorizer::current`] then gives.
+    /// Obtains a new header after a refusal. [`Authorizer::current`] returns it afterwards.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`] where there is nothing better: what was refused is new and still valid.
+    /// [`Error::Unauthorized`] if the refused header was new and still valid.
     pub(super) async fn refused(&self, wire: &Wire, refused: Refused<'_>) -> Result<(), Error> {
         let slot = self.slot(refused.scope);
         let mut known = slot.lock().await;
         if let Some(grant) = known.grant.as_ref().filter(|grant| grant.is_valid())
             && !refused.used.as_ref().is_some_and(|used| Arc::ptr_eq(used, grant))
         {
-            // Somebody else was refused too and has already done it.
+            // Another request was refused too and has already obtained a new header.
             return Ok(());
         }
         if refused.used.as_ref().is_some_and(|used| used.obtained >= refused.began && used.is_valid()) {
@@ -132,7 +134,7 @@ impl Authorizer {
     }
 
     fn slot(&self, scope: &Scope) -> Arc<Slot> {
-        // A map of shared slots is whole after any panic.
+        // The map is consistent after any panic.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MOST_SCOPES && !slots.contains_key(scope) {
             slots.clear();
@@ -141,7 +143,7 @@ impl Authorizer {
     }
 }
 
-/// Why a new header was refused.
+/// The reason why a new header was refused.
 fn no_more(refused: &Refused<'_>) -> String {
     let parameter = |name| refused.challenges.iter().find_map(|challenge| challenge.get(name));
     let error: Option<String> =

@@ -1,7 +1,9 @@
-//! Where a server may lead us: no nearer to this machine than it is itself.
+//! Restricts the addresses that a server may send us to: none may be nearer to this machine than
+//! the server is.
 //!
-//! Whoever answers for a public name could otherwise have us knock, by a redirect, the place of an upload or a token
-//! service, at doors that only we reach: a daemon of this machine, a router, the metadata service of a cloud.
+//! Otherwise any public server could make this machine send requests to addresses that only it can
+//! reach: a local daemon, a router, the metadata service of a cloud. It could use a redirect, the
+//! URL of an upload or the URL of a token service for that.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,10 +16,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::error::find;
 use super::settings::{host_name, is_loopback};
 
-/// How far an address is from this machine.
+/// The distance of an address from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
-    /// This machine, its link (metadata services of clouds are there), and what is no address of one machine.
+    /// This machine, its link (where cloud metadata services are), and addresses of no single
+    /// machine.
     Machine,
     /// Networks that are not routed on the Internet.
     Network,
@@ -25,7 +28,7 @@ enum Reach {
 }
 
 impl Reach {
-    /// The reach of an address, by IANA's registries of special-purpose addresses.
+    /// The distance of an address, by IANA's registries of special-purpose addresses.
     fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
@@ -52,13 +55,14 @@ impl Reach {
             Self::of_v4(Ipv4Addr::new(a, b, c, d))
         };
         match address.segments() {
-            // Mapped, translated (NAT64) and tunnelled (6to4): an IPv4 address answers.
+            // Mapped, translated (NAT64) and tunnelled (6to4) addresses: the embedded IPv4 address
+            // counts.
             [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
                 embedded(high, low)
             }
-            // Unspecified, loopback, link-local and multicast.
+            // Unspecified, loopback, link-local and multicast addresses.
             [0, 0, 0, 0, 0, 0, ..] | [0xfe80..=0xfebf | 0xff00.., ..] => Self::Machine,
-            // Unique local, site-local, and NAT64 within a network.
+            // Unique-local and site-local addresses, and NAT64 within a network.
             [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Self::Network,
             _ => Self::Internet,
         }
@@ -75,7 +79,7 @@ impl fmt::Display for Reach {
     }
 }
 
-/// A place that is nearer than who sent us there.
+/// An address that is nearer than the server that sent us there.
 #[derive(Debug)]
 struct Nearer {
     place: String,
@@ -94,28 +98,30 @@ impl fmt::Display for Nearer {
 
 impl std::error::Error for Nearer {}
 
-/// The border around a server that a user named: what it leads to is as far away as it is, or farther.
+/// The policy for redirects of a server: a target must be at least as far away as the server.
 ///
-/// Names are held against it when they are resolved for a connection ([`Resolve`]), so that a name cannot have one
-/// address when it is checked and another when it is used. What a proxy resolves is the proxy's affair.
+/// Host names are checked when they are resolved for a connection ([`Resolve`]), so that a name
+/// cannot have one address for the check and another for the connection. Names that a proxy
+/// resolves are not checked.
 #[derive(Clone, Debug)]
 pub struct Border(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The server's own host, as in its URL.
+    /// The host of the server, as in its URL.
     host: String,
-    /// How far the server is, once it was resolved.
+    /// The distance of the server, after its name was resolved.
     reach: OnceLock<Reach>,
-    /// Proxies are chosen by who runs the machine, not by servers: they are connected to, and never led to.
+    /// The hosts of proxies. The owner of the machine chooses them, so connections to them are
+    /// allowed, but a server must not redirect to them.
     proxies: BTreeSet<String>,
-    /// Hosts that the server may lead to, wherever they are: its settings say so.
+    /// Hosts that the server may redirect to at any distance, by its settings.
     leads_to: BTreeSet<String>,
 }
 
 impl Border {
-    /// The border around the server at `base`, which is reached through `proxy` or those that the environment names, and may
-    /// lead to the hosts `leads_to` wherever they are.
+    /// Creates the policy for the server at `base`. It is reached through `proxy`, or through the
+    /// proxies in the environment. It may redirect to the hosts `leads_to` at any distance.
     pub fn around(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let host = base.host_str().unwrap_or_default().to_owned();
         let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
@@ -126,11 +132,12 @@ impl Border {
         Self(Arc::new(Inner { host, reach, proxies, leads_to }))
     }
 
-    /// Whether a request that was at `from` may go on at `to`: not to less than TLS, to no other protocol, and not to
-    /// an address that is nearer than the server. A name is held against the border when it is resolved.
+    /// Checks whether a request may be redirected from `from` to `to`. It must not lose TLS, change
+    /// to another protocol, or lead to an address that is nearer than the server. A host name is
+    /// checked when it is resolved.
     ///
     /// # Errors
-    /// Why not, as the end of a sentence.
+    /// The reason, as the end of a sentence.
     pub fn check_step(&self, from: &Url, to: &Url) -> Result<(), String> {
         match (from.scheme(), to.scheme()) {
             (_, "https") | ("http", "http") => {}
@@ -149,12 +156,13 @@ impl Border {
         literal(place).map_or(Ok(()), |reach| self.check(place, reach)).map_err(|nearer| nearer.to_string())
     }
 
-    /// Why a request was not sent, where that is because a name was nearer than the border.
+    /// The reason why a request was not sent, if the policy refused the address of its host.
     pub fn refusal(error: &reqwest::Error) -> Option<String> {
         find::<Nearer>(error).map(ToString::to_string)
     }
 
-    /// How far the server is. One that was never resolved here was reached through a proxy, and is believed to be far.
+    /// The distance of the server. If its name was never resolved here, a proxy resolved it; it
+    /// then counts as far.
     fn reach(&self) -> Reach {
         self.0.reach.get().copied().unwrap_or(Reach::Internet)
     }
@@ -163,11 +171,12 @@ impl Border {
         if reach >= self.reach() { Ok(()) } else { Err(Nearer { place: place.to_owned(), reach }) }
     }
 
-    /// Those of the addresses of `name` that may be connected to.
+    /// The addresses of `name` to which connections are allowed.
     fn allowed(&self, name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Nearer> {
         let name = name.to_ascii_lowercase();
         if name == self.0.host {
-            // Of several, the farthest, and that once and for all: whoever has a public address cannot come near by another.
+            // The farthest address counts, and only the first resolution: a server with a public
+            // address cannot gain access to near addresses by another one.
             if let Some(farthest) = addresses.iter().map(|address| Reach::of(*address)).max() {
                 let _ = self.0.reach.set(farthest);
             }
@@ -194,14 +203,14 @@ impl Resolve for Border {
     }
 }
 
-/// How far the host of a URL is, where it says so itself.
+/// The distance of a host that is an IP address or `localhost`.
 fn literal(host: &str) -> Option<Reach> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let address = bare.parse().ok().map(Reach::of);
     address.or_else(|| is_loopback(host).then_some(Reach::Machine))
 }
 
-/// The host of a proxy, which may be written without a scheme.
+/// The host of a proxy, whose URL may lack a scheme.
 fn host_of_proxy(proxy: &str) -> Option<String> {
     let bare = proxy.rsplit_once("://").map_or(proxy, |(_, rest)| rest);
     let place = bare.rsplit_once('@').map_or(bare, |(_, place)| place);
@@ -281,7 +290,7 @@ mod tests {
         let far = address("93.184.0.1");
         let near = address("10.0.0.1");
         assert!(border.allowed("elsewhere.example", vec![near]).is_err(), "it is believed to be far");
-        // It cannot come near by another address of its own, neither at once nor later.
+        // It cannot use a near address of its own, neither in the same answer nor later.
         assert_eq!(border.allowed("registry.example", vec![near, far]).expect("its own"), [far]);
         assert!(border.allowed("registry.example", vec![near]).is_err());
         assert!(border.allowed("elsewhere.example", vec![near]).is_err());

@@ -1,4 +1,5 @@
-//! What a registry lists: its repositories, and the tags of one. Registries need not list anything, and many do not.
+//! Lists the repositories of a registry, and the tags of a repository. Support is optional, and
+//! many registries lack it.
 
 use reqwest::header::{HeaderMap, LINK};
 use reqwest::{Method, StatusCode};
@@ -10,11 +11,12 @@ use super::payload::{Payload, Request};
 use super::remote::protocol;
 use super::scope::{Action, Scope};
 
-/// Entries of a page that are asked for.
+/// Number of entries to request for each page.
 const PAGE: usize = 1000;
-/// The largest page that is read, in bytes.
+/// Maximum size of a page in bytes.
 const MAX_PAGE: usize = 4 << 20;
-/// The most entries that are kept: a list may have no end, and pages may be longer than was asked for.
+/// Maximum number of entries that are kept: a list may be endless, and pages may be longer than
+/// requested.
 const MAX_ENTRIES: usize = 50 * PAGE;
 
 #[derive(Deserialize)]
@@ -23,18 +25,19 @@ struct Page {
     repositories: Option<Vec<String>>,
 }
 
-/// The repositories of a registry, in the order in which it lists them; the first fifty thousand.
+/// Returns the repositories of a registry, in its order; at most fifty thousand.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::Denied`] and the like where it lists none, and all that [`Host::send`] has.
+/// [`Error::NotFound`], [`Error::Denied`] and the like if it does not support lists, and all errors
+/// of [`Host::send`].
 pub async fn repositories(host: &Host) -> Result<Vec<String>, Error> {
     list(host, "/v2/_catalog", "", "the list of repositories").await
 }
 
-/// The tags of a repository.
+/// Returns the tags of a repository.
 ///
 /// # Errors
-/// As [`repositories`].
+/// See [`repositories`].
 pub async fn tags(host: &Host, repository: &str) -> Result<Vec<String>, Error> {
     list(host, &format!("/v2/{repository}/tags/list"), repository, &format!("the tags of `{repository}`")).await
 }
@@ -42,7 +45,7 @@ pub async fn tags(host: &Host, repository: &str) -> Result<Vec<String>, Error> {
 async fn list(host: &Host, path: &str, repository: &str, what: &str) -> Result<Vec<String>, Error> {
     let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
     let (mut all, mut query) = (Vec::new(), format!("n={PAGE}"));
-    // An empty page may have a next one, too.
+    // An empty page may be followed by another page.
     for _ in 0..MAX_ENTRIES / PAGE {
         let url = host.url(&format!("{path}?{query}"));
         let request =
@@ -67,7 +70,7 @@ async fn list(host: &Host, path: &str, repository: &str, what: &str) -> Result<V
     Ok(all)
 }
 
-/// The query of the next page: the path is known, and a registry cannot send us elsewhere with it.
+/// The query of the next page. The path is already known, so a registry cannot redirect us with it.
 fn next_query(headers: &HeaderMap) -> Option<String> {
     let links =
         headers.get_all(LINK).into_iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));

@@ -1,38 +1,39 @@
-//! What a registry wants to see: the header `WWW-Authenticate`.
+//! Parser of the header `WWW-Authenticate`.
 //!
-//! Registries, proxies and token services write it in all the ways the grammar allows and in some that it does not:
-//! several challenges in one header or in several, quoted values and bare ones, commas within bare ones. The reader takes
-//! what it understands and skips the rest; it never fails, and it looks at each byte a bounded number of times.
+//! Registries, proxies and token services use all variants of the grammar and some invalid forms:
+//! several challenges in one header or in several headers, quoted and bare values, commas within
+//! bare values. The parser skips text that it does not understand. It never fails, and reads each
+//! byte a bounded number of times.
 
 use reqwest::Url;
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 
-/// Longer headers are not read to their end.
+/// Maximum length of a header that is read.
 const LONGEST: usize = 16 * 1024;
-/// Further challenges and parameters are not read.
+/// Maximum number of challenges, and of parameters of one.
 const MOST: usize = 32;
 
-/// One way to say who we are.
+/// One challenge: a scheme for authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Challenge {
-    /// In lower case.
+    /// The scheme, in lower case.
     pub(super) scheme: String,
-    /// Names in lower case, values without quotes, in their order.
+    /// Names in lower case and values without quotes, in their order.
     pub(super) parameters: Vec<(String, String)>,
 }
 
-/// What we do about the challenges.
+/// The authentication that a registry demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Demand {
-    /// User and password in every request.
+    /// User and password in each request.
     Basic,
     /// A token from a token service.
     Bearer {
-        /// The token service.
+        /// The URL of the token service.
         realm: Url,
-        /// What it knows the registry as.
+        /// The name of the registry at the token service.
         service: Option<String>,
-        /// What the registry says the token must allow.
+        /// The scope that the registry demands.
         scope: Option<String>,
     },
 }
@@ -45,10 +46,10 @@ impl Challenge {
 }
 
 impl Demand {
-    /// The best of `challenges` that we can meet: a token rather than a password.
+    /// Chooses the best challenge that is supported. A token is better than a password.
     ///
     /// # Errors
-    /// Why there is none, for people.
+    /// The reason why there is none, for display.
     pub(super) fn choose(challenges: &[Challenge]) -> Result<Self, String> {
         let of = |scheme: &'static str| challenges.iter().filter(move |challenge| challenge.scheme == scheme);
         for bearer in of("bearer") {
@@ -72,7 +73,7 @@ impl Demand {
     }
 }
 
-/// All challenges of an answer.
+/// Parses all challenges of a response.
 pub(super) fn read(headers: &HeaderMap) -> Vec<Challenge> {
     let mut found = Vec::new();
     for value in headers.get_all(WWW_AUTHENTICATE).iter().take(MOST) {
@@ -82,13 +83,13 @@ pub(super) fn read(headers: &HeaderMap) -> Vec<Challenge> {
     found
 }
 
-/// Where a header has been read to.
+/// A parser with its position in a header.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-/// A parameter's value, and whether it could go on behind a comma.
+/// The value of a parameter. A bare value may continue after a comma.
 struct Value {
     text: String,
     bare: bool,
@@ -102,7 +103,7 @@ impl Reader<'_> {
                 if self.at >= self.bytes.len() {
                     return;
                 }
-                // Something that begins no challenge.
+                // This byte does not begin a challenge.
                 self.at += 1;
                 continue;
             };
@@ -111,7 +112,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads up to the next challenge.
+    /// Parses parameters up to the next challenge.
     fn parameters(&mut self) -> Vec<(String, String)> {
         let mut found: Vec<(String, String)> = Vec::new();
         let mut bare = false;
@@ -121,7 +122,8 @@ impl Reader<'_> {
             let Some(name) = self.word() else { return found };
             self.skip(b" \t");
             if self.peek() != Some(b'=') {
-                // A list in a bare value (`scope=repository:x:pull,push`), or the next challenge.
+                // A part of a list in a bare value (`scope=repository:x:pull,push`), or the next
+                // challenge.
                 if let Some((_, value)) = found.last_mut().filter(|_| bare && self.ends_item() && !is_scheme(&name)) {
                     value.push(',');
                     value.push_str(&name);
@@ -160,7 +162,7 @@ impl Reader<'_> {
         Value { text: text(&bytes), bare: false }
     }
 
-    /// The characters that names of schemes and parameters have.
+    /// A name of a scheme or a parameter.
     fn word(&mut self) -> Option<String> {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)) {
@@ -190,7 +192,7 @@ impl Reader<'_> {
     }
 }
 
-/// Schemes that stand without parameters.
+/// Whether the word is a scheme that may have no parameters.
 fn is_scheme(word: &str) -> bool {
     ["basic", "bearer", "negotiate", "ntlm", "kerberos"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
@@ -281,7 +283,7 @@ mod tests {
         for value in hostile {
             let found = read(&headers(&[value]));
             assert!(found.len() <= MOST && found.iter().all(|challenge| challenge.parameters.len() <= MOST));
-            // Whatever was found, choosing does not fail in other ways than by saying so.
+            // Whatever was parsed, choosing returns an error at worst and does not panic.
             let _ = Demand::choose(&found);
         }
     }

@@ -11,12 +11,12 @@ use super::limits::Limits;
 use super::settings::{HostSettings, is_loopback};
 use super::{Border, Error};
 
-/// More than any bundle of certificates has.
+/// Larger than any bundle of certificates.
 const LARGEST_CA_FILE: u64 = 8 << 20;
-/// What an explicit proxy is not used for.
+/// Destinations for which an explicit proxy is not used.
 const HERE: &str = "localhost,127.0.0.0/8,::1";
 
-/// A pool of connections for the registry at `base`, and for where it redirects to.
+/// Creates a pool of connections for the registry at `base` and for the targets of its redirects.
 pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limits: &Limits) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::Settings(
@@ -30,7 +30,7 @@ pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limit
     let own = settings.ca_file.as_deref().map(authorities).transpose()?.unwrap_or_default();
     let mut built = builder(host, border, settings, limits)?.tls_certs_merge(own.clone()).build();
     if built.is_err() && base.scheme() == "http" {
-        // A system without certificate authorities can still speak with registries that have no certificate.
+        // A system without certificate authorities can still use registries over plain HTTP.
         built = builder(host, border, settings, limits)?.tls_certs_only(own).build();
     }
     built.map_err(|error| Error::Settings(format!("cannot set up TLS for `{host}`: {error}")))
@@ -51,7 +51,7 @@ fn builder(host: &str, border: &Border, settings: &HostSettings, limits: &Limits
         return Ok(builder.no_proxy());
     }
     let Some(proxy) = &settings.proxy else { return Ok(builder) };
-    // The URL may have a password: it is not repeated in the message.
+    // The URL may contain a password, so the message does not repeat it.
     let proxy = Proxy::all(proxy).map_err(|_| {
         Error::Settings(format!("the proxy for `{host}` is not a URL; expected `http://HOST:PORT` or the like"))
     })?;

@@ -1,4 +1,4 @@
-//! Who we are at a registry.
+//! Logins at registries.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use super::Error;
 /// A login at one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A user and a password, or what a registry takes in its place (a personal access token).
+    /// A user and a password, or a personal access token in place of the password.
     Password {
         /// The user.
         user: String,
         /// The secret.
         password: String,
     },
-    /// What a token service gives tokens for, without a password.
+    /// A refresh token, which a token service exchanges for access tokens without a password.
     IdentityToken(String),
-    /// A token that the registry itself takes.
+    /// A token that the registry itself accepts.
     Bearer(String),
 }
 
@@ -31,14 +31,15 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Knows logins.
+/// A source of logins.
 pub trait Credentials: Send + Sync {
-    /// The login at `host` (`docker.io`, `localhost:5000`); `None` where there is none, which is no error. May block; it
-    /// is called on a thread made for that, whenever a registry asks.
+    /// Returns the login at `host` (`docker.io`, `localhost:5000`); `None` if there is none, which
+    /// is no error. It may block: it is called on a thread for blocking work, each time a registry
+    /// demands a login.
     fn find(&self, host: &str) -> Result<Option<Credential>, Error>;
 }
 
-/// Several places that know logins; the first that knows one is right. An empty chain knows none.
+/// Several sources of logins. The first one that has a login wins; an empty chain has none.
 #[derive(Clone, Default)]
 pub struct Chain(pub Vec<Arc<dyn Credentials>>);
 

@@ -1,18 +1,20 @@
-//! Logins as Docker keeps them: `config.json`, and the helper programs that it names.
+//! Logins in Docker's format: `config.json`, and the credential helpers that it names.
 //!
 //! ```json
 //! {"auths": {"ghcr.io": {"auth": "base64 of user:password"}, "https://index.docker.io/v1/": {"identitytoken": "…"}},
 //!  "credHelpers": {"gcr.io": "gcloud"}, "credsStore": "secretservice"}
 //! ```
 //!
-//! Lode's own file has the same format, so that other tools can be pointed at it. Files are read anew for every search: they
-//! are small, and people log in while a daemon runs.
+//! Lode's own file has the same format, so that other tools can use it. Files are read again for
+//! each search: they are small, and users log in while a daemon runs.
 //!
 //! # After a crash
-//! The file is the old one or the new one; a temporary file next to it may be left, with the same permissions.
+//! The file has its old or its new content. A temporary file beside it may be left, with the same
+//! permissions.
 //!
 //! # Concurrency
-//! Anybody may read at any time. Of two who write at once, one may be lost, as with Docker itself.
+//! Any number of processes may read. If two processes write at once, one change may be lost, as
+//! with Docker itself.
 
 mod document;
 mod helper;
@@ -28,14 +30,14 @@ use super::credential::{Credential, Credentials};
 use document::{Document, Keeper};
 use helper::{Helper, Reply};
 
-/// How long a helper may take: some ask people for a password, most ask a daemon.
+/// Timeout of a helper. Some ask the user for a password, most ask a daemon.
 const HELPER_LIMIT: Duration = Duration::from_secs(10);
 
 /// A file of logins in Docker's format. The file need not exist.
 #[derive(Clone)]
 pub struct DockerConfig {
     path: PathBuf,
-    /// Where programs are, as in `PATH`.
+    /// The folders of helper programs, in the form of `PATH`.
     search_path: OsString,
     helper_limit: Duration,
 }
@@ -47,34 +49,36 @@ impl fmt::Debug for DockerConfig {
 }
 
 impl DockerConfig {
-    /// The file at `path`. Helpers are looked for in the folders of `search_path`, which has the form of the variable
-    /// `PATH`, and in no others.
+    /// The file at `path`. Helpers are only searched in the folders of `search_path`, which has the
+    /// form of the variable `PATH`.
     pub fn new(path: PathBuf, search_path: OsString) -> Self {
         Self { path, search_path, helper_limit: HELPER_LIMIT }
     }
 
-    /// Keeps a login: with the helper that the file names for `host`, or else in the file, which is readable by its
-    /// owner only. What else the file has stays. Blocks.
+    /// Stores a login: with the helper that the file names for `host`, or else in the file, which
+    /// only its owner can read. The other content of the file stays. This blocks.
     ///
     /// # Errors
-    /// [`Error::Settings`] where the file or the helper cannot take it; [`Error::File`] where the disk fails.
+    /// [`Error::Settings`] if the file or the helper cannot store it; [`Error::File`] if the disk
+    /// fails.
     pub fn store(&self, host: &str, credential: &Credential) -> Result<(), Error> {
         let mut document = Document::read(&self.path)?.unwrap_or_default();
         match document.keeper(host)? {
             Keeper::File => document.set(host, credential)?,
             Keeper::Helper(name) | Keeper::DefaultHelper(name) => {
                 self.helper(&name)?.store(&document::server(host), credential)?;
-                // Docker marks hosts that a helper has in this way, and so do we.
+                // Docker marks hosts whose login is in a helper like this.
                 document.mark(host);
             }
         }
         replace::replace(&self.path, &document.to_bytes())
     }
 
-    /// Forgets the login at `host`, in the file and with its helper; says whether there was one in the file. Blocks.
+    /// Removes the login at `host` from the file and from its helper. Returns whether the file had
+    /// one. This blocks.
     ///
     /// # Errors
-    /// As [`DockerConfig::store`].
+    /// See [`DockerConfig::store`].
     pub fn erase(&self, host: &str) -> Result<bool, Error> {
         let Some(mut document) = Document::read(&self.path)? else { return Ok(false) };
         let kept = document.keeper(host)?;
@@ -98,8 +102,8 @@ impl DockerConfig {
         })
     }
 
-    /// Asks a helper. One that is not installed and was named for all hosts is passed over: such a file is what an
-    /// uninstalled Docker leaves behind, and public models need no login.
+    /// Queries a helper. A helper for all hosts that is not installed is skipped: uninstalling
+    /// Docker leaves such a file behind, and public models need no login.
     fn ask(&self, keeper: &Keeper, host: &str) -> Result<Option<Credential>, Error> {
         let helper = match keeper {
             Keeper::File => return Ok(None),

@@ -1,4 +1,4 @@
-//! What can go wrong between us and a registry.
+//! Errors of the registry client.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,115 +6,115 @@ use std::path::PathBuf;
 
 use reqwest::StatusCode;
 
-/// Why a registry did not do what was asked. Variants by what a caller can do about it.
+/// Reasons why a request to a registry failed. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The registry does not know us, or not well enough; somebody must log in.
+    /// The registry demands a login, or refuses the one that was used.
     #[error("`{host}` does not let us in: {reason}; run `lode login {host}`")]
     Unauthorized {
         /// The registry.
         host: String,
-        /// What it or its token service said.
+        /// The message of the registry or its token service.
         reason: String,
     },
-    /// The registry knows us and says no; another account may help.
+    /// The registry refuses this user; another account may help.
     #[error("`{host}` denies {what}: {message}; ask its owner for access, or log in as somebody else")]
     Denied {
         /// The registry.
         host: String,
-        /// What was asked for.
+        /// The requested object.
         what: String,
-        /// What it said.
+        /// The message of the registry.
         message: String,
     },
-    /// It is not there; another name or source may help.
+    /// The object does not exist; another name or source may help.
     #[error("{what} was not found; check the name")]
     NotFound {
-        /// What was asked for, and where.
+        /// The requested object and its host.
         what: String,
     },
-    /// The registry refuses for a reason of its own.
+    /// The registry refuses for another reason.
     #[error("`{host}` answered {status} to {what}: {message}")]
     Refused {
         /// The registry.
         host: String,
-        /// The answer's status.
+        /// The status of the response.
         status: StatusCode,
-        /// What was asked for.
+        /// The requested object.
         what: String,
-        /// What it said.
+        /// The message of the registry.
         message: String,
     },
-    /// The registry asked us to slow down, even after some waiting.
+    /// The rate limit of the registry is exceeded, even after some waiting.
     #[error("`{host}` allows no more requests for now; try again later, or log in for a higher limit")]
     TooManyRequests {
         /// The registry.
         host: String,
     },
-    /// No connection, or it broke.
+    /// There was no connection, or it broke.
     #[error("`{host}` cannot be reached: {}", cause(failure))]
     Unreachable {
-        /// The registry, or where it sent us.
+        /// The registry, or the host that it redirected to.
         host: String,
-        /// What the HTTP client said, without the URL (which may hold a signature). The message says all of it that tells anything, so
-        /// it is no source.
+        /// The error of the HTTP client, without the URL (which may contain a signature). The
+        /// message contains all of its information, so it is not a source.
         failure: reqwest::Error,
     },
-    /// Connected, and then nothing came or went for too long.
+    /// No data was sent or received for too long.
     #[error("`{host}` went silent in the middle of a request; try again")]
     Stalled {
-        /// The registry, or where it sent us.
+        /// The registry, or the host that it redirected to.
         host: String,
     },
-    /// An answer is longer than any sensible one.
+    /// A response is longer than its limit.
     #[error("the answer of `{host}` is longer than {limit} bytes, which is the limit for answers of its kind")]
     TooLarge {
         /// The registry.
         host: String,
-        /// What it may have, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Redirects without end, or to where we do not go.
+    /// There were too many redirects, or one with a forbidden target.
     #[error("`{host}` sends us elsewhere, but {reason}; check the registry's configuration")]
     Redirects {
         /// The registry.
         host: String,
-        /// Why we do not follow.
+        /// The reason why the redirect is not followed.
         reason: String,
     },
-    /// The registry's answer makes no sense.
+    /// The response does not follow the protocol.
     #[error("`{host}` does not speak as a registry does: {reason}; check the host's name and port")]
     Protocol {
         /// The registry.
         host: String,
-        /// What was expected and found.
+        /// The expected and the actual response.
         reason: String,
     },
-    /// What was to be sent could not be read.
+    /// The data to send could not be read.
     #[error("the data to send to `{host}` could not be read: {source}")]
     Payload {
-        /// Where it was to go.
+        /// The destination.
         host: String,
-        /// What the reader said.
+        /// The error of the reader.
         source: io::Error,
     },
-    /// A setting or a stored login cannot be used; the text says which and why.
+    /// A setting or a stored login cannot be used; the text has the details.
     #[error("{0}")]
     Settings(String),
     /// A file of settings or logins could not be read or written.
     #[error("{operation} `{}`: {source}", path.display())]
     File {
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
-        /// On which file or folder.
+        /// The file or folder of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether another attempt, or the same request to another source, may help.
+    /// Whether a retry, or the same request to another source, may help.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { failure, .. } => tls_failure(failure).is_none(),
@@ -141,19 +141,20 @@ impl Error {
     }
 }
 
-/// What is wrong with a connection's TLS, where that is what is wrong. It will be wrong the next time too.
+/// The TLS error of a failed connection, if there is one. A retry would fail in the same way.
 pub(super) fn tls_failure(error: &reqwest::Error) -> Option<&rustls::Error> {
     find(error)
 }
 
-/// The first error of a kind among the reasons of an error.
+/// The first error of type `T` in the chain of sources.
 pub(super) fn find<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut next: Option<&(dyn StdError + 'static)> = error.source();
     while let Some(error) = next {
         if let Some(failure) = error.downcast_ref() {
             return Some(failure);
         }
-        // The source of an I/O error is that of what it wraps: what it wraps itself would be passed over.
+        // The source of an I/O error is the source of its inner error, so the inner error would be
+        // skipped.
         next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => error.source(),
@@ -162,7 +163,7 @@ pub(super) fn find<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> 
     None
 }
 
-/// Why a connection failed, in one sentence: the outer reasons say "error sending request" in several ways.
+/// Why a connection failed, in one sentence. The outer errors only repeat "error sending request".
 pub fn cause(error: &reqwest::Error) -> String {
     if let Some(failure) = tls_failure(error) {
         let advice = match failure {

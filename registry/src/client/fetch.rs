@@ -1,14 +1,15 @@
-//! Fetching blobs: in parallel, verified while they stream, resumed at the byte where they broke off.
+//! Fetches blobs: in parallel, verified while they stream, resumed at the byte where they broke
+//! off.
 //!
 //! ```text
-//! connect ──▶ stream into an ingest ──▶ commit ──▶ here
-//!    ▲             │ breaks off            │ other bytes than promised
-//!    └── wait ◀────┘ from the same byte    └──▶ from the next source, once
+//! connect ──▶ stream into an ingest ──▶ commit ──▶ done
+//!    ▲             │ breaks off            │ wrong bytes
+//!    └── wait ◀────┘ resume at this byte   └──▶ once more, from the next source
 //! ```
 //!
-//! Small blobs are one request each. Large ones are asked for in parts, several at a time, and written in their order, so
-//! that one hash and one offset say how far they are. A part is in memory until its turn comes; the number of requests
-//! bounds that.
+//! A small blob is one request. A large blob is requested in parts, several at a time. Parts are
+//! written in their order, so that one hash and one offset describe the progress. A part is in
+//! memory until all earlier parts are written; the limit on requests bounds this memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,69 +22,71 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::remote::{Answer, protocol};
 use super::{Error, Host, Remote};
 
-/// Blobs from this size on are fetched in parts, in bytes.
+/// Blobs of at least this size are fetched in parts, in bytes.
 const LARGE: u64 = 64 << 20;
 /// The size of a part in bytes.
 const PART: u64 = 4 << 20;
-/// Parts of one blob that are under way at a time.
+/// Number of parts of one blob that are fetched at a time.
 const PARTS: usize = 4;
-/// Pieces are put together to this size before they are hashed and written, in bytes.
+/// Small pieces are collected up to this size before they are hashed and written, in bytes.
 const PIECE: usize = 512 << 10;
-/// Pieces from this size on are written as they come: putting them together would be one more copy.
+/// Pieces of at least this size are written directly, because collecting them would copy them, in
+/// bytes.
 const DIRECT: usize = 128 << 10;
-/// How often a source is tried again without a byte of progress.
+/// Maximum number of consecutive attempts at a source without progress.
 const ATTEMPTS: u32 = 5;
-/// How often somebody else's transfer of the same blob is looked at.
+/// Interval at which another transfer of the same blob is checked.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Why a blob could not be fetched.
+/// Reasons why a blob could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No source could give it. The text has each source's reason.
+    /// No source could provide the blob. The text has the reason of each source.
     #[error("blob `{}` could not be fetched: {reasons}", blob.digest)]
     Sources {
         /// The blob.
         blob: Descriptor,
-        /// What each source did, the last one last.
+        /// The reason of each source, in the order of the attempts.
         reasons: String,
-        /// Whether they sent wrong bytes.
+        /// True if a source sent wrong bytes.
         wrong: bool,
     },
-    /// It could not be stored.
+    /// The blob could not be stored.
     #[error(transparent)]
     Store(#[from] content::Error),
 }
 
-/// Who is told how far things are.
+/// Receives the progress of a transfer.
 pub trait Counter: Send + Sync {
-    /// So many bytes more are here.
+    /// Adds bytes that were received.
     fn add(&self, bytes: u64);
-    /// So many bytes were thrown away again.
+    /// Subtracts bytes that were discarded.
     fn remove(&self, bytes: u64);
 }
 
-/// Fetches blobs of a repository. Clones share the limit on requests at a time.
+/// Fetches blobs of a repository. Clones share the limit on concurrent requests.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     remote: Remote,
     requests: Arc<Semaphore>,
 }
 
-/// What became of a stream.
+/// The end of a stream.
 enum Ended {
-    /// All bytes are here.
+    /// All bytes were received.
     Complete,
-    /// It broke off; the ingest has what came.
+    /// The stream broke off; the ingest has the bytes that were received.
     Broken(Error),
 }
 
 impl Fetcher {
-    /// At most `parallel` requests at a time.
+    /// Creates a fetcher with at most `parallel` requests at a time.
     pub fn new(remote: Remote, parallel: usize) -> Self {
         Self { remote, requests: Arc::new(Semaphore::new(parallel.max(1))) }
     }
 
-    /// Makes sure that `target` has the blob. Where somebody else is fetching it already, waits for that.
+    /// Fetches a blob, unless `target` has it. If another transfer of the blob is in progress,
+    /// waits for it.
     pub async fn fetch<T>(&self, target: &T, blob: &Descriptor, counter: &dyn Counter) -> Result<(), FetchError>
     where
         T: Provider + Ingester,
@@ -92,7 +95,7 @@ impl Fetcher {
         let mut reasons: Vec<String> = Vec::new();
         let mut wrong = 0;
         let sources = self.remote.sources();
-        // The second time round is for wrong bytes where there is no other source.
+        // The second round is for wrong bytes, if there is no other source.
         for (position, host) in sources.iter().chain(sources).enumerate() {
             let second = position >= sources.len();
             if second && wrong != 1 {
@@ -123,7 +126,7 @@ impl Fetcher {
         Err(FetchError::Sources { blob: blob.clone(), reasons: reasons.join("; "), wrong: wrong > 0 })
     }
 
-    /// Fetches what the ingest lacks from one source; goes on where it broke off.
+    /// Fetches the missing bytes from one source, and resumes after interruptions.
     async fn stream<I: Ingest>(
         &self,
         host: &Host,
@@ -143,7 +146,8 @@ impl Fetcher {
                 self.in_one(host, blob, ingest, counter).await?
             };
             let Ended::Broken(error) = ended else { return Ok(Ended::Complete) };
-            // What came counts: a line that breaks every minute still ends.
+            // Any progress resets the counter: even a connection that breaks every minute
+            // completes.
             idle = if ingest.offset() > before { 0 } else { idle + 1 };
             if !error.is_transient() || idle >= ATTEMPTS {
                 return Ok(Ended::Broken(error));
@@ -175,7 +179,7 @@ impl Fetcher {
         ingest: &mut I,
         counter: &dyn Counter,
     ) -> Result<Ended, FetchError> {
-        // The first one also tells whether the source sends parts at all.
+        // The first part also shows whether the source supports ranges.
         let begin = ingest.offset();
         let permit = self.permit().await;
         let first = begin..blob.size.min(begin + PART);
@@ -203,7 +207,8 @@ impl Fetcher {
         Ok(Ended::Complete)
     }
 
-    /// A part with the permit that it holds until it is written: what waits for its turn is bounded by that.
+    /// A part, and the permit that it holds until it is written. So permits bound the memory of
+    /// waiting parts.
     async fn part(
         &self,
         host: &Host,
@@ -219,7 +224,8 @@ impl Fetcher {
     }
 }
 
-/// The ingest of a blob, or `None` where the blob is here, perhaps because somebody else has just fetched it.
+/// Returns the ingest of a blob, or `None` if the blob exists, perhaps because another transfer has
+/// just completed.
 async fn claim<T>(
     target: &T,
     blob: &Descriptor,
@@ -235,7 +241,7 @@ where
             return Ok(None);
         }
         match target.ingest(&IngestId::of(&blob.digest), expected).await {
-            // It may have been committed between the look and the claim.
+            // It may have been committed between the two calls.
             Ok(ingest) if ingest.offset() == 0 && target.size(&blob.digest).await? == Some(blob.size) => {
                 ingest.cancel().await?;
             }
@@ -246,7 +252,7 @@ where
     }
 }
 
-/// Writes an answer's bytes to the ingest, from where that is to where the blob ends.
+/// Writes the bytes of a response to the ingest, from its offset to the end of the blob.
 async fn receive<I: Ingest>(
     host: &Host,
     blob: &Descriptor,
@@ -255,7 +261,7 @@ async fn receive<I: Ingest>(
     counter: &dyn Counter,
 ) -> Result<Ended, FetchError> {
     let Answer { mut response, start } = answer;
-    // A source that ignores ranges sends what is here already once more.
+    // A source that ignores ranges also sends bytes that were received already.
     let mut skip = ingest.offset() - start;
     let mut pending = BytesMut::new();
     let broken = loop {
@@ -282,7 +288,7 @@ async fn receive<I: Ingest>(
             Err(error) => break Some(error),
         }
     };
-    // Also what came before it broke off: it need not come again.
+    // Bytes from before an interruption are written too, so that they need not be sent again.
     if !pending.is_empty() {
         write(ingest, pending.freeze(), counter).await?;
     }

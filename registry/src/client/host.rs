@@ -1,4 +1,4 @@
-//! A registry, or a mirror of one, as the client speaks with it.
+//! A registry, or a mirror of one, for the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::settings::{HostSettings, api_host};
 use super::wire::{Outgoing, Redirects, Wire};
 use super::{Border, Error, challenge, connect, redirect};
 
-/// How often a request may be answered with 401 before that is the answer.
+/// Maximum number of 401 responses to one request.
 const MOST_REFUSALS: usize = 3;
 
-/// A registry, or a mirror of one. Clones share connections, tokens and the limit on the rate.
+/// A registry, or a mirror of one. Clones share connections, tokens and the rate limit.
 #[derive(Clone)]
 pub struct Host(Arc<Inner>);
 
@@ -28,9 +28,9 @@ struct Inner {
     settings: HostSettings,
     authorizer: Authorizer,
     limiter: Option<Limiter>,
-    /// What stands before `/v2/` in every path.
+    /// The path in front of `/v2/`.
     prefix: String,
-    /// The registry that a mirror is asked about.
+    /// The registry that a mirror serves, for the query parameter `ns`.
     namespace: Option<String>,
     mirror: bool,
 }
@@ -42,16 +42,16 @@ impl fmt::Debug for Host {
 }
 
 impl Host {
-    /// A registry by the name people use: `HOST` or `HOST:PORT`. Nothing is sent yet.
+    /// Creates a registry client from its usual name: `HOST` or `HOST:PORT`. Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Settings`] where the name is no host or a setting cannot be used; [`Error::File`] where the file of
-    /// certificate authorities cannot be read.
+    /// [`Error::Settings`] if the name is not a host or a setting cannot be used; [`Error::File`]
+    /// if the file of certificate authorities cannot be read.
     pub fn new(host: &str, settings: HostSettings, credentials: Arc<dyn Credentials>) -> Result<Self, Error> {
         Self::with_limits(host, settings, credentials, Limits::default())
     }
 
-    /// [`Host::new`] with another patience.
+    /// [`Host::new`] with other limits.
     pub(super) fn with_limits(
         host: &str,
         settings: HostSettings,
@@ -65,12 +65,12 @@ impl Host {
         Self::at(host.to_owned(), base, None, Parts { settings, credentials, limits, mirror: false })
     }
 
-    /// A mirror of `of_host` at `base_url` (`https://mirror.example` or with a path, below which is `/v2/`). It is told
-    /// which registry is meant by the query `ns`, as containerd does, unless it is that registry. The scheme is that of
-    /// the URL, whatever the settings say.
+    /// A mirror of `of_host` at `base_url` (`https://mirror.example`, or with a path in front of
+    /// `/v2/`). Requests name the registry in the query parameter `ns`, as containerd does, unless
+    /// the mirror is that registry. The URL determines the scheme; the settings do not.
     ///
     /// # Errors
-    /// As [`Host::new`].
+    /// See [`Host::new`].
     pub fn mirror(
         base_url: &str,
         of_host: &str,
@@ -103,23 +103,23 @@ impl Host {
         Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace, mirror })))
     }
 
-    /// Whether it is asked in the place of the registry itself.
+    /// Whether this host is a mirror.
     pub(super) fn is_mirror(&self) -> bool {
         self.0.mirror
     }
 
-    /// What errors, progress and logins call it.
+    /// The name for errors, progress and logins.
     pub fn name(&self) -> &str {
         &self.0.wire.name
     }
 
-    /// What it was made with.
+    /// The settings of the host.
     pub fn settings(&self) -> &HostSettings {
         &self.0.settings
     }
 
-    /// The URL of a path that begins with `/v2/` and may have a query. The path is encoded where it must be; a query is
-    /// taken as it is.
+    /// The URL of a path that begins with `/v2/` and may have a query. The path is encoded where
+    /// necessary; the query is used unchanged.
     pub fn url(&self, path: &str) -> Url {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         let mut url = self.0.wire.base.clone();
@@ -131,18 +131,20 @@ impl Host {
         url
     }
 
-    /// Sends a request and gives the answer, whatever its status, but for these: 401 is answered with credentials;
-    /// redirects are followed; 408, 429, 502, 503, 504 and broken connections are tried again for about half a minute
-    /// (longer where the registry asks for that). A `PATCH`, and a `PUT` of a stream, is tried again only where
-    /// nothing can have come of it.
+    /// Sends a request and returns the response, whatever its status, with these exceptions. After
+    /// 401 it is sent again with credentials. Redirects are followed. After 408, 429, 500, 502,
+    /// 503, 504 and broken connections it is retried for about half a minute, or longer if the
+    /// registry requests that. A `PATCH`, and a `PUT` of a stream, is retried only if it cannot
+    /// have had an effect.
     ///
-    /// A request that was tried again may have had its effect the first time: the caller must take a finished upload
-    /// that is gone, or a chunk that is refused with 416, for what it may be.
+    /// A retried request may have had its effect the first time. So the caller must expect that a
+    /// finished upload is gone, or that a chunk is refused with 416.
     ///
-    /// The rate of what is sent is not limited here; the payload's stream calls [`Host::throttle`].
+    /// The rate limit is not applied here to the bytes that are sent; the payload's stream calls
+    /// [`Host::throttle`].
     ///
     /// # Errors
-    /// All but [`Error::TooLarge`]. 403, 404 and 500 are answers.
+    /// All but [`Error::TooLarge`]. The status 403 and 404 are responses, not errors.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
         let Inner { wire, authorizer, .. } = &*self.0;
         wire.border
@@ -181,10 +183,11 @@ impl Host {
         }
     }
 
-    /// The next piece of a body; `None` at its end. Waits as the limit on the rate wants it.
+    /// Returns the next piece of a body; `None` at its end. Waits as the rate limit requires.
     ///
     /// # Errors
-    /// [`Error::Stalled`] after half a minute without a byte; [`Error::Unreachable`] where the body breaks off.
+    /// [`Error::Stalled`] after half a minute without a byte; [`Error::Unreachable`] if the body
+    /// breaks off.
     pub async fn next_piece(&self, response: &mut Response) -> Result<Option<Bytes>, Error> {
         let piece = self.0.wire.next_piece(response).await?;
         if let Some(piece) = &piece {
@@ -193,31 +196,31 @@ impl Host {
         Ok(piece)
     }
 
-    /// Returns when `bytes` more bytes may be sent. What is received is counted by [`Host::next_piece`].
+    /// Waits until `bytes` more bytes may be sent. [`Host::next_piece`] counts received bytes.
     pub async fn throttle(&self, bytes: usize) {
         if let Some(limiter) = &self.0.limiter {
             limiter.take(bytes).await;
         }
     }
 
-    /// The whole body of a small answer.
+    /// Reads the whole body of a small response.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] where it has more than `limit` bytes; those of [`Host::next_piece`].
+    /// [`Error::TooLarge`] above `limit` bytes; errors of [`Host::next_piece`].
     pub async fn body(&self, response: Response, limit: usize) -> Result<Bytes, Error> {
         let body = self.0.wire.body(response, limit).await?;
         self.throttle(body.len()).await;
         Ok(body)
     }
 
-    /// An answer that is not what was hoped for, as an error. `what` was asked for, as the error names it: ``blob
-    /// `sha256:…` ``. At most 64 KiB of the body are read.
+    /// Turns an unexpected response into an error. `what` is the requested object for the message,
+    /// for example ``blob `sha256:…` ``. At most 64 KiB of the body are read.
     pub async fn refusal(&self, what: &str, response: Response) -> Error {
         self.0.wire.refusal(what, response).await
     }
 }
 
-/// What hosts and mirrors are both made with.
+/// The arguments that registries and mirrors share.
 struct Parts {
     settings: HostSettings,
     credentials: Arc<dyn Credentials>,
@@ -225,7 +228,7 @@ struct Parts {
     mirror: bool,
 }
 
-/// Whether a URL has nothing but a scheme for HTTP, a host and a path.
+/// Whether a URL has only a scheme (HTTP or HTTPS), a host and a path.
 fn is_bare(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
         && url.host_str().is_some_and(|host| !host.is_empty())
@@ -236,7 +239,7 @@ fn is_bare(url: &Url) -> bool {
 }
 
 fn not_a_host(found: &str, expected: &str) -> Error {
-    // It may have a password in it.
+    // The text may contain a password.
     let shown: String = found.rsplit('@').next().unwrap_or_default().chars().take(100).collect();
     Error::Settings(format!("`{shown}` is not a registry: expected {expected}"))
 }

@@ -1,10 +1,11 @@
-//! A limit on bytes per second.
+//! A rate limit in bytes per second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A token bucket that may go into debt: whoever takes more than is there waits until the debt would be paid, and those
-/// who come after wait for theirs on top. So a piece of any size passes, and the rate holds over time.
+/// A token bucket that may go into debt. A caller that takes more than is available waits until the
+/// debt would be paid; later callers wait for their own debt on top. So a piece of any size passes,
+/// and the rate holds over time.
 #[derive(Debug)]
 pub(super) struct Limiter {
     bytes_per_second: f64,
@@ -13,13 +14,13 @@ pub(super) struct Limiter {
 
 #[derive(Debug)]
 struct State {
-    /// Negative when in debt.
+    /// Negative while in debt.
     available: f64,
     at: Instant,
 }
 
 impl Limiter {
-    /// A quarter of a second's worth may pass at once.
+    /// The capacity of the bucket, in seconds of the rate.
     const BURST: f64 = 0.25;
 
     pub(super) fn new(bytes_per_second: u64, now: Instant) -> Self {
@@ -28,7 +29,7 @@ impl Limiter {
         Self { bytes_per_second, state: Mutex::new(state) }
     }
 
-    /// Returns when `bytes` may be on their way.
+    /// Waits until `bytes` may be transferred.
     pub(super) async fn take(&self, bytes: usize) {
         let wait = self.reserve(bytes, Instant::now());
         if !wait.is_zero() {
@@ -37,7 +38,7 @@ impl Limiter {
     }
 
     fn reserve(&self, bytes: usize, now: Instant) -> Duration {
-        // Two numbers that are always valid: a panic elsewhere leaves nothing half-done.
+        // Both numbers are always valid, so a poisoned lock is safe.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let earned = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;
         let ceiling = self.bytes_per_second * Self::BURST;

@@ -1,27 +1,28 @@
-//! How long things may take, and how often they are tried.
+//! Timeouts and numbers of attempts.
 
 use std::time::Duration;
 
-/// The patience of a [`Host`](super::Host). Not a setting: tests have shorter ones.
+/// The limits of a [`Host`](super::Host). They are not settings; tests use shorter ones.
 #[derive(Clone, Debug)]
 pub(super) struct Limits {
-    /// For a connection, TLS included.
+    /// For establishing a connection, including TLS.
     pub(super) connect: Duration,
-    /// From the end of a request to the head of its answer.
+    /// From the end of a request to the head of its response.
     pub(super) head: Duration,
-    /// The same after a PUT: registries look at every layer of a manifest and move whole blobs before they answer.
+    /// `head` for a `PUT`. Registries check every layer of a manifest, and move whole blobs, before
+    /// they respond.
     pub(super) put_head: Duration,
-    /// Between two pieces of a body, either way.
+    /// Between two pieces of a body, in either direction.
     pub(super) stall: Duration,
-    /// How often a request is sent, at most.
+    /// Maximum number of attempts of a request.
     pub(super) attempts: u32,
-    /// The longest wait before the second attempt; three times that before the third, and so on.
+    /// Upper bound of the wait before the second attempt. It triples for each further attempt.
     pub(super) first_wait: Duration,
-    /// The longest wait before any attempt.
+    /// Upper bound of the wait before any attempt.
     pub(super) longest_wait: Duration,
-    /// No further attempt begins when this time has passed, but for the time the registry asked us to wait.
+    /// No attempt begins after this time. Waits that the registry requested do not count.
     pub(super) patience: Duration,
-    /// The longest wait that a registry may ask for.
+    /// The longest wait that a registry may request.
     pub(super) longest_asked: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A request, and the body it sends.
+//! Requests and their bodies.
 
 use std::fmt;
 use std::io;
@@ -15,39 +15,41 @@ use reqwest::{Body, Method, Url};
 use super::limits::Limits;
 use super::scope::Scope;
 
-/// Bodies up to this size are sent at once; longer ones in pieces of it, so that a stall is noticed.
+/// Bodies up to this size are sent at once. Longer ones are sent in pieces of this size, so that a
+/// stall is detected.
 const PIECE: usize = 64 * 1024;
 
-/// What is asked of a registry.
+/// A request to a registry.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// The method.
     pub method: Method,
-    /// From [`Host::url`](super::Host::url), or from a `Location` resolved against the URL of the answer it was in.
+    /// A URL from [`Host::url`](super::Host::url), or a `Location` header resolved against the URL
+    /// of its response.
     pub url: Url,
-    /// What to send besides `Authorization` and `Content-Length`, which are put there by the host.
+    /// The headers, except `Authorization` and `Content-Length`, which the host adds.
     pub headers: HeaderMap,
-    /// What a token must allow.
+    /// The scope of the token.
     pub scope: &'a Scope,
     /// The body.
     pub payload: Payload,
 }
 
-/// Makes a stream of a body's bytes from its beginning.
+/// Creates a stream of a body's bytes, from its beginning.
 pub type MakeStream = dyn Fn() -> BoxStream<'static, Result<Bytes, io::Error>> + Send + Sync;
 
-/// A request's body. All of them can be sent again.
+/// The body of a request. Every kind can be sent again.
 #[derive(Clone)]
 pub enum Payload {
-    /// Nothing.
+    /// No body.
     None,
-    /// What is in memory.
+    /// A body in memory.
     Bytes(Bytes),
-    /// What is read while it is sent.
+    /// A body that is read while it is sent.
     Stream {
-        /// How many bytes the stream gives; one that gives another number is an error.
+        /// Number of bytes of the stream; another number is an error.
         length: u64,
-        /// Called for every attempt.
+        /// Called for each attempt.
         make: Arc<MakeStream>,
     },
 }
@@ -60,7 +62,7 @@ impl fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// How many bytes are sent.
+    /// Number of bytes to send.
     pub(super) fn length(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -69,7 +71,7 @@ impl Payload {
         }
     }
 
-    /// The body for one attempt; `None` where there is none.
+    /// The body for one attempt; `None` if there is none.
     pub(super) fn body(&self, progress: &Arc<Progress>) -> Option<Body> {
         let (length, stream) = match self {
             Self::None => return None,
@@ -82,9 +84,9 @@ impl Payload {
     }
 }
 
-/// Whether sending this twice is the same as sending it once. An upload that is begun twice leaves one that is never
-/// used. What is appended to an upload is not sent again: the registry may have kept the first part of it, and is asked
-/// how far it is.
+/// Whether sending a request twice has the same effect as sending it once. A second `POST` leaves
+/// one upload that is never used. Bytes that are appended to an upload are not sent again, because
+/// the registry may have kept a part of them; the client queries the offset instead.
 pub(super) fn is_repeatable(method: &Method, payload: &Payload) -> bool {
     match *method {
         Method::PATCH => false,
@@ -99,29 +101,30 @@ fn pieces(bytes: Bytes) -> BoxStream<'static, Result<Bytes, io::Error>> {
     futures_util::stream::iter(starts.map(piece)).boxed()
 }
 
-/// How far the sending of a body is. Shared by who sends and who watches.
+/// The progress of sending a body, shared by the sender and the timeout.
 #[derive(Debug)]
 pub(super) struct Progress(Mutex<State>);
 
 #[derive(Debug)]
 enum State {
-    /// The connection takes what we have.
+    /// The connection accepts our data.
     Sending { last: Instant },
-    /// We have nothing yet: a slow disk, or our own limit on the rate. Not the registry's fault.
+    /// We have no data yet, because of a slow disk or our own rate limit. The registry is not at
+    /// fault.
     Reading,
-    /// The registry has everything, as far as we know.
+    /// All data was sent, as far as we know.
     Sent { at: Instant },
-    /// We cannot read what is to be sent.
+    /// The data to send cannot be read.
     Broken(io::Error),
 }
 
 impl Progress {
-    /// Nothing to be sent but a head.
+    /// A request with no body.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(State::Sent { at: Instant::now() })))
     }
 
-    /// When it is too late for something to happen; later than now while we are the ones who are slow.
+    /// The deadline for progress. While we are the slow side, it stays ahead of the present time.
     pub(super) fn deadline(&self, method: &Method, limits: &Limits) -> Instant {
         let head = if *method == Method::PUT { limits.put_head } else { limits.head };
         match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -131,7 +134,7 @@ impl Progress {
         }
     }
 
-    /// The reader's error, where that is what broke the request.
+    /// The reader's error, if it broke the request.
     pub(super) fn failure(&self) -> Option<io::Error> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *state, State::Reading) {
@@ -148,7 +151,7 @@ impl Progress {
     }
 }
 
-/// A body's stream that says how far it is and gives exactly the announced number of bytes.
+/// The stream of a body. It reports progress and yields exactly the announced number of bytes.
 struct Watched {
     stream: BoxStream<'static, Result<Bytes, io::Error>>,
     left: u64,

@@ -1,10 +1,10 @@
-//! Pushing: blobs that the registry lacks, then the manifest.
+//! Pushes blobs that the registry lacks, then the manifest.
 //!
 //! ```text
-//! HEAD ─ there ──────────────────────────────────────▶ done
-//!   └─ not there ─▶ mount from a sibling ─ 201 ──────▶ done
-//!                        └─ 202 ─▶ one PUT │ chunks ─▶ done
-//!                                     └─ breaks off: ask how far it is, go on from there
+//! HEAD ─ exists ────────────────────────────────────▶ done
+//!   └─ missing ─▶ mount from another repository ─ 201 ▶ done
+//!                      └─ 202 ─▶ one PUT │ chunks ────▶ done
+//!                                   └─ breaks off: query the offset, resume there
 //! ```
 
 use std::sync::Arc;
@@ -24,65 +24,66 @@ use super::{Action, Error, Host, Payload, Request, Scope};
 
 /// Blobs below this size are sent with the request that begins their upload, in bytes.
 const SMALL: u64 = 1 << 20;
-/// How much is read of a blob at a time, in bytes.
+/// Bytes of a blob that are read at a time.
 const WINDOW: u64 = 1 << 20;
-/// Time before an upload is taken up again; twice as long each time that nothing came of it.
+/// Wait before an upload is resumed. It doubles after each attempt without progress.
 const WAIT: Duration = Duration::from_millis(200);
-/// How often an upload is taken up again after it broke off without progress.
+/// Maximum number of consecutive attempts without progress.
 const ATTEMPTS: u32 = 5;
 
-/// Why a push did not end well.
+/// Reasons why a push failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// The registry's or the connection's fault.
+    /// The registry or the connection failed.
     #[error(transparent)]
     Registry(#[from] Error),
-    /// A blob could not be read here.
+    /// A local blob could not be read.
     #[error(transparent)]
     Store(#[from] content::Error),
-    /// The registry would refuse it. Nothing was sent.
+    /// The registry would refuse the model. Nothing was sent.
     #[error("`{host}` takes {limit} at most, this model has {actual}; push it to another registry")]
     TooMuch {
         /// The registry.
         host: String,
-        /// What it takes.
+        /// The limit of the registry.
         limit: String,
-        /// What there is.
+        /// The actual number.
         actual: String,
     },
 }
 
-/// How a blob came to be there.
+/// How a blob got into the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It was there.
+    /// The repository had it already.
     Present,
-    /// It was in another repository of the registry.
+    /// It was mounted from another repository of the registry.
     Mounted,
     /// It was sent.
     Sent,
 }
 
-/// Pushes to one repository. Clones share what was learnt of the registry.
+/// Pushes to one repository. Clones share facts about the registry.
 #[derive(Clone, Debug)]
 pub struct Pusher<S> {
     source: S,
     host: Host,
     repository: Arc<str>,
     scope: Arc<Scope>,
-    /// Whether the registry takes a blob with the request that begins its upload: learnt from the first one, which all
-    /// others wait for. A registry that does not has read it for nothing.
+    /// Whether the registry accepts a blob with the request that begins its upload. The first small
+    /// blob finds out, and the other blobs wait for it. A registry that does not accept it reads
+    /// the blob in vain.
     takes_post: Arc<OnceCell<bool>>,
 }
 
 impl<S: Provider + Clone + 'static> Pusher<S> {
-    /// Sends blobs of `source` to `repository` at `host`.
+    /// Creates a pusher of blobs from `source` to `repository` at `host`.
     pub fn new(source: S, host: Host, repository: &str) -> Self {
         let scope = Scope { repository: repository.to_owned(), actions: Action::Push, mount_from: None };
         Self { source, host, repository: repository.into(), scope: Arc::new(scope), takes_post: Arc::default() }
     }
 
-    /// Refuses what the registry is known not to take: before anything is sent.
+    /// Checks the known limits of the registry before anything is sent.
     pub fn check_limits(&self, manifest: &[u8], layers: usize) -> Result<(), PushError> {
         let host = || self.host.name().to_owned();
         if manifest.len() > manifests::MAX_MANIFEST {
@@ -110,7 +111,8 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         }
     }
 
-    /// Makes sure that the repository has the blob; `siblings` are repositories of the same registry that have it.
+    /// Pushes the blob unless the repository has it; `siblings` are repositories of the same
+    /// registry that have it.
     pub async fn push(
         &self,
         blob: &Descriptor,
@@ -130,13 +132,14 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
                 }
                 Ok(Some(url)) => upload = Some(url),
                 Err(error) if error.is_transient() => return Err(error.into()),
-                // It was a guess; we may not even be allowed to look there.
+                // The sibling was a guess, and we may not be allowed to read it.
                 Err(error) => tracing::debug!(from, "not mounted: {error}"),
             }
         }
         if blob.size < SMALL {
             if let Err(error) = self.send_small(blob, upload).await {
-                // It may have had its effect although no answer came; else once more, from the beginning.
+                // The upload may have succeeded without a response; if not, it is repeated from the
+                // beginning.
                 tracing::debug!(digest = %blob.digest, "sending a small blob again: {error}");
                 if !self.has(&blob.digest).await? {
                     let upload = self.begin(&blob.digest).await?;
@@ -150,7 +153,8 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         Ok(Pushed::Sent)
     }
 
-    /// Mounts; gives the URL of the upload that the registry offers instead where it does not.
+    /// Mounts a blob. If the registry does not mount it, returns the URL of the upload that it
+    /// offers instead.
     async fn mount(&self, digest: &Digest, from: &str) -> Result<Option<Url>, Error> {
         let url = self.host.url(&format!("/v2/{}/blobs/uploads/?mount={digest}&from={from}", self.repository));
         let scope = Scope { mount_from: Some(from.to_owned()), ..(*self.scope).clone() };
@@ -168,7 +172,8 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         let bytes = self.source.read(&blob.digest, 0..blob.size).await?;
         self.host.throttle(bytes.len()).await;
         let mut upload = upload;
-        // Ollama's way to ask for an upload is a digest without a body, so that zero bytes are sent the long way.
+        // Ollama requests an upload by a `POST` with a digest and no body. So an empty blob is sent
+        // by `PUT`.
         if upload.is_none() && !bytes.is_empty() {
             let mut first = None;
             let learn = async || {
@@ -196,14 +201,15 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         self.created(&blob.digest, response).await
     }
 
-    /// Sends a blob with the request that begins its upload; gives the upload where the registry wants it sent there.
+    /// Sends a blob with the request that begins its upload. Returns the upload's URL if the
+    /// registry expects the blob there.
     async fn post(&self, digest: &Digest, bytes: Bytes) -> Result<Option<Url>, Error> {
         let path = format!("/v2/{}/blobs/uploads/?digest={digest}", self.repository);
         let response = self.send(Method::POST, self.host.url(&path), octets(), Payload::Bytes(bytes)).await?;
         match response.status() {
             StatusCode::CREATED => Ok(None),
             StatusCode::ACCEPTED => self.location(&response).map(Some),
-            // It knows no such request.
+            // The registry does not support such a request.
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
                 self.begin(digest).await.map(Some)
             }
@@ -230,7 +236,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
                     return Err(other);
                 }
             };
-            // It may have had its effect although no answer came.
+            // The upload may have succeeded without a response.
             if self.has(&blob.digest).await? {
                 counter.add(blob.size - offset);
                 return Ok(());
@@ -248,7 +254,8 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         }
     }
 
-    /// Sends what is left: in one PUT, or in chunks where the registry wants them or an upload is taken up again.
+    /// Sends the remaining bytes: in one `PUT`, or in chunks if the registry needs them or the
+    /// upload is resumed.
     async fn go_on(
         &self,
         blob: &Descriptor,
@@ -280,7 +287,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         self.created(&blob.digest, response).await
     }
 
-    /// Begins an upload.
+    /// Begins an upload and returns its URL.
     async fn begin(&self, digest: &Digest) -> Result<Url, Error> {
         let url = self.host.url(&format!("/v2/{}/blobs/uploads/", self.repository));
         let response = self.send(Method::POST, url, HeaderMap::new(), Payload::None).await?;
@@ -290,7 +297,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         }
     }
 
-    /// How far an upload is; a new one where the registry has forgotten it.
+    /// The offset of an upload; a new upload if the registry has forgotten this one.
     async fn status(&self, blob: &Descriptor, upload: Url) -> Result<(Url, u64), Error> {
         let response = self.send(Method::GET, upload.clone(), HeaderMap::new(), Payload::None).await?;
         if response.status() != StatusCode::NO_CONTENT {
@@ -299,15 +306,15 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         let range = response.headers().get(RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let last = range.trim_start_matches("bytes=").strip_prefix("0-").and_then(|last| last.parse::<u64>().ok());
         match last {
-            // All of it or more is there, and the commit failed: it is not what we sent.
+            // The registry has all bytes or more, and the commit failed: they are not our bytes.
             Some(last) if last >= blob.size => Ok((self.begin(&blob.digest).await?, 0)),
-            // `0-0` is said of one byte and of none; nobody sends one byte.
+            // `0-0` stands for one byte and for none; no client sends a single byte.
             Some(last) if last > 0 => Ok((self.location(&response).unwrap_or(upload), last + 1)),
             _ => Ok((self.location(&response).unwrap_or(upload), 0)),
         }
     }
 
-    /// Makes `reference` of the repository name the manifest. All its blobs are there.
+    /// Points `reference` of the repository to the manifest. All its blobs must be there.
     pub async fn put_manifest(&self, reference: &str, media_type: &str, raw: Bytes) -> Result<(), PushError> {
         let url = self.host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
         let mut headers = HeaderMap::new();
@@ -331,7 +338,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
         }
     }
 
-    /// Where to go on, as an answer says.
+    /// The URL at which to continue, from the `Location` header.
     fn location(&self, response: &Response) -> Result<Url, Error> {
         let text = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let url = text.and_then(|text| response.url().join(text).ok());
@@ -362,8 +369,8 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     }
 }
 
-/// Whether an upload that failed so may be gone on with, after a look at how far it is: also where the answer to what we
-/// sent was lost and the upload has moved on without us.
+/// Whether an upload may be resumed after this error, at the offset that the registry reports. This
+/// includes errors after a lost response, when the upload has advanced without our knowledge.
 fn may_go_on(error: &Error) -> bool {
     error.is_transient()
         || matches!(error, Error::NotFound { .. })
@@ -374,7 +381,7 @@ fn octets() -> HeaderMap {
     HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))])
 }
 
-/// The URL of an upload, which may have a query, with the digest that ends it.
+/// The URL that completes an upload: its own URL, which may have a query, with the digest added.
 fn with_digest(mut url: Url, digest: &Digest) -> Url {
     url.query_pairs_mut().append_pair("digest", &digest.to_string());
     url

@@ -1,24 +1,25 @@
-//! Where an answer sends us, and whether we go.
+//! Redirects: their targets, and whether to follow them.
 
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response, StatusCode, Url};
 
 use super::Border;
 
-/// How many redirects are followed in a row.
+/// Maximum number of consecutive redirects.
 pub(super) const MOST: usize = 5;
 
-/// Whether two URLs have the same scheme, host and port: the border that `Authorization` does not cross.
+/// Whether two URLs have the same scheme, host and port. `Authorization` is not sent to another
+/// origin.
 pub(super) fn same_origin(one: &Url, other: &Url) -> bool {
     one.origin() == other.origin()
 }
 
-/// Where `response` sends a request made with `method`; `None` where it is an answer.
+/// The target of a redirect of a request with `method`; `None` if `response` is not a redirect.
 ///
-/// Only what may be read again is sent again after 301, 302 and 303; 307 and 308 repeat any request.
+/// After 301, 302 and 303 only `GET` and `HEAD` are repeated; 307 and 308 repeat any request.
 ///
 /// # Errors
-/// Why a place may not be gone to, as the end of a sentence.
+/// Why the redirect must not be followed, as the end of a sentence.
 pub(super) fn target(border: &Border, method: &Method, response: &Response) -> Result<Option<Url>, String> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let follows = match response.status() {
@@ -33,7 +34,7 @@ pub(super) fn target(border: &Border, method: &Method, response: &Response) -> R
     let location = location.to_str().map_err(|_| "the place is not text")?;
     let mut url = response.url().join(location).map_err(|_| "the place is not a URL")?;
     border.check_step(response.url(), &url)?;
-    // It would become an `Authorization` that nobody meant to send.
+    // User information in the URL would become an `Authorization` header by accident.
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         return Err("the place is not a URL".to_owned());
     }

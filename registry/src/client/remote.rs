@@ -1,4 +1,4 @@
-//! A repository to pull from: the registry, and the mirrors that are asked before it.
+//! A repository to pull from: at a registry and its mirrors.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use reqwest::{Method, Response, StatusCode};
 
 use super::{Action, Error, Host, Payload, Request, Scope};
 
-/// What we can read. Some registries answer only to the type that they have.
+/// The supported manifest types. Some registries respond only if their type is listed.
 const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
@@ -23,22 +23,22 @@ pub struct Remote {
     scope: Arc<Scope>,
 }
 
-/// The beginning of an answer with a blob's bytes.
+/// The beginning of a response with bytes of a blob.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) response: Response,
-    /// The first byte that it has: 0 where the registry ignores ranges.
+    /// The offset of the first byte: 0 if the registry ignores ranges.
     pub(super) start: u64,
 }
 
 impl Remote {
-    /// `sources` are tried in their order; there is at least one.
+    /// Tries `sources` in their order; there must be at least one.
     pub fn new(sources: Vec<Host>, repository: &str) -> Self {
         let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
         Self { sources: sources.into(), repository: repository.into(), scope: Arc::new(scope) }
     }
 
-    /// The hosts in the order in which they are asked.
+    /// The hosts in the order in which they are tried.
     pub fn sources(&self) -> &[Host] {
         &self.sources
     }
@@ -48,10 +48,10 @@ impl Remote {
         &self.repository
     }
 
-    /// The manifest that a tag or digest names, from the first source that has it.
+    /// Fetches the manifest that a tag or digest names, from the first source that has it.
     ///
     /// # Errors
-    /// The last source's, which is the registry itself.
+    /// The error of the last source, which is the registry itself.
     pub async fn manifest(&self, reference: &str) -> Result<(Digest, Bytes), Error> {
         let mut failure = None;
         for host in &*self.sources {
@@ -89,7 +89,7 @@ impl Remote {
         }
     }
 
-    /// Asks a source for the bytes of a blob from `range.start` on, up to `range.end` where that is not the blob's end.
+    /// Requests the bytes of a blob in `range`. Without a range request if it is the whole blob.
     pub(super) async fn blob(
         &self,
         host: &Host,
@@ -135,10 +135,11 @@ impl Remote {
         }
     }
 
-    /// The bytes of a part of a blob, all in memory: for readers that need a few MiB of a file.
+    /// Reads a part of a blob into memory, for readers that need a few MiB of a file.
     ///
     /// # Errors
-    /// [`Error::Protocol`] where a source ignores ranges, and all that [`Host::send`] has; the last source's.
+    /// [`Error::Protocol`] if a source ignores ranges, and all errors of [`Host::send`]. If all
+    /// sources fail, the error of the last one.
     pub async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<Bytes, Error> {
         let mut failure = None;
         for host in &*self.sources {
@@ -176,14 +177,15 @@ impl Remote {
     }
 }
 
-/// Tells a mirror that it is one: two that fetch what they lack would ask each other for ever.
+/// Marks a request to a mirror. Two pull-through mirrors would otherwise forward a request to each
+/// other forever.
 fn mark(host: &Host, headers: &mut HeaderMap) {
     if host.is_mirror() {
         headers.insert(crate::MIRRORED, HeaderValue::from_static("1"));
     }
 }
 
-/// An announced length that is not the one that the manifest tells.
+/// An announced length that differs from the size in the manifest.
 struct WrongLength<'a> {
     host: &'a Host,
     announced: u64,
@@ -200,7 +202,7 @@ fn check_length<'a>(host: &'a Host, response: &Response, expected: u64) -> Resul
     let header = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     match header.and_then(|text| text.parse::<u64>().ok()) {
         Some(announced) if announced != expected => Err(WrongLength { host, announced, expected }),
-        // It need not say.
+        // The length is optional.
         _ => Ok(()),
     }
 }

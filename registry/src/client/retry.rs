@@ -1,4 +1,4 @@
-//! When a request is sent again, and when not.
+//! Retries: which requests are sent again, and when.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::limits::Limits;
 
-/// Whether sending a request once more is right.
+/// Whether a failed request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Again {
     /// It would fail in the same way.
     Never,
-    /// It had no effect, so nothing can happen twice.
+    /// It had no effect, so it may be repeated.
     Harmless,
-    /// It may have had its effect; only where having it twice is the same as once.
+    /// It may have had its effect. Repeat it only if doing it twice is the same as once.
     IfRepeatable,
 }
 
-/// Whether an answer means "not now", and what that says about the request's effect.
+/// Whether a status means "try again later", and whether the request may have had its effect.
 pub(super) fn not_now(status: StatusCode) -> Option<Again> {
     match status {
         StatusCode::TOO_MANY_REQUESTS => Some(Again::Harmless),
@@ -31,19 +31,20 @@ pub(super) fn not_now(status: StatusCode) -> Option<Again> {
     }
 }
 
-/// How long the registry asks us to wait. Dates are not read: registries send seconds, and clocks differ.
+/// The wait that the registry requests. Dates are not supported: registries send seconds, and
+/// clocks differ.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// Counts attempts and says how long to wait between them.
+/// Counts attempts and computes the waits between them.
 #[derive(Debug)]
 pub(super) struct Backoff<'a> {
     limits: &'a Limits,
     began: Instant,
     made: u32,
-    /// What the registry made us wait; it does not use up our patience.
+    /// Waits that the registry requested. They do not count towards the time limit.
     asked_for: Duration,
 }
 
@@ -52,8 +53,8 @@ impl<'a> Backoff<'a> {
         Self { limits, began: now, made: 0, asked_for: Duration::ZERO }
     }
 
-    /// How long to wait after an attempt that failed; `None` when it was the last. `fraction` is drawn from 0 to 1, so
-    /// that clients which failed together do not come back together.
+    /// The wait after a failed attempt; `None` after the last one. `fraction` is random between 0
+    /// and 1, so that clients that failed together do not retry together.
     pub(super) fn next(&mut self, now: Instant, asked: Option<Duration>, fraction: f64) -> Option<Duration> {
         self.made += 1;
         let spent = now.saturating_duration_since(self.began).saturating_sub(self.asked_for);

@@ -1,27 +1,28 @@
-//! What a request needs to be allowed to do.
+//! Scopes: the access that a request needs.
 
-/// What is done with a repository.
+/// An action on a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Reading.
+    /// Reads.
     Pull,
-    /// Writing, which is reading too.
+    /// Writes, which includes reading.
     Push,
 }
 
-/// What a token must allow. Requests of the same scope share a token.
+/// The access that a token must grant. Requests of the same scope share a token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// The repository; empty for what concerns the whole registry (`/v2/`), where the registry says what is needed.
+    /// The repository. Empty for requests to the whole registry (`/v2/`), whose challenge names the
+    /// scope.
     pub repository: String,
-    /// What is done with it.
+    /// The action on the repository.
     pub actions: Action,
     /// Another repository that a blob is mounted from, which must be readable.
     pub mount_from: Option<String>,
 }
 
 impl Scope {
-    /// The scopes in the words of the token protocol.
+    /// The scopes in the syntax of the token protocol.
     pub(super) fn words(&self) -> Vec<String> {
         let actions = match self.actions {
             Action::Pull => "pull",
@@ -32,8 +33,8 @@ impl Scope {
         own.into_iter().chain(from).collect()
     }
 
-    /// [`Scope::words`] and those words of a challenge that allow something beyond them (some registries have actions
-    /// of their own).
+    /// [`Scope::words`], and the scopes of a challenge that exceed them: some registries define
+    /// their own actions.
     pub(super) fn words_with(&self, challenge: Option<&str>) -> Vec<String> {
         const MOST_WORDS: usize = 8;
         let mut words = self.words();
@@ -47,7 +48,7 @@ impl Scope {
     }
 }
 
-/// Whether `ours` allows all that `theirs` does.
+/// Whether `ours` grants everything that `theirs` does.
 fn covers(ours: &str, theirs: &str) -> bool {
     let (Some((resource, actions)), Some((their_resource, their_actions))) =
         (ours.rsplit_once(':'), theirs.rsplit_once(':'))

@@ -1,39 +1,42 @@
-//! What is known of a registry before it is asked.
+//! Settings of registries, and known limits of known registries.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How many layers ECR takes in a manifest.
+/// Maximum number of layers in a manifest at ECR.
 const ECR_LAYERS: usize = 500;
-/// The most that GHCR takes in a chunk of an upload.
+/// Maximum size of an upload's chunk at GHCR, in bytes.
 const GHCR_CHUNK: u64 = 4 << 20;
 
 /// Settings of one registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HostSettings {
-    /// HTTP without TLS. A mirror's base URL says that itself.
+    /// If true, use HTTP without TLS. For a mirror, its base URL determines that.
     pub plain_http: bool,
-    /// Certificate authorities to trust in addition to the system's, as PEM.
+    /// Certificate authorities to trust in addition to the system's, as a PEM file.
     pub ca_file: Option<PathBuf>,
-    /// The URL of a proxy; without it, the system's. Never used for this machine itself.
+    /// The URL of a proxy; by default the system's. It is never used for this machine itself.
     pub proxy: Option<String>,
-    /// Takes any certificate. For trying things out: anybody on the way can then read and change everything.
+    /// If true, accept any certificate. For tests only: the network can then read and change
+    /// everything.
     pub no_verify: bool,
-    /// Base URLs that are tried in this order before the registry itself.
+    /// Base URLs of mirrors, tried in this order before the registry itself.
     pub mirrors: Vec<String>,
-    /// The most bytes to transfer in a second, both ways together; at least one.
+    /// Maximum number of bytes per second, in both directions together; at least one.
     pub bytes_per_second: Option<u64>,
-    /// Hosts that the registry may send us to although they are nearer to this machine than it is: its storage, its token service.
+    /// Hosts that the registry may redirect to even if they are nearer to this machine than it is:
+    /// its storage, its token service.
     pub leads_to: Vec<String>,
-    /// How many blobs to transfer at once.
+    /// Number of blobs to transfer at once.
     pub parallel: usize,
-    /// The most layers that the registry takes in a manifest.
+    /// Maximum number of layers that the registry accepts in a manifest.
     pub max_layers: Option<usize>,
-    /// How long the registry may be silent in the middle of a body; otherwise half a minute.
+    /// Timeout without data in the middle of a body. The default is half a minute.
     pub stall: Option<Duration>,
-    /// The size of an upload's chunks, for registries that want chunks; otherwise a blob is sent whole.
+    /// The size of an upload's chunks in bytes, for registries that need chunks. By default a blob
+    /// is sent whole.
     pub chunk: Option<u64>,
 }
 
@@ -56,7 +59,7 @@ impl Default for HostSettings {
 }
 
 impl HostSettings {
-    /// What suits a host that nothing was configured for: known limits of known registries, and plain HTTP on this
+    /// The default settings for a host: known limits of known registries, and plain HTTP on this
     /// machine.
     pub fn for_host(host: &str) -> Self {
         let name = host_name(host).to_ascii_lowercase();
@@ -71,7 +74,7 @@ impl HostSettings {
 
 impl fmt::Debug for HostSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A proxy's URL may have a password in it.
+        // The URL of a proxy may contain a password.
         let proxy = self.proxy.as_ref().map(|url| url.rsplit_once('@').map_or(url.as_str(), |(_, place)| place));
         f.debug_struct("HostSettings")
             .field("plain_http", &self.plain_http)
@@ -89,7 +92,7 @@ impl fmt::Debug for HostSettings {
     }
 }
 
-/// The host that answers for `host`: they are the same but for Docker Hub.
+/// The host that serves the API of `host`. It differs only for Docker Hub.
 pub(super) fn api_host(host: &str) -> &str {
     match host {
         "docker.io" | "index.docker.io" => "registry-1.docker.io",
@@ -106,7 +109,7 @@ pub(super) fn is_loopback(host: &str) -> bool {
         || v6.and_then(|text| text.parse::<Ipv6Addr>().ok()).is_some_and(|address| address.is_loopback())
 }
 
-/// Without the port; an IPv6 address stays in its brackets.
+/// The host without the port; an IPv6 address keeps its brackets.
 pub(super) fn host_name(host: &str) -> &str {
     let end = match host.find(']') {
         Some(bracket) if host.starts_with('[') => bracket + 1,

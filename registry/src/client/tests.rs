@@ -1,4 +1,4 @@
-//! The client against small servers on this machine, some of which lie, refuse, or go silent.
+//! Tests of the client with small local servers, some of which send wrong data, refuse or stall.
 
 mod authorization;
 mod fake;

@@ -1,6 +1,7 @@
-//! Token services: who gives tokens for a registry, often on another host.
+//! Token services, which issue tokens for a registry, often on another host.
 //!
-//! `GET realm?service=…&scope=…`, with user and password if there are any; a `POST` with an identity token instead.
+//! Protocol: `GET realm?service=…&scope=…`, with user and password if there are any; a `POST` for
+//! an identity token.
 
 use std::time::Duration;
 
@@ -16,16 +17,16 @@ use super::payload::Payload;
 use super::wire::{Outgoing, Redirects, Wire};
 use super::{Border, Error};
 
-/// The longest answer of a token service.
+/// Maximum length of a token service's response in bytes.
 const LONGEST_ANSWER: usize = 1 << 20;
-/// The longest token: it must fit into a head.
+/// Maximum length of a token in bytes: it must fit into a header.
 const LONGEST_TOKEN: usize = 64 * 1024;
-/// How long a token lives that does not say it.
+/// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: u64 = 60;
-/// No token is believed to live longer.
+/// Maximum lifetime of a token in seconds; longer ones are cut.
 const MOST_SECONDS: u64 = 24 * 60 * 60;
 
-/// What a token is asked for.
+/// The parameters of a token request.
 #[derive(Debug)]
 pub(super) struct TokenRequest<'a> {
     pub(super) realm: &'a Url,
@@ -33,7 +34,7 @@ pub(super) struct TokenRequest<'a> {
     pub(super) scopes: Vec<String>,
 }
 
-/// A token as a header, and how long it lives.
+/// A token as a header, with its lifetime.
 pub(super) struct Token {
     pub(super) header: HeaderValue,
     pub(super) lifetime: Duration,
@@ -49,10 +50,11 @@ struct Answer {
     expires_in: Option<serde_json::Value>,
 }
 
-/// Asks for a token.
+/// Requests a token.
 ///
 /// # Errors
-/// [`Error::Unauthorized`] where the service says no or makes no sense; those of [`Wire::exchange`] where it says nothing.
+/// [`Error::Unauthorized`] if the service refuses or its response is invalid; errors of
+/// [`Wire::exchange`] if there is no response.
 pub(super) async fn request(
     wire: &Wire,
     wanted: &TokenRequest<'_>,
@@ -121,7 +123,7 @@ async fn exchange_identity(wire: &Wire, wanted: &TokenRequest<'_>, secret: &str)
     if let Some(service) = wanted.service {
         form.query_pairs_mut().append_pair("service", service);
     }
-    // OAuth has one `scope`, with spaces.
+    // OAuth has one `scope` parameter, separated by spaces.
     if !wanted.scopes.is_empty() {
         form.query_pairs_mut().append_pair("scope", &wanted.scopes.join(" "));
     }
@@ -148,8 +150,8 @@ fn append(url: &mut Url, service: Option<&str>, scopes: &[String]) {
     pairs.extend_pairs(scopes.iter().map(|scope| ("scope", scope)));
 }
 
-/// Where a password may go: over TLS, or as openly as everything else we do with this registry; and never nearer to this
-/// machine than the registry is.
+/// Checks the address of a token service, which receives the password. It needs TLS, unless the
+/// registry itself has none, and must not be nearer to this machine than the registry.
 fn check_realm(border: &Border, base: &Url, realm: &Url) -> Result<(), String> {
     let place: String = realm.host_str().unwrap_or_default().chars().take(100).collect();
     let refused = |reason: &str| Err(format!("it sends us to a token service at `{place}`, {reason}"));

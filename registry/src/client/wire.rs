@@ -1,4 +1,5 @@
-//! One exchange with a registry: a request sent until it is answered, with whatever authorization it was given.
+//! One exchange with a registry: sends a request, with retries, and returns the response. The
+//! caller provides the authorization.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,27 +16,27 @@ use super::retry::{self, Again, Backoff};
 use super::{Border, redirect};
 use crate::code::ErrorBody;
 
-/// How much of a refusal's body is read.
+/// Maximum number of bytes that are read of the body of a refusal.
 const REFUSAL: usize = 64 * 1024;
 
-/// The connections to a registry. No `Debug`: a proxy's password is in there.
+/// The connections to a registry. There is no `Debug`, because they may contain a proxy's password.
 pub(super) struct Wire {
-    /// What people call the registry.
+    /// The name of the registry for display.
     pub(super) name: String,
-    /// Where it is.
+    /// The base URL of the registry.
     pub(super) base: Url,
     pub(super) border: Border,
     pub(super) client: Client,
     pub(super) limits: Limits,
 }
 
-/// What is sent.
+/// A request to send.
 pub(super) struct Outgoing<'a> {
     pub(super) method: &'a Method,
     pub(super) url: &'a Url,
     pub(super) headers: &'a HeaderMap,
     pub(super) payload: &'a Payload,
-    /// Goes to the origin of `url` only.
+    /// Sent only to the origin of `url`.
     pub(super) authorization: Option<&'a HeaderValue>,
     pub(super) redirects: Redirects,
 }
@@ -44,18 +45,18 @@ pub(super) struct Outgoing<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redirects {
     Follow,
-    /// For bodies that are secrets: they go where they were meant to go, or nowhere.
+    /// For bodies that contain secrets, which must not go to another address.
     Refuse,
 }
 
-/// An attempt without an answer.
+/// An attempt without a response.
 struct Failure {
     error: Error,
     again: Again,
 }
 
 impl Wire {
-    /// Sends until there is an answer that is not "not now", or for as long as patience lasts.
+    /// Retries until a response does not mean "try again later", or until the limits are reached.
     pub(super) async fn exchange(&self, outgoing: &Outgoing<'_>) -> Result<Response, Error> {
         let mut backoff = Backoff::new(&self.limits, Instant::now());
         loop {
@@ -88,7 +89,7 @@ impl Wire {
         }
     }
 
-    /// Sends once and follows redirects.
+    /// Sends the request once and follows redirects.
     async fn attempt(&self, outgoing: &Outgoing<'_>) -> Result<Response, Failure> {
         let (mut url, mut authorization) = (outgoing.url.clone(), outgoing.authorization);
         let refused = |url: &Url, reason: String| Failure {
@@ -111,7 +112,7 @@ impl Wire {
         Err(refused(&url, format!("{} redirects in a row are followed, and this was one more", redirect::MOST)))
     }
 
-    /// Sends to one URL and waits for the head of the answer.
+    /// Sends the request to one URL and waits for the head of the response.
     async fn once(
         &self,
         outgoing: &Outgoing<'_>,
@@ -162,7 +163,7 @@ impl Wire {
         }
     }
 
-    /// The whole body, or as much of it as `limit` allows.
+    /// Reads the whole body; fails above `limit` bytes.
     pub(super) async fn body(&self, mut response: Response, limit: usize) -> Result<Bytes, Error> {
         let too_large = |response: &Response| Error::TooLarge { host: self.name_of(response.url()), limit };
         if response.content_length().is_some_and(|length| length > limit as u64) {
@@ -178,7 +179,8 @@ impl Wire {
         Ok(body.freeze())
     }
 
-    /// What people should read of a refusal's body: the beginning, where it is long, slow, or breaks off.
+    /// The message of a refusal's body for display. If the body is long, slow or breaks off, only
+    /// its beginning is used.
     pub(super) async fn summary(&self, mut response: Response) -> String {
         let mut body = BytesMut::new();
         let reading = async {
@@ -193,12 +195,12 @@ impl Wire {
             tracing::debug!(host = self.name, "the text of a refusal takes too long");
         }
         let text = ErrorBody::summary(&body);
-        // What a registry says must not move the cursor of a terminal.
+        // Text from a registry must not contain control characters for the terminal.
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         if text.is_empty() { "it gives no reason".to_owned() } else { text }
     }
 
-    /// An answer that is not what was hoped for, as an error.
+    /// Turns an unexpected response into an error.
     pub(super) async fn refusal(&self, what: &str, response: Response) -> Error {
         let (status, host) = (response.status(), self.name_of(response.url()));
         let message = self.summary(response).await;
@@ -212,7 +214,8 @@ impl Wire {
         }
     }
 
-    /// What to call the place at `url`: the registry has a name, others that it sent us to are told apart from it.
+    /// The name of the server at `url`: the registry's name, or the host of a server that it
+    /// redirected to.
     pub(super) fn name_of(&self, url: &Url) -> String {
         if redirect::same_origin(url, &self.base) {
             return self.name.clone();
@@ -236,7 +239,7 @@ fn request(
     if let Some(value) = authorization {
         headers.insert(AUTHORIZATION, value.clone());
     }
-    // Registries refuse requests that might have a body and do not say how long it is.
+    // Registries refuse requests that may have a body and do not state its length.
     let may_have_body = matches!(*outgoing.method, Method::POST | Method::PUT | Method::PATCH);
     if may_have_body || outgoing.payload.length() > 0 {
         headers.insert(CONTENT_LENGTH, outgoing.payload.length().into());

@@ -11,21 +11,21 @@ use serde_json::{Map, Value, json};
 use super::helper;
 use crate::client::{Credential, Error};
 
-/// Longer files are refused.
+/// Maximum length of a file in bytes.
 const LONGEST: u64 = 4 << 20;
-/// How Docker calls Docker Hub.
+/// Docker's name for Docker Hub.
 const HUB: &str = "https://index.docker.io/v1/";
-/// The keys of an entry that have to do with who we are.
+/// The keys of an entry that contain parts of a login.
 const SECRETS: [&str; 5] = ["auth", "username", "password", "identitytoken", "registrytoken"];
 
-/// A file's contents. What we do not know stays as it is.
+/// The contents of a file. Unknown content is kept unchanged.
 #[derive(Default)]
 pub(super) struct Document {
     path: PathBuf,
     root: Map<String, Value>,
 }
 
-/// Who keeps the login of a host.
+/// The place of a host's login.
 pub(super) enum Keeper {
     File,
     /// A helper named for this host.
@@ -34,13 +34,13 @@ pub(super) enum Keeper {
     DefaultHelper(String),
 }
 
-/// What helpers are told the host is.
+/// The server name of a host for helpers.
 pub(super) fn server(host: &str) -> String {
     if canonical(host) == "docker.io" { HUB.to_owned() } else { host.to_owned() }
 }
 
 impl Document {
-    /// Reads a file; `None` where there is none.
+    /// Reads a file; `None` if it does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, Error> {
         let failed = |source| Error::File { operation: "read the logins in", path: path.to_owned(), source };
         let file = match File::open(path) {
@@ -58,7 +58,7 @@ impl Document {
         if bytes.trim_ascii().is_empty() {
             return Ok(Some(Self { path: path.to_owned(), root: Map::new() }));
         }
-        // The error of the parser has a place and no contents.
+        // The parser's error contains a position and no content.
         let root = serde_json::from_slice(&bytes)
             .map_err(|error| malformed(format!("is not a file of logins, a JSON object is expected: {error}")))?;
         Ok(Some(Self { path: path.to_owned(), root }))
@@ -70,7 +70,7 @@ impl Document {
         text
     }
 
-    /// Who keeps the login of `host`.
+    /// Returns the place of the login for `host`.
     pub(super) fn keeper(&self, host: &str) -> Result<Keeper, Error> {
         let named = |value: &Value| value.as_str().filter(|name| !name.is_empty()).map(str::to_owned);
         let own = self
@@ -87,7 +87,7 @@ impl Document {
         Ok(keeper(name))
     }
 
-    /// The login that the file itself has.
+    /// Returns the login that the file itself contains.
     pub(super) fn find(&self, host: &str) -> Result<Option<Credential>, Error> {
         let Some(entries) = self.root.get("auths").and_then(Value::as_object) else { return Ok(None) };
         for key in matching(entries, host) {
@@ -105,7 +105,7 @@ impl Document {
         Ok(None)
     }
 
-    /// Puts a login in the place of all that there are for `host`.
+    /// Replaces all logins for `host` by this one.
     pub(super) fn set(&mut self, host: &str, credential: &Credential) -> Result<(), Error> {
         let (name, value) = match credential {
             Credential::Password { user, .. } if user.contains(':') => {
@@ -123,13 +123,13 @@ impl Document {
         Ok(())
     }
 
-    /// Says that a helper has a login for `host`.
+    /// Marks that a helper has a login for `host`.
     pub(super) fn mark(&mut self, host: &str) {
         let entry = self.forget(host);
         self.put(host, entry);
     }
 
-    /// Removes all entries for `host`; whether there were any.
+    /// Removes all entries for `host` and returns whether there were any.
     pub(super) fn remove(&mut self, host: &str) -> bool {
         let Some(entries) = self.root.get_mut("auths").and_then(Value::as_object_mut) else { return false };
         let keys = matching(entries, host);
@@ -139,7 +139,7 @@ impl Document {
         !keys.is_empty()
     }
 
-    /// Removes all entries for `host` and gives what was in the first besides the login.
+    /// Removes all entries for `host`, and returns the content of the first one without the login.
     fn forget(&mut self, host: &str) -> Map<String, Value> {
         let entries = self.root.get("auths").and_then(Value::as_object);
         let first =
@@ -161,7 +161,7 @@ impl Document {
     }
 }
 
-/// The keys that mean `host`, the one that is spelled like it first.
+/// The keys that stand for `host`. An exact match comes first.
 fn matching(entries: &Map<String, Value>, host: &str) -> Vec<String> {
     let wanted = canonical(host);
     let mut keys: Vec<String> = entries.keys().filter(|key| canonical(key) == wanted).cloned().collect();
@@ -169,7 +169,8 @@ fn matching(entries: &Map<String, Value>, host: &str) -> Vec<String> {
     keys
 }
 
-/// One spelling per host: keys have schemes and paths from earlier versions of the protocol, and Docker Hub has names.
+/// One spelling per host. Keys may contain schemes and paths from earlier versions of the protocol,
+/// and Docker Hub has several names.
 fn canonical(key: &str) -> String {
     let lower = key.to_ascii_lowercase();
     let bare = lower.strip_prefix("https://").or_else(|| lower.strip_prefix("http://")).unwrap_or(&lower);

@@ -1,7 +1,9 @@
-//! Credential helpers: programs `docker-credential-NAME` that keep logins in the system's key chain.
+//! Credential helpers: programs `docker-credential-NAME` that store logins in the system's key
+//! chain.
 //!
-//! `get` reads a server on standard input and writes `{"ServerURL", "Username", "Secret"}`; `store` reads that; `erase`
-//! reads a server. A helper that fails says why on standard output.
+//! `get` reads a server name on standard input and writes `{"ServerURL", "Username", "Secret"}`;
+//! `store` reads that JSON; `erase` reads a server name. A helper that fails writes the reason on
+//! standard output.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -15,9 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{Credential, Error};
 
-/// More than any login has.
+/// Maximum length of a helper's output, longer than any login.
 const LONGEST_OUTPUT: u64 = 1 << 20;
-/// In the place of a user: the secret is an identity token.
+/// A user name that marks the secret as an identity token.
 const TOKEN_USER: &str = "<token>";
 
 /// A helper program.
@@ -28,7 +30,7 @@ pub(super) struct Helper {
     limit: Duration,
 }
 
-/// What a helper says of a server.
+/// The response of a helper.
 pub(super) enum Reply {
     Credential(Credential),
     NotFound,
@@ -45,7 +47,8 @@ struct Login {
     secret: String,
 }
 
-/// A name becomes part of a program's name, and must not become part of a path.
+/// Checks the name of a helper. It becomes part of a program's name, and must not become part of a
+/// path.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let fine = name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     if fine && !name.is_empty() {
@@ -56,7 +59,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl Helper {
-    /// The program, where one of the folders of `search_path` has it.
+    /// Finds the program in the folders of `search_path`.
     pub(super) fn find(name: &str, search_path: &OsStr, limit: Duration) -> Result<Option<Self>, Error> {
         check_name(name).map_err(Error::Settings)?;
         let file = format!("docker-credential-{name}");
@@ -66,7 +69,7 @@ impl Helper {
         Ok(program.map(|program| Self { name, program, search_path, limit }))
     }
 
-    /// The login at `server`.
+    /// Returns the login at `server`.
     pub(super) fn get(&self, server: &str) -> Result<Reply, Error> {
         let (status, output) = self.run("get", server.as_bytes().to_vec())?;
         if !status.success() {
@@ -85,7 +88,7 @@ impl Helper {
         })
     }
 
-    /// Keeps a login.
+    /// Stores a login.
     pub(super) fn store(&self, server: &str, credential: &Credential) -> Result<(), Error> {
         let (username, secret) = match credential {
             Credential::Password { user, password } => (user.clone(), password.clone()),
@@ -102,7 +105,7 @@ impl Helper {
         }
     }
 
-    /// Forgets a login. Forgetting what it does not have is no error.
+    /// Removes a login. It is no error if the helper does not have it.
     pub(super) fn erase(&self, server: &str) -> Result<(), Error> {
         match self.run("erase", server.as_bytes().to_vec())? {
             (status, _) if status.success() => Ok(()),
@@ -123,7 +126,7 @@ impl Helper {
             .map_err(failed)?;
         let outcome = converse(&mut child, input, self.limit);
         if outcome.is_none() {
-            // Both fail only where it has just ended by itself.
+            // Both fail only if the helper has just exited by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -131,7 +134,7 @@ impl Helper {
         outcome.ok_or_else(late)?.map_err(failed)
     }
 
-    /// The output of a refusal is a message for people and no secret.
+    /// After a failure, the output is a message for the user and contains no secret.
     fn refused(&self, action: &str, output: &[u8]) -> Error {
         let text = String::from_utf8_lossy(output);
         let shown: String = text.trim().chars().filter(|c| !c.is_control()).take(200).collect();
@@ -143,19 +146,21 @@ impl Helper {
     }
 }
 
-/// Gives a child its input, reads its output and waits for its end; `None` where that takes longer than `limit`.
+/// Writes the input of a child process, reads its output and waits for its end. Returns `None`
+/// after the timeout `limit`.
 ///
-/// The thread that reads ends with the child; it is not waited for, because a child of the child may hold the pipe.
+/// The reading thread ends with the child. It is not joined, because a grandchild may keep the pipe
+/// open.
 fn converse(child: &mut Child, input: Vec<u8>, limit: Duration) -> Option<std::io::Result<(ExitStatus, Vec<u8>)>> {
     let end = Instant::now() + limit;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        // A helper that does not read its input has its own reasons; its output and its status tell them.
+        // A helper may ignore its input; its output and exit status show the result.
         let _ = stdin.map(|mut pipe| pipe.write_all(&input));
         let mut output = Vec::new();
         let read = stdout.map_or(Ok(0), |pipe| pipe.take(LONGEST_OUTPUT).read_to_end(&mut output));
-        // Nobody listens any more where the limit has passed.
+        // After the timeout there is no receiver.
         let _ = sender.send(read.map(|_| output));
     });
     let output = match receiver.recv_timeout(limit).ok()? {

@@ -1,4 +1,4 @@
-//! Replaces a file of secrets: readable by its owner only from its first byte, and never half-written.
+//! Replaces a file of secrets atomically. Only its owner can ever read it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::client::Error;
 
-/// Puts `bytes` in the place of what is at `path`, and makes that durable. Where `path` is a link, what it points to is
-/// replaced.
+/// Replaces the file at `path` by `bytes`, durably. If `path` is a link, its target is replaced.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::File { operation: "write the logins to", path: path.to_owned(), source };
     let target = match fs::canonicalize(path) {
@@ -23,7 +22,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = temporary(folder);
     let written = write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &target));
     if let Err(error) = written {
-        // The first error is the one to tell of.
+        // The first error is the one to report.
         let _ = fs::remove_file(&temporary);
         return Err(failed(error));
     }

@@ -1,4 +1,4 @@
-//! Spellings, helpers (shell scripts) and what is on the disk afterwards.
+//! Tests of host spellings, of helpers (shell scripts), and of the files that are written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn folder() -> TempDir {
 }
 
 fn config(folder: &Path) -> DockerConfig {
-    // Helpers are in the same folder; shells and what they call are in the usual places.
+    // Helpers are in the same folder; the shell and its commands are in the usual places.
     let search_path = std::env::join_paths([folder, Path::new("/usr/bin"), Path::new("/bin")]).expect("no colons");
     DockerConfig::new(folder.join("config.json"), search_path)
 }
@@ -25,8 +25,9 @@ fn with_json(folder: &Path, json: &Value) -> DockerConfig {
 }
 
 fn helper(folder: &Path, name: &str, script: &str) {
-    // Another process writes the script: a test that forks while this one has it open for writing would keep it open,
-    // and a program that is open for writing cannot be run.
+    // Another process writes the script. If this process had it open for writing, a test that forks
+    // at that moment would inherit the open file, and a file that is open for writing cannot be
+    // executed.
     let path = folder.join(format!("docker-credential-{name}"));
     let text = format!("#!/bin/sh\n{script}\n");
     let command = "printf '%s' \"$1\" > \"$2\" && chmod 755 \"$2\"";

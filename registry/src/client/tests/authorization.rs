@@ -1,4 +1,4 @@
-//! Tokens, passwords, and where they go.
+//! Tests of tokens and passwords, and of the servers that receive them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,8 @@ use reqwest::Method;
 use super::fake::{Fake, answer, get, host, password, pull, request};
 use crate::client::{Action, Credential, Error, Payload, Scope};
 
-/// A registry that takes the token `token-N` where `N` is the number in `valid`, and sends others to `realm`.
+/// A registry that accepts the token `token-N`, where `N` is the number in `valid`. Other requests
+/// are challenged with `realm`.
 async fn registry(realm: String, valid: Arc<AtomicUsize>) -> Fake {
     Fake::serve(move |request, _| {
         if request.authorization() == format!("Bearer token-{}", valid.load(Ordering::SeqCst)) {
@@ -20,7 +21,7 @@ async fn registry(realm: String, valid: Arc<AtomicUsize>) -> Fake {
     .await
 }
 
-/// A token service that gives `token-0`, `token-1` and so on.
+/// A token service that issues `token-0`, `token-1` and so on.
 async fn tokens(expires_in: u64) -> Fake {
     Fake::serve(move |_, before| answer(200, &[], format!(r#"{{"token":"token-{before}","expires_in":{expires_in}}}"#)))
         .await
@@ -62,7 +63,7 @@ async fn another_scope_needs_another_token() {
     let host = host(&registry.address, None);
     get(&host, "/v2/").await.expect("let in");
     let other = Scope { repository: "other".into(), ..pull().clone() };
-    // The second token is not the one that this registry takes.
+    // The registry does not accept the second token.
     let refused = host.send(request(Method::GET, host.url("/v2/"), &other, Payload::None)).await;
     assert!(matches!(refused, Err(Error::Unauthorized { .. })), "{refused:?}");
     assert!(tokens.seen()[1].parameters("scope").contains(&"repository:other:pull".to_owned()));
@@ -84,7 +85,8 @@ async fn renews_a_token_that_is_old_before_it_is_refused() {
     let (tokens, valid) = (tokens(0).await, Arc::new(AtomicUsize::new(1)));
     let registry = registry(tokens.url("/token"), valid.clone()).await;
     let host = host(&registry.address, None);
-    // A token that lives for no time is old when it is used; the first one is asked for after the challenge.
+    // A token without any lifetime has expired at its first use. The first token is requested after
+    // the challenge.
     get(&host, "/v2/").await.expect("let in");
     valid.store(2, Ordering::SeqCst);
     get(&host, "/v2/").await.expect("let in");
@@ -206,7 +208,7 @@ async fn authorization_stays_with_its_host() {
     let there = registry.seen().into_iter().find(|request| request.path == "/v2/there").expect("it was asked");
     assert_eq!((there.authorization(), there.query.as_str()), ("Basic bWU6c2VjcmV0", "x=1"));
     assert_eq!(storage.seen()[0].authorization(), "");
-    // A URL of another host, as in a `Location` that the caller follows, gets no password either.
+    // A URL of another host, such as a `Location` that the caller follows, gets no password either.
     let other = storage.url("/v2/upload").parse().expect("a URL");
     host.send(request(Method::PUT, other, pull(), Payload::None)).await.expect("an answer");
     assert_eq!(storage.seen()[1].authorization(), "");

@@ -1,4 +1,4 @@
-//! A server that answers as a test wants it to, and remembers what it was asked.
+//! A server with scripted responses that records its requests.
 
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 use crate::client::limits::Limits;
 use crate::client::{Action, Credential, Credentials, Error, Host, HostSettings, Payload, Request, Scope};
 
-/// A running server; it ends with this value.
+/// A running server; dropping this value ends it.
 pub(super) struct Fake {
     pub(super) address: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     task: JoinHandle<()>,
 }
 
-/// A request as the server saw it.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) method: String,
@@ -40,7 +40,7 @@ impl Seen {
         self.header("authorization")
     }
 
-    /// The values of a parameter of the query.
+    /// The values of a query parameter.
     pub(super) fn parameters(&self, name: &str) -> Vec<String> {
         let url = Url::parse(&format!("http://x/?{}", self.query)).expect("a query");
         url.query_pairs().filter(|(found, _)| found == name).map(|(_, value)| value.into_owned()).collect()
@@ -48,7 +48,7 @@ impl Seen {
 }
 
 impl Fake {
-    /// Serves on a free port. `answer` is given each request and how many there were before it.
+    /// Serves on a free port. `answer` gets each request, and the number of requests before it.
     pub(super) async fn serve(answer: impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound").to_string();
@@ -97,7 +97,7 @@ async fn read(request: Incoming) -> Seen {
     }
 }
 
-/// An answer with headers and a body.
+/// A response with headers and a body.
 pub(super) fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
     let mut builder = Answer::builder().status(status);
     for (name, value) in headers {
@@ -119,7 +119,7 @@ pub(super) fn password() -> Credential {
     Credential::Password { user: "me".to_owned(), password: "secret".to_owned() }
 }
 
-/// Retries at once, and waits for nothing longer than tests should.
+/// Limits with immediate retries and short timeouts.
 pub(super) fn impatient() -> Limits {
     Limits {
         head: Duration::from_secs(20),

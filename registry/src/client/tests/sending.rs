@@ -1,4 +1,4 @@
-//! Redirects, retries, limits and bodies.
+//! Tests of redirects, retries, limits and bodies.
 
 use std::io;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ async fn does_not_repeat_what_tls_refuses() {
     assert!(!error.is_transient() && error.to_string().contains("plain HTTP"), "{error}");
 }
 
-/// Notices soon that nothing moves any more.
+/// Limits that detect a stall quickly.
 fn nervous() -> Limits {
     Limits { stall: Duration::from_millis(250), attempts: 1, ..impatient() }
 }
@@ -145,7 +145,7 @@ async fn notices_a_body_that_stalls() {
 
 #[tokio::test]
 async fn notices_a_registry_that_does_not_answer() {
-    // Connections are accepted by the system; nobody reads from them.
+    // The system accepts the connections; no task reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let short = Limits { head: Duration::from_millis(100), ..nervous() };
     let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, short);
