@@ -1,17 +1,18 @@
-//! Who may do what: users, tokens, and links to single blobs.
+//! Access control: users, tokens, and links to single blobs.
 //!
 //! ```text
-//! request ──▶ credentials ──Basic───▶ users (htpasswd, bcrypt) ─┐
-//!                     └────Bearer──▶ token (signed) ────────────┴─▶ mode: anyone, a user, nobody ──▶ Identity | Refusal
+//! request ──▶ credentials ──Basic───▶ users (htpasswd, bcrypt) ─┬─▶ mode ──▶ Identity │ Refusal
+//!                     └────Bearer──▶ token (signed) ────────────┘
 //! ```
 //!
-//! There are no rights per repository: users may do what the mode lets users do. A token may do less than its user: only
-//! what it was asked for, in the repositories it was asked for. A user who is removed from the file is refused at once,
-//! also with a token; a password that is changed leaves tokens good until they are over. Both ways of proving who one is
-//! are always accepted; [`Challenge`] is the one that is offered.
+//! There are no permissions for single repositories: the mode determines the permissions of all
+//! users. A token may grant less than its user has: only the scopes that were requested. If a user
+//! is removed from the file, the next request is refused, even with a token. After a change of the
+//! password, existing tokens stay valid until they expire. Basic authentication and tokens are
+//! always both accepted; [`Challenge`] selects the one that is offered.
 //!
-//! In the modes [`Mode::Open`] and [`Mode::ReadOnly`] nobody has to be known, so nobody is asked, and credentials are not
-//! looked at.
+//! In the modes [`Mode::Open`] and [`Mode::ReadOnly`] no login is needed, so credentials are
+//! ignored.
 
 mod challenge;
 mod clock;
@@ -52,10 +53,11 @@ use link::Linker;
 use token::Signer;
 use users::UserFile;
 
-/// Where tokens are fetched. The challenge names it; the server has to send it to [`Access::token`].
+/// The path of the token service. The challenge names it; the server must route it to
+/// [`Access::token`].
 pub const TOKEN_PATH: &str = "/v2/token";
 
-/// The secret that a request carries, whoever's it is: what stands behind `Bearer`, or the password of `Basic`.
+/// The secret in a request, without checking it: the `Bearer` token, or the password of `Basic`.
 pub fn secret(headers: &HeaderMap) -> Option<String> {
     match Credentials::of(headers) {
         Credentials::Bearer(secret) => Some(secret),
@@ -64,19 +66,19 @@ pub fn secret(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What a request wants.
+/// The operation that a request needs permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// Read.
     Pull,
     /// Add blobs, manifests and tags.
     Push,
-    /// Remove them.
+    /// Remove blobs, manifests and tags.
     Delete,
 }
 
 impl Action {
-    /// The word in scopes and tokens.
+    /// The name of the action in scopes and tokens.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pull => "pull",
@@ -90,39 +92,39 @@ impl Action {
     }
 }
 
-/// How much strangers may do.
+/// The permissions of clients with and without a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Everybody may do everything.
+    /// All clients may do everything.
     Open,
-    /// Everybody may pull, nobody may do more.
+    /// All clients may pull; no client may push or delete.
     ReadOnly,
-    /// Everybody may pull; users may push and delete.
+    /// All clients may pull; users may push and delete.
     AnonymousPull,
-    /// Users may do everything, others nothing.
+    /// Users may do everything; clients without a login may do nothing.
     Private,
 }
 
-/// Who may do one thing.
+/// The clients that may do an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Whoever asks.
+    /// All clients.
     Anyone,
-    /// Who is in the file of users.
+    /// Users in the file of users.
     User,
-    /// Nobody.
+    /// No client.
     Nobody,
 }
 
 impl Mode {
     const ALL: [Self; 4] = [Self::Open, Self::ReadOnly, Self::AnonymousPull, Self::Private];
 
-    /// Reads what a configuration says.
+    /// Parses the value of a configuration.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 
-    /// The word in a configuration.
+    /// The value in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -132,12 +134,12 @@ impl Mode {
         }
     }
 
-    /// Whether there is something that only users may do.
+    /// Whether the mode has actions that only users may do.
     pub fn needs_users(self) -> bool {
         matches!(self, Self::AnonymousPull | Self::Private)
     }
 
-    /// Who may do that.
+    /// The clients that may do `action`.
     pub fn rule(self, action: Action) -> Rule {
         match (self, action) {
             (Self::Open, _) | (Self::ReadOnly | Self::AnonymousPull, Action::Pull) => Rule::Anyone,
@@ -153,29 +155,30 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How access is to be.
+/// Options of access control.
 #[derive(Clone, Debug)]
 pub struct AccessOptions {
-    /// How much strangers may do.
+    /// The permissions of clients with and without a login.
     pub mode: Mode,
-    /// The htpasswd file with the users; needed where [`Mode::needs_users`].
+    /// The htpasswd file with the users. It is required if [`Mode::needs_users`].
     pub users: Option<PathBuf>,
-    /// What tokens and links are signed with. One from a file keeps them good over a restart.
+    /// The key that signs tokens and links. With a key from a file they stay valid after a restart.
     pub token_key: TokenKey,
-    /// How long a token is good; 15 minutes.
+    /// Lifetime of a token. The default is 15 minutes.
     pub token_life: Duration,
-    /// How long a link to a blob is good; 6 hours, as the whole blob is read from it.
+    /// Lifetime of a link to a blob. The default is 6 hours, because the whole blob is read through
+    /// it.
     pub link_life: Duration,
-    /// Which way of proving who one is a refused request is offered; tokens.
+    /// The kind of authentication that a refused request is offered. The default is tokens.
     pub challenge: Challenge,
-    /// What the server calls itself in challenges and tokens; `lode`.
+    /// The name of the server in challenges and tokens. The default is `lode`.
     pub service: String,
-    /// The time.
+    /// The clock for expiries.
     pub clock: Clock,
 }
 
 impl AccessOptions {
-    /// No users, and what the fields say otherwise.
+    /// Options with no users, and the defaults of the fields.
     pub fn new(mode: Mode, token_key: TokenKey) -> Self {
         Self {
             mode,
@@ -190,14 +193,14 @@ impl AccessOptions {
     }
 }
 
-/// Who sent a request that is let through.
+/// The sender of an admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user; `None` where nobody had to say.
+    /// The user; `None` if no login was needed.
     pub user: Option<String>,
 }
 
-/// Decides who may do what. Clones share everything.
+/// Decides which client may do which action. Clones share the state.
 #[derive(Clone)]
 pub struct Access(Arc<Inner>);
 
@@ -213,22 +216,22 @@ struct Inner {
     clock: Clock,
 }
 
-/// What a request asks for, and where it came in.
+/// The permission that a request needs, and the base URL that it used.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     base_url: &'a str,
-    /// `None` is the base of the API and what else belongs to no repository.
+    /// `None` for requests outside of any repository, such as the base of the API.
     repository: Option<&'a RepositoryName>,
     action: Action,
 }
 
 impl Access {
-    /// Everybody may do everything.
+    /// Allows every request.
     pub fn open() -> Self {
         Self::with_users(AccessOptions::new(Mode::Open, TokenKey::random()), None)
     }
 
-    /// Reads the users and sets everything up.
+    /// Reads the file of users and creates the access control.
     pub fn new(options: AccessOptions) -> Result<Self, AccessError> {
         let printable = |c: char| (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\');
         if !(1..=128).contains(&options.service.len()) || !options.service.chars().all(printable) {
@@ -255,11 +258,13 @@ impl Access {
         }))
     }
 
-    /// Lets a request through or says why not. `base_url` is scheme and host as the client sees them;
-    /// `repository` is `None` for the base of the API and what else belongs to no repository. Does not block.
+    /// Admits a request, or returns the reason for a refusal. `base_url` is scheme and host from
+    /// the view of the client. `repository` is `None` for requests outside of any repository, such
+    /// as the base of the API. It does not block.
     ///
-    /// Where strangers may pull but not push, the base of the API still asks who one is: many clients look only there
-    /// whether they will need a token later. Strangers get one too.
+    /// If pulling needs no login but pushing does, the base of the API still demands a login: many
+    /// clients look only there to find out whether they need a token. Clients without a login get a
+    /// token too.
     pub async fn check(
         &self,
         headers: &HeaderMap,
@@ -290,8 +295,8 @@ impl Access {
         }
     }
 
-    /// Like [`Access::check`] for reading one blob, and also lets through who has a link to it. `query` is the
-    /// request's.
+    /// [`Access::check`] for reading one blob. It also admits requests with a link to the blob.
+    /// `query` is the query of the request.
     pub async fn check_blob(
         &self,
         headers: &HeaderMap,
@@ -307,20 +312,21 @@ impl Access {
         self.check(headers, base_url, Some(repository), Action::Pull).await
     }
 
-    /// The query that makes the address of a blob a link: who has it may read this blob for a while. Only for requests
-    /// that were let through.
+    /// The query that turns the URL of a blob into a link: it grants read access to this blob until
+    /// it expires. Call this only for admitted requests.
     pub fn sign_blob(&self, repository: &RepositoryName, digest: &Digest) -> String {
         let expires = self.0.clock.seconds().saturating_add(self.0.link_life.as_secs());
         self.0.linker.sign(repository, digest, expires)
     }
 
-    /// Asks who somebody is, in the way that is offered. For whoever decides elsewhere; `base_url` as in [`Access::check`].
+    /// Returns the refusal that demands a login, of the configured kind. For callers that make
+    /// their own decision; see [`Access::check`] for `base_url`.
     pub fn ask(&self, base_url: &str, message: &str) -> Refusal {
         let wanted = Wanted { base_url, repository: None, action: Action::Pull };
         self.unauthorized(wanted, TokenFault::Absent, message)
     }
 
-    /// Whether strangers may read; links are not needed then.
+    /// Whether pulling needs no login. Links are not needed in this case.
     pub fn anyone_may_pull(&self) -> bool {
         self.0.mode.rule(Action::Pull) == Rule::Anyone
     }
@@ -333,7 +339,7 @@ impl Access {
         {
             return Err(self.unauthorized(wanted, TokenFault::Invalid, "the token's user is not there any more"));
         }
-        // The mode may have changed since the token was given.
+        // The mode may have changed since the token was issued.
         if rule == Rule::User && token.user.is_none() {
             return Err(self.unauthorized(wanted, TokenFault::Scope, "this needs a user: log in first"));
         }
@@ -372,7 +378,7 @@ impl Access {
     }
 }
 
-/// The same for users who are there and those who are not.
+/// The message is the same for unknown users and for wrong passwords.
 const WRONG_PASSWORD: &str = "the name of the user or the password is wrong";
 
 impl fmt::Debug for Access {

@@ -16,9 +16,9 @@ use super::uploads::{value, with_namespace};
 use super::{DIGEST, Server};
 use crate::ErrorCode;
 
-/// How much of a blob is prepared at a time, in bytes.
+/// Size of a window of a blob, in bytes.
 const WINDOW: u64 = 1 << 20;
-/// Windows that are prepared ahead of the one that is being sent.
+/// Number of windows that are read at a time.
 const AHEAD: usize = 2;
 
 /// `HEAD` and `GET`.
@@ -36,18 +36,18 @@ pub(super) async fn get<S: Storage>(
         .header(DIGEST, value(&digest.to_string()))
         .header(header::ETAG, value(&tag))
         .header(header::ACCEPT_RANGES, "bytes")
-        // Content never changes under its digest.
+        // The content of a digest never changes.
         .header(header::CACHE_CONTROL, "max-age=31536000, immutable");
     if text(header::USER_AGENT).is_some_and(|agent| agent.starts_with("ollama/")) {
         let path = with_namespace(repository, format!("/v2/{}/blobs/{digest}", repository.name));
         if !server.access.anyone_may_pull() && parts.headers.contains_key(header::AUTHORIZATION) {
-            // Its requests for parts carry no authorization; they go where it was sent.
+            // Ollama's range requests carry no authorization; they use the URL of the redirect.
             let separator = if path.contains('?') { '&' } else { '?' };
             let link = format!("{path}{separator}{}", server.access.sign_blob(&repository.name, digest));
             let response = response.status(StatusCode::TEMPORARY_REDIRECT).header(header::LOCATION, value(&link));
             return finish(response, Body::empty());
         }
-        // It takes an answer without one for an error.
+        // Ollama treats a response without this header as an error.
         response = response.header(header::LOCATION, value(&path));
     }
     if names_tag(text(header::IF_NONE_MATCH), &tag) {
@@ -78,13 +78,14 @@ fn finish(response: axum::http::response::Builder, body: Body) -> Result<Respons
     Ok(response.body(body).map_err(|e| content::Error::Other(Box::new(e)))?)
 }
 
-/// Whether an `If-None-Match` names the tag.
+/// Whether an `If-None-Match` header contains the tag.
 pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
     let same = |known: &str| known.trim().trim_start_matches("W/") == tag || known.trim() == "*";
     header.is_some_and(|known| known.split(',').any(same))
 }
 
-/// The bytes in windows; what is small is read before the answer begins, so that an error has a status.
+/// The bytes in windows. A small body is read before the response begins, so that an error can have
+/// a status.
 async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Result<Body, Refused> {
     if range.end - range.start <= WINDOW {
         return Ok(storage.read(&digest, range).await?.into());
@@ -100,7 +101,7 @@ async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Res
         async move {
             let wanted = start..end.min(start + WINDOW);
             let bytes = storage.read(&digest, wanted.clone()).await?;
-            // Too few would leave the client waiting for the rest.
+            // With too few bytes the client would wait for the rest.
             let short = bytes.len() as u64 != wanted.end - wanted.start;
             if short {
                 Err(content::Error::WrongSize { expected: end, actual: start + bytes.len() as u64 })

@@ -1,4 +1,4 @@
-//! Lists: the tags of a repository, the repositories. In pages where the client asks for it.
+//! Lists of tags and repositories, in pages if the client requests it.
 
 use axum::Json;
 use axum::http::{StatusCode, Uri, header};
@@ -31,7 +31,7 @@ pub(super) async fn catalog<S: Storage>(server: &Server<S>, uri: &Uri) -> Result
     Ok(linked("/v2/_catalog", next, Json(json!({"repositories": names}))))
 }
 
-/// `n` entries after `last`, and the query for those after them.
+/// The next `n` entries after `last`, and the query for the next page.
 fn page<'a>(entries: &'a [String], uri: &Uri) -> Result<(&'a [String], Option<String>), Refused> {
     let after = route::query(uri, "last").next();
     let start = after.map_or(0, |last| entries.partition_point(|entry| *entry <= last));

@@ -1,4 +1,4 @@
-//! Manifests: `HEAD`, `GET`, `PUT`, `DELETE`, and the list of those that are about another.
+//! Manifests: `HEAD`, `GET`, `PUT`, `DELETE`, and the list of referrers.
 
 use std::collections::HashSet;
 
@@ -15,15 +15,16 @@ use super::uploads::{value, with_namespace};
 use super::{Completeness, DIGEST, Server, blobs, route};
 use crate::ErrorCode;
 
-/// Which manifest the one that was sent is about: tells the client that the list of referrers is kept here.
+/// The subject of a pushed manifest. It tells the client that the server maintains the list of
+/// referrers.
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
-/// A tag that the manifest was given besides the one in the path.
+/// A tag that the manifest got besides the one in the path.
 const TAG: HeaderName = HeaderName::from_static("oci-tag");
-/// By what a list of referrers was filtered.
+/// The filters that were applied to a list of referrers.
 const FILTERS: HeaderName = HeaderName::from_static("oci-filters-applied");
-/// The most tags that one request may give.
+/// Maximum number of tags in one request.
 const MAX_TAGS: usize = 100;
-/// Layers that a registry need not have: they are fetched from elsewhere.
+/// Layers that a registry need not have: clients fetch them from another place.
 const NOT_DISTRIBUTABLE: [&str; 2] =
     ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
 
@@ -95,8 +96,8 @@ pub(super) async fn put<S: Storage>(
     Ok(response)
 }
 
-/// The digest by which the client will ask for the manifest: that in the path or the query, which must be true, else
-/// the SHA-256 one.
+/// The digest that the client will use for the manifest: the one in the path or query, which is
+/// checked, or else the SHA-256 digest.
 fn digest(at: &Reference, uri: &Uri, raw: &[u8]) -> Result<Digest, Refused> {
     let given = match at {
         Reference::Digest(digest) => Some(*digest),
@@ -131,20 +132,20 @@ fn tags(at: &Reference, uri: &Uri) -> Result<Vec<String>, Refused> {
     Ok(tags)
 }
 
-/// A manifest is what it says it is.
+/// Checks that the `Content-Type` matches the manifest.
 fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), Refused> {
     let Some(given) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return Ok(()) };
     let given = given.split(';').next().unwrap_or_default().trim();
     let actual = document.media_type().as_str();
-    // Clients that know no better send these.
+    // Clients without knowledge of the type send these.
     if given == actual || matches!(given, "" | "application/json" | "application/octet-stream") {
         return Ok(());
     }
     Err(Refused::new(ErrorCode::ManifestInvalid, format!("`Content-Type` is `{given}`, the manifest is `{actual}`")))
 }
 
-/// What must be there before a manifest: config and layers. The manifests of an index need not be: an index may be copied
-/// for one platform only.
+/// The blobs that must exist before a manifest: config and layers. The manifests of an index are
+/// not required, because an index may be copied for one platform only.
 fn required(document: &Document) -> Vec<Descriptor> {
     let Document::Manifest(manifest) = document else { return Vec::new() };
     let layers = manifest.layers().iter().filter(|layer| {
@@ -154,7 +155,7 @@ fn required(document: &Document) -> Vec<Descriptor> {
     layers.map(|layer| &layer.descriptor).chain([manifest.config()]).cloned().collect()
 }
 
-/// Those that are there; all of them, unless images may lack some.
+/// The required blobs that exist. A missing one is an error, unless incomplete images are accepted.
 async fn present<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
@@ -165,7 +166,7 @@ async fn present<S: Storage>(
         match server.storage.blob(repository, digest).await? {
             None if server.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
             None => return Err(absent(repository, digest)),
-            // Whoever pulls it would be refused.
+            // A client that pulls the manifest would fail.
             Some(actual) if actual != *size => {
                 let message = format!("the manifest says that blob `{digest}` has {size} bytes; it has {actual}");
                 return Err(Refused::new(ErrorCode::ManifestInvalid, message));
@@ -200,7 +201,8 @@ pub(super) async fn delete<S: Storage>(
     }
 }
 
-/// `GET referrers/DIGEST`: an index of what is about it; empty where there is nothing, also for what is not here.
+/// `GET referrers/DIGEST`: an index of the manifests about a digest. It is empty if there are none,
+/// or if the digest is unknown.
 pub(super) async fn referrers<S: Storage>(
     server: &Server<S>,
     repository: &Repository,

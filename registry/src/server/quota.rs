@@ -1,4 +1,4 @@
-//! What one client may have in uploads that it does not finish: disks are filled by those who begin and go away.
+//! Limits on unfinished uploads of one client, so that abandoned uploads cannot fill the disk.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,20 +10,20 @@ use super::refusal::Refused;
 use super::sync::{Mutex, MutexGuard, PoisonError};
 use crate::ErrorCode;
 
-/// Unfinished uploads of one address, at most: a client that pushes has a few at a time.
+/// Maximum number of unfinished uploads of one address. A client that pushes has a few at a time.
 const MOST: usize = 512;
-/// Their bytes, at most.
+/// Maximum number of bytes of the unfinished uploads of one address.
 const MOST_BYTES: u64 = 256 << 30;
-/// How long one counts that nobody goes on with. Its file is the collector's.
+/// How long an abandoned upload counts. Collections remove its file.
 const FORGOTTEN: Duration = Duration::from_hours(1);
 
-/// Unfinished uploads by who began them.
+/// Unfinished uploads, with the addresses of their clients.
 #[derive(Debug, Default)]
 pub(super) struct Quota(Mutex<HashMap<IngestId, Unfinished>>);
 
 #[derive(Debug)]
 struct Unfinished {
-    /// Nothing where nobody says who asks.
+    /// The address of the client; `None` if it is unknown.
     peer: Option<IpAddr>,
     bytes: u64,
     last: Instant,
@@ -35,7 +35,7 @@ impl Unfinished {
     }
 }
 
-/// Whose share an address has: of IPv6, a network is one client's.
+/// The address that a client's uploads are counted for. An IPv6 /64 network counts as one client.
 pub(super) fn share_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -44,10 +44,10 @@ pub(super) fn share_of(address: IpAddr) -> IpAddr {
 }
 
 impl Quota {
-    /// Counts an upload that begins.
+    /// Counts a new upload.
     ///
     /// # Errors
-    /// 429 where `peer` has too many.
+    /// 429 if `peer` has too many uploads.
     pub(super) fn begin(&self, id: &IngestId, peer: Option<IpAddr>) -> Result<(), Refused> {
         let mut unfinished = self.lock();
         unfinished.retain(|_, upload| upload.last.elapsed() < FORGOTTEN);
@@ -59,10 +59,10 @@ impl Quota {
         Ok(())
     }
 
-    /// Counts bytes that come for an upload from `peer`: whoever goes on with one has it.
+    /// Counts bytes that `peer` sends for an upload. The upload counts for its latest sender.
     ///
     /// # Errors
-    /// 429 where those of `peer` would be too many.
+    /// 429 if the uploads of `peer` would have too many bytes.
     pub(super) fn take(&self, id: &IngestId, peer: Option<IpAddr>, bytes: u64) -> Result<(), Refused> {
         let mut unfinished = self.lock();
         let theirs = unfinished.values().filter(|upload| upload.peer == peer).map(|upload| upload.bytes);

@@ -1,19 +1,20 @@
-//! `Range` of a GET, and `Content-Range` of a chunk.
+//! Parsers of `Range` in a `GET` and `Content-Range` of a chunk.
 
 use std::ops::Range;
 
-/// What a `Range` header asks for.
+/// The bytes that a `Range` header requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Everything: there is no such header, it has another unit, several ranges, or is malformed, which HTTP ignores.
+    /// Everything. The header is missing, has another unit or several ranges, or is malformed; HTTP
+    /// ignores such headers.
     All,
     /// These bytes.
     Part(Range<u64>),
-    /// Bytes that are not there.
+    /// Bytes beyond the end.
     Nothing,
 }
 
-/// Reads a `Range` header for content of `size` bytes.
+/// Parses a `Range` header for content of `size` bytes.
 pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
     let Some(range) = header.and_then(|text| text.trim().strip_prefix("bytes=")) else { return Wanted::All };
     let Some((first, last)) = range.trim().split_once('-').filter(|_| !range.contains(',')) else { return Wanted::All };
@@ -32,7 +33,7 @@ pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
     }
 }
 
-/// Reads the `Content-Range` of a chunk: `FIRST-LAST`, also as `bytes FIRST-LAST/TOTAL`.
+/// Parses the `Content-Range` of a chunk: `FIRST-LAST`, or `bytes FIRST-LAST/TOTAL`.
 pub(super) fn chunk(text: &str) -> Option<Range<u64>> {
     let text = text.trim();
     let text = text.strip_prefix("bytes").map_or(text, |rest| rest.trim_start_matches([' ', '=']));
@@ -42,7 +43,7 @@ pub(super) fn chunk(text: &str) -> Option<Range<u64>> {
     (first <= last).then(|| last.checked_add(1).map(|end| first..end)).flatten()
 }
 
-/// Digits only: `parse` alone would take a sign.
+/// Parses digits only; `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,4 +1,4 @@
-//! Refusals: a status, a code of the specification and a text.
+//! Error responses: a status, a code of the specification and a message.
 
 use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -8,7 +8,7 @@ use content::Error;
 use crate::ErrorCode;
 use crate::code::ErrorBody;
 
-/// A request that is refused.
+/// An error response.
 #[derive(Debug)]
 pub struct Refused {
     status: StatusCode,
@@ -17,23 +17,23 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// With the status that the specification has for the code.
+    /// Uses the status that the specification assigns to the code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::with_status(status(code), code, message)
     }
 
-    /// With another status.
+    /// Uses another status.
     pub fn with_status(status: StatusCode, code: ErrorCode, message: impl Into<String>) -> Self {
         Self { status, body: ErrorBody::new(code, message), headers: HeaderMap::new() }
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// Adds what programs read of it.
+    /// Adds details for programs.
     pub fn detail(mut self, detail: &serde_json::Value) -> Self {
         for entry in &mut self.body.errors {
             entry.detail = Some(detail.clone());

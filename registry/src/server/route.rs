@@ -1,4 +1,4 @@
-//! The paths of the protocol. Names of repositories have slashes, so they are read from their end.
+//! The paths of the protocol. Repository names contain slashes, so paths are parsed from their end.
 
 use axum::http::Uri;
 
@@ -6,18 +6,18 @@ use super::refusal::Refused;
 use super::storage::{Reference, Repository};
 use crate::{ErrorCode, RepositoryName};
 
-/// What a path means.
+/// The meaning of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// `/v2/`
     Base,
     /// `/v2/_catalog`
     Catalog,
-    /// Something of a repository.
+    /// An object of a repository.
     In(Repository, Object),
 }
 
-/// A thing in a repository.
+/// An object of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Object {
     /// `blobs/DIGEST`; the text is not checked yet.
@@ -34,7 +34,7 @@ pub(super) enum Object {
     Referrers(String),
 }
 
-/// Reads the path; `None` where it is none of the protocol's.
+/// Parses the path; `None` if the protocol does not define it.
 pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, Refused> {
     let Some(rest) = uri.path().strip_prefix("/v2") else { return Ok(None) };
     let decoded = rest.trim_start_matches('/').split('/').map(decode).collect::<Option<Vec<String>>>();
@@ -57,7 +57,7 @@ pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, Refused> {
         }
         _ => return Ok(None),
     };
-    // Each part on its own: a slash that was escaped is not one of the path's.
+    // Each part is checked on its own: an escaped slash does not separate parts of the path.
     let text = if name.iter().any(|part| part.contains('/')) { "%2f".to_owned() } else { name.join("/") };
     let name = RepositoryName::parse(&text).map_err(|reason| Refused::new(ErrorCode::NameInvalid, reason))?;
     let namespace = query(uri, "ns").next().filter(|host| !host.is_empty());
@@ -79,7 +79,7 @@ pub(super) fn query<'a>(uri: &'a Uri, name: &'a str) -> impl Iterator<Item = Str
     })
 }
 
-/// Undoes percent-encoding; `None` where the result is not UTF-8. A malformed escape stays as it is.
+/// Decodes percent-encoding; `None` if the result is not UTF-8. A malformed escape stays unchanged.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

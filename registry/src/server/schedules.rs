@@ -1,6 +1,7 @@
-//! Uploads beside each other, in every order that `shuttle` tries: clients that go away at any moment, others that ask, and whoever closes
-//! what rests. Storage is in memory; like the one on disk it lets an ingest be held once, and goes on with what was begun when nobody
-//! waits for it any more.
+//! Tests of concurrent uploads in the orders of tasks that `shuttle` chooses. Clients disconnect at
+//! any moment, others query uploads, and a task closes idle ones. The storage is in memory. Like
+//! the storage on disk, it has one holder per ingest, and completes an operation after its caller
+//! is dropped.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,14 +24,14 @@ use super::access::Access;
 use super::storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
 use super::{Completeness, Server, handle};
 
-/// What is uploaded.
+/// The blob, in pieces.
 const PIECES: [&str; 3] = ["a blob ", "in three ", "pieces"];
 
 /// One repository in memory.
 #[derive(Clone, Debug, Default)]
 struct Shelf {
     content: Memory,
-    /// Ingests that were begun and have not ended.
+    /// Ingests that were started and have not ended.
     begun: Arc<Mutex<BTreeSet<IngestId>>>,
 }
 
@@ -42,7 +43,7 @@ struct Writing {
 }
 
 impl Shelf {
-    /// Opens an ingest in a task that nobody can stop, as calls of the system are.
+    /// Opens an ingest in a task that cannot be cancelled, like a system call.
     async fn open(&self, id: &IngestId) -> Result<Writing, Error> {
         let (own, id) = (self.clone(), id.clone());
         let opened = spawn(async move {
@@ -128,7 +129,7 @@ impl BlobStorage for Shelf {
 
     async fn finish(&self, _: &Repository, mut upload: Writing, expected: Expected) -> Result<(Digest, u64), Error> {
         upload.expect(expected).await?;
-        // A disk that fails now and then; what came stays.
+        // A disk that fails now and then; the received bytes stay.
         if thread_rng().gen_ratio(1, 2) {
             yield_now().await;
             return Err(Error::Other("the disk failed".into()));
@@ -137,7 +138,7 @@ impl BlobStorage for Shelf {
     }
 }
 
-/// There are none.
+/// There are no manifests.
 impl ManifestStorage for Shelf {
     async fn manifest(&self, _: &Repository, _: &Reference) -> Result<Option<Digest>, Error> {
         Ok(None)
@@ -174,7 +175,7 @@ impl Client {
         handle(State(self.0.clone()), request).await
     }
 
-    /// Begins an upload; its path.
+    /// Begins an upload and returns its path.
     async fn begin(&self) -> String {
         let answer = self.send(Method::POST, "/v2/r/blobs/uploads/", Body::empty()).await;
         assert_eq!(answer.status(), StatusCode::ACCEPTED);
@@ -182,7 +183,7 @@ impl Client {
         location.to_str().expect("a text").to_owned()
     }
 
-    /// Sends pieces, and may go away meanwhile: `None` then.
+    /// Sends pieces, and may disconnect before the response; returns `None` in this case.
     async fn send_and_leave(&self, method: Method, path: &str, pieces: &[&'static str]) -> Option<Response> {
         let gone = Arc::new(AtomicBool::new(false));
         let request = pin!(self.send(method, path, slowly(pieces, gone.clone())));
@@ -195,7 +196,8 @@ impl Client {
         answer
     }
 
-    /// How many pieces of the blob are there; `None` where there is no such upload. Any other answer is wrong.
+    /// The number of pieces that were received; `None` if there is no such upload. Any other
+    /// response fails the test.
     async fn pieces_there(&self, path: &str) -> Option<usize> {
         let answer = self.send(Method::GET, path, Body::empty()).await;
         if answer.status() == StatusCode::NOT_FOUND {
@@ -205,13 +207,13 @@ impl Client {
         let range = answer.headers().get(header::RANGE).expect("a range").to_str().expect("a text");
         let last: usize = range.strip_prefix("0-").and_then(|last| last.parse().ok()).expect("0-LAST");
         let ends: Vec<usize> = (0..=PIECES.len()).map(|count| PIECES[..count].concat().len()).collect();
-        // `0-0` is said of nothing, too.
+        // `0-0` also stands for zero bytes.
         let bytes = if last == 0 { 0 } else { last + 1 };
         Some(ends.iter().position(|end| *end == bytes).expect("whole pieces"))
     }
 }
 
-/// A body that comes in pieces, and breaks off when its client has gone.
+/// A body that arrives in pieces, and breaks off after its client has disconnected.
 fn slowly(pieces: &[&'static str], gone: Arc<AtomicBool>) -> Body {
     let pieces = pieces.to_vec().into_iter();
     Body::from_stream(stream::unfold((pieces, gone), async |(mut pieces, gone)| {
@@ -234,7 +236,8 @@ fn digest() -> Digest {
     Digest::of(PIECES.concat().as_bytes())
 }
 
-/// Uploads the blob as clients do whose connection breaks: they ask how much is there, and go on after it.
+/// Uploads the blob like a client with a broken connection: it queries the offset and resumes
+/// there.
 async fn upload(client: Client, path: String) {
     loop {
         let Some(there) = client.pieces_there(&path).await else {
@@ -254,7 +257,7 @@ async fn upload(client: Client, path: String) {
     }
 }
 
-/// Begins an upload, and gives it up, perhaps more than once.
+/// Begins an upload and cancels it, perhaps more than once.
 async fn give_up(client: Client) {
     let path = client.begin().await;
     let _ = client.send_and_leave(Method::PATCH, &path, &PIECES[..2]).await;
@@ -263,7 +266,7 @@ async fn give_up(client: Client) {
     }
 }
 
-/// Sends the whole blob at once, and may go away.
+/// Sends the whole blob in one request, and may disconnect.
 async fn upload_whole(client: Client) {
     let path = format!("/v2/r/blobs/uploads/?digest={}", digest());
     let answer = client.send_and_leave(Method::POST, &path, &PIECES).await;
@@ -299,7 +302,7 @@ fn clients_come_in_any_order() {
         for ended in join_all(all).await {
             ended.expect("no panic");
         }
-        // What those who left have begun is done to its end.
+        // Wait for the operations of clients that have disconnected.
         while Arc::strong_count(&client.0) > 1 {
             yield_now().await;
         }

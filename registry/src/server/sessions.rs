@@ -1,7 +1,7 @@
 //! Uploads in progress.
 //!
-//! An upload is an ingest of the store, so it survives a restart. While its client is busy the open ingest is kept
-//! here: opening it again would read all of it to hash it.
+//! An upload is an ingest of the store, so it survives a restart. While its client is active, the
+//! open ingest is cached here: opening it again would read and hash all of it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,21 +17,23 @@ use super::refusal::Refused;
 use super::storage::{BlobStorage, Repository};
 use super::sync::{Mutex, MutexGuard, PoisonError, finished, spawn, timeout};
 
-/// How long an ingest is kept open that nobody writes to. Where orders of tasks are tried, whoever closes what rests closes all of it.
+/// How long an idle ingest stays open. With the feature `schedules`, every unused ingest counts as
+/// idle.
 const IDLE: Duration = if cfg!(feature = "schedules") { Duration::ZERO } else { Duration::from_mins(5) };
 
-/// How many are kept open at most: each has an open file.
+/// Maximum number of open ingests. Each has an open file.
 const MOST: usize = 256;
-/// How long a request waits for another one on the same upload: a little longer than a silent client is waited for.
+/// How long a request waits for another one on the same upload. It is a little longer than the
+/// timeout of a silent client.
 const PATIENCE: Duration = Duration::from_secs(75);
 
-/// How the ids of uploads begin.
+/// Prefix of the ids of uploads.
 pub const UPLOAD_PREFIX: &str = "upload-";
 
-/// One upload: the open ingest, unless an operation on it was cut off; then it is opened again.
+/// One upload: the open ingest. `None` after an interrupted operation; it is then opened again.
 pub(super) type Slot<I> = Arc<tokio::sync::Mutex<Option<I>>>;
 
-/// The open ingests by upload.
+/// The open ingests, by upload.
 #[derive(Debug)]
 pub(super) struct Sessions<I> {
     open: Mutex<HashMap<IngestId, (Slot<I>, Instant)>>,
@@ -43,7 +45,8 @@ impl<I: Ingest + 'static> Sessions<I> {
         Self { open: Mutex::default(), quota: Quota::default() }
     }
 
-    /// Begins an upload into `repository` for who comes from `peer`. The id is bound to it, and cannot be guessed. Must not be cut off.
+    /// Begins an upload into `repository` for the client `peer`. The id is bound to the repository
+    /// and cannot be guessed. The future must not be dropped before it completes.
     pub(super) async fn begin<S>(
         &self,
         storage: &S,
@@ -61,7 +64,7 @@ impl<I: Ingest + 'static> Sessions<I> {
         Ok(id)
     }
 
-    /// The upload, held for one request. `None` where it was not begun in this repository.
+    /// Locks the upload for one request. `None` if it was not begun in this repository.
     pub(super) async fn hold<S>(
         &self,
         storage: &S,
@@ -87,8 +90,8 @@ impl<I: Ingest + 'static> Sessions<I> {
         Ok(Some((id, Held(held))))
     }
 
-    /// Waits for whoever works on the upload. What has ended meanwhile is looked for again: two slots of one upload would be in each other's
-    /// way.
+    /// Waits for the lock of an upload. If the upload was forgotten meanwhile, its slot is looked
+    /// up again, so that an upload never has two slots in use.
     async fn lock_slot(&self, id: &IngestId) -> OwnedMutexGuard<Option<I>> {
         loop {
             let held = self.slot(id).lock_owned().await;
@@ -105,12 +108,12 @@ impl<I: Ingest + 'static> Sessions<I> {
         self.quota.end(id);
     }
 
-    /// Closes what rests: nobody holds it then, and it can be removed.
+    /// Closes idle ingests, so that they can be removed.
     pub(super) fn close_idle(&self) {
         close_idle(&mut self.lock());
     }
 
-    /// Whether no upload is known or counted.
+    /// Whether no upload is open or counted.
     #[cfg(all(test, feature = "schedules"))]
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty() && self.quota.is_empty()
@@ -135,8 +138,8 @@ impl<I: Ingest + 'static> Sessions<I> {
     }
 }
 
-/// Opens an upload again. In a task of its own: a client that goes away meanwhile would leave it half open, and the next one, which may
-/// be the same client, would find it busy.
+/// Opens an upload again, in its own task. If the client disconnected during the opening, the
+/// ingest would otherwise stay busy, and the next request, perhaps of the same client, would fail.
 async fn resumed<S: BlobStorage<Ingest: 'static> + 'static>(
     storage: S,
     id: IngestId,
@@ -149,8 +152,8 @@ async fn resumed<S: BlobStorage<Ingest: 'static> + 'static>(
     finished(work).await?
 }
 
-/// Closes ingests that nobody writes to: those at rest for long, and the longest of them where there are too many. Their
-/// files stay; a client that comes back is resumed from there.
+/// Closes ingests that were idle for too long, and the longest idle ones if there are too many.
+/// Their files stay, so that a client can resume.
 fn close_idle<I>(open: &mut HashMap<IngestId, (Slot<I>, Instant)>) {
     let at_rest = |slot: &Slot<I>| Arc::strong_count(slot) == 1;
     open.retain(|_, (slot, used)| used.elapsed() < IDLE || !at_rest(slot));
@@ -161,12 +164,12 @@ fn close_idle<I>(open: &mut HashMap<IngestId, (Slot<I>, Instant)>) {
     }
 }
 
-/// An upload while a request works on it.
+/// An upload that a request has locked.
 #[derive(Debug)]
 pub(super) struct Held<I>(OwnedMutexGuard<Option<I>>);
 
 impl<I: Ingest> Held<I> {
-    /// How many bytes are there.
+    /// Number of bytes received so far.
     pub(super) fn offset(&self) -> u64 {
         self.0.as_ref().map_or(0, Ingest::offset)
     }
@@ -175,9 +178,9 @@ impl<I: Ingest> Held<I> {
         let gone = || content::Error::Other("the upload was cut off; ask for its status and go on from there".into());
         let written = self.0.as_mut().ok_or_else(gone)?.write(bytes).await;
         if let Err(error) = &written {
-            // It is opened again by the next request, from what is on disk.
+            // The next request opens the ingest again, from its state on disk.
             let ingest = self.0.take();
-            // Clients give up then, and what they have sent would keep the disk full.
+            // Clients give up after this error, and the received bytes would keep the disk full.
             if error.is_full()
                 && let Some(ingest) = ingest
                 && let Err(error) = ingest.cancel().await
@@ -188,13 +191,13 @@ impl<I: Ingest> Held<I> {
         written
     }
 
-    /// The ingest itself, for its end.
+    /// Takes the ingest itself, to commit or cancel it.
     pub(super) fn take(&mut self) -> Option<I> {
         self.0.take()
     }
 }
 
-/// A short name of a repository.
+/// A short identifier of a repository.
 fn mark(repository: &Repository) -> String {
     Digest::of(repository.to_string().as_bytes()).short()
 }

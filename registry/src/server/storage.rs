@@ -1,4 +1,5 @@
-//! What the server needs of a store, beyond keeping blobs: which repository has what.
+//! The roles that the server requires of a storage, beyond storing blobs: the content of each
+//! repository.
 
 use std::fmt;
 use std::future::Future;
@@ -9,14 +10,16 @@ use manifests::Document;
 
 use crate::RepositoryName;
 
-/// A repository as a request names it.
+/// The repository of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Repository {
     /// The name in the path.
     pub name: RepositoryName,
-    /// The registry that a mirror is asked on behalf of: the query parameter `ns`, as containerd sends it.
+    /// The registry that this server mirrors for the request: the query parameter `ns`, as
+    /// containerd sends it.
     pub namespace: Option<String>,
-    /// Whether who asks is a client that asks us as a mirror, or may not make us ask others: then what is not here is not here.
+    /// True if the request must be answered from this store alone: the client uses this server as a
+    /// mirror, or may not trigger an upstream fetch.
     pub mirrored: bool,
 }
 
@@ -29,17 +32,17 @@ impl fmt::Display for Repository {
     }
 }
 
-/// Which manifest of a repository is meant.
+/// Selects a manifest of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// What the tag names at the moment.
+    /// The manifest that the tag names at the moment.
     Tag(String),
-    /// Exactly this one.
+    /// The manifest with this digest.
     Digest(Digest),
 }
 
 impl Reference {
-    /// Reads a path's last part.
+    /// Parses the last part of a path.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains(':') {
             return text.parse().map(Self::Digest).map_err(|e| e.to_string());
@@ -65,12 +68,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// What became of a request to remove a blob, a tag or a manifest.
+/// The result of a request to remove a blob, a tag or a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It is gone from the repository.
+    /// It was removed from the repository.
     Done,
-    /// It was not there.
+    /// The repository did not have it.
     NotThere,
     /// The owner of the store has pinned it.
     Pinned,
@@ -78,18 +81,20 @@ pub enum Removal {
     Referenced(Digest),
 }
 
-/// The blobs of repositories. Bytes are shared between repositories; which of them has a blob is not.
+/// The blobs of repositories. Repositories share bytes, but each has its own set of blobs.
 pub trait BlobStorage: Provider + Ingester {
-    /// What keeps a blob while it is sent.
+    /// A guard that keeps a blob while it is sent.
     type Hold: Send + 'static;
 
-    /// Keeps a blob, where it is there when this returns, until what it gives is dropped: it may be removed while it is sent.
+    /// Keeps a blob while it is sent, if it exists when this returns, until the returned value is
+    /// dropped.
     fn hold(&self, digest: &Digest) -> Self::Hold;
 
-    /// The length of a blob in bytes, where the repository has it.
+    /// The length of a blob in bytes, if the repository has it.
     fn blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
 
-    /// Puts a blob into `to` that is in `from` (`None`: in any repository). `false` where it is not there.
+    /// Adds a blob of `from` (`None`: of any repository) to `to`. Returns `false` if `from` does
+    /// not have it.
     fn mount(
         &self,
         from: Option<&Repository>,
@@ -97,13 +102,13 @@ pub trait BlobStorage: Provider + Ingester {
         digest: &Digest,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Takes a blob out of a repository, unless a manifest there refers to it.
+    /// Removes a blob from a repository, unless a manifest there refers to it.
     fn remove_blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Removal, Error>> + Send;
 
-    /// The upload of that id, where it was begun; also by an earlier process.
+    /// Opens the upload with this id, if it exists; an earlier process may have begun it.
     fn resume(&self, id: &IngestId) -> impl Future<Output = Result<Option<Self::Ingest>, Error>> + Send;
 
-    /// Commits an upload and puts the blob into `to`, so that no collection comes between.
+    /// Commits an upload and adds the blob to `to`. No collection can remove the blob in between.
     fn finish(
         &self,
         to: &Repository,
@@ -115,34 +120,34 @@ pub trait BlobStorage: Provider + Ingester {
 /// A manifest that passed the server's checks.
 #[derive(Clone, Debug)]
 pub struct NewManifest {
-    /// The digest by which the client knows it.
+    /// The digest that the client uses.
     pub digest: Digest,
-    /// Its bytes.
+    /// The bytes of the manifest.
     pub raw: Bytes,
-    /// What they say.
+    /// The parsed bytes.
     pub document: Document,
     /// The blobs that must be in the repository.
     pub required: Vec<Descriptor>,
-    /// The tags that it gets.
+    /// The tags to set.
     pub tags: Vec<String>,
 }
 
-/// The manifests of repositories, and their names.
+/// The manifests and tags of repositories.
 pub trait ManifestStorage {
-    /// The digest of a manifest, where the repository has it.
+    /// The digest of a manifest, if the repository has it.
     fn manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
-    /// Keeps a manifest and gives it its tags; durable when it returns. [`Error::BlobNotFound`] where a required blob
-    /// has gone since it was looked for.
+    /// Stores a manifest and sets its tags; durable when it returns. Fails with
+    /// [`Error::BlobNotFound`] if a required blob was removed since it was checked.
     fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Removes a tag, or a manifest with all tags that name it.
     fn remove_manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Removal, Error>> + Send;
 
-    /// The digests of the manifests that are about `subject`, sorted.
+    /// The digests of the manifests about `subject`, sorted.
     fn referrers(&self, of: &Repository, subject: &Digest) -> impl Future<Output = Result<Vec<Digest>, Error>> + Send;
 
-    /// The tags of a repository, sorted bytewise; `None` where there is no such repository.
+    /// The tags of a repository, sorted bytewise; `None` if there is no such repository.
     fn tags(&self, of: &Repository) -> impl Future<Output = Result<Option<Vec<String>>, Error>> + Send;
 
     /// The names of all repositories, sorted.

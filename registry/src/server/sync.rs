@@ -1,5 +1,6 @@
-//! Locks, tasks and time of uploads: the standard library's and tokio's. With the feature `schedules` they are `shuttle`'s, which tries
-//! one order of the tasks after the other (`schedules`), and in which no time passes.
+//! Locks, tasks and timeouts of uploads: the standard library's and tokio's. With the feature
+//! `schedules` they are `shuttle`'s, which runs tests under many orders of tasks (`schedules`), and
+//! timeouts never expire.
 
 #[cfg(not(feature = "schedules"))]
 pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ pub(super) async fn timeout<T>(_: std::time::Duration, work: impl Future<Output 
     Ok(work.await)
 }
 
-/// What a task has come to.
+/// Returns the result of a task.
 pub(super) async fn finished<T, E: std::error::Error + Send + Sync + 'static>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, content::Error> {

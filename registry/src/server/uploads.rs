@@ -21,14 +21,15 @@ use super::sync::{finished, spawn, timeout};
 use super::{Server, range, route};
 use crate::{ErrorCode, RepositoryName};
 
-/// Pieces of a body are put together to this size before they are hashed and written, in bytes.
+/// Pieces of a body are collected up to this size before they are hashed and written, in bytes.
 const PIECE: usize = 512 << 10;
-/// How long a client may be silent in the middle of a body: until then nobody else gets at its upload.
+/// Timeout for a client that sends no data in the middle of a body. Until then it keeps its upload
+/// locked.
 const STALL: Duration = Duration::from_mins(1);
-/// Which upload it is, as Docker's clients read it.
+/// The id of the upload, for Docker's clients.
 const DOCKER_UPLOAD: HeaderName = HeaderName::from_static("docker-upload-uuid");
 
-/// `POST`: begins an upload, takes a whole blob, or mounts one.
+/// `POST`: begins an upload, receives a whole blob, or mounts one.
 pub(super) async fn post<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -44,7 +45,8 @@ pub(super) async fn post<S: Storage>(
     }
     let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
     let peer = peer(parts);
-    // Ollama asks with a digest and no body for a place to put it: only zero bytes have a digest and no body.
+    // Ollama begins an upload by a request with a digest and no body. Only the digest of zero bytes
+    // fits such a request.
     let empty = body.size_hint().exact() == Some(0);
     if let Some(given) = given.filter(|given| !empty || *given == of_nothing(given)) {
         return whole(server, repository, given, Incoming { peer, body }).await;
@@ -55,7 +57,7 @@ pub(super) async fn post<S: Storage>(
     Ok(progress(repository, &id, 0, StatusCode::ACCEPTED))
 }
 
-/// `GET`: how far an upload is.
+/// `GET`: the offset of an upload.
 pub(super) async fn status<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -65,7 +67,7 @@ pub(super) async fn status<S: Storage>(
     Ok(progress(repository, &id, held.offset(), StatusCode::NO_CONTENT))
 }
 
-/// `DELETE`: gives an upload up.
+/// `DELETE`: cancels an upload.
 pub(super) async fn cancel<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -77,7 +79,7 @@ pub(super) async fn cancel<S: Storage>(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// `PATCH`: a chunk.
+/// `PATCH`: receives a chunk.
 pub(super) async fn patch<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -91,7 +93,7 @@ pub(super) async fn patch<S: Storage>(
     Ok(progress(repository, &id, held.offset(), StatusCode::ACCEPTED))
 }
 
-/// `PUT`: the last chunk, or all of it, or nothing more; then the commit.
+/// `PUT`: receives the last chunk, the whole blob or nothing, then commits.
 pub(super) async fn put<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -106,14 +108,14 @@ pub(super) async fn put<S: Storage>(
     finish(server, repository, (id, held), given, Incoming { peer: peer(parts), body }).await
 }
 
-/// What comes for an upload, and whose share of unfinished ones it is of.
+/// The body of an upload request, and the address that it is counted for.
 struct Incoming {
     peer: Option<IpAddr>,
     body: Body,
 }
 
-/// Takes a whole blob. Nobody knows the upload's id, so what came of one that fails is of no use; also where the client has gone away, which
-/// is why it is a task of its own.
+/// Receives a whole blob. No client knows the id of this upload, so it is cancelled if it fails.
+/// This runs in its own task, so that it also happens if the client disconnects.
 async fn whole<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
@@ -136,7 +138,7 @@ async fn whole<S: Storage>(
     finished(work).await?
 }
 
-/// Throws an upload away.
+/// Cancels an upload.
 async fn give_up<S: Storage>(
     server: &Server<S>,
     id: &IngestId,
@@ -150,12 +152,12 @@ async fn give_up<S: Storage>(
     cancelled
 }
 
-/// Who asks.
+/// The address that the client's uploads are counted for.
 fn peer(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| share_of(peer.ip()))
 }
 
-/// Reads a digest from outside.
+/// Parses a digest of a request.
 pub(super) fn digest(text: &str) -> Result<Digest, Refused> {
     text.parse().map_err(|e: content::digest::ParseDigestError| Refused::new(ErrorCode::DigestInvalid, e.to_string()))
 }
@@ -171,7 +173,7 @@ async fn mount<S: Storage>(
     from: Option<String>,
     headers: &HeaderMap,
 ) -> Result<Option<Response>, Refused> {
-    // What cannot be mounted falls back to an upload, whatever the reason.
+    // If the blob cannot be mounted, for whatever reason, the client gets an upload instead.
     let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
     let from = match from {
         Some(name) => match RepositoryName::parse(&name) {
@@ -198,7 +200,7 @@ async fn hold<S: Storage>(
     server.sessions.hold(&server.storage, repository, id).await?.ok_or_else(unknown)
 }
 
-/// Chunks come in their order: one that says where it belongs must belong at the end of what is there.
+/// Checks the `Content-Range` of a chunk, if there is one: it must begin at the current offset.
 fn check_order(
     repository: &Repository,
     id: &IngestId,
@@ -229,7 +231,8 @@ fn check_order(
     }
 }
 
-/// Writes a body to an upload. In a task of its own: when the client goes away, what came stays.
+/// Writes a body to an upload, in its own task, so that the received bytes stay if the client
+/// disconnects.
 async fn receive<S: Storage>(
     server: &Arc<Server<S>>,
     id: &IngestId,
@@ -264,7 +267,7 @@ async fn receive<S: Storage>(
                 None => break Ok(()),
             }
         };
-        // Also what came before the connection broke: the client goes on after it.
+        // Bytes from before an interruption are kept too: the client resumes after them.
         let last = if piece.is_empty() { Ok(()) } else { server.write(&id, &mut held, piece.freeze()).await };
         result.and(last).map(|()| held)
     });
@@ -272,7 +275,7 @@ async fn receive<S: Storage>(
 }
 
 impl<S: Storage> Server<S> {
-    /// Writes to an upload; one for which the disk has no room counts no more.
+    /// Writes to an upload. If the disk is full, the upload is cancelled and no longer counts.
     async fn write(&self, id: &IngestId, held: &mut Held<S::Ingest>, bytes: Bytes) -> Result<(), Refused> {
         let written = held.write(bytes).await;
         if written.as_ref().is_err_and(content::Error::is_full) {
@@ -295,7 +298,8 @@ async fn finish<S: Storage>(
 ) -> Result<Response, Refused> {
     let mut held = receive(server, &id, held, incoming).await?;
     let (server, to) = (server.clone(), repository.clone());
-    // The commit is finished also for a client that went away: it asks whether the blob is there. Whoever asks for the upload waits meanwhile.
+    // The commit also completes if the client disconnects; the client can then check whether the
+    // blob exists. Other requests for the upload wait meanwhile.
     let work = spawn(async move {
         let Some(ingest) = held.take() else { return Ok(()) };
         let done = server.storage.finish(&to, ingest, Expected::Digest(digest)).await;
@@ -306,7 +310,7 @@ async fn finish<S: Storage>(
     Ok(created(repository, &digest))
 }
 
-/// How far an upload is, for every answer about it.
+/// The response with the offset of an upload.
 fn progress(repository: &Repository, id: &IngestId, offset: u64, status: StatusCode) -> Response {
     let headers = [
         (header::LOCATION, value(&location(repository, id))),
@@ -316,7 +320,7 @@ fn progress(repository: &Repository, id: &IngestId, offset: u64, status: StatusC
     (status, headers).into_response()
 }
 
-/// The bytes that are there, the last one included; `0-0` also where there are none.
+/// The received bytes, up to the last one; `0-0` also if there are none.
 fn received(offset: u64) -> String {
     format!("0-{}", offset.saturating_sub(1))
 }
@@ -325,14 +329,14 @@ fn location(repository: &Repository, id: &IngestId) -> String {
     with_namespace(repository, format!("/v2/{}/blobs/uploads/{id}", repository.name))
 }
 
-/// A blob is in the repository.
+/// The response for a blob that is now in the repository.
 fn created(repository: &Repository, digest: &Digest) -> Response {
     let location = with_namespace(repository, format!("/v2/{}/blobs/{digest}", repository.name));
     let headers = [(header::LOCATION, value(&location)), (super::DIGEST, value(&digest.to_string()))];
     (StatusCode::CREATED, headers).into_response()
 }
 
-/// A path of a repository, for the namespace that it is in.
+/// Adds the namespace of a repository to a path.
 pub(super) fn with_namespace(repository: &Repository, path: String) -> String {
     match &repository.namespace {
         Some(namespace) => format!("{path}?ns={namespace}"),
@@ -340,7 +344,7 @@ pub(super) fn with_namespace(repository: &Repository, path: String) -> String {
     }
 }
 
-/// A header's value from text that was checked to be harmless.
+/// Makes a header value from text that was checked already.
 pub(super) fn value(text: &str) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::copy_from_slice(text.as_bytes()))
         .unwrap_or_else(|_| HeaderValue::from_static(""))

@@ -1,21 +1,21 @@
-//! What a refused client is told to come back with: the `WWW-Authenticate` header.
+//! The `WWW-Authenticate` header of a refusal.
 
 use axum::http::HeaderValue;
 
 use super::{Action, TOKEN_PATH};
 use crate::RepositoryName;
 
-/// Which way of proving who one is the server offers. It accepts both.
+/// The kind of authentication that the server offers. It accepts both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// The password with every request. For clients that will not fetch a token from an address in a local network.
+    /// The password in each request. For clients that do not fetch tokens from a local address.
     Basic,
-    /// A token, for which the password is sent once.
+    /// A token. The password is sent once, to get it.
     Bearer,
 }
 
 impl Challenge {
-    /// Reads what a configuration says.
+    /// Parses the value of a configuration.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "basic" => Some(Self::Basic),
@@ -25,14 +25,14 @@ impl Challenge {
     }
 }
 
-/// Why a token that came with the request was not enough; the words are those of RFC 6750.
+/// Why the token of a request was not sufficient, in the terms of RFC 6750.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenFault {
-    /// There was none.
+    /// There was no token.
     Absent,
-    /// It is not ours, or over.
+    /// The token is not ours, or has expired.
     Invalid,
-    /// It is for something else. Clients that see this ask for a wider one.
+    /// The token has another scope. The client then requests a wider one.
     Scope,
 }
 
@@ -41,14 +41,16 @@ pub(super) fn basic() -> HeaderValue {
     HeaderValue::from_static("Basic realm=\"lode\"")
 }
 
-/// `Bearer realm="…",service="…",scope="…"`. All values are quoted, as some clients read no others.
+/// `Bearer realm="…",service="…",scope="…"`. All values are quoted, because some clients require
+/// it.
 pub(super) fn bearer(
     base_url: &str,
     service: &str,
     wanted: Option<(&RepositoryName, Action)>,
     fault: TokenFault,
 ) -> HeaderValue {
-    // Where a token is fetched is told to whoever asked, by the name that they asked under; it must not end the quotes.
+    // The URL of the token service uses the host name of the request, which must not end the
+    // quotes.
     let base: String = base_url.chars().filter(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\')).collect();
     let base = base.trim_end_matches('/');
     let scope = wanted.map_or_else(|| "registry:catalog:*".to_owned(), |(name, action)| scope(name, action));
@@ -62,7 +64,7 @@ pub(super) fn bearer(
 }
 
 fn scope(repository: &RepositoryName, action: Action) -> String {
-    // Whoever pushes also looks what is there.
+    // A client that pushes also checks which blobs exist.
     let actions = match action {
         Action::Pull => "pull",
         Action::Push => "pull,push",

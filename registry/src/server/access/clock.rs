@@ -1,25 +1,25 @@
-//! The time, as whoever sets access up sees it.
+//! A replaceable clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the time comes from by which tokens and links end.
+/// The clock for the expiry of tokens and links.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {
-    /// The machine's.
+    /// The clock of the system.
     pub fn system() -> Self {
         Self::new(SystemTime::now)
     }
 
-    /// Another, for tests.
+    /// Another clock, for tests.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// Seconds since 1970, which is what tokens count in.
+    /// Seconds since 1970, the unit of times in tokens.
     pub(super) fn seconds(&self) -> u64 {
         (self.0)().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }

@@ -1,4 +1,4 @@
-//! What a request says of who sends it: the `Authorization` header.
+//! The credentials of a request: the `Authorization` header.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// The longest header that is looked at. The longest token that the server makes is below.
+/// Maximum length of the header in bytes. Tokens of this server are shorter.
 const MAX_HEADER: usize = 16 << 10;
-/// Clients disagree on whether to pad.
+/// Clients disagree on padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A password on its way to be checked.
+/// A password that has not been checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Password(pub(super) String);
 
@@ -25,26 +25,26 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Who sends a request, by their own account.
+/// The credentials that a request claims.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Credentials {
-    /// Nobody in particular.
+    /// There are none.
     Absent,
-    /// A user.
+    /// A user and a password.
     Basic {
-        /// Their name.
+        /// The name of the user.
         user: String,
-        /// Not checked yet.
+        /// The password, not checked yet.
         password: Password,
     },
-    /// Whoever a token was given to. Not checked yet.
+    /// A token, not checked yet.
     Bearer(String),
-    /// There is a header, but it says nothing.
+    /// The header is malformed, for this reason.
     Malformed(&'static str),
 }
 
 impl Credentials {
-    /// Reads the header.
+    /// Parses the header.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (Some(value), second) = (values.next(), values.next()) else { return Self::Absent };
@@ -69,7 +69,7 @@ impl Credentials {
     fn basic(encoded: &str) -> Self {
         let decoded = LENIENT.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         match decoded.as_deref().and_then(|text| text.split_once(':')) {
-            // Some clients send this when they have no password for a registry that offers `Basic`.
+            // Some clients send this if they have no password and the registry offers `Basic`.
             Some(("", "")) => Self::Absent,
             Some((user, password)) => Self::Basic { user: user.to_owned(), password: Password(password.to_owned()) },
             None => Self::Malformed("the credentials are not base64 of `user:password`"),

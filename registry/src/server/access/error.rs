@@ -1,53 +1,53 @@
-//! What can be wrong with the files and settings that say who may do what.
+//! Errors of the files and settings of access control.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Mode;
 
-/// Why access cannot be set up, or a line for the file of users cannot be made.
+/// Reasons why access control cannot be set up, or a line for the file of users cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// A file cannot be read or written.
     #[error("cannot {operation} `{}`: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
-        /// With what.
+        /// The file of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file of users has a line that is none.
+    /// A line of the file of users is malformed.
     #[error("line {line} of `{}` is not a user: {reason}", path.display())]
     Users {
         /// The file.
         path: PathBuf,
-        /// Counted from 1; 0 is the file as a whole.
+        /// The number of the line, from 1; 0 means the whole file.
         line: usize,
-        /// What was expected.
+        /// The expected content.
         reason: String,
     },
-    /// The mode needs users, and none were given.
+    /// The mode needs users, but there is no file of users.
     #[error("mode `{0}` needs users; name an htpasswd file (`lode htpasswd USER` prints its lines)")]
     NeedsUsers(Mode),
-    /// The name of the service cannot stand in a header.
+    /// The name of the service cannot be part of a header.
     #[error(
         "`{0}` cannot name the service: expected 1 to 128 printable ASCII characters without quotes and backslashes"
     )]
     Service(String),
-    /// The file of the key holds something else, or everybody may read it.
+    /// The key file has other content, or other users can read it.
     #[error("`{}` cannot be used as the key of tokens: {reason}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// What was expected, and what to do.
+        /// The expected content, and the remedy.
         reason: String,
     },
-    /// Nobody can be called that.
+    /// The text cannot be the name of a user.
     #[error("`{0}` cannot be a user's name: expected 1 to 255 bytes without `:` and control characters")]
     UserName(String),
-    /// The password cannot be hashed as it is.
+    /// The password cannot be hashed.
     #[error("the password cannot be used: {0}")]
     Password(&'static str),
 }

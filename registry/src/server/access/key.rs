@@ -1,8 +1,8 @@
-//! The secret with which tokens and links are signed.
+//! The secret key that signs tokens and links.
 //!
-//! On disk: 32 bytes, for its owner only. It is written under another name and renamed, so a crash leaves the whole key
-//! or none. Each use gets a key of its own, derived from the secret, so that a signature made for one thing is never
-//! taken for another.
+//! On disk it is 32 bytes, which only the owner can read. It is written under another name and
+//! renamed, so that a crash leaves the whole key or none. Each purpose has its own key, derived
+//! from the secret, so that a signature for one purpose is never valid for another.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,17 +18,17 @@ use super::AccessError;
 
 const LENGTH: usize = 32;
 
-/// 32 secret bytes. Whoever has them can give themselves any token.
+/// 32 secret bytes. With them, one can create any token.
 #[derive(Clone)]
 pub struct TokenKey([u8; LENGTH]);
 
 impl TokenKey {
-    /// A new one. Tokens and links end with the process that made it.
+    /// Creates a random key. Its tokens and links are valid until the process ends.
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The one in the file; makes the file where it is not there. Its folder must be.
+    /// Reads the key from a file, and creates the file if it does not exist. Its folder must exist.
     pub fn from_file(path: &Path) -> Result<Self, AccessError> {
         match File::open(path) {
             Ok(file) => Self::read(path, file),
@@ -60,7 +60,8 @@ impl TokenKey {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        // A name that nobody can guess: who could write into the folder could otherwise put a link there.
+        // The name is random: with a predictable name, another user with write access to the folder
+        // could place a link there.
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{:016x}", rand::random::<u64>()));
         let temporary = path.with_file_name(name);
@@ -71,7 +72,7 @@ impl TokenKey {
             fs::rename(&temporary, path)
         };
         write().inspect_err(|_| {
-            // What is left of it is of no use to anybody.
+            // The partial file is of no use.
             let _ = fs::remove_file(&temporary);
         })
     }
@@ -81,7 +82,7 @@ impl TokenKey {
         hmac::Key::new(hmac::HMAC_SHA256, self.tag(purpose).as_ref())
     }
 
-    /// A name of the key that tells nothing of it.
+    /// An identifier of the key that reveals nothing about it.
     pub(super) fn id(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.tag("lode registry key id").as_ref()[..8])
     }

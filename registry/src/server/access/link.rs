@@ -1,7 +1,7 @@
-//! Links: the address of one blob, good for a while without an `Authorization` header.
+//! Links: URLs of single blobs that are valid for a while without an `Authorization` header.
 //!
-//! Some clients ask for a blob, follow a redirect, and fetch the parts from there without saying again who they are.
-//! Whoever has the link has the blob; it is for one blob in one repository and for nothing but reading.
+//! Some clients request a blob, follow a redirect, and fetch parts from there without credentials.
+//! A link grants its holder read access to one blob in one repository.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ use crate::RepositoryName;
 const EXPIRES: &str = "lode-expires";
 const SIGNATURE: &str = "lode-signature";
 
-/// Makes links and knows them again.
+/// Creates and verifies links.
 #[derive(Debug)]
 pub(super) struct Linker(hmac::Key);
 
@@ -23,13 +23,13 @@ impl Linker {
         Self(key.derive("lode registry link"))
     }
 
-    /// The query that makes a blob's address a link until `expires`.
+    /// The query that turns the URL of a blob into a link until `expires`.
     pub(super) fn sign(&self, repository: &RepositoryName, digest: &Digest, expires: u64) -> String {
         let tag = hmac::sign(&self.0, &signed(repository, digest, expires));
         format!("{EXPIRES}={expires}&{SIGNATURE}={}", URL_SAFE_NO_PAD.encode(tag))
     }
 
-    /// Whether the query makes the blob's address a link at the time `now`.
+    /// Whether the query is a valid link to the blob at the time `now`.
     pub(super) fn verify(&self, repository: &RepositoryName, digest: &Digest, query: &str, now: u64) -> bool {
         let value = |name: &str| {
             query.split('&').find_map(|pair| pair.split_once('=').filter(|(key, _)| *key == name)).map(|(_, v)| v)
@@ -40,7 +40,7 @@ impl Linker {
     }
 }
 
-/// Neither names nor digests have line ends, so there is one text for each link.
+/// The signed text. Names and digests contain no line breaks, so each link has its own text.
 fn signed(repository: &RepositoryName, digest: &Digest, expires: u64) -> Vec<u8> {
     format!("{repository}\n{digest}\n{expires}").into_bytes()
 }

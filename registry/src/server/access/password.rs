@@ -1,4 +1,4 @@
-//! Passwords as the file of users has them: bcrypt.
+//! Hashed passwords of the file of users: bcrypt.
 
 use std::fmt;
 
@@ -6,17 +6,18 @@ use bcrypt::{HashParts, Version};
 
 use super::AccessError;
 
-/// What `lode htpasswd` hashes with: some 50 ms of one core.
+/// The cost for `lode htpasswd`: about 50 ms of one core.
 const COST: u32 = 10;
-/// What is computed with at most: some 2 s. Each step more doubles it, and every request of a stranger costs as much.
+/// Maximum cost: about 2 s. Each step doubles the time, and an unauthenticated request can cause
+/// it.
 const MAX_COST: u32 = 15;
-/// bcrypt does not look at what is beyond.
+/// bcrypt ignores bytes beyond this length.
 const MAX_PASSWORD: usize = 72;
 const MAX_USER: usize = 255;
-/// The salt and the hash of nobody's password.
+/// Salt and hash for unknown users. No password matches.
 const NOBODY: &str = "L6Bc/AlTQHyd9liGgGEZyOFLPHNgyxeEPfgYfBCVxJ7JIlwxyVU3u";
 
-/// A hashed password; known to be well-formed.
+/// A hashed password, checked to be well-formed.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PasswordHash {
     text: String,
@@ -24,7 +25,7 @@ pub(super) struct PasswordHash {
 }
 
 impl PasswordHash {
-    /// Reads `$2y$10$…`.
+    /// Parses `$2y$10$…`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let version = text.get(..4).unwrap_or_default();
         if !matches!(version, "$2a$" | "$2b$" | "$2y$") {
@@ -44,17 +45,18 @@ impl PasswordHash {
         }
     }
 
-    /// The hash that is computed for users who do not exist, so that they take as long as those who do.
+    /// The hash for unknown users, so that a check takes as long as for existing users.
     pub(super) fn of_nobody(cost: u32) -> Self {
         Self { text: format!("$2b${cost:02}${NOBODY}"), cost }
     }
 
-    /// How often it is hashed, as a power of two.
+    /// The cost: the number of rounds as a power of two.
     pub(super) fn cost(&self) -> u32 {
         self.cost
     }
 
-    /// Whether it is the hash of the password. Takes long; never call it where others wait.
+    /// Whether this is the hash of the password. It takes long, so never call it on an async
+    /// thread.
     pub(super) fn verify(&self, password: &str) -> bool {
         bcrypt::verify(password, &self.text).unwrap_or(false)
     }
@@ -66,7 +68,7 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// A line for the file of users: `user:$2y$10$…`. Takes some 50 ms.
+/// Creates a line for the file of users: `user:$2y$10$…`. Takes about 50 ms.
 pub fn htpasswd_line(user: &str, password: &str) -> Result<String, AccessError> {
     if !is_user_name(user) {
         return Err(AccessError::UserName(user.chars().take(100).collect()));
@@ -77,14 +79,14 @@ pub fn htpasswd_line(user: &str, password: &str) -> Result<String, AccessError> 
     Ok(format!("{user}:{}", hashed.format_for_version(Version::TwoY)))
 }
 
-/// Whether somebody can be called that.
+/// Whether the text can be the name of a user.
 pub(super) fn is_user_name(text: &str) -> bool {
     // A line that begins with `#` is a comment.
     let fine = |c: char| c != ':' && !c.is_control();
     (1..=MAX_USER).contains(&text.len()) && !text.starts_with('#') && text.trim() == text && text.chars().all(fine)
 }
 
-/// Whether bcrypt takes the whole password into account.
+/// Checks that bcrypt uses every byte of the password.
 pub(super) fn check_password(password: &str) -> Result<(), &'static str> {
     if password.is_empty() {
         return Err("it is empty");
@@ -112,7 +114,7 @@ mod tests {
         assert!(!hash.verify("correct horses"));
         assert!(!PasswordHash::of_nobody(4).verify(""));
         PasswordHash::parse(&PasswordHash::of_nobody(9).text).expect("nobody's is well-formed");
-        // From the crypt_blowfish test vectors, to hold another's implementation against ours.
+        // From the crypt_blowfish test vectors, to check our implementation against another.
         let foreign = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
         assert!(PasswordHash::parse(foreign).expect("theirs is read").verify("U*U"));
     }

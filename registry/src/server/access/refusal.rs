@@ -1,4 +1,4 @@
-//! Requests that are not let through, and what the protocol says to them.
+//! Refusals of access control, and their responses.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use axum::response::{IntoResponse, Response};
 use crate::ErrorCode;
 use crate::code::ErrorBody;
 
-/// Why a request is not let through.
+/// Reasons why a request is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Who asks must say who they are, or did so wrongly.
+    /// The client must authenticate, or its credentials are wrong.
     Unauthorized {
         /// The value of `WWW-Authenticate`.
         challenge: HeaderValue,
-        /// For people.
+        /// A message for people.
         message: String,
     },
-    /// Nobody may do this here.
+    /// No client may do this here.
     Denied {
-        /// For people.
+        /// A message for people.
         message: String,
     },
     /// Too many passwords are being checked.
     TooMany {
-        /// When to try again.
+        /// The wait before a retry.
         retry_after: Duration,
-        /// For people.
+        /// A message for people.
         message: String,
     },
 }

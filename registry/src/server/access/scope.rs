@@ -1,11 +1,11 @@
-//! Scopes: what a client asks a token for, and what the token grants.
+//! Scopes: the permissions that a client requests for a token, and that the token grants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Action, Mode, Rule};
 use crate::RepositoryName;
 
-/// How many repositories one token may be for: two are needed for a mount.
+/// Maximum number of repositories in one token. A mount needs two.
 const MAX_REPOSITORIES: usize = 16;
 
 /// Actions by repository. There are no wildcards.
@@ -13,8 +13,8 @@ const MAX_REPOSITORIES: usize = 16;
 pub(super) struct Grants(BTreeMap<RepositoryName, BTreeSet<Action>>);
 
 impl Grants {
-    /// Reads scopes like `repository:NAME:pull,push`. What is not known grants nothing and is left out: other registries
-    /// have scopes of other kinds, and clients ask for them everywhere.
+    /// Parses scopes like `repository:NAME:pull,push`. Unknown scopes grant nothing and are
+    /// ignored: clients also request kinds of scopes that only other registries have.
     pub(super) fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let mut grants = Self::default();
         for scope in scopes.into_iter().flat_map(str::split_ascii_whitespace) {
@@ -31,7 +31,7 @@ impl Grants {
         Ok(grants)
     }
 
-    /// Grants more.
+    /// Adds permissions.
     pub(super) fn add(
         &mut self,
         repository: RepositoryName,
@@ -44,7 +44,7 @@ impl Grants {
         Ok(())
     }
 
-    /// What of this the mode lets somebody do. `known` is whether they are a user.
+    /// Keeps the permissions that the mode allows. `known` is true for a user.
     pub(super) fn allowed(mut self, mode: Mode, known: bool) -> Self {
         for actions in self.0.values_mut() {
             actions.retain(|action| match mode.rule(*action) {
@@ -62,7 +62,7 @@ impl Grants {
         self.0.get(repository).is_some_and(|actions| actions.contains(&action))
     }
 
-    /// Everything.
+    /// All permissions.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&RepositoryName, &BTreeSet<Action>)> {
         self.0.iter()
     }

@@ -1,4 +1,4 @@
-//! Modes, actions and identities against each other, as requests see them.
+//! Tests of all combinations of modes, actions and identities, at the level of requests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use super::*;
 
 const BASE: &str = "http://registry.test:5000";
 
-/// A server's access with the users `anna` (password `secret`) and `béla` (`geheim`), and a clock that stands.
+/// Access control with the users `anna` (password `secret`) and `béla` (`geheim`), and a fixed
+/// clock.
 struct Fixture {
     access: Access,
     key: TokenKey,
@@ -161,9 +162,9 @@ async fn access_tokens_of_strangers_pull_only() {
     assert_eq!(fixture.outcome(&token, Some("a"), Action::Pull).await, "ok");
     assert_eq!(fixture.outcome(&token, Some("a"), Action::Push).await, "401");
     assert_eq!(fixture.outcome(&token, Some("a"), Action::Delete).await, "401");
-    // Some clients send this for want of a password.
+    // Some clients send this if they have no password.
     assert_eq!(fixture.outcome("Basic Og==", Some("a"), Action::Pull).await, "ok");
-    // A token that was given when everybody could do everything is worth nothing afterwards.
+    // A token that was issued in the open mode grants nothing in another mode.
     let open = Fixture::with(Mode::Open, |options| options.token_key = fixture.key.clone());
     let token = open.token("", "repository:a:pull,push").await;
     assert_eq!(fixture.outcome(&token, Some("a"), Action::Push).await, "401");
@@ -179,7 +180,7 @@ async fn access_tokens_end() {
     let token = fixture.token(&basic("anna", "secret"), "repository:a:pull").await;
     let bela = fixture.token(&basic("béla", "geheim"), "repository:a:pull").await;
     assert_eq!(fixture.outcome(&bela, Some("a"), Action::Pull).await, "ok béla");
-    // Who is removed is refused at once.
+    // A removed user is refused at once.
     let anna = fs::read_to_string(&fixture.users).expect("users").lines().next().expect("anna").to_owned();
     fs::write(&fixture.users, anna).expect("written");
     assert_eq!(fixture.outcome(&bela, Some("a"), Action::Pull).await, "401");
@@ -208,7 +209,7 @@ async fn access_challenges_say_how_to_go_on() {
     assert_eq!(challenge, format!(r#"{realm},scope="repository:a:pull,push",error="insufficient_scope""#));
     let offers_basic = Fixture::with(Mode::Private, |options| options.challenge = Challenge::Basic);
     assert_eq!(offers_basic.challenge("", Some("a"), Action::Pull).await, r#"Basic realm="lode""#);
-    // What is not offered is accepted all the same.
+    // The kind of authentication that is not offered is accepted too.
     let token = offers_basic.token(&basic("anna", "secret"), "repository:a:pull").await;
     assert_eq!(offers_basic.outcome(&token, Some("a"), Action::Pull).await, "ok anna");
 }

@@ -1,7 +1,7 @@
-//! Tokens: JSON Web Tokens (RFC 7519), signed with HMAC and SHA-256.
+//! Tokens: JSON Web Tokens (RFC 7519), signed with HMAC-SHA-256.
 //!
-//! Only the server reads them. It takes one algorithm and one key and looks at the header for nothing but to refuse
-//! others, so that no token can choose how it is verified.
+//! Only the server reads them. It accepts one algorithm and one key, and reads the header only to
+//! refuse others. So no token can choose how it is verified.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,22 +13,22 @@ use super::key::TokenKey;
 use super::scope::Grants;
 use crate::RepositoryName;
 
-/// How far the clocks of servers that share a key may be apart, in seconds.
+/// Tolerated difference between the clocks of servers that share a key, in seconds.
 const SKEW: u64 = 60;
-/// The longest token.
+/// Maximum length of a token in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 const ALGORITHM: &str = "HS256";
 
-/// What a token says, once it is known to be ours.
+/// The content of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// Whom it was given to; `None` is anybody.
+    /// The user; `None` for a client without a login.
     pub(super) user: Option<String>,
-    /// What for.
+    /// The permissions.
     pub(super) grants: Grants,
 }
 
-/// Signs and verifies.
+/// Signs and verifies tokens.
 #[derive(Debug)]
 pub(super) struct Signer {
     key: hmac::Key,
@@ -41,7 +41,7 @@ struct Header {
     alg: String,
     typ: String,
     kid: String,
-    /// Extensions that must be understood. There are none.
+    /// Critical extensions. None are supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     crit: Option<serde_json::Value>,
 }
@@ -68,12 +68,12 @@ struct Entry {
 }
 
 impl Signer {
-    /// Signs for one service: tokens of another with the same key are not taken.
+    /// Creates a signer for one service. Tokens of other services with the same key are refused.
     pub(super) fn new(key: &TokenKey, service: &str) -> Self {
         Self { key: key.derive("lode registry token"), key_id: key.id(), service: service.to_owned() }
     }
 
-    /// Signs a token that is good from `now` on for `life` seconds.
+    /// Signs a token that is valid from `now` for `life` seconds.
     pub(super) fn sign(&self, token: &Token, now: u64, life: u64) -> String {
         let entry = |(name, actions): (&RepositoryName, &std::collections::BTreeSet<Action>)| Entry {
             kind: "repository".to_owned(),
@@ -98,7 +98,7 @@ impl Signer {
         text
     }
 
-    /// Reads a token from outside at the time `now`. The reason of a refusal is for the client.
+    /// Parses and verifies a token at the time `now`. The error is the message for the client.
     pub(super) fn verify(&self, text: &str, now: u64) -> Result<Token, &'static str> {
         const MALFORMED: &str = "the token is malformed";
         if text.len() > MAX_TOKEN {

@@ -1,7 +1,8 @@
-//! Giving tokens: `GET /v2/token?service=…&scope=repository:NAME:pull,push&scope=…`.
+//! The token service: `GET /v2/token?service=…&scope=repository:NAME:pull,push&scope=…`.
 //!
-//! A token is given to users for their password, and to strangers where these may do something. It grants what was
-//! asked for as far as the mode allows, which may be nothing; the client finds out when it uses the token.
+//! Users get a token for their password. Clients without a login get one if the mode allows them
+//! something. The token grants the requested scopes as far as the mode allows, which may be
+//! nothing; the client finds out when it uses the token.
 
 use std::time::Duration;
 
@@ -19,10 +20,10 @@ use super::{Access, Action, Refusal, Rule, WRONG_PASSWORD, challenge};
 use crate::ErrorCode;
 use crate::code::ErrorBody;
 
-/// The longest query.
+/// Maximum length of the query in bytes.
 const MAX_QUERY: usize = 8 << 10;
 
-/// What clients read. Some know the token by the one name, some by the other.
+/// The response with a token. Clients read it from one field or the other.
 #[derive(Serialize)]
 struct Given {
     token: String,
@@ -32,13 +33,14 @@ struct Given {
     issued_at: Option<String>,
 }
 
-/// Answers `GET` of [`TOKEN_PATH`](super::TOKEN_PATH) where secrets are good as they are: the token is the secret.
+/// The response of [`TOKEN_PATH`](super::TOKEN_PATH) for servers that accept secrets directly: the
+/// token is the secret.
 pub fn secret_as_token(secret: String, life: Duration) -> Response {
     let given = Given { access_token: secret.clone(), token: secret, expires_in: life.as_secs(), issued_at: None };
     not_stored(given)
 }
 
-/// Asks for a password, of whom a token is wanted.
+/// The refusal of a token request that demands a password.
 pub fn ask_for_password(message: &str) -> Refusal {
     Refusal::Unauthorized { challenge: challenge::basic(), message: message.to_owned() }
 }
@@ -48,7 +50,8 @@ fn not_stored(given: Given) -> Response {
 }
 
 impl Access {
-    /// Answers `GET` of [`TOKEN_PATH`](super::TOKEN_PATH). `query` is the request's, empty where it has none.
+    /// Responds to a `GET` of [`TOKEN_PATH`](super::TOKEN_PATH). `query` is the query of the
+    /// request, or empty.
     pub async fn token(&self, headers: &HeaderMap, query: &str) -> Response {
         let wanted = match wanted(query) {
             Ok(wanted) => wanted,
@@ -70,9 +73,9 @@ impl Access {
         not_stored(Given { access_token: token.clone(), token, expires_in: life, issued_at })
     }
 
-    /// Who asks for a token.
+    /// Authenticates the client of a token request.
     async fn who(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
-        // Here it is the password that is asked for, whatever is offered elsewhere.
+        // A token request always demands the password, whatever the configured challenge is.
         let refused = ask_for_password;
         if !self.0.mode.needs_users() {
             return Ok(None);
@@ -92,7 +95,8 @@ impl Access {
     }
 }
 
-/// The scopes of a query. What else clients send (`service`, `account`, `client_id`, …) changes nothing.
+/// The scopes of a query. Other parameters of clients (`service`, `account`, `client_id`, …) are
+/// ignored.
 fn wanted(query: &str) -> Result<Grants, String> {
     if query.len() > MAX_QUERY {
         return Err(format!("the query is longer than {MAX_QUERY} bytes; ask for several tokens"));

@@ -1,10 +1,12 @@
-//! The file of users, as `htpasswd -B` writes it.
+//! The file of users, in the format of `htpasswd -B`.
 //!
-//! Lines of `user:$2y$…`; lines that are empty or begin with `#` say nothing. The file is looked at before it is used,
-//! and read again when it has changed. A file that cannot be read again leaves the users as they were, and a warning.
+//! It has lines of `user:$2y$…`; empty lines and lines that begin with `#` are ignored. Each use
+//! checks whether the file has changed, and reads it again if so. If it cannot be read again, the
+//! users stay unchanged and a warning is logged.
 //!
-//! Hashing a password takes as long as all the rest of a request a hundred times over, so passwords that were right are
-//! remembered until the file changes, and few are hashed at a time. What waits beyond that is refused.
+//! Hashing a password takes about a hundred times as long as the rest of a request. So correct
+//! passwords are remembered until the file changes, few passwords are hashed at a time, and
+//! requests beyond a limited queue are refused.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -22,34 +24,35 @@ use super::AccessError;
 use super::credentials::Password;
 use super::password::{PasswordHash, check_password, is_user_name};
 
-/// The longest file.
+/// Maximum length of the file in bytes.
 const MAX_FILE: u64 = 4 << 20;
-/// How many passwords are hashed at a time, and how many requests may wait for that.
+/// Number of passwords that are hashed at a time.
 const HASHED_AT_A_TIME: usize = 2;
 const WAITING: usize = 64;
-/// How many passwords are remembered. All are forgotten when there are more.
+/// Maximum number of remembered passwords. Beyond it, all are forgotten.
 const REMEMBERED: usize = 4096;
-/// File systems count time in steps. What was written within this of the reading may have been written after it.
+/// File times have a coarse resolution. If a file was modified less than this before it was read, a
+/// later change may have the same time.
 const UNSETTLED: Duration = Duration::from_secs(2);
 
-/// Too many passwords wait for being checked.
+/// Too many passwords wait to be checked.
 #[derive(Debug)]
 pub(super) struct Busy;
 
-/// The users of one state of the file.
+/// The users of one version of the file.
 #[derive(Debug)]
 pub(super) struct Users {
     hashes: HashMap<String, PasswordHash>,
-    /// What is computed for who is not there.
+    /// The hash for unknown users.
     nobody: PasswordHash,
-    /// Tags of names with the passwords that were right.
+    /// MACs of user names with correct passwords.
     remembered: Mutex<HashSet<[u8; 32]>>,
-    /// Made for this state and this process, so that what is remembered is of no use elsewhere.
+    /// A key for this version of the file and this process, so that the MACs are useless elsewhere.
     memory_key: hmac::Key,
 }
 
 impl Users {
-    /// Reads the text of a file. An error has the number of the line.
+    /// Parses the text of a file. An error has the number of the line.
     fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut hashes = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -75,12 +78,12 @@ impl Users {
         })
     }
 
-    /// Whether there is such a user.
+    /// Whether the user exists.
     pub(super) fn contains(&self, user: &str) -> bool {
         self.hashes.contains_key(user)
     }
 
-    /// Hashes the password, whether there is such a user or not.
+    /// Verifies the password. The time is the same if the user does not exist.
     fn verify(&self, user: &str, password: &Password) -> bool {
         let known = self.hashes.get(user);
         let right = known.unwrap_or(&self.nobody).verify(&password.0);
@@ -99,14 +102,14 @@ impl Users {
         lock(&self.remembered).contains(&self.memory(user, password))
     }
 
-    /// No name has a zero byte, so there is one name and one password for each text.
+    /// The MAC of a user and a password. No name contains a zero byte, so the text is unambiguous.
     fn memory(&self, user: &str, password: &Password) -> [u8; 32] {
         let tag = hmac::sign(&self.memory_key, format!("{user}\0{}", password.0).as_bytes());
         tag.as_ref().try_into().expect("invariant: HMAC with SHA-256 has 32 bytes")
     }
 }
 
-/// What tells one state of a file from another without reading it.
+/// Metadata that distinguishes two versions of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: SystemTime,
@@ -126,24 +129,24 @@ impl Stamp {
         })
     }
 
-    /// Whether a file that was read at `read` and has the same stamp still is what was read.
+    /// Whether a file that was read at `read`, and still has this stamp, is certainly unchanged.
     fn is_settled(&self, read: SystemTime) -> bool {
         read.duration_since(self.modified).is_ok_and(|age| age > UNSETTLED)
     }
 }
 
-/// What was last seen of the file.
+/// The last version of the file that was read.
 #[derive(Debug)]
 struct Seen {
     stamp: Option<Stamp>,
     read: SystemTime,
     digest: Digest,
     users: Arc<Users>,
-    /// What the last warning said, so that it is not repeated with every request.
+    /// The last warning, so that it is not repeated for each request.
     complaint: Option<String>,
 }
 
-/// The file, and what it was last seen to hold.
+/// The file of users, and its last known content.
 #[derive(Debug)]
 pub(super) struct UserFile {
     path: PathBuf,
@@ -167,10 +170,10 @@ impl UserFile {
         })
     }
 
-    /// The users that the file has now.
+    /// The current users of the file.
     pub(super) async fn current(self: &Arc<Self>) -> Arc<Users> {
         let file = Arc::clone(self);
-        // It fails when the program ends, and then nobody cares who the users are.
+        // This fails only while the program shuts down; the result does not matter then.
         let refreshed = tokio::task::spawn_blocking(move || file.refresh()).await;
         refreshed.unwrap_or_else(|_| Arc::clone(&lock(&self.seen).users))
     }
@@ -186,13 +189,13 @@ impl UserFile {
         }
         let place = Arc::clone(&self.queue).try_acquire_owned().map_err(|_| Busy)?;
         let turn = Arc::clone(&self.hashing).acquire_owned().await.map_err(|_| Busy)?;
-        // Requests come many at a time; the first has hashed the password for the others.
+        // A concurrent request may have hashed the same password meanwhile.
         if users.remembers(user, password) {
             return Ok(true);
         }
         let (user, password) = (user.to_owned(), password.clone());
         let verified = tokio::task::spawn_blocking(move || {
-            // A request may go away meanwhile, but the work goes on, and counts.
+            // The work continues if the client disconnects, so it keeps its permits.
             let _held = (place, turn);
             users.verify(&user, &password)
         });
@@ -240,7 +243,7 @@ fn load(path: &Path) -> Result<(Digest, Users), AccessError> {
     Ok((Digest::of(text.as_bytes()), users))
 }
 
-/// What is behind these locks is whole at any moment, so a panic elsewhere does not spoil it.
+/// The data behind these locks is consistent at all times, so a poisoned lock is safe.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -301,7 +304,7 @@ mod tests {
         }
         let long = "a".repeat(73);
         assert!(!file.authenticate("anna", &password(&long)).await.expect("refused unread"));
-        // Nobody can have a password hashed now, and what is remembered still goes.
+        // No password can be hashed now; remembered passwords still work.
         file.hashing.close();
         assert!(file.authenticate("anna", &password("secret")).await.expect("not hashed again"));
         assert!(file.authenticate("anna", &password("other")).await.is_err());
