@@ -1,4 +1,5 @@
-//! Compiles the kernels where the build is for NVIDIA's GPUs, and writes the tables that they share with the codecs.
+//! Compiles the kernels in builds for NVIDIA GPUs, and writes the tables that kernels share with
+//! the codecs.
 
 use std::env;
 use std::fmt::Write;
@@ -7,9 +8,9 @@ use std::process::Command;
 
 use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
-/// The oldest generation that the kernels are for, as PTX: drivers compile it for that and later ones.
+/// Compute capability of the PTX. Drivers compile it for this generation and later ones.
 const PTX: &str = "80";
-/// Generations that have machine code of their own.
+/// Compute capabilities with machine code in the binary.
 const CUBINS: [&str; 2] = ["80", "90"];
 
 fn main() {
@@ -24,7 +25,8 @@ fn main() {
         return;
     }
     compile(&out);
-    // candle's kernels are compiled for it; without the variable candle asks the GPU of this machine.
+    // candle's kernels are compiled for it. Without the variable, candle uses the GPU of this
+    // machine.
     let said = env::var("CUDA_COMPUTE_CAP").unwrap_or_default();
     let digits: String = said.chars().take_while(char::is_ascii_digit).collect();
     let least: u32 = PTX.parse().expect("a number");
@@ -49,7 +51,7 @@ fn compile(out: &Path) {
     assert!(status.success(), "`{}` failed: {status}; {remedy}", nvcc.display());
 }
 
-/// The grids of `IQ1`, `IQ2` and `IQ3` as arrays of bytes.
+/// Returns the grids of `IQ1`, `IQ2` and `IQ3` as C arrays of bytes.
 fn tables() -> String {
     let mut text = "// The points of grids, made from those of the codecs.\n#pragma once\n".to_owned();
     let mut add = |name: &str, bytes: Vec<u8>| {

@@ -1,8 +1,10 @@
-// Softmax attention of the tokens of a pass to the positions that are kept of their sequences.
+// Softmax attention of the tokens of a pass to the cached positions of their sequences.
 //
-// A block of threads has a key head, up to ROWS of the queries that share it (heads of a token, then of the next), and a share
-// of the positions, by tiles of TILE_POSITIONS: a thread scores a position for all queries, a warp makes weights of a query's scores, a thread
-// mixes some elements of values. Shares of the positions are put together by the last block that is done with one.
+// A thread block has a key head, up to ROWS of the queries that share it (heads of a token, then of
+// the next token), and a share of the positions, in tiles of TILE_POSITIONS. A thread scores a
+// position for all queries; a warp converts a query's scores to weights; a thread mixes some
+// elements of values. The last block to finish combines the shares.
+//
 // Formula: the online softmax of Milakov and Gimelshein, 2018.
 #pragma once
 
@@ -10,16 +12,16 @@
 
 static constexpr uint32_t ATTEND_THREADS = 128;
 static constexpr uint32_t TILE_POSITIONS = ATTEND_THREADS;
-// Elements of values that a thread has, at most: values of 640.
+// Greatest number of value elements of a thread: for values of up to 640.
 static constexpr uint32_t MOST_ELEMENTS = 5;
 
-// Positions whose values are loaded at a time.
+// Number of positions whose values are loaded at once.
 static constexpr uint32_t AT_A_TIME = 16;
 
-// Some of a sequence's queries.
+// Some queries of a sequence.
 struct Queries {
     uint32_t sequence;
-    // The first row, of `tokens · heads of a key head`.
+    // First row of the `tokens · heads of a key head` rows.
     uint32_t first;
 };
 
@@ -29,35 +31,36 @@ struct AttendArguments {
     uint8_t *const *blocks;
     const Queries *items;
     const float *queries;
-    // `[heads]`, or nothing.
+    // `[heads]`, or null.
     const float *sinks;
     // `[tokens, heads · value width]`.
     float *out;
-    // The same rounded for the next product, see `ProductArguments`; or nothing. Values are whole runs then.
+    // The output rounded for the next product, see `ProductArguments`; or null. Values are then
+    // whole runs.
     int8_t *codes;
     float *factors;
-    // Of each share of each item and key head the rows, each with its largest score and its sum; and how many shares are done, which is 0
-    // before and after.
+    // For each item, key head and share: its rows, and the largest score and sum of each row. And
+    // the number of shares that are done; 0 before and after.
     float *shares;
     uint32_t *done;
     float scale;
     float soft_cap;
     uint32_t heads;
-    // Elements of values that are mixed.
+    // Number of value elements that are mixed.
     uint32_t value_width;
-    // 0 where there is none.
+    // 0 without a window.
     uint32_t window;
     uint32_t is_causal;
 };
 
-// The positions that a token sees.
+// Computes the range of positions that a token sees.
 DEVICE void seen(const AttendArguments &arguments, const Span &span, uint32_t token, uint32_t &from, uint32_t &to) {
     uint32_t own = span.position + token, end = span.position + span.tokens, window = arguments.window;
     from = window != 0 && own + 1 > window ? own + 1 - window : 0;
     to = arguments.is_causal ? own + 1 : window != 0 ? min(end, own + window) : end;
 }
 
-// Rounds what the block has written of some rows.
+// Rounds the rows that the block has written.
 DEVICE void round_mixed(const AttendArguments &arguments, const Span &span, uint32_t head, uint32_t first, uint32_t rows) {
     const uint32_t group = arguments.heads / arguments.cache.kv_heads, width = arguments.value_width, runs = width / 32;
     fence();
@@ -83,13 +86,13 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
     SHARED float largest[ROWS], sums[ROWS], factors[ROWS];
     SHARED uint32_t is_last;
 
-    // Which positions any of the rows sees, and this block's share of them.
+    // Positions that any of the rows sees, and this block's share of them.
     uint32_t from, to, last_from, last_to;
     seen(arguments, span, own.first / group, from, to);
     seen(arguments, span, (own.first + rows - 1) / group, last_from, last_to);
     from = max(from, span.start);
     to = max(to, last_to);
-    // So that a tile lies in one block; what is seen by nobody has no weight.
+    // Aligned, so that a tile is within one cache block; positions that no row sees have no weight.
     from -= (from - span.start) % TILE_POSITIONS;
     const uint32_t tiles = (to - from + TILE_POSITIONS - 1) / TILE_POSITIONS, each = (tiles + shares - 1) / shares;
     const uint32_t first = from + share * each * TILE_POSITIONS, last = min(to, first + each * TILE_POSITIONS);
@@ -99,7 +102,7 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
         queries[at] = arguments.queries[((uint64_t)token * arguments.heads + of) * key_dim + at % key_dim] * arguments.scale;
     }
     if (thread() < ROWS) {
-        // A sink takes its share and mixes nothing.
+        // A sink takes its share of the softmax and has no value.
         bool has_sink = arguments.sinks != nullptr && share == 0 && thread() < rows;
         largest[thread()] = has_sink ? arguments.sinks[head * group + (own.first + thread()) % group] : -INFINITY;
         sums[thread()] = has_sink ? 1.0f : 0.0f;
@@ -150,7 +153,7 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
             most = fmaxf(largest_of_warp(most), largest[row]);
             float sum = 0.0f;
             for (uint32_t at = lane(); at < TILE_POSITIONS; at += LANES) {
-                // Nothing is seen yet where the largest is minus infinity.
+                // A maximum of minus infinity means that no position has been visible yet.
                 float weight = most == -INFINITY ? 0.0f : expf(scores[row][at] - most);
                 scores[row][at] = weight;
                 sum += weight;
@@ -207,7 +210,7 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
         if (arguments.codes != nullptr) round_mixed(arguments, span, head, own.first, rows);
         return;
     }
-    // A share: rows of mixed values, then the largest score and the sum of each.
+    // Writes a share: rows of mixed values, then the largest score and the sum of each row.
     const uint64_t size = (uint64_t)ROWS * (width + 2), place = (uint64_t)item * cache.kv_heads + head;
     float *share_out = arguments.shares + (place * shares + share) * size;
 #pragma unroll
@@ -224,9 +227,10 @@ template <uint32_t TYPE, uint32_t ROWS> DEVICE void attend(const AttendArguments
         share_out[ROWS * width + 2 * thread() + 1] = sums[thread()];
     }
     if (!is_last_of(arguments.done + place, shares, &is_last)) return;
-    // What other blocks wrote is not in this one's cache.
+    // Volatile, because this block's cache may not have the writes of other blocks.
     const volatile float *all = arguments.shares + place * shares * size;
-    // A warp finds what the shares of a row are multiplied with; there are fewer than positions of a tile.
+    // A warp computes the factors of a row's shares. There are fewer shares than positions in a
+    // tile.
     for (uint32_t row = warp(); row < rows; row += ATTEND_THREADS / LANES) {
         float most = -INFINITY, sum = 0.0f;
         for (uint32_t at = lane(); at < shares; at += LANES) most = fmaxf(most, all[at * size + ROWS * width + 2 * row]);

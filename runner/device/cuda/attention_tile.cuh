@@ -1,8 +1,10 @@
-// Softmax attention of many queries at a time, by tensor cores: for prompts.
+// Softmax attention of many queries at a time with tensor cores, for prompts.
 //
-// A block of threads has a key head and up to TILE_QUERIES of the queries that share it, a warp 16 of them; positions come by tiles of TILE_KEYS through
-// shared memory. Queries, keys, values and weights are rounded to TF32, sums and the softmax are float32.
-// Formula: FlashAttention-2 (Dao, 2023); which lane has what of a matrix is told in `machine.cuh`.
+// A thread block has a key head and up to TILE_QUERIES of the queries that share it, 16 for each
+// warp. Positions are loaded into shared memory in tiles of TILE_KEYS. Queries, keys, values and
+// weights are rounded to TF32; sums and the softmax are float32.
+//
+// Formula: FlashAttention-2 (Dao, 2023). `machine.cuh` describes the fragments of lanes.
 #pragma once
 
 #include "attention.cuh"
@@ -10,7 +12,8 @@
 static constexpr uint32_t TILE_QUERIES = 64;
 static constexpr uint32_t TILE_KEYS = 32;
 
-// Rows of keys or values as TF32, zeros where there is nothing. Words behind each row keep lanes that read a column in banks of their own.
+// Loads rows of keys or values as TF32, padded with zeros. Padding words after each row avoid bank
+// conflicts of lanes that read a column.
 template <uint32_t TYPE, uint32_t DIM, class Row> DEVICE void load_rows(uint32_t *tile, uint32_t count, uint32_t width, Row row) {
     for (uint32_t at = thread(); at < TILE_KEYS * DIM / 8; at += ATTEND_THREADS) {
         uint32_t own = at / (DIM / 8), d = at % (DIM / 8) * 8;
@@ -24,19 +27,19 @@ template <uint32_t TYPE, uint32_t DIM, class Row> DEVICE void load_rows(uint32_t
     }
 }
 
-// A row of queries that a lane has a part of.
+// A row of queries, of which a lane has a part.
 struct QueryRow {
-    // Nothing where there is no such row.
+    // Null if there is no such row.
     const float *query;
     float *out;
     uint32_t from;
     uint32_t to;
     float largest;
-    // Of the positions of this lane.
+    // Sum over the positions of this lane.
     float sum;
 };
 
-// The operand of 16 queries for eight of their elements.
+// Loads the operand of 16 queries for eight of their elements.
 DEVICE void load_queries(const AttendArguments &arguments, const QueryRow rows[2], uint32_t d, uint32_t a[4]) {
     const uint32_t t = lane() % 4;
 #pragma unroll
@@ -47,7 +50,7 @@ DEVICE void load_queries(const AttendArguments &arguments, const QueryRow rows[2
     }
 }
 
-// What scores become: weights, by which what was mixed before counts less.
+// Converts scores to weights, and computes the factors of previous results.
 DEVICE void weigh(const AttendArguments &arguments, QueryRow rows[2], uint32_t tile, float scores[TILE_KEYS / 8][4], float factors[2]) {
     const uint32_t t = lane() % 4;
     float most[2] = {rows[0].largest, rows[1].largest};
@@ -66,7 +69,7 @@ DEVICE void weigh(const AttendArguments &arguments, QueryRow rows[2], uint32_t t
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         most[i] = largest_of_four(most[i]);
-        // Nothing is seen yet where the largest is minus infinity.
+        // A maximum of minus infinity means that no position has been visible yet.
         factors[i] = most[i] == -INFINITY ? 1.0f : expf(rows[i].largest - most[i]);
         rows[i].largest = most[i];
         rows[i].sum *= factors[i];
@@ -82,10 +85,10 @@ DEVICE void weigh(const AttendArguments &arguments, QueryRow rows[2], uint32_t t
     }
 }
 
-// `DIM`: elements of keys and of values, at most. Both are whole eights.
+// `DIM`: greatest number of elements of keys and of values. Both are multiples of eight.
 template <uint32_t TYPE, uint32_t DIM> DEVICE void attend_tile(const AttendArguments &arguments) {
     constexpr uint32_t STRIDE = DIM + 4;
-    // Keys and values have a place each where there is room, and queries stay in registers.
+    // Narrow heads: keys and values have separate buffers, and queries stay in registers.
     constexpr bool IS_SMALL = DIM <= 128;
     alignas(16) SHARED uint32_t memory[(IS_SMALL ? 2 : 1) * TILE_KEYS * STRIDE];
     uint32_t *const keys = memory, *const values = memory + (IS_SMALL ? TILE_KEYS * STRIDE : 0);
@@ -107,17 +110,18 @@ template <uint32_t TYPE, uint32_t DIM> DEVICE void attend_tile(const AttendArgum
         rows[i].out = arguments.out + place * width;
         seen(arguments, span, row / group, rows[i].from, rows[i].to);
         if (at >= count) rows[i].to = 0;
-        // A sink takes its share and mixes nothing; one of the four lanes of a row counts it.
+        // A sink takes its share of the softmax and has no value; one of the four lanes of a row
+        // counts it.
         rows[i].largest = has_sink ? arguments.sinks[head * group + row % group] : -INFINITY;
         rows[i].sum = has_sink && t == 0 ? 1.0f : 0.0f;
     }
-    // Which positions any of the block's queries sees.
+    // Positions that any of the block's queries sees.
     uint32_t from, to, last_from, last_to;
     seen(arguments, span, own.first / group, from, to);
     seen(arguments, span, (own.first + count - 1) / group, last_from, last_to);
     from = max(from, span.start);
     to = max(to, last_to);
-    // So that a tile lies in one block of the cache.
+    // Aligned, so that a tile is within one cache block.
     from -= (from - span.start) % TILE_KEYS;
 
     uint32_t queries[IS_SMALL ? DIM / 8 : 1][4];
@@ -154,7 +158,8 @@ template <uint32_t TYPE, uint32_t DIM> DEVICE void attend_tile(const AttendArgum
             load_rows<TYPE, DIM>(values, in_tile, width, value);
             barrier();
         }
-        // Weights are operands where they lie: of eight positions a lane has 2t and 2t + 1 and not t and t + 4, and so it takes values.
+        // Weights are used as operands without moving them. Of eight positions, a lane has 2t and
+        // 2t + 1 instead of t and t + 4, so the values are loaded in the same order.
         uint32_t weights[TILE_KEYS / 8][4];
 #pragma unroll
         for (uint32_t n = 0; n < TILE_KEYS / 8; n++) {

@@ -1,14 +1,16 @@
-// Rows of keys and values as a cache keeps them: float32, float16, BF16, or blocks of 32 signed bytes with a float16 scale.
+// Rows of keys and values as stored in a cache: float32, float16, BF16, or blocks of 32 signed
+// bytes with a float16 scale.
 //
-// A block of a cache has room for POSITIONS positions: the keys of head after head, a row for each position, then the values in the
-// same way; no values where these are the first elements of keys.
+// A cache block has room for POSITIONS positions. The keys come first, head after head, with a row
+// for each position. The values follow in the same layout, unless they are the first elements of
+// keys.
 #pragma once
 
 #include "products.cuh"
 
 static constexpr uint32_t POSITIONS = 256;
 
-// The bytes of a row.
+// Returns the size of a row in bytes.
 template <uint32_t TYPE> DEVICE uint32_t cache_row(uint32_t width) {
     if (TYPE == FLOAT32) return width * 4;
     if (TYPE == BLOCKS_Q8_0) return (width + 31) / 32 * 34;
@@ -23,7 +25,7 @@ template <uint32_t TYPE> DEVICE float cached(const uint8_t *row, uint32_t at) {
     return half_at(block) * (float)(int8_t)block[2 + at % 32];
 }
 
-// Eight elements from one on whose number is a multiple of 8, in a row of such a width.
+// Loads eight elements from index `at` on, a multiple of 8, of a row.
 template <uint32_t TYPE> DEVICE void cached_8(const uint8_t *row, uint32_t at, float x[8]) {
     uint32_t words[8];
     if (TYPE == FLOAT32) {
@@ -46,11 +48,11 @@ template <uint32_t TYPE> DEVICE void cached_8(const uint8_t *row, uint32_t at, f
     }
 }
 
-// Where keys and values of a layer are.
+// Shape of the cache of a layer.
 struct Cache {
     uint32_t kv_heads;
     uint32_t key_dim;
-    // Of rows of their own; 0 where values are the first elements of keys.
+    // Number of elements of value rows; 0 if values are the first elements of keys.
     uint32_t value_dim;
     uint32_t unused;
 };
@@ -66,13 +68,13 @@ template <uint32_t TYPE> DEVICE uint8_t *value_row(const Cache &cache, uint8_t *
 
 // Tokens of a sequence in a pass.
 struct Span {
-    // The first among the tokens of the pass, and how many.
+    // Index of the first token in the pass, and number of tokens.
     uint32_t first;
     uint32_t tokens;
-    // Of the first token in its sequence, and of the first row of the first block.
+    // Position of the first token in its sequence, and of the first row of the first block.
     uint32_t position;
     uint32_t start;
-    // The first block of the sequence among those of all.
+    // Index of the sequence's first block among the blocks of all sequences.
     uint32_t block;
     uint32_t unused;
 };
@@ -80,9 +82,9 @@ struct Span {
 // Heads of queries, keys or values before attention: `[tokens, heads · width]`.
 struct Heads {
     const float *x;
-    // The norm of a head: `[turns, width]`, heads take turns; or nothing.
+    // Norm weights of heads: `[turns, width]`, heads alternate among them; or null.
     const float *norm;
-    // `[tokens, half]`, what a part of each head is turned by; or nothing.
+    // Rotary embedding of a part of each head, `[tokens, half]`; or null.
     const float *cosines;
     const float *sines;
     float epsilon;
@@ -91,29 +93,29 @@ struct Heads {
     uint32_t turns;
     uint32_t turned_first;
     uint32_t half;
-    // Whether two elements that are turned together lie side by side.
+    // Whether the two elements of a pair are adjacent.
     uint32_t is_interleaved;
     uint32_t unused;
 };
 
 struct KeepArguments {
-    // Queries, keys, values. Values may be missing.
+    // Queries, keys, values. There may be no values.
     Heads heads[3];
     Cache cache;
     const Span *spans;
     uint8_t *const *blocks;
-    // Queries as they attend, `[tokens, heads · width]`.
+    // Queries after norm and rotary embedding, `[tokens, heads · width]`.
     float *queries;
     uint32_t tokens;
     uint32_t unused;
 };
 
-// An element of a head after its norm.
+// Returns an element of a head after its norm.
 DEVICE float normed_element(const Heads &heads, const float *x, const float *weight, float factor, uint32_t at) {
     return heads.norm == nullptr ? x[at] : x[at] * factor * weight[at];
 }
 
-// The same after it was turned.
+// Returns an element of a head after its norm and RoPE.
 DEVICE float turned_element(const Heads &heads, const float *x, const float *weight, float factor, uint64_t token, uint32_t at) {
     float own = normed_element(heads, x, weight, factor, at);
     uint32_t in_part = at - heads.turned_first;
@@ -126,13 +128,13 @@ DEVICE float turned_element(const Heads &heads, const float *x, const float *wei
     return is_second ? own * cosine + other * sine : own * cosine - other * sine;
 }
 
-// Writes 32 elements of a row, one of each lane.
+// Writes 32 elements of a row, one from each lane.
 template <uint32_t TYPE> DEVICE void keep_run(uint8_t *row, uint32_t first, uint32_t width, float x) {
     uint32_t at = first + lane();
     if (TYPE == BLOCKS_Q8_0) {
         uint8_t *block = row + first / 32 * 34;
         float d = largest_of_warp(at < width ? fabsf(x) : 0.0f) / 127.0f, inverse = d > 0.0f ? 1.0f / d : 0.0f;
-        // What is not a number is in the scale.
+        // NaN is stored in the scale.
         float check = sum_of_warp(at < width ? x : 0.0f);
         if (lane() == 0) *(uint16_t *)block = float_to_half(check != check ? check : d);
         block[2 + lane()] = at < width ? (uint8_t)(int8_t)round_to_even(x * inverse) : 0;
@@ -144,7 +146,8 @@ template <uint32_t TYPE> DEVICE void keep_run(uint8_t *row, uint32_t first, uint
     if (TYPE == BFLOAT16) ((uint16_t *)row)[at] = float_to_bf16(x);
 }
 
-// Norms and turns heads, puts keys and values into their sequences. A warp has a head of a token.
+// Applies norm and RoPE to heads, and stores keys and values in their sequences. A warp has a head
+// of a token.
 template <uint32_t TYPE> DEVICE void keep(const KeepArguments &arguments) {
     const Heads *all = arguments.heads;
     const uint32_t heads = all[0].count + all[1].count + all[2].count;

@@ -1,11 +1,12 @@
-// CUDA's threads and intrinsics on a CPU, for tests: what a GPU would compute, block by block.
+// CUDA's threads and intrinsics on a CPU, for tests: computes the same as a GPU, block by block.
 //
-// The threads of a block are fibers, each with a stack of its own, that run one at a time. A fiber goes on until it comes to
-// a barrier, or to something that a whole warp does; then the next one has its turn. So kernels run as they are
-// written, with their indices, their barriers and their fragments. That a barrier is missing is seen by the order: fibers run from the
-// first to the last, or (`lode_emulate` with `backwards`) from the last to the first.
+// The threads of a block are fibers with stacks of their own, which run one at a time. A fiber runs
+// up to a barrier or a warp operation, then the next one runs. So kernels run as they are written,
+// with their indices, barriers and fragments. The order of the fibers reveals missing barriers:
+// they run from the first to the last, or (`lode_emulate` with `backwards`) from the last to the
+// first.
 //
-// What is no part of it: time, caches, the memory model. x86-64 with the System V ABI.
+// Not emulated: timing, caches, the memory model. Requires x86-64 with the System V ABI.
 #pragma once
 
 #include <assert.h>
@@ -18,7 +19,7 @@
 #define DEVICE static inline
 #define METHOD inline
 #define TABLE static const
-// Blocks run one after the other: they can share one place.
+// Blocks run one after the other, so they can share static memory.
 #define SHARED static
 
 struct Words16 {
@@ -27,14 +28,14 @@ struct Words16 {
 
 namespace emulator {
 
-// Stacks are apart by no power of two, so that they do not share the same few lines of a cache.
+// The stack size is not a power of two, so that stacks do not compete for the same cache lines.
 static constexpr uint32_t MOST_THREADS_OF_BLOCK = 1024, STACK = (64 << 10) + 832, MOST_SHARED = 228 << 10;
 
-// Where threads wait for one another: of a block, or of a warp.
+// A barrier: threads of a block or of a warp wait for one another.
 struct Meeting {
-    // Threads that have not ended, and those of them that have come.
+    // Number of threads that have not ended, and number of these that have arrived.
     uint32_t members, here;
-    // How often all have come.
+    // Number of times that all threads have arrived.
     uint64_t count;
 
     void leave() {
@@ -51,7 +52,7 @@ struct Meeting {
 struct Fiber {
     void *stack_pointer;
     bool is_over;
-    // What it waits for, and how often that had been when it came.
+    // The barrier that it waits for, and the barrier's count on arrival.
     const Meeting *meeting;
     uint64_t before;
 };
@@ -62,9 +63,10 @@ struct Machine {
     void *scheduler;
     uint32_t block[3], grid[3], threads, current;
     Meeting block_meeting, warp_meetings[MOST_THREADS_OF_BLOCK / 32];
-    // What the lanes of a warp show one another.
+    // Words that the lanes of a warp exchange.
     uint64_t shown[MOST_THREADS_OF_BLOCK][8];
-    // What was made of it, and at which meeting: the first lane that goes on makes it for all.
+    // Result of a warp operation, and the barrier count at which it was computed. The first lane to
+    // continue computes it for all.
     float made[MOST_THREADS_OF_BLOCK / 32];
     uint64_t made_at[MOST_THREADS_OF_BLOCK / 32];
     alignas(16) uint8_t shared[MOST_SHARED];
@@ -73,7 +75,7 @@ struct Machine {
 };
 static Machine machine;
 
-// Keeps what a function must keep, and goes on where another one was left.
+// Saves the callee-saved registers, and resumes another fiber.
 extern "C" void lode_switch(void **save, void *load);
 asm(R"(
 .text
@@ -102,14 +104,14 @@ static void leave() { lode_switch(&machine.fibers[machine.current].stack_pointer
 static void begin() {
     machine.body(machine.arguments);
     machine.fibers[machine.current].is_over = true;
-    // Threads that have ended are not waited for.
+    // Barriers do not wait for threads that have ended.
     machine.block_meeting.leave();
     machine.warp_meetings[machine.current / 32].leave();
     leave();
     abort();
 }
 
-// Lets every fiber go on once that can; whether one of them has more to do.
+// Runs every fiber that can continue; returns whether any fiber has not ended.
 static bool turn(bool backwards) {
     bool goes_on = false, has_moved = false;
     for (uint32_t at = 0; at < machine.threads; at++) {
@@ -132,7 +134,8 @@ static void run_block(bool backwards) {
     machine.block_meeting = {machine.threads, 0, 0};
     for (uint32_t at = 0; at < machine.threads / 32; at++) machine.warp_meetings[at] = {32, 0, 0}, machine.made_at[at] = 0;
     for (uint32_t at = 0; at < machine.threads; at++) {
-        // A stack as `lode_switch` leaves it: six registers, and where to go on; a function begins at 8 behind a multiple of 16.
+        // A stack as `lode_switch` leaves it: six registers and the return address. At function
+        // entry, the stack pointer is 8 bytes off a multiple of 16.
         uint8_t *top = machine.stacks + (uint64_t)(at + 1) * STACK - 8;
         void **frame = (void **)top - 7;
         memset(frame, 0, 7 * sizeof *frame);
@@ -143,7 +146,7 @@ static void run_block(bool backwards) {
     }
 }
 
-// Nobody goes on before all have come.
+// Waits until all threads have arrived.
 static void meet(Meeting &meeting) {
     Fiber &own = machine.fibers[machine.current];
     own.meeting = &meeting;
@@ -172,7 +175,8 @@ DEVICE void fence() {}
 DEVICE uint32_t count_up(uint32_t *counter) { return (*counter)++; }
 DEVICE uint8_t *shared_memory() { return emulator::machine.shared; }
 
-// Shows `count` words to the warp; whose they are afterwards is `lanes()[lane]`. Nothing may be shown before `shown_to_all`.
+// Exchanges `count` words within the warp; `lanes()[lane]` are those of a lane. No further exchange
+// may start before `shown_to_all`.
 DEVICE uint64_t (*show(const uint32_t *words, int count))[8] {
     uint32_t own = thread(), first = own / 32 * 32;
     for (int i = 0; i < count; i++) emulator::machine.shown[own][i] = words[i];
@@ -200,7 +204,7 @@ DEVICE float half_to_float(uint16_t bits) {
 DEVICE uint16_t float_to_half(float x) {
     uint32_t bits = float_to_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
-    // From 65520 on.
+    // 65520 and more become infinity.
     if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) return (uint16_t)(sign | (uint32_t)rintf(bits_to_float(magnitude) * 16777216.0f));
     return (uint16_t)(sign | ((magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13));
@@ -227,7 +231,7 @@ DEVICE uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
     return out;
 }
 
-// The numbers of all lanes, brought together two by two as shuffles do.
+// Reduces the numbers of all lanes pairwise, in the order of shuffles.
 template <class Both> DEVICE float over_warp(float x, Both both) {
     uint32_t bits = float_to_bits(x);
     uint64_t (*lanes)[8] = show(&bits, 1);
@@ -253,7 +257,7 @@ DEVICE float largest_of_warp(float x) {
     return over_warp(x, [](float a, float b) { return fmaxf(a, b); });
 }
 
-// The same of four lanes.
+// The same for four lanes.
 template <class Both> DEVICE float over_four(float x, Both both) {
     uint32_t bits = float_to_bits(x);
     uint64_t (*lanes)[8] = show(&bits, 1);
@@ -270,12 +274,13 @@ DEVICE float largest_of_four(float x) {
     return over_four(x, [](float a, float b) { return fmaxf(a, b); });
 }
 
-// Elements of the operands by their row and column, from the lanes that have them: `bytes` of an element, `deep` of the sum.
+// Elements of the operands by row and column, from the lanes that hold them. `bytes` is the size of
+// an element, `deep` the length of the sum.
 namespace emulator {
 static uint32_t element(const uint32_t word, uint32_t bytes, uint32_t at) {
     return bytes == 4 ? word : word >> (8 * bytes * at) & ((1u << (8 * bytes)) - 1u);
 }
-// A: rows g and g + 8, then (behind four lanes' words) the same further on.
+// A: rows g and g + 8, then the same rows for the next columns, after the words of four lanes.
 static uint32_t of_a(uint64_t (*lanes)[8], uint32_t row, uint32_t k, uint32_t bytes) {
     uint32_t in_word = 4 / bytes, in_four = 4 * in_word;
     uint64_t *lane = lanes[row % 8 * 4 + k % in_four / in_word];
@@ -317,7 +322,7 @@ DEVICE void multiply_tf32(float c[4], const uint32_t a[4], const uint32_t b[2]) 
     });
 }
 
-// A kernel becomes a function that is found by its name: how many bytes its argument has, and its body.
+// A kernel becomes a symbol that is found by name: the size of its argument, and its body.
 struct EmulatedKernel {
     uint64_t size;
     void (*body)(const void *);
@@ -329,7 +334,7 @@ struct EmulatedKernel {
         sizeof(Arguments), [](const void *arguments) { body_of_##name(*(const Arguments *)arguments); }}; \
     static void body_of_##name(const Arguments &arguments)
 
-// Runs every block of a grid, one after the other.
+// Runs all blocks of a grid one after the other.
 extern "C" void lode_emulate(const EmulatedKernel *kernel, const uint32_t grid[3], uint32_t threads, const void *arguments, bool backwards) {
     using namespace emulator;
     assert(threads > 0 && threads <= MOST_THREADS_OF_BLOCK && threads % 32 == 0);
@@ -338,7 +343,7 @@ extern "C" void lode_emulate(const EmulatedKernel *kernel, const uint32_t grid[3
     machine.body = kernel->body;
     machine.arguments = arguments;
     memcpy(machine.grid, grid, sizeof machine.grid);
-    // What nobody has written is not a number.
+    // NaN reveals shared memory that was not written.
     memset(machine.shared, 0xff, sizeof machine.shared);
     for (uint32_t z = 0; z < grid[2]; z++) {
         for (uint32_t y = 0; y < grid[1]; y++) {

@@ -1,7 +1,8 @@
-// Which experts tokens are computed by, and what those make of them.
+// Routing of tokens to experts, and combination of the experts' results.
 //
-// `route_experts`: a warp chooses the experts of a token by their logits; the last block that is done puts the routes of each expert together, in the
-// order of experts and of tokens, as groups for products. `mix_experts`: a thread has an element of a token, of all experts that were chosen for it.
+// - `route_experts`: a warp selects the experts of a token by their logits. The last block to
+//   finish groups the routes of each expert, ordered by expert and token, for the products.
+// - `mix_experts`: a thread has an element of a token, for all of its experts.
 #pragma once
 
 #include "products.cuh"
@@ -9,7 +10,7 @@
 static constexpr uint32_t ROUTE_THREADS = 256;
 static constexpr uint32_t ROUTE_WARPS = ROUTE_THREADS / LANES;
 static constexpr uint32_t MOST_EXPERTS = 512;
-// Routes that are in shared memory at a time.
+// Number of routes in shared memory at a time.
 static constexpr uint32_t ROUTES_AT_A_TIME = 1024;
 
 enum RouterScores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 };
@@ -17,17 +18,17 @@ enum RouterScores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 }
 struct RouteArguments {
     // `[tokens, experts]`.
     const float *logits;
-    // `[experts]`, added to scores for the choice only; or nothing.
+    // `[experts]`, added to scores for the selection only; or null.
     const float *bias;
-    // `[tokens, top_k]`: the experts of a token, the best first; what each has a share of; where its row is among those of all.
+    // `[tokens, top_k]`: the experts of a token, the best first; their shares; their rows.
     uint32_t *chosen;
     float *weights;
     uint32_t *places;
     // The token of each row.
     uint32_t *tokens_of_rows;
-    // Those behind the last that is needed have no rows.
+    // Rows of each expert. Unused groups have no rows.
     Group *groups;
-    // How many blocks are done, which is 0 before and after.
+    // Number of blocks that are done; 0 before and after.
     uint32_t *done;
     float scale;
     uint32_t tokens;
@@ -36,28 +37,30 @@ struct RouteArguments {
     uint32_t most_groups;
     uint32_t scores;
     uint32_t is_normalized;
-    // Groups of experts of which `kept` count, by the sum of the `best` of each; 0 where all count.
+    // Number of groups of experts. Only `kept` of them are considered, ranked by the sum of the
+    // `best` scores of each. 0 if there are no groups.
     uint32_t group_count;
     uint32_t kept;
     uint32_t best;
 };
 
-// What a warp has in shared memory: scores, ranks by which it chooses, and what groups are worth.
+// Shared memory of a warp: scores, ranks for the selection, and worths of groups.
 struct RouteScratch {
     float scores[MOST_EXPERTS];
     float ranks[MOST_EXPERTS];
     float worths[LANES];
 };
 
-// What is chosen already is marked by what is not a number.
+// Experts that are already selected have the rank NaN.
 DEVICE bool is_taken(float rank) { return rank != rank; }
 
-// Takes all but the best groups out of the choice; a lane has a group.
+// Excludes all groups but the best from the selection; each lane has a group.
 DEVICE void keep_groups(const RouteArguments &arguments, RouteScratch &scratch) {
     const uint32_t size = arguments.experts / arguments.group_count;
     float *own = scratch.ranks + lane() * size;
     if (lane() < arguments.group_count) {
-        // The few best: found one after the other, each below the one before it or behind it.
+        // Finds the best scores one after the other: each is below the previous one, or equal and
+        // behind it.
         float sum = 0.0f, last = INFINITY;
         uint32_t last_at = 0;
         for (uint32_t i = 0; i < arguments.best; i++) {
@@ -88,7 +91,7 @@ DEVICE void keep_groups(const RouteArguments &arguments, RouteScratch &scratch) 
     barrier_of_warp();
 }
 
-// The best that is not taken, the first of equals; every lane has it.
+// Selects the best remaining expert, the first among equals; every lane gets it.
 DEVICE uint32_t take_best(const RouteArguments &arguments, RouteScratch &scratch) {
     float best = -INFINITY;
     uint32_t at = MOST_EXPERTS;
@@ -97,7 +100,7 @@ DEVICE uint32_t take_best(const RouteArguments &arguments, RouteScratch &scratch
         if (!is_taken(rank) && (at == MOST_EXPERTS || rank > best)) best = rank, at = expert;
     }
     float largest = largest_of_warp(best);
-    // Numbers of experts are exact as float32.
+    // Expert indices are exact in float32.
     bool has_it = at < MOST_EXPERTS && best == largest;
     uint32_t taken = (uint32_t)-largest_of_warp(has_it ? -(float)at : -(float)MOST_EXPERTS);
     if (lane() == 0 && taken < arguments.experts) scratch.ranks[taken] = bits_to_float(0x7fc00000u);
@@ -105,17 +108,17 @@ DEVICE uint32_t take_best(const RouteArguments &arguments, RouteScratch &scratch
     return min(taken, arguments.experts - 1);
 }
 
-// Chooses the experts of a token, and what shares they have.
+// Selects the experts of a token, and computes their shares.
 DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratch, uint32_t token) {
     const float *logits = arguments.logits + (uint64_t)token * arguments.experts;
     float largest = -INFINITY, check = 0.0f;
     for (uint32_t expert = lane(); expert < arguments.experts; expert += LANES) {
         largest = fmaxf(largest, logits[expert]);
-        // What is not a number is lost by `fmaxf`.
+        // `fmaxf` drops NaN.
         if (logits[expert] != logits[expert]) check = 1.0f;
     }
     largest = largest_of_warp(largest);
-    // Infinite ones would make scores that are none.
+    // Infinite logits would give NaN scores.
     const bool is_finite = largest > -INFINITY && largest < INFINITY;
     const bool is_broken = largest_of_warp(check) > 0.0f || !is_finite;
     float sum = 0.0f;
@@ -130,7 +133,7 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
     for (uint32_t expert = lane(); expert < arguments.experts; expert += LANES) {
         if (arguments.scores == SOFTMAX) scratch.scores[expert] /= sum;
         float rank = scratch.scores[expert] + (arguments.bias != nullptr ? arguments.bias[expert] : 0.0f);
-        // A bias that is damaged: a token still goes to an expert once.
+        // NaN in the bias must not exclude an expert, or select it twice.
         scratch.ranks[expert] = is_taken(rank) ? -INFINITY : rank;
     }
     barrier_of_warp();
@@ -142,7 +145,7 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
         uint32_t expert = take_best(arguments, scratch);
         if (lane() != 0) continue;
         float score = scratch.scores[expert];
-        // With a bias the first chosen may not have the largest score; it is found below.
+        // With a bias, the first expert may not have the largest score, so the maximum is computed.
         first = i == 0 ? score : fmaxf(first, score);
         chosen[i] = expert;
         weights[i] = score;
@@ -153,16 +156,16 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
         if (is_softmax) weights[i] = expf(weights[i] - first);
         all += weights[i];
     }
-    // Scores that are all 0 stay so.
+    // Scores that are all 0 stay 0.
     float factor = arguments.is_normalized || is_softmax ? arguments.scale / fmaxf(all, 1e-20f) : arguments.scale;
-    // Weights that are damaged are told by the logits of the model.
+    // Damaged weights give NaN shares, which show up in the model's logits.
     if (is_broken) factor = bits_to_float(0x7fc00000u);
     for (uint32_t i = 0; i < arguments.top_k; i++) weights[i] *= factor;
 }
 
-// Hands each route of a tile of all to `each`, with its number: all threads see all routes.
+// Calls `each` with the index and expert of every route, in tiles; all threads see all routes.
 template <class Each> DEVICE void over_routes(const RouteArguments &arguments, uint32_t *tile, Each each) {
-    // What other blocks wrote is not in this one's cache.
+    // Volatile, because this block's cache may not have the writes of other blocks.
     const volatile uint32_t *chosen = arguments.chosen;
     const uint32_t routes = arguments.tokens * arguments.top_k;
     for (uint32_t from = 0; from < routes; from += ROUTES_AT_A_TIME) {
@@ -174,7 +177,7 @@ template <class Each> DEVICE void over_routes(const RouteArguments &arguments, u
     }
 }
 
-// Puts the routes of each expert together; a thread has experts that are ROUTE_THREADS apart.
+// Groups the routes by expert; a thread has experts that are ROUTE_THREADS apart.
 DEVICE void group_routes(const RouteArguments &arguments, uint32_t *tile, uint32_t *counts) {
     constexpr uint32_t EACH = MOST_EXPERTS / ROUTE_THREADS;
     uint32_t own[EACH] = {}, next[EACH];
@@ -216,20 +219,20 @@ KERNEL(route_experts, ROUTE_THREADS, RouteArguments) {
     const uint32_t token = block_x() * ROUTE_WARPS + warp();
     if (token < arguments.tokens) choose_experts(arguments, scratch[warp()], token);
     if (!is_last_of(arguments.done, blocks_x(), &is_last)) return;
-    // Nobody needs scores any more.
+    // The scores are not needed any more.
     uint32_t *shared = (uint32_t *)scratch;
     group_routes(arguments, shared, shared + ROUTES_AT_A_TIME);
 }
 
 struct MixArguments {
-    // What experts made, `[rows, width]`.
+    // Results of experts, `[rows, width]`.
     const float *made;
     // See `RouteArguments`.
     const uint32_t *places;
     const float *weights;
-    // `[tokens, width]`: what is there without them, or nothing.
+    // `[tokens, width]`, added to the experts' results; or null.
     const float *sum;
-    // `residual + scale · y`, or nothing.
+    // Residual: the output is `residual + scale · y`; or null.
     const float *residual;
     float *out;
     float scale;

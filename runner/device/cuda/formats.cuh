@@ -1,29 +1,31 @@
-// Rows of a weight as signed codes of 8 bits with what makes numbers of them: `w = d · q + m`, for runs of 32 elements.
+// Rows of a weight as signed 8-bit codes with their scales and offsets: `w = d · q + m`, in runs of
+// 32 elements.
 //
-// The layouts are those of `ggml-common.h` and of MLX's `quantize`; `runner/src/backends/cpu/int8/unpack.rs` has the same for
-// the CPU, where the table of types is. Codes stand in the order of elements, four in a word, the first in the lowest byte.
+// The layouts are those of `ggml-common.h` and of MLX's `quantize`.
+// `runner/src/backends/cpu/int8/unpack.rs` does the same for the CPU, and has a table of the types.
+// Codes are in the order of elements, four in a word, the first in the lowest byte.
 #pragma once
 
 #include "machine.cuh"
 #include "tables.cuh"
 
-// A weight as it is stored, and the rows of it that are meant: row r is the stored row
+// A weight as it is stored, and the selected rows: row r is the stored row
 // `row_first + r / row_block · row_stride + r % row_block`.
 struct Weight {
     const uint8_t *codes;
-    // Where they lie apart: numbers of `float_type`, or codes of one byte.
+    // Separate scales and biases: numbers of `float_type`, or one-byte codes.
     const uint8_t *scales;
     const uint8_t *biases;
     uint64_t row_bytes;
-    // Of the whole weight: `w` is multiplied with it.
+    // Factor of the whole weight.
     float global;
     uint32_t rows;
     uint32_t row_first;
     uint32_t row_block;
     uint32_t row_stride;
-    // Scales of a row.
+    // Number of scales in a row.
     uint32_t scales_in_row;
-    // Rows and columns that share a scale.
+    // Numbers of rows and columns that share a scale.
     uint32_t group_rows;
     uint32_t group_columns;
     uint32_t float_type;
@@ -41,30 +43,30 @@ struct Run {
     float m[2];
 };
 
-// A word at a place that is a multiple of 4, 2 or 1 bytes.
+// Loads a word from an address aligned to 4, 2 or 1 bytes.
 template <int ALIGNED> DEVICE uint32_t word(const uint8_t *bytes) {
     if (ALIGNED == 4) return *(const uint32_t *)bytes;
     if (ALIGNED == 2) return (uint32_t)((const uint16_t *)bytes)[0] | (uint32_t)((const uint16_t *)bytes)[1] << 16;
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-// Words at a multiple of 16 bytes. Loads are as wide as they can be: threads have runs one beside the other, and what a warp waits for is how often it
-// asks.
+// Loads words from an address aligned to 16 bytes, with the widest loads. Adjacent threads have
+// adjacent runs, and the number of loads determines how long a warp waits.
 template <int COUNT> DEVICE void words_at_16(const void *bytes, uint32_t *out) {
     static_assert(COUNT % 4 == 0, "whole loads");
 #pragma unroll
     for (int i = 0; i < COUNT; i += 4) load_16((const uint8_t *)bytes + 4 * i, out + i);
 }
 
-// The same at a multiple of 8.
+// Loads words from an address aligned to 8 bytes.
 template <int COUNT> DEVICE void words_at_8(const void *bytes, uint32_t *out) {
     static_assert(COUNT % 2 == 0, "whole loads");
 #pragma unroll
     for (int i = 0; i < COUNT; i += 2) load_8((const uint8_t *)bytes + 4 * i, out + i);
 }
 
-// Words at a multiple of 2 bytes, by loads of whole words: those that lie across are put together. Up to 2 bytes before and behind them are read; memory is
-// whole 16 bytes, so that they are there.
+// Loads words from an address aligned to 2 bytes, as whole words that are shifted if necessary.
+// Reads up to 2 bytes before and behind them, which exist because memory is a multiple of 16 bytes.
 template <int COUNT> DEVICE void words_at_2(const uint8_t *bytes, uint32_t *out) {
     const uint32_t before = (uint32_t)((uintptr_t)bytes & 2u), selector = before == 0 ? 0x3210u : 0x5432u;
     const uint32_t *from = (const uint32_t *)(bytes - before);
@@ -79,10 +81,10 @@ template <int COUNT> DEVICE void words_at_2(const uint8_t *bytes, uint32_t *out)
 
 DEVICE float half_at(const uint8_t *bytes) { return half_to_float(*(const uint16_t *)bytes); }
 
-// The four lowest bits as the lowest bits of four bytes.
+// Spreads the four lowest bits to the lowest bits of four bytes.
 DEVICE uint32_t spread(uint32_t bits) { return (bits & 15u) * 0x00204081u & 0x01010101u; }
 
-// Bytes with their signs changed where the four lowest bits are set.
+// Negates the bytes whose bit among the four lowest is set.
 DEVICE uint32_t with_signs(uint32_t bytes, uint32_t signs) {
     uint32_t mask = spread(signs) * 255u;
     return subtract4(bytes ^ mask, mask);
@@ -97,7 +99,7 @@ struct E2M1 {
     static constexpr uint32_t WORDS[4] = {0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu};
 };
 
-// What four nibbles, those of the lower half of a word, stand for in a table of 16 bytes.
+// Looks up four nibbles, those of the lower half of a word, in a table of 16 bytes.
 template <class Table> DEVICE uint32_t look_up(uint32_t nibbles) {
     uint32_t index = nibbles & 0x7777u;
     uint32_t low = permute(Table::WORDS[0], Table::WORDS[1], index);
@@ -105,7 +107,7 @@ template <class Table> DEVICE uint32_t look_up(uint32_t nibbles) {
     return permute(low, high, 0x3210u | (nibbles & 0x8888u) >> 1);
 }
 
-// The low nibbles of four bytes, and the high ones.
+// Returns the low nibbles of four bytes, and the high ones.
 DEVICE void halves(uint32_t packed, uint32_t &low, uint32_t &high) {
     low = packed & 0x0f0f0f0fu;
     high = packed >> 4 & 0x0f0f0f0fu;
@@ -116,7 +118,7 @@ template <class Table> DEVICE void halves_of(uint32_t packed, uint32_t &low, uin
     high = permute(first, second, 0x7531u);
 }
 
-// The eight nibbles of a word in their order.
+// Returns the eight nibbles of a word in order.
 DEVICE void pairs(uint32_t packed, uint32_t &first, uint32_t &second) {
     uint32_t low, high;
     halves(packed, low, high);
@@ -129,17 +131,17 @@ DEVICE void scaled(Run &run, float d, float m) {
     run.m[0] = run.m[1] = m;
 }
 
-// Half of 2^(x - 127). 255 is no NaN to ggml.
+// Returns half of 2^(x - 127). For ggml, 255 is not NaN.
 DEVICE float half_of_e8m0(uint32_t x) { return bits_to_float(x < 2u ? 0x00200000u << x : (x - 1u) << 23); }
 
-// Half of an E4M3 number without its sign; 0x7f is 0.
+// Returns half of an E4M3 number without its sign; 0x7f is 0.
 DEVICE float half_of_ue4m3(uint32_t x) {
     uint32_t magnitude = x & 0x7fu;
     if (x == 0x7fu) return 0.0f;
     return magnitude < 8u ? (float)magnitude * 0.0009765625f : bits_to_float((magnitude << 20) + ((127u - 8u) << 23));
 }
 
-// Blocks of 32 elements: BYTES each, nibbles from AT on, low ones first.
+// Returns a block of 32 elements in BYTES bytes.
 template <int BYTES> DEVICE const uint8_t *block_of(const Weight &weight, uint64_t row, uint32_t run) {
     return weight.codes + row * weight.row_bytes + (uint64_t)run * BYTES;
 }
@@ -167,7 +169,7 @@ struct Q4_1 {
     }
 };
 
-// A word of fifth bits and four of nibbles.
+// Unpacks a word of fifth bits and four words of nibbles.
 DEVICE void five_bits(const uint32_t packed[5], Run &out) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -193,7 +195,7 @@ struct Q5_1 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint8_t *block = block_of<24>(weight, row, run);
-        // All of a block at once.
+        // Loads a whole block at once.
         uint32_t words[6];
         words_at_8<6>(block, words);
         five_bits(words + 1, out);
@@ -249,7 +251,7 @@ struct Nvfp4Blocks {
     }
 };
 
-// Blocks of 256 are eight runs. Element l of run j of half n is the bits 2j of byte 32n + l.
+// Blocks of 256 are eight runs. Element l of run j in half n is bits 2j and 2j + 1 of byte 32n + l.
 template <int ALIGNED> DEVICE void two_bits(const uint8_t *packed, uint32_t run, Run &out) {
     const uint8_t *from = packed + run / 4 * 32;
     if (ALIGNED == 2) words_at_2<8>(from, out.q);
@@ -295,14 +297,14 @@ struct Q3K {
     }
 };
 
-// Of each 32 bytes the low nibbles are a run, the high ones the next.
+// The low nibbles of each 32 bytes are a run, the high ones the next run.
 DEVICE void four_bits(const uint8_t *nibbles, uint32_t run, Run &out) {
     words_at_16<8>(nibbles + run / 2 * 32, out.q);
 #pragma unroll
     for (int i = 0; i < 8; i++) out.q[i] = out.q[i] >> (4 * (run % 2)) & 0x0f0f0f0fu;
 }
 
-// `d`, `dmin`, eight scales and offsets of six bits.
+// Computes `d` and `m` from `d`, `dmin`, and eight scales and offsets of six bits.
 DEVICE void six_bits(const uint8_t *block, uint32_t run, Run &out) {
     const uint8_t *packed = block + 4;
     uint32_t scale, offset;
@@ -377,7 +379,8 @@ struct Iq4Xs {
     }
 };
 
-// Of 256 digits of base 3 the first 160 are five runs of 32 bytes, the next 80 five runs of 16, the rest four runs of 4.
+// The first 160 of 256 base-3 digits are five runs of 32 bytes, the next 80 are five runs of 16,
+// and the rest are four runs of 4.
 struct Tq1 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t index, Run &out) {
@@ -416,13 +419,13 @@ struct Tq2 {
     }
 };
 
-// Grids: elements are coordinates of points. The tables have 8 or 4 coordinates a point.
+// Grids: elements are coordinates of points. The tables have 8 or 4 coordinates for each point.
 DEVICE void eight(const uint8_t *point, uint32_t signs, uint32_t *q) {
     q[0] = with_signs(word<4>(point), signs);
     q[1] = with_signs(word<4>(point + 4), signs >> 4);
 }
 
-// Signs of eight elements of which seven bits are stored: their number is even.
+// Returns the signs of eight elements from seven stored bits: the number of set signs is even.
 DEVICE uint32_t seven_signs(uint32_t bits) {
     bits &= 127u;
     uint32_t odd = bits ^ bits >> 4;
@@ -504,7 +507,7 @@ struct Iq3S {
     }
 };
 
-// Coordinates and 1, with a shift by an eighth.
+// Codes are coordinates plus 1; the offset includes a shift by an eighth.
 struct Iq1S {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t index, Run &out) {
@@ -521,7 +524,7 @@ struct Iq1S {
     }
 };
 
-// The same in eighths; those that are shifted up have 2 more.
+// Codes are eighths of coordinates plus 1, plus 2 if shifted up.
 struct Iq1M {
     static constexpr bool HALVES = true;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t index, Run &out) {
@@ -546,12 +549,13 @@ struct Iq1M {
     }
 };
 
-// MLX's unsigned codes, a stream of bits, with a scale and the value of code 0 for a group in arrays of their own.
+// MLX's unsigned codes, a stream of bits. Arrays of their own have the scale of each group, and the
+// value of code 0.
 template <int BITS> struct Affine {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
         const uint32_t *packed = (const uint32_t *)(weight.codes + row * weight.row_bytes) + (uint64_t)run * BITS;
-        // Of rows that are whole runs.
+        // Rows are whole runs.
         uint32_t words[BITS];
         if (BITS % 4 == 0) words_at_16<BITS / 4 * 4>(packed, words);
         else if (BITS % 2 == 0) words_at_8<BITS / 2 * 2>(packed, words);
@@ -564,7 +568,7 @@ template <int BITS> struct Affine {
             } else if (BITS == 8) {
                 out.q[i] = words[i % BITS] ^ 0x80808080u;
             } else {
-                // The bits of four codes, which may lie in two words.
+                // The bits of four codes, which may span two words.
                 const int first = 4 * BITS * i, at = first / 32, shift = first % 32;
                 uint64_t both = words[at % BITS];
                 if (shift + 4 * BITS > 32) both |= (uint64_t)words[(at + 1) % BITS] << 32;
@@ -576,12 +580,12 @@ template <int BITS> struct Affine {
         }
         uint64_t at = row * weight.scales_in_row + run * 32u / weight.group_columns;
         float d = number_at(weight.scales, weight.float_type, at), m = number_at(weight.biases, weight.float_type, at);
-        // Codes of 8 bits are 128 less.
+        // Codes of 8 bits are stored less 128.
         scaled(out, d, BITS == 8 ? m + 128.0f * d : m);
     }
 };
 
-// E2M1 numbers, a power of two for each 32.
+// E2M1 numbers with a power-of-two scale for each 32.
 struct Mxfp4 {
     static constexpr bool HALVES = false;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
@@ -597,7 +601,7 @@ struct Mxfp4 {
     }
 };
 
-// E2M1 numbers, an E4M3 scale for each 16.
+// E2M1 numbers with an E4M3 scale for each 16.
 struct Nvfp4 {
     static constexpr bool HALVES = true;
     static METHOD void load(const Weight &weight, uint64_t row, uint32_t run, Run &out) {
@@ -618,15 +622,17 @@ struct Nvfp4 {
     }
 };
 
-// Types that are computed with as floats: eight elements at a time, from a column that is a multiple of 8.
+// Types that are multiplied as floats: eight elements at a time, from a column that is a multiple
+// of 8.
 enum PlainType : uint32_t { PLAIN_F32 = 0, PLAIN_F16 = 1, PLAIN_BF16 = 2, PLAIN_E4M3 = 3 };
 
 // The elements from `column` on.
 template <uint32_t TYPE> struct Eight {
     static constexpr int BYTES = TYPE == PLAIN_F32 ? 4 : TYPE == PLAIN_E4M3 ? 1 : 2;
     float x[8];
-    // Numbers without their scale; zeros behind the end of the row.
-    // Whether rows are WHOLE eights is known where the kernel begins, so that the loads of several rows do not wait for one another.
+    // Loads numbers without their scale, with zeros behind the end of the row. WHOLE, a multiple of
+    // eight columns, is decided at the start of the kernel, so that loads of several rows can
+    // overlap.
     template <bool WHOLE> METHOD void load(const Weight &weight, uint64_t row, uint32_t column, uint32_t columns) {
         const uint8_t *from = weight.codes + row * weight.row_bytes + (uint64_t)column * BYTES;
         if (!WHOLE) {
@@ -654,7 +660,8 @@ template <uint32_t TYPE> struct Eight {
     }
 };
 
-// What an element of E4M3 is multiplied with: a power of two for each group of a row, or a number for each block of a matrix.
+// Returns the scale of an E4M3 element: a power of two for each group of a row, or a number for
+// each block of the matrix.
 DEVICE float scale_at(const Weight &weight, uint64_t row, uint32_t column) {
     if (weight.scales == nullptr) return 1.0f;
     uint64_t at = row / weight.group_rows * weight.scales_in_row + column / weight.group_columns;

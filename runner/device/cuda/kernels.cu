@@ -1,4 +1,4 @@
-// Every kernel, as it is called by its name.
+// Every kernel, under the name by which it is launched.
 
 #include "products.cuh"
 #include "rows.cuh"

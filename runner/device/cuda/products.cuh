@@ -1,27 +1,30 @@
-// Products of activations with weights as they are stored: `y = x · Wᵀ`, and what is done with y before it is written.
+// Products of activations with weights as they are stored: `y = x · Wᵀ`, with an operation on y
+// before it is written.
 //
-// Integer types are multiplied with activations that are rounded to 8 bits by runs of 32, `x = e · p`, as on the CPU:
-// `y = Σ e · (d · Σ q·p + m · Σ p)` over runs. Plain types and E4M3 are multiplied with float32 for few rows of x, with BF16 or TF32 in
-// tiles; what E4M3 is scaled with is applied to float32 sums.
+// Integer types are multiplied with activations that are rounded to 8 bits in runs of 32,
+// `x = e · p`, as on the CPU: `y = Σ e · (d · Σ q·p + m · Σ p)` over runs. Plain types and E4M3 are
+// multiplied with float32 for few rows of x, and with BF16 or TF32 in tiles. Scales of E4M3 are
+// applied to float32 sums.
 //
-// `few`: a block of threads has ROWS rows of the weights, and all rows of x that are meant; threads have runs of them. For
-// as many rows of x as people talk at a time: memory is what it waits for.
-// `tile`: a block of 128 threads has 64 rows of the weights and 64 of x; matrices are multiplied by tensor cores.
+// - `few`: a thread block has FEW_ROWS rows of the weights and a few rows of x; its threads have
+//   runs of them. For small batches, where memory bandwidth is the limit.
+// - `tile`: a block of 128 threads has 64 rows of the weights and 64 of x, multiplied by tensor
+//   cores.
 #pragma once
 
 #include "formats.cuh"
 
 static constexpr uint32_t MOST_WEIGHTS = 4;
-// Rows of weights that a block of `few` has, and rows of x at most.
+// Number of rows of weights in a block of `few`, and greatest number of rows of x.
 static constexpr uint32_t FEW_ROWS = 4;
 static constexpr uint32_t FEW_TOKENS = 8;
 static constexpr uint32_t MOST_THREADS = 256;
 static constexpr uint32_t TILE = 64;
 static constexpr uint32_t TILE_THREADS = 128;
 
-// What becomes of y.
+// Operation on y.
 enum Purpose : uint32_t {
-    // It is written.
+    // None: y is written.
     WRITE = 0,
     // `activation(y)`.
     ACTIVATE = 1,
@@ -33,9 +36,9 @@ enum Purpose : uint32_t {
 
 enum Activation : uint32_t { SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CLAMPED_SILU = 4 };
 
-// The experts of some rows of x.
+// A set of weights, such as an expert, and its rows of x.
 struct Group {
-    // Which of the sets of weights.
+    // Index of the set of weights.
     uint32_t set;
     // Rows of x and of y.
     uint32_t first;
@@ -43,7 +46,7 @@ struct Group {
     uint32_t unused;
 };
 
-// Weights with their biases, which are float32.
+// Weights with their float32 biases.
 struct WeightSet {
     Weight weights[MOST_WEIGHTS];
     const float *biases[MOST_WEIGHTS];
@@ -51,20 +54,22 @@ struct WeightSet {
 
 struct ProductArguments {
     WeightSet set;
-    // Where there are groups: their sets, in place of the one above. The third dimension of the grid counts groups.
+    // Sets of the groups, in place of the one above, or null. The third dimension of the grid
+    // counts groups.
     const WeightSet *sets;
     const Group *groups;
     // Rows of x: float32, `[tokens, columns]`.
     const float *x;
-    // The same rounded to 8 bits, and for each run `e`, `Σ p` of the first and of the second 16, nothing.
+    // x rounded to 8 bits, and for each run: `e`, `Σ p` of the first and of the second 16, padding.
     const int8_t *codes;
     const float *factors;
-    // Which row of x each row of y is made of; the one with its number, where it is nothing.
+    // Row of x for each row of y; if null, they have the same index.
     const uint32_t *rows_of_x;
-    // Rows of y for each weight, `[tokens, rows]`; of all where they are gated.
+    // Rows of y for each weight, `[tokens, rows]`; only one result if they are gated.
     float *out[MOST_WEIGHTS];
     const float *residual;
-    // Codes and factors of `out[0]`, where it is rounded for the next product, and counters for runs of blocks, which are 0 before and after.
+    // `out[0]` rounded for the next product, or null; and counters for the blocks of a run, which
+    // are 0 before and after.
     int8_t *out_codes;
     float *out_factors;
     uint32_t *counters;
@@ -98,10 +103,10 @@ DEVICE float gated(uint32_t activation, float limit, float gate, float up) {
     return activated(activation, gate) * up;
 }
 
-// Rounds the 32 numbers that the lanes of a warp have to 8 bits.
+// Rounds the 32 numbers of a warp's lanes to 8 bits.
 DEVICE void round_run(float x, int8_t *code, float *factors) {
     float largest = largest_of_warp(fabsf(x));
-    // What is not a number is lost by `fmaxf`; it is in the sum.
+    // `fmaxf` drops NaN, but the sum keeps it.
     float check = sum_of_warp(x);
     float e = check != check ? check : largest / 127.0f;
     float inverse = 1.0f / e;
@@ -117,7 +122,7 @@ DEVICE void round_run(float x, int8_t *code, float *factors) {
     }
 }
 
-// Who computes with what is rounded: `few` and `tile` are made of these.
+// Operations on integer formats, from which `few` and `tile` are composed.
 template <class Format> struct Integers {
     typedef Run Part;
     static constexpr bool ROUNDED = true;
@@ -193,19 +198,20 @@ template <uint32_t TYPE> struct Floats {
     }
 };
 
-// Which weights and rows a block has, and which rows of x.
+// The weights, their rows, and the rows of x of a block.
 struct Place {
     const WeightSet *set;
-    // The weight, and the one whose rows are multiplied with its own.
+    // Index of the weight, and of the one that it gates.
     uint32_t first;
     uint32_t second;
-    // The first row of the weight.
+    // First row of the weight.
     uint32_t row;
     uint32_t first_token;
     uint32_t tokens;
 };
 
-// Blocks that have `rows` of a weight each; where rows are gated, half of them are of either weight.
+// Returns the place of a block, with `rows` rows of a weight; if gated, half of them are of each of
+// the two weights.
 DEVICE Place place_of(const ProductArguments &arguments, uint32_t rows, uint32_t tokens) {
     Place place;
     place.set = &arguments.set;
@@ -236,12 +242,13 @@ DEVICE Place place_of(const ProductArguments &arguments, uint32_t rows, uint32_t
     return place;
 }
 
-// The row of x that a row of y is made of.
+// Returns the row of x for a row of y.
 DEVICE uint32_t row_of_x(const ProductArguments &arguments, uint32_t row) {
     return arguments.rows_of_x != nullptr ? arguments.rows_of_x[row] : row;
 }
 
-// Writes what became of y; `up` is that of the second weight where they are gated.
+// Applies the operation to y and writes it; `up` is the product of the second weight if they are
+// gated.
 DEVICE void finish(const ProductArguments &arguments, const Place &place, uint32_t row, uint32_t token, float y, float up) {
     const Weight &weight = place.set->weights[place.first];
     const float *bias = place.set->biases[place.first];
@@ -259,8 +266,8 @@ DEVICE void finish(const ProductArguments &arguments, const Place &place, uint32
     arguments.out[place.first][at] = y;
 }
 
-// Rounds y for the next product, by the last of the blocks that have rows of a run. Weights have whole runs of rows, and `rows` is how many of
-// them a block has.
+// Rounds y for the next product, in the last of the blocks that have rows of a run. Weights have
+// whole runs of rows; `rows` is the number of them in a block.
 DEVICE void round_out(const ProductArguments &arguments, const Place &place, uint32_t rows) {
     SHARED uint32_t is_last;
     const uint32_t width = place.set->weights[place.first].rows, run = place.row / 32, runs = width / 32;
@@ -268,7 +275,7 @@ DEVICE void round_out(const ProductArguments &arguments, const Place &place, uin
     if (!is_last_of(counter, 32 / rows, &is_last)) return;
     for (uint32_t token = warp(); token < place.tokens; token += threads() / LANES) {
         uint64_t own = place.first_token + token, at = own * width + run * 32;
-        // What other blocks wrote is not in this one's cache.
+        // Volatile, because this block's cache may not have the writes of other blocks.
         const volatile float *y = arguments.out[0] + at;
         round_run(y[lane()], arguments.out_codes + at + lane(), arguments.out_factors + (own * runs + run) * 4);
     }
@@ -279,17 +286,17 @@ template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductAr
     SHARED uint32_t x_rows[TOKENS];
     const Place place = place_of(arguments, FEW_ROWS, TOKENS);
     const bool is_gated = arguments.purpose == GATE;
-    // Copies, so that nothing of them is read again between loads of rows.
+    // Copies, so that nothing of them is loaded again between loads of rows.
     const Weight first = place.set->weights[place.first], second = place.set->weights[place.second];
     uint64_t rows[FEW_ROWS];
 #pragma unroll
     for (uint32_t i = 0; i < FEW_ROWS; i++) {
-        // What comes of rows behind the end is not looked at.
+        // Results of rows beyond the end are ignored.
         uint32_t row = place.row + (is_gated ? i / 2 : i);
         rows[i] = stored_row(first, min(row, first.rows - 1));
         if (is_gated && i % 2 == 1) rows[i] = stored_row(second, min(row, second.rows - 1));
     }
-    // In shared memory, because registers are short.
+    // In shared memory, to save registers.
     if (thread() < place.tokens) x_rows[thread()] = row_of_x(arguments, place.first_token + thread());
     barrier();
     float sums[FEW_ROWS][TOKENS] = {};
@@ -315,7 +322,7 @@ template <class Kind, int TOKENS, bool WHOLE> DEVICE void few_of(const ProductAr
     for (uint32_t i = 0; i < FEW_ROWS; i++) {
 #pragma unroll
         for (uint32_t token = 0; token < TOKENS; token++) {
-            // The same for all threads.
+            // The condition is the same for all threads.
             if (token >= place.tokens) break;
             float sum = sum_of_warp(sums[i][token]);
             if (lane() == 0) sums_of_warps[warp()][i * TOKENS + token] = sum;
@@ -340,14 +347,15 @@ template <class Kind, int TOKENS> DEVICE void few(const ProductArguments &argume
     else if (!Kind::ROUNDED) few_of<Kind, TOKENS, false>(arguments);
 }
 
-// The row of a weight that is row `at` of a block's tile, and which weight: where they are gated, of 16 rows eight are of either.
+// Returns the row of a weight for row `at` of a block's tile, and whether it is of the second
+// weight. If gated, each 16 rows have eight of either weight.
 DEVICE uint32_t tile_row(const ProductArguments &arguments, const Place &place, uint32_t at, bool &is_second) {
     is_second = arguments.purpose == GATE && at % 16 >= 8;
     if (arguments.purpose != GATE) return place.row + at;
     return place.row + at / 16 * 8 + at % 8;
 }
 
-// Writes the sums of a warp's fragments: of 16 rows of weights and 64 of x.
+// Writes the sums of a warp's fragments, for 16 rows of weights and 64 of x.
 DEVICE void finish_tile(const ProductArguments &arguments, const Place &place, const float sums[8][4]) {
     const uint32_t g = lane() / 4, t = lane() % 4, own = warp() * 16;
     const uint32_t rows = place.set->weights[place.first].rows;
@@ -367,7 +375,7 @@ DEVICE void finish_tile(const ProductArguments &arguments, const Place &place, c
     }
 }
 
-// Runs of a row that are in shared memory at a time; rows are 16 bytes apart from what banks would share.
+// Number of runs of a row in shared memory. Rows are padded by 16 bytes to avoid bank conflicts.
 static constexpr uint32_t TILE_RUNS = 4;
 static constexpr uint32_t TILE_STRIDE = TILE_RUNS * 32 + 16;
 
@@ -417,7 +425,7 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
             const float *upper = w_factors[own + g][run], *lower = w_factors[own + g + 8][run];
 #pragma unroll
             for (uint32_t n = 0; n < 8; n++) {
-                // Rows of x behind the end are the same for all threads.
+                // The number of rows of x is the same for all threads.
                 if (8 * n >= place.tokens) break;
                 const uint32_t *from_x = x_codes + ((8 * n + g) * TILE_STRIDE + run * 32) / 4 + t;
                 uint32_t b[2] = {from_x[0], from_x[4]};
@@ -445,13 +453,14 @@ template <class Format> DEVICE void integer_tile(const ProductArguments &argumen
     finish_tile(arguments, place, sums);
 }
 
-// Columns that are in shared memory at a time.
+// Number of columns in shared memory.
 static constexpr uint32_t TILE_COLUMNS = 32;
 
-// E4M3 is scaled by runs of 32 columns, so that rows and columns of whole groups are meant.
+// Scales of E4M3 are applied to sums of 32 columns, so groups must have a multiple of 32 columns,
+// or span the whole row.
 template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &arguments) {
     constexpr bool IS_TF32 = TYPE == PLAIN_F32 || TYPE == PLAIN_F16;
-    // Words of a row, and four that keep banks apart.
+    // Words of a row, padded by four to avoid bank conflicts.
     constexpr uint32_t STRIDE = (IS_TF32 ? TILE_COLUMNS : TILE_COLUMNS / 2) + 4;
     SHARED uint32_t w_numbers[TILE * STRIDE];
     SHARED uint32_t x_numbers[TILE * STRIDE];
@@ -489,7 +498,7 @@ template <uint32_t TYPE> DEVICE void float_tile(const ProductArguments &argument
             for (uint32_t i = 0; i < (IS_TF32 ? 8 : 4); i++) {
                 uint32_t w_word, x_word;
                 if (IS_TF32) {
-                    // To the nearest of 10 bits.
+                    // Rounds to nearest with 10 mantissa bits.
                     w_word = float_to_tf32(w.x[i]);
                     x_word = float_to_tf32(x.x[i]);
                 } else {

@@ -1,4 +1,4 @@
-// What is done to rows of activations by themselves: norms, rounding to 8 bits.
+// Operations on rows of activations: norms, elementwise maps, rounding to 8 bits.
 #pragma once
 
 #include "products.cuh"
@@ -8,20 +8,21 @@ enum NormKind : uint32_t { NO_NORM = 0, RMS = 1, LAYER = 2 };
 struct NormArguments {
     // `[rows, width]`.
     const float *x;
-    // `[turns, width]`: rows take turns.
+    // `[turns, width]`; rows alternate among the weights.
     const float *weight;
-    // `[width]`, or nothing.
+    // `[width]`, or null.
     const float *bias;
-    // Normed rows; or nothing, where only rounded ones are wanted.
+    // Normalized rows; null if only rounded rows are requested.
     float *out;
-    // Normed rows that are rounded, and their factors: see `ProductArguments`. Or nothing.
+    // Rounded normalized rows and their factors, see `ProductArguments`; or null.
     int8_t *codes;
     float *factors;
-    // `residual + scale · normed`; or nothing.
+    // Residual: the output is `residual + scale · normed`; or null.
     const float *residual;
-    // `[width]`: the weight of the root mean square norm of that sum, where what is rounded is that, and it is wanted besides. Or nothing.
+    // `[width]`: weight of an RMS norm of that sum, which is computed in addition. Rounding then
+    // applies to the result of this norm. Or null.
     const float *next_weight;
-    // The rows of that norm; or nothing.
+    // Rows of the second norm, or null.
     float *next_out;
     float epsilon;
     float scale;
@@ -36,7 +37,7 @@ enum MapKind : uint32_t {
     MAP_ADD = 0,
     // `scale · x`.
     MAP_SCALE = 1,
-    // Between -scale and scale.
+    // `min(max(x, -scale), scale)`.
     MAP_CLAMP = 2,
     // `scale · tanh(x / scale)`.
     MAP_SOFT_CAP = 3,
@@ -55,14 +56,14 @@ enum MapKind : uint32_t {
 struct MapArguments {
     // `[rows, width]`.
     const float *x;
-    // The same, or `[rows, 1]`; or nothing.
+    // `[rows, width]` or `[rows, 1]`, or null.
     const float *y;
     float *out;
     uint64_t count;
     float scale;
     uint32_t kind;
     uint32_t activation;
-    // Elements that share one of y.
+    // Number of elements that share one of y.
     uint32_t shared;
 };
 
@@ -76,7 +77,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     switch (arguments.kind) {
     case MAP_ADD: out = x + scale * y; break;
     case MAP_SCALE: out = scale * x; break;
-    // What is not a number stays none.
+    // NaN stays NaN.
     case MAP_CLAMP: out = x < -scale ? -scale : x > scale ? scale : x; break;
     case MAP_SOFT_CAP: out = scale * tanhf(x / scale); break;
     case MAP_TIMES: out = x * y; break;
@@ -110,7 +111,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
         factor = 1.0f / sqrtf(sum_of_block(squares, shared_again) / (float)width + arguments.epsilon);
     }
     float next_squares = 0.0f;
-    // Lanes of a warp have the same run, so that all of them take the same way.
+    // All lanes of a warp have the same run, so they take the same branches.
     for (uint32_t first = warp() * LANES; first < width; first += threads()) {
         uint32_t at = first + lane();
         float y = 0.0f;
@@ -127,7 +128,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
     const float next_factor = 1.0f / sqrtf(sum_of_block(next_squares, shared_next) / (float)width + arguments.next_epsilon);
     for (uint32_t first = warp() * LANES; first < width; first += threads()) {
         uint32_t at = first + lane();
-        // What this thread has written itself.
+        // The same thread has written this element.
         float y = at < width ? arguments.out[begin + at] * next_factor * arguments.next_weight[at] : 0.0f;
         if (at < width && arguments.next_out != nullptr) arguments.next_out[begin + at] = y;
         if (arguments.codes != nullptr) round_run(y, arguments.codes + begin + at, arguments.factors + (begin + at) / 32 * 4);

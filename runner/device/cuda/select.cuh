@@ -1,7 +1,8 @@
-// The best of the logits of a token, after what a generation changes of them.
+// Selection of the best logits of a token, after a generation's changes.
 //
-// A block has SLICE logits of a row, changes them, sorts them and tells the best; the last block that is done with a row sorts those of all
-// blocks. A logit and its token are one number, by which they are sorted: the larger logit first, of equal ones the smaller token.
+// A block has SLICE logits of a row: it applies changes, sorts them, and lists the best. The last
+// block of a row to finish sorts the lists of all blocks. The sort key of a logit includes its
+// token: the larger logit comes first, and among equal logits the smaller token.
 #pragma once
 
 #include "machine.cuh"
@@ -9,7 +10,8 @@
 static constexpr uint32_t SELECT_THREADS = 256;
 static constexpr uint32_t SLICE = 2048;
 
-// What is changed of a token's logit x: `y - minus`, where y is x + bias, divided where it is positive, else multiplied.
+// A change of a token's logit x to `y - minus`, where y is x + bias, divided by `divisor` if
+// positive, else multiplied by it.
 struct Change {
     uint32_t token;
     float bias;
@@ -17,15 +19,16 @@ struct Change {
     float minus;
 };
 
-// What is wanted of a row.
+// Selection parameters of a row.
 struct SelectRow {
-    // Which row of the logits.
+    // Row of the logits.
     uint32_t row;
-    // How many of the best.
+    // Number of tokens to select.
     uint32_t count;
     uint32_t first_change;
     uint32_t changes;
-    // A bit for each token, by words: those that may come. Tokens behind the last bit may not. Where there are no words, all may.
+    // Bit mask of allowed tokens, by words. Tokens beyond the last bit are not allowed. Without
+    // words, all are.
     uint32_t first_word;
     uint32_t words;
     uint32_t has_words;
@@ -38,27 +41,28 @@ struct SelectArguments {
     const SelectRow *rows;
     const Change *changes;
     const uint32_t *words;
-    // What blocks tell the last one: `[rows, blocks, most]`, and of each block its largest logit, the sum of exp(x - largest), and
-    // whether something is not a number, and nothing.
+    // Results of blocks for the last one: lists `[rows, blocks, most]`; and for each block its
+    // largest logit, the sum of exp(x - largest), whether a logit is NaN, and padding.
     uint64_t *lists;
     float *sums;
-    // Of each row: the largest logit, the sum over all tokens that may come, whether something is not a number, how many are told; then
-    // so many tokens with their logits. `[rows, 4 + 2 · most]` words.
+    // For each row: the largest logit, the sum over all allowed tokens, whether a logit is NaN, the
+    // number of tokens, then these tokens with their logits. `[rows, 4 + 2 · most]` words.
     uint32_t *out;
-    // How many blocks of a row are done, which is 0 before and after.
+    // Number of blocks of a row that are done; 0 before and after.
     uint32_t *done;
     uint32_t vocabulary;
     uint32_t most;
 };
 
-// A number of 32 bits that is larger where x is; it is never 0.
+// Converts to 32 bits with the same order as floats; never 0.
 DEVICE uint32_t ordered(float x) {
     uint32_t bits = float_to_bits(x);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 DEVICE float from_ordered(uint32_t bits) { return bits_to_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits); }
 
-// Sorts runs of `size` of SLICE numbers, each of which falls and then rises; the first the largest first, and every second one the other way round.
+// Sorts bitonic runs of `size` of the SLICE keys. The directions alternate; the first run is
+// descending.
 DEVICE void merge_runs(uint64_t *keys, uint32_t size) {
     for (uint32_t distance = size / 2; distance > 0; distance /= 2) {
         for (uint32_t pair = thread(); pair < SLICE / 2; pair += SELECT_THREADS) {
@@ -74,15 +78,15 @@ DEVICE void merge_runs(uint64_t *keys, uint32_t size) {
     }
 }
 
-// Sorts SLICE numbers, the largest first. Batcher's bitonic sort, 1968.
+// Sorts SLICE keys in descending order with Batcher's bitonic sort, 1968.
 DEVICE void sort_slice(uint64_t *keys) {
     for (uint32_t size = 2; size <= SLICE; size *= 2) merge_runs(keys, size);
 }
 
-// The best of the lists of all blocks, which are sorted.
+// Merges the sorted lists of all blocks, and keeps the best.
 DEVICE void merge_lists(uint64_t *keys, const volatile uint64_t *lists, uint32_t blocks, uint32_t most) {
     if (2 * most == SLICE) {
-        // A list behind the best so far, the other way round, needs no more than to be merged.
+        // The best so far, followed by a reversed list, are bitonic, and only need a merge.
         for (uint32_t at = thread(); at < most; at += SELECT_THREADS) keys[at] = lists[at];
         for (uint32_t block = 1; block < blocks; block++) {
             for (uint32_t at = thread(); at < most; at += SELECT_THREADS) keys[SLICE - 1 - at] = lists[block * most + at];
@@ -91,7 +95,7 @@ DEVICE void merge_lists(uint64_t *keys, const volatile uint64_t *lists, uint32_t
         }
         return;
     }
-    // The best so far, and as many others as there is room for.
+    // The best so far, and as many other keys as fit.
     const uint32_t others = blocks * most;
     for (uint32_t at = thread(); at < SLICE; at += SELECT_THREADS) keys[at] = at < others ? lists[at] : 0;
     barrier();
@@ -106,14 +110,14 @@ DEVICE void merge_lists(uint64_t *keys, const volatile uint64_t *lists, uint32_t
     }
 }
 
-// Writes what is told of a row.
+// Writes the result of a row.
 DEVICE void tell(const SelectArguments &arguments, const uint64_t *keys, uint32_t count, float largest, float sum, bool is_broken) {
     uint32_t *out = arguments.out + (uint64_t)block_y() * (4 + 2 * arguments.most);
     SHARED uint32_t found;
     if (thread() == 0) found = 0;
     barrier();
     for (uint32_t at = thread(); at < count; at += SELECT_THREADS) {
-        // 0 is no token. They come last.
+        // Key 0 is no token. Such keys come last.
         if (keys[at] == 0) continue;
         if (at + 1 == count || keys[at + 1] == 0) found = at + 1;
         out[4 + 2 * at] = ~(uint32_t)keys[at];
@@ -156,13 +160,13 @@ KERNEL(select_best, SELECT_THREADS, SelectArguments) {
         float x = values[at];
         if (x != x) broken = 1.0f;
         largest = fmaxf(largest, x);
-        // Zeros are equal, whatever their sign.
+        // Adding 0 makes both zeros equal.
         keys[at] = (uint64_t)ordered(x + 0.0f) << 32 | (uint64_t)(uint32_t)~token;
     }
     largest = largest_of_block(largest, shared);
     float sum = 0.0f;
     for (uint32_t at = thread(); at < SLICE; at += SELECT_THREADS) {
-        // Nothing may come, or nothing but what is minus infinity.
+        // The sum stays 0 if no token is allowed, or if all logits are minus infinity.
         if (keys[at] != 0 && largest > -INFINITY) sum += expf(values[at] - largest);
     }
     sum = sum_of_block(sum, shared_again);
@@ -184,7 +188,7 @@ KERNEL(select_best, SELECT_THREADS, SelectArguments) {
         own[3] = 0.0f;
     }
     if (!is_last_of(arguments.done + block_y(), blocks, &is_last)) return;
-    // What other blocks wrote is not in this one's cache.
+    // Volatile, because this block's cache may not have the writes of other blocks.
     const volatile uint64_t *lists = arguments.lists + place * most;
     const volatile float *sums = arguments.sums + place * 4;
     float best = -INFINITY, all = 0.0f, any_broken = 0.0f;

@@ -1,6 +1,7 @@
-//! The arguments of kernels, as `cuda/` declares them: plain structures, in the same order and of the same types.
+//! Arguments of kernels, as `cuda/` declares them: plain structures with the same fields in the
+//! same order.
 
-/// An address in the memory of a device; 0 is none.
+/// An address in device memory; 0 is a null pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Address(pub(crate) u64);
@@ -13,10 +14,10 @@ impl Address {
     }
 }
 
-/// A structure that a kernel takes.
+/// A structure that kernels take as an argument.
 ///
 /// # Safety
-/// It is `repr(C)`, and declared alike for the kernels that are named.
+/// The structure is `repr(C)`, and the kernels that take it declare it alike.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 pub(crate) unsafe trait Arguments: Copy {}
 
@@ -40,13 +41,13 @@ pub(crate) struct Weight {
     pub(crate) unused: u32,
 }
 
-/// `float_type`.
+/// Values of `float_type`.
 pub(crate) const FLOAT32: u32 = 0;
 pub(crate) const FLOAT16: u32 = 1;
 pub(crate) const BFLOAT16: u32 = 2;
 pub(crate) const POWERS: u32 = 4;
 
-/// Weights of one product, at most.
+/// Greatest number of weights in one product.
 pub(crate) const MOST_WEIGHTS: usize = 4;
 
 /// See `products.cuh`.
@@ -67,7 +68,7 @@ pub(crate) struct Group {
     pub(crate) unused: u32,
 }
 
-/// `purpose`.
+/// Values of `purpose`.
 pub(crate) const WRITE: u32 = 0;
 pub(crate) const ACTIVATE: u32 = 1;
 pub(crate) const GATE: u32 = 2;
@@ -142,21 +143,22 @@ pub(crate) struct MixArguments {
 // SAFETY: as `experts.cuh` declares it.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for RouteArguments {}
-// SAFETY: the same.
+// SAFETY: as `experts.cuh` declares it.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for MixArguments {}
 
-/// What is changed of a token's logit x: `y - minus`, where y is `x + bias`, divided where it is positive, else multiplied.
+/// A change of a token's logit x to `y - minus`, where y is `x + bias`, divided by `divisor` if
+/// positive, else multiplied by it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Change {
-    /// Which token.
+    /// The token.
     pub token: u32,
     /// Added first.
     pub bias: f32,
-    /// Above 0; 1 changes nothing.
+    /// Positive; 1 has no effect.
     pub divisor: f32,
-    /// Taken away at last.
+    /// Subtracted last.
     pub minus: f32,
 }
 
@@ -235,7 +237,7 @@ unsafe impl Arguments for MapArguments {}
 // SAFETY: as `products.cuh` and `rows.cuh` declare them.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for ProductArguments {}
-// SAFETY: the same.
+// SAFETY: as `products.cuh` and `rows.cuh` declare them.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for NormArguments {}
 

@@ -1,4 +1,5 @@
-//! Attention to cached keys and values: heads are normed, turned and kept, then queries attend, all sequences of a pass at once.
+//! Attention to cached keys and values, for all sequences of a pass. One kernel applies norms and
+//! RoPE to heads and stores keys and values; then queries attend.
 
 mod table;
 
@@ -13,49 +14,50 @@ use crate::rows::{RUN, Rounded};
 pub(crate) use table::TableShape;
 use table::{ItemKind, Items, Table};
 
-/// Positions that a block of a cache has room for.
+/// Number of positions in a block of a cache.
 const POSITIONS: usize = BLOCK as usize;
 const _: () = assert!(POSITIONS == 256, "as `cache.cuh` has it");
-/// Threads of a block, see `attention.cuh`.
+/// Number of threads in a block, see `attention.cuh`.
 const THREADS: usize = 128;
-/// Positions that they score at a time.
+/// Number of positions that a thread block scores at a time.
 pub const TILE_POSITIONS: usize = THREADS;
-/// Threads of a warp.
+/// Number of threads in a warp.
 const LANES: usize = 32;
-/// The widest values that are mixed.
+/// Greatest number of elements of a value.
 const MOST_VALUE: usize = 5 * THREADS;
-/// Shared memory that queries may take.
+/// Greatest amount of shared memory for queries, in bytes.
 const MOST_SHARED: usize = 38 << 10;
-/// The widths of heads whose scores tensor cores compute, see `attention_tile.cuh`.
+/// Head widths of the tensor core kernels, see `attention_tile.cuh`.
 const TILE_WIDTHS: [usize; 3] = [64, 128, 256];
-/// Elements that are loaded together there.
+/// Number of elements that these kernels load at once.
 const EIGHT: usize = 8;
 
-/// The rows of a layer.
+/// Shape of the cache rows of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRows {
-    /// Heads of keys.
+    /// Number of key heads.
     pub kv_heads: usize,
-    /// Elements of a key.
+    /// Number of elements of a key.
     pub key_dim: usize,
-    /// Elements of a value that has a row of its own; 0 where it is the first elements of its key.
+    /// Number of elements of a value with rows of its own; 0 if values are the first elements of
+    /// keys.
     pub value_dim: usize,
-    /// How they are kept.
+    /// Storage type of the cache.
     pub kind: KvType,
 }
 
 /// The tokens of a sequence in a pass, and the blocks of its cache.
 #[derive(Clone, Debug)]
 pub struct CachedSpan<'a> {
-    /// The first among those of the pass.
+    /// Index of the first token in the pass.
     pub first: usize,
-    /// How many.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Position of the first in the sequence.
+    /// Position of the first token in the sequence.
     pub position: usize,
     /// Position of the first row of the first block.
     pub start: usize,
-    /// Blocks with room for all positions up to the last.
+    /// Blocks for all positions up to the last token.
     pub blocks: Vec<&'a Memory>,
 }
 
@@ -64,48 +66,49 @@ pub struct CachedSpan<'a> {
 pub struct HeadRows<'a> {
     /// The rows.
     pub x: &'a Tensor,
-    /// The root mean square norm of each head: weights of `[turns, width]`, heads take turns; what is added to the mean square.
+    /// RMS norm of each head, and its epsilon. Weights are `[turns, width]`; heads alternate among
+    /// them.
     pub norm: Option<(&'a Tensor, f32)>,
-    /// How a part of each head is turned, after its norm.
+    /// Rotary embedding of a part of each head, after the norm.
     pub turn: Option<Turn<'a>>,
 }
 
-/// The rotation of a part of each head.
+/// Rotary embedding of a part of each head.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn<'a> {
     /// `[tokens, half]`.
     pub cosines: &'a Tensor,
     /// `[tokens, half]`.
     pub sines: &'a Tensor,
-    /// Whether two elements that are turned together lie side by side, and not half of the part apart.
+    /// Whether the two elements of a pair are adjacent, instead of half of the part apart.
     pub is_interleaved: bool,
-    /// The first element of the part.
+    /// First element of the part.
     pub first: usize,
 }
 
-/// How queries attend.
+/// Parameters of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub value_dim: usize,
-    /// What scores are multiplied with.
+    /// Factor of the scores.
     pub scale: f32,
-    /// `cap · tanh(score / cap)`.
+    /// If set, scores become `cap · tanh(score / cap)`.
     pub soft_cap: Option<f32>,
-    /// Positions that a token sees, its own among them.
+    /// Number of positions that a token sees, including its own.
     pub window: Option<usize>,
-    /// Whether tokens see none behind them.
+    /// Whether tokens do not see later positions.
     pub is_causal: bool,
-    /// `[heads]`.
+    /// Attention sinks, `[heads]`.
     pub sinks: Option<&'a Tensor>,
-    /// Never round floats for tensor cores: for whoever compares.
+    /// Whether floats are never rounded to the types of tensor cores. Set for comparisons.
     pub is_exact: bool,
 }
 
 impl Attention<'_> {
-    /// The elements that tiles of queries have room for; `None` where there are no tiles for such heads.
+    /// Returns the head width of the tile kernel; `None` if there is none for these heads.
     fn tile_width(&self, rows: CacheRows) -> Option<usize> {
         let widest = rows.key_dim.max(self.value_dim);
         let is_whole =
@@ -115,7 +118,7 @@ impl Attention<'_> {
 }
 
 impl CacheRows {
-    /// Bytes of a block.
+    /// Returns the size of a block in bytes.
     pub fn block_bytes(self) -> usize {
         let row = [self.key_dim, self.value_dim].map(|width| self.kind.row_bytes(width as u64) as usize);
         POSITIONS * self.kv_heads * row.iter().sum::<usize>()
@@ -128,18 +131,19 @@ impl CacheRows {
 }
 
 impl Machine {
-    /// Whether there are kernels for such heads.
+    /// Returns whether there are kernels for heads of these shapes.
     pub fn can_attend(rows: CacheRows) -> bool {
         // Values without rows of their own are at most as wide as keys.
         let value_dim = if rows.value_dim == 0 { rows.key_dim } else { rows.value_dim };
         value_dim <= MOST_VALUE && rows.key_dim * size_of::<f32>() <= MOST_SHARED
     }
 
-    /// Keeps keys and values, and lets queries attend to those of their sequences: `[tokens, heads · value_dim]`,
-    /// and the same rounded for products where values are whole runs of 32. `layer` is what a recording will ask for sequences by.
+    /// Stores keys and values, and computes attention for each query in its sequence. Returns
+    /// `[tokens, heads · value_dim]`, and the same rounded for products if `value_dim` is a
+    /// multiple of 32. A recording uses `layer` to request the sequences of this call.
     ///
     /// # Errors
-    /// Shapes do not fit one another, a sequence has no room, or the device has failed.
+    /// Shapes do not match, a sequence lacks blocks, or the device has failed.
     #[expect(unsafe_code, reason = "kernels are launched")]
     pub fn attend(
         &self,
@@ -180,7 +184,8 @@ impl Machine {
         };
         let warps = tokens * all.iter().map(|own| own.count as usize).sum::<usize>();
         let grid = Grid { blocks: [warps.div_ceil(THREADS / LANES), 1, 1], threads: THREADS, shared: 0 };
-        // SAFETY: heads are of `tokens` rows as was seen, spans have all tokens and blocks room for their positions, see `table`.
+        // SAFETY: heads have `tokens` rows, as was checked. Spans cover all tokens, and blocks have
+        // room for their positions, see `table`.
         unsafe { self.launch(&format!("keep_{}", rows.kind.name()), grid, &keep)? };
         let kept = self.tensor(kept)?;
         self.mixed(attention, rows, &table, &kept)
@@ -239,14 +244,15 @@ impl Machine {
                 ..arguments
             };
             let grid = Grid { blocks: [*count, share_count, rows.kv_heads], threads: THREADS, shared };
-            // SAFETY: items are rows of spans, queries and what is written have rows for all tokens, shares have room for all places, and
-            // blocks were seen to have the positions that are seen.
+            // SAFETY: items refer to rows of spans; queries and results have rows for all tokens;
+            // shares have room for all places; blocks contain all visible positions, as was
+            // checked.
             unsafe { self.launch(&kernel, grid, &arguments)? };
         }
         Ok((self.tensor(out)?, rounded))
     }
 
-    /// Heads for kernels.
+    /// Returns the kernel argument for heads.
     fn heads(&self, heads: HeadRows<'_>, count: usize, width: usize, tokens: usize) -> Result<Heads> {
         ensure!(heads.x.dims() == [tokens, count * width], "invariant: {count} heads of {width}, not {:?}", heads.x);
         let mut own = Heads {

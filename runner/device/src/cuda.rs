@@ -1,4 +1,4 @@
-//! Kernels on NVIDIA's GPUs, by the driver.
+//! Kernels on NVIDIA GPUs, launched by the CUDA driver.
 
 #![expect(unsafe_code, reason = "the driver works on addresses")]
 
@@ -20,16 +20,16 @@ use crate::arguments::{Address, Arguments};
 use crate::recording::Launch;
 use crate::staging::{self, Staging, Uploads};
 
-/// All kernels, for every generation that they are compiled for.
+/// All kernels, for every supported generation.
 const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
 
 /// Bytes on a GPU.
 pub(crate) type Memory = CudaSlice<u8>;
 
-/// Memory is multiples of so many bytes: kernels read whole words of it.
+/// Granularity of memory in bytes: kernels read whole words.
 const WORDS: usize = 16;
 
-/// Numbers of float32 on a GPU.
+/// Float32 numbers on a GPU.
 pub(crate) type Numbers = CudaSlice<f32>;
 
 /// The kernels on a GPU.
@@ -38,9 +38,9 @@ pub(crate) struct Kernels {
     stream: Arc<CudaStream>,
     module: Arc<CudaModule>,
     functions: Mutex<HashMap<String, CudaFunction>>,
-    /// Made with the first weight; before `stream` ends.
+    /// Created with the first weight; dropped before `stream`.
     staging: Mutex<Option<Staging>>,
-    /// Made with the first bytes that are fewer.
+    /// Created with the first small upload.
     uploads: Mutex<Option<Uploads>>,
 }
 
@@ -62,18 +62,18 @@ impl Kernels {
         })
     }
 
-    /// Which GPU.
+    /// Returns the index of the GPU.
     pub(crate) fn index(&self) -> usize {
         self.stream.context().ordinal()
     }
 
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
         let whole = size.max(1).next_multiple_of(WORDS);
-        // SAFETY: what is in it is written before it is read, as `Memory` says.
+        // SAFETY: the contents are written before they are read, see `Memory`.
         unsafe { self.stream.alloc::<u8>(whole) }.map_err(failed).with_context(|| format!("{size} bytes on the GPU"))
     }
 
-    /// Whether a storage is in the order of this device's stream.
+    /// Returns whether a storage is on this device, and so is ordered by its stream.
     pub(crate) fn has(&self, storage: &CudaStorage) -> bool {
         storage.device().id() == self.device.id()
     }
@@ -93,7 +93,7 @@ impl Kernels {
         if bytes.len() < staging::FROM {
             let mut part = memory.slice_mut(at..at + bytes.len());
             let (address, _in_order) = part.device_ptr_mut(&self.stream);
-            // SAFETY: the part is as large as the bytes, and freed in the order of the stream.
+            // SAFETY: the part is as large as the bytes, and is freed in the order of the stream.
             return unsafe { self.write_at(Address(address), bytes) };
         }
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ impl Kernels {
     }
 
     pub(crate) fn time_of_upload(&self, size: usize) -> Result<Duration> {
-        // SAFETY: it is written below before it is copied.
+        // SAFETY: it is written below, before it is copied.
         let mut bytes = unsafe { self.stream.context().alloc_pinned::<u8>(size) }.map_err(failed)?;
         bytes.as_mut_slice().map_err(failed)?.fill(1);
         let mut memory = self.memory(size)?;
@@ -126,7 +126,7 @@ impl Kernels {
 
     pub(crate) fn read(&self, memory: &Memory) -> Result<Vec<u8>> {
         let bytes = self.stream.clone_dtoh(memory).map_err(failed)?;
-        // The driver may still copy into memory that is not page-locked.
+        // The driver may still be copying into memory that is not page-locked.
         self.wait()?;
         Ok(bytes)
     }
@@ -151,11 +151,11 @@ impl Kernels {
         .map_err(failed)
     }
 
-    /// Launches, one after the other, as a graph.
+    /// Creates a graph of sequential launches.
     pub(crate) fn graph(&self, launches: &[Launch]) -> Result<Graph> {
         self.stream.context().bind_to_thread().map_err(failed)?;
         let mut made = ptr::null_mut();
-        // SAFETY: the driver writes a graph there.
+        // SAFETY: the driver writes a graph handle there.
         unsafe { sys::cuGraphCreate(&raw mut made, 0) }.result().map_err(failed)?;
         let (stream, module) = (self.stream.clone(), self.module.clone());
         let mut graph = Graph { nodes: made, launched: ptr::null_mut(), stream, _module: module };
@@ -178,7 +178,8 @@ impl Kernels {
                 ctx: ptr::null_mut(),
             };
             let mut own = ptr::null_mut();
-            // SAFETY: the graph is there, the node before is of it, and the driver copies the arguments before it returns.
+            // SAFETY: the graph exists, the previous node belongs to it, and the driver copies the
+            // arguments before it returns.
             unsafe {
                 sys::cuGraphAddKernelNode_v2(
                     &raw mut own,
@@ -193,14 +194,14 @@ impl Kernels {
             before = own;
         }
         let flags = sys::CUgraphInstantiate_flags(0);
-        // SAFETY: the graph is there.
+        // SAFETY: the graph exists.
         graph.launched = unsafe { result::graph::instantiate(graph.nodes, flags) }.map_err(failed)?;
         Ok(graph)
     }
 
     pub(crate) fn launch_graph(&self, graph: &Graph) -> Result<()> {
         self.stream.context().bind_to_thread().map_err(failed)?;
-        // SAFETY: the graph is there, and what its launches work on is kept by who keeps it.
+        // SAFETY: the graph exists, and its recording keeps the memory that its launches use.
         unsafe { result::graph::launch(graph.launched, self.stream.cu_stream()) }.map_err(failed)
     }
 
@@ -228,38 +229,39 @@ impl Kernels {
     }
 }
 
-/// Launches as the driver has them.
+/// Launches as a CUDA graph.
 pub(crate) struct Graph {
     nodes: sys::CUgraph,
     launched: sys::CUgraphExec,
     stream: Arc<CudaStream>,
-    /// Its functions are there as long as the graph.
+    /// Keeps the functions of the nodes.
     _module: Arc<CudaModule>,
 }
 
-// SAFETY: they are the driver's, who takes them from any thread, one at a time ("Graph object thread safety").
+// SAFETY: the driver accepts graphs from any thread, one at a time ("Graph object thread safety").
 unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // Launches that are under way are finished first by the driver. What has failed before is told to whoever asks next; the context is bound
-        // all the same.
+        // The driver first completes running launches. An earlier error is recorded for the next
+        // caller; the context must be bound anyway.
         let context = self.stream.context();
         if let Err(error) = context.bind_to_thread() {
             let _ = context.bind_to_thread();
             context.record_err(Err::<(), _>(error));
         }
         if !self.launched.is_null() {
-            // SAFETY: it was instantiated, and nobody else has it.
+            // SAFETY: it was instantiated, and there is no other reference to it.
             let _ = unsafe { result::graph::exec_destroy(self.launched) };
         }
-        // SAFETY: it was created, and nobody else has it.
+        // SAFETY: it was created, and there is no other reference to it.
         let _ = unsafe { result::graph::destroy(self.nodes) };
     }
 }
 
-/// Has a GPU keep what is freed for the next who asks: else it gives it back whenever somebody waits for it, and is asked for it again. The number is of
-/// all that the pool has, in use or not; what a runner takes was planned for it.
+/// Makes the memory pool of a GPU keep freed memory. By default, the pool returns it to the driver
+/// at each synchronization, and has to allocate it again. The threshold applies to all memory of
+/// the pool, used or not; a runner's total use was planned.
 fn keep_freed(device: sys::CUdevice) -> Result<()> {
     let mut bytes = u64::MAX;
     let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -271,7 +273,7 @@ fn keep_freed(device: sys::CUdevice) -> Result<()> {
     set.map_err(failed)
 }
 
-/// Where the elements are.
+/// Returns the address of the elements.
 pub(crate) fn address<T>(slice: &CudaSlice<T>) -> Address {
     let (address, _in_order) = slice.device_ptr(slice.stream());
     Address(address)

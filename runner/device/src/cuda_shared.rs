@@ -1,5 +1,7 @@
-//! Memory of NVIDIA's GPUs that several processes map: the driver's virtual memory management, see "Virtual Memory Management" in
-//! the CUDA driver API. An allocation has a handle, a handle a descriptor; whoever has either reserves addresses and maps it there.
+//! Memory of NVIDIA GPUs that several processes map, with the driver's virtual memory management
+//! (see "Virtual Memory Management" in the CUDA driver API). An allocation has a handle, which can
+//! be exported as a file descriptor. A process with either one reserves addresses and maps the
+//! allocation there.
 
 #![expect(unsafe_code, reason = "the driver works on addresses")]
 
@@ -20,16 +22,17 @@ pub(crate) struct Vault {
     index: usize,
     context: Arc<CudaContext>,
     granularity: usize,
-    /// The least that others have had: what else is taken is for those who were promised something.
+    /// Least amount of memory that other processes have used so far. Any more that is in use
+    /// belongs to runners with promised memory.
     others: AtomicU64,
-    /// Made with the first bytes.
+    /// Created with the first write.
     staging: Option<Staging>,
 }
 
-/// An allocation, mapped.
+/// A mapped allocation.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    /// Lives as long as what is mapped in it.
+    /// Keeps the context of the mapping.
     context: Arc<CudaContext>,
     handle: sys::CUmemGenericAllocationHandle,
     address: sys::CUdeviceptr,
@@ -51,13 +54,14 @@ impl Vault {
             .context("the GPU's driver shares no memory between processes")?;
         ensure!(granularity > 0, "the GPU's driver says no size of allocations");
         let vault = Self { index, context, granularity, others: AtomicU64::new((total - free) as u64), staging: None };
-        // Some drivers say what they have only when they are asked for it.
+        // Some drivers report missing support only when an allocation is exported.
         let probe = vault.slab(granularity)?.context("the GPU has no memory left")?;
         probe.descriptor().context("the GPU's driver shares no memory between processes")?;
         Ok(vault)
     }
 
-    /// What the driver says is free may be promised to somebody who has not taken it yet; what others take is free for nobody.
+    /// Memory that the driver reports as free may be promised to a runner that has not allocated it
+    /// yet. Memory that other processes take is not free.
     pub(crate) fn memory(&self, SlabUse { size, spare }: SlabUse, promised: u64) -> Result<(u64, u64)> {
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
         let (free, total) = (free as u64, total as u64);
@@ -89,7 +93,8 @@ impl Vault {
             Some(staging) => staging,
             none => none.insert(Staging::new(&self.context)?),
         };
-        // SAFETY: the caller has seen that the bytes fit, and slabs are dropped after `finish` only.
+        // SAFETY: the caller has checked that the bytes fit, and slabs are dropped only after
+        // `finish`.
         unsafe { staging.copy_to(slab.address + at as u64, bytes) }
     }
 
@@ -99,11 +104,11 @@ impl Vault {
 }
 
 impl Slab {
-    /// Maps a slab of another process, to be read.
+    /// Maps a slab of another process for reading.
     pub(crate) fn map(index: usize, descriptor: &OwnedFd, size: usize) -> Result<Self> {
         let context = CudaContext::new(index).map_err(failed)?;
         let mut handle = 0;
-        // The driver takes the descriptor as if it were a pointer, and does not keep it.
+        // The driver takes the descriptor cast to a pointer, and does not keep it.
         let descriptor = std::ptr::without_provenance_mut(usize::try_from(descriptor.as_raw_fd())?);
         // SAFETY: a handle is written; the descriptor is open during the call.
         done(unsafe { sys::cuMemImportFromShareableHandle(&raw mut handle, descriptor, BY_DESCRIPTOR) })
@@ -111,7 +116,7 @@ impl Slab {
         Self::of(&context, handle, size, index, sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ)
     }
 
-    /// Maps an allocation. It has its handle from here on, also where that fails.
+    /// Maps an allocation. Takes ownership of the handle, also on failure.
     fn of(
         context: &Arc<CudaContext>,
         handle: sys::CUmemGenericAllocationHandle,
@@ -119,7 +124,7 @@ impl Slab {
         index: usize,
         access: sys::CUmemAccess_flags,
     ) -> Result<Self> {
-        // An address of 0 says that nothing is mapped.
+        // Address 0 means that nothing is mapped.
         let mut slab = Self { context: context.clone(), handle, address: 0, size };
         let mut address = 0;
         // SAFETY: an address is written; nothing is mapped there yet.
@@ -139,12 +144,12 @@ impl Slab {
 
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         let mut descriptor: libc::c_int = -1;
-        // SAFETY: for this type of handle a descriptor is written.
+        // SAFETY: for this type of handle, a descriptor is written.
         done(unsafe {
             sys::cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.handle, BY_DESCRIPTOR, 0)
         })?;
         ensure!(descriptor >= 0, "the GPU's driver gave no descriptor");
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new and not shared.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
@@ -155,9 +160,10 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // Errors say that the device is gone, and the memory with it.
+        // On an error the device is gone, and the memory with it.
         let _ = self.context.bind_to_thread();
-        // SAFETY: what is mapped was mapped by this; kernels that read it are done, because unmapping waits for the device.
+        // SAFETY: the mapping belongs to this slab, and kernels that read it have ended after the
+        // synchronization.
         unsafe {
             if self.address != 0 {
                 let _ = sys::cuCtxSynchronize();

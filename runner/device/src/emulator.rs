@@ -1,6 +1,7 @@
-//! The kernels on the CPU: compiled by the machine's C++ compiler when they are first needed, see `cuda/emulator.h`.
+//! Emulation of the kernels on the CPU. The machine's C++ compiler compiles them when they are
+//! first needed, see `cuda/emulator.h`.
 //!
-//! One kernel runs at a time in a process: the emulated machine is one place.
+//! One kernel runs at a time in a process, because the emulated machine is a single global.
 
 #![expect(unsafe_code, reason = "a library is opened, and kernels work on addresses")]
 
@@ -19,11 +20,12 @@ use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::arguments::Address;
 
-/// Shared memory of a block, besides what kernels declare: what every GPU has without asking, less the largest of these.
+/// Greatest amount of dynamic shared memory of a block: the default limit of every GPU, less the
+/// largest static use of a kernel.
 const MOST_SHARED: usize = 39 << 10;
 /// The machine's C++ compiler.
 const COMPILER: &str = "c++";
-/// What is compiled.
+/// Source files of the library.
 const SOURCES: [(&str, &str); 12] = [
     ("machine.cuh", include_str!("../cuda/machine.cuh")),
     ("emulator.h", include_str!("../cuda/emulator.h")),
@@ -52,29 +54,29 @@ type Emulate = unsafe extern "C" fn(*const Kernel, *const [u32; 3], u32, *const 
 struct Library {
     handle: *mut c_void,
     emulate: Emulate,
-    /// Found by their names, as numbers: pointers are not for other threads.
+    /// Addresses of kernels by name, as integers because pointers are not `Send`.
     kernels: Mutex<HashMap<String, usize>>,
     /// Held while a kernel runs.
     turn: Mutex<()>,
 }
 
-// SAFETY: the handle is only looked up in, which is allowed to all threads, and one kernel runs at a time.
+// SAFETY: any thread may look up symbols in the handle, and one kernel runs at a time.
 unsafe impl Send for Library {}
 // SAFETY: the same.
 unsafe impl Sync for Library {}
 
-/// The kernels, run in an order of threads.
+/// The kernels, with an order of threads.
 pub(crate) struct Kernels {
     library: &'static Library,
     backwards: bool,
     room: Arc<Room>,
 }
 
-/// Bytes that are left for memory, but for tensors, which are the CPU's.
+/// Bytes that are left for memory. Tensors do not count; they are the CPU's.
 struct Room(AtomicU64);
 
 impl Kernels {
-    /// `None` where there is neither the compiled library nor a compiler.
+    /// Returns `None` if there is neither the compiled library nor a compiler.
     pub(crate) fn new(backwards: bool) -> Result<Option<Self>> {
         static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
         if library_there().is_none() && Command::new(COMPILER).arg("--version").output().is_err() {
@@ -85,20 +87,20 @@ impl Kernels {
         Ok(Some(Self { library, backwards, room: Arc::new(Room(AtomicU64::new(u64::MAX))) }))
     }
 
-    /// The same with so many bytes of memory.
+    /// Limits memory to `bytes` bytes.
     pub(crate) fn with_room(self, bytes: u64) -> Self {
         Self { room: Arc::new(Room(AtomicU64::new(bytes))), ..self }
     }
 
-    /// Memory of so many bytes.
+    /// Allocates `size` bytes.
     ///
     /// # Errors
-    /// There is not so much.
+    /// There is not enough memory.
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
         let bytes = size as u64;
         let taken = self.room.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map_err(|left| anyhow!("{size} bytes on the emulated device, {left} are left"))?;
-        // What nobody has written is not a number.
+        // NaN reveals memory that was not written.
         let words = (0..size.div_ceil(16)).map(|_| UnsafeCell::new(u128::MAX)).collect();
         Ok(Memory { words, size, room: self.room.clone() })
     }
@@ -118,7 +120,7 @@ impl Kernels {
         ensure!(size == given as u64, "it takes {size} bytes, and is given {given}");
         ensure!(shared <= MOST_SHARED, "{shared} bytes of shared memory");
         let _turn = self.library.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the kernel is of the library, and the rest is as the caller promises.
+        // SAFETY: the kernel is from the library; the caller promises the rest.
         unsafe {
             (self.library.emulate)(found, &raw const grid, threads as u32, arguments, self.backwards);
         };
@@ -131,7 +133,7 @@ impl Library {
         ensure!(cfg!(all(target_arch = "x86_64", target_os = "linux")), "kernels are emulated on x86-64 Linux only");
         let path = library_file()?;
         let name = CString::new(path.as_os_str().as_encoded_bytes())?;
-        // SAFETY: the library is ours and does nothing when it is opened.
+        // SAFETY: the library is ours and runs no code when it is opened.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         ensure!(!handle.is_null(), "`{}` cannot be opened", path.display());
         // SAFETY: the handle is open.
@@ -156,29 +158,30 @@ impl Library {
     }
 }
 
-/// What the compiled library is called: other sources have another name.
+/// Returns the file name of the compiled library, which depends on the sources.
 fn library_name() -> String {
     let mut hasher = DefaultHasher::new();
     SOURCES.hash(&mut hasher);
     format!("lode-kernels-{:016x}.so", hasher.finish())
 }
 
-/// The compiled library among libraries that programs are told of, or where an earlier process has put it.
+/// Returns the compiled library from the folders of `LD_LIBRARY_PATH`, or from an earlier process.
 fn library_there() -> Option<PathBuf> {
     let told = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders = std::env::split_paths(&told).chain([own_folder()]);
     folders.map(|folder| folder.join(library_name())).find(|path| path.is_file())
 }
 
-/// Where processes that may start a compiler put the library.
+/// Returns the folder in which processes that may start a compiler put the library.
 fn own_folder() -> PathBuf {
     std::env::temp_dir().join("lode-kernels")
 }
 
-/// Compiles the kernels into a folder, where they are not there, for processes that may not start a compiler: they find them by `LD_LIBRARY_PATH`.
+/// Compiles the kernels into a folder if they are not there. Processes that may not start a
+/// compiler find them by `LD_LIBRARY_PATH`.
 ///
 /// # Errors
-/// There is no compiler (`c++`), or the folder cannot be written to.
+/// There is no compiler (`c++`), or the folder is not writable.
 pub fn compile_kernels(folder: &Path) -> Result<()> {
     let path = folder.join(library_name());
     if path.is_file() {
@@ -191,7 +194,7 @@ pub fn compile_kernels(folder: &Path) -> Result<()> {
     moved
 }
 
-/// The compiled library: made once for these sources, and found again by the next process.
+/// Returns the compiled library. It is compiled once for these sources; later processes find it.
 fn library_file() -> Result<PathBuf> {
     if let Some(path) = library_there() {
         return Ok(path);
@@ -224,25 +227,25 @@ fn compile(folder: &Path) -> Result<PathBuf> {
     Ok(library)
 }
 
-/// Writes to memory that kernels work on.
+/// Writes to memory that kernels use.
 ///
 /// # Safety
-/// It is as long as the bytes, and no kernel runs.
+/// The memory is at least as long as the bytes, and no kernel runs.
 pub(crate) unsafe fn write_at(address: Address, bytes: &[u8]) {
     // SAFETY: as the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.0 as *mut u8, bytes.len()) };
 }
 
-/// Memory that kernels write to, whoever else refers to it.
+/// Memory to which kernels write, also while other references to it exist.
 pub(crate) struct Memory {
     words: Box<[UnsafeCell<u128>]>,
     size: usize,
     room: Arc<Room>,
 }
 
-// SAFETY: it is read and written by kernels, one at a time, and by who has it.
+// SAFETY: kernels, one at a time, and its owner read and write it.
 unsafe impl Send for Memory {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -256,7 +259,7 @@ impl Memory {
 
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.size, "within the memory");
-        // SAFETY: as was seen, and nobody else has it.
+        // SAFETY: the range was checked, and `&mut self` is exclusive.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
@@ -268,7 +271,8 @@ impl Memory {
 
     pub(crate) fn read(&self, size: usize) -> Vec<u8> {
         assert!(size <= self.size, "within the memory");
-        // SAFETY: as was seen, and no kernel runs that writes it: who launches one waits for it.
+        // SAFETY: the range was checked, and no kernel is writing: `launch` returns after the
+        // kernel has ended.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), size) }.to_vec()
     }
 }
@@ -287,18 +291,18 @@ pub(crate) struct SharedMemory {
     size: usize,
 }
 
-// SAFETY: it is an address and a descriptor; who writes it does so before others read it, as `Vault` says.
+// SAFETY: it is an address and a descriptor. Writes precede reads by other processes, see `Vault`.
 unsafe impl Send for SharedMemory {}
 // SAFETY: the same.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// New memory, full of zeros.
+    /// Creates memory that is filled with zeros.
     pub(crate) fn new(size: usize) -> Result<Self> {
         // SAFETY: the name is a C string.
         let file = unsafe { libc::memfd_create(c"lode-emulated".as_ptr(), libc::MFD_CLOEXEC) };
         ensure!(file >= 0, "there is no shared memory: {}", std::io::Error::last_os_error());
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new and not shared.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         // SAFETY: the descriptor is open.
         let sized = unsafe { libc::ftruncate(file.as_raw_fd(), libc::off_t::try_from(size)?) };
@@ -306,7 +310,7 @@ impl SharedMemory {
         Self::of(file, size, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Memory of another process, to be read.
+    /// Maps memory of another process for reading.
     pub(crate) fn map(file: &OwnedFd, size: usize) -> Result<Self> {
         Self::of(file.try_clone()?, size, libc::PROT_READ)
     }
@@ -328,7 +332,7 @@ impl SharedMemory {
 
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.size, "within the memory");
-        // SAFETY: as was seen; nobody reads it before all is written.
+        // SAFETY: the range was checked, and there are no reads before all writes are complete.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address.as_ptr().cast::<u8>().add(at), bytes.len());
         };
@@ -337,7 +341,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with that size, and nobody has its address any more.
+        // SAFETY: it was mapped with that size, and its address is not used any more.
         unsafe { libc::munmap(self.address.as_ptr(), self.size) };
     }
 }

@@ -1,7 +1,8 @@
-//! Experts: which of them tokens are computed by is chosen on the device, so that nobody waits for the choice.
+//! Mixture of experts with routing on the device, so that the host does not wait for it.
 //!
 //! ```text
-//! logits ──route──▶ Routes ──expert_product──▶ gate · up ──expert_product──▶ rows of experts ──mix──▶ rows of tokens
+//! logits ──route──▶ Routes ──expert_product──▶ gate · up ──expert_product──▶ rows of experts
+//!                                                                     ──mix──▶ rows of tokens
 //! ```
 
 use std::sync::Arc;
@@ -15,60 +16,60 @@ use crate::machine::{Grid, Machine, Memory, Place, bytes_of};
 use crate::product::WeightSet;
 use crate::weight::DeviceWeight;
 
-/// Experts, and threads of a block with the tokens that it has, see `experts.cuh`.
+/// Limits and block sizes of `experts.cuh`.
 const MOST_EXPERTS: usize = 512;
 const ROUTE_THREADS: usize = 256;
 const TOKENS_OF_BLOCK: usize = ROUTE_THREADS / 32;
 const MIX_THREADS: usize = 256;
-/// Groups of experts: a lane of a warp has one.
+/// Greatest number of groups of experts: each has a lane of a warp.
 const MOST_GROUPS: u64 = 32;
 
-/// How experts are chosen by their logits.
+/// The routing rule: selects experts by their logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing<'a> {
-    /// What logits become.
+    /// Function that converts logits to scores.
     pub scores: RouterScores,
-    /// `[experts]`, added to scores for the choice only.
+    /// `[experts]`, added to scores for the selection only.
     pub bias: Option<&'a Tensor>,
-    /// Groups of which some count.
+    /// Groups of experts, of which only the best are considered.
     pub groups: Option<Groups>,
-    /// Experts of a token.
+    /// Number of experts for each token.
     pub top_k: usize,
-    /// Whether the shares of a token's experts sum up to 1.
+    /// Whether the shares of a token's experts are normalized to a sum of 1.
     pub normalizes: bool,
-    /// What shares are multiplied with.
+    /// Factor of the shares.
     pub scale: f32,
 }
 
-/// Weights of experts, which are alike.
+/// Weights of experts, all of the same layout.
 #[derive(Debug)]
 pub struct ExpertWeights {
-    /// What kernels are told of them.
+    /// Table of the weights for kernels.
     pub(crate) sets: Memory,
-    /// Rows of each weight of a set.
+    /// Number of rows of each weight in a set.
     pub(crate) widths: Vec<usize>,
-    /// How many experts.
+    /// Number of experts.
     pub(crate) count: usize,
-    /// Their memory lives as long as they.
+    /// Keeps the memory of the weights alive.
     all: Arc<Vec<DeviceWeight>>,
-    /// Biases likewise.
+    /// Keeps the biases alive.
     biases: Arc<Vec<Tensor>>,
 }
 
-/// Which experts the tokens of a pass are computed by. The device knows it; nobody else does.
+/// Routing of the tokens of a pass. It is known on the device only.
 #[derive(Debug)]
 pub struct Routes {
-    /// Experts of a token, `[tokens, top_k]`.
+    /// Experts of each token, `[tokens, top_k]`.
     pub(crate) chosen: Memory,
-    /// What each has a share of, `[tokens, top_k]` of float32.
+    /// Shares of the experts, `[tokens, top_k]` of float32.
     pub(crate) weights: Memory,
-    /// Where each has its row, `[tokens, top_k]`.
+    /// Row of each route, `[tokens, top_k]`.
     pub(crate) places: Memory,
-    /// The token of each row, `[tokens · top_k]`.
+    /// Token of each row, `[tokens · top_k]`.
     pub(crate) tokens_of_rows: Memory,
-    /// The rows of each expert that somebody chose.
+    /// Rows of each expert that has any.
     pub(crate) groups: Memory,
-    /// How many of these there are, at most.
+    /// Greatest possible number of such groups.
     pub(crate) most_groups: usize,
     pub(crate) tokens: usize,
     pub(crate) top_k: usize,
@@ -76,23 +77,23 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Rows of all experts.
+    /// Returns the total number of rows of all experts.
     pub fn rows(&self) -> usize {
         self.tokens * self.top_k
     }
 
-    /// Tokens.
+    /// Returns the number of tokens.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// All that kernels read and write of them.
+    /// Returns all memory that kernels use for the routes.
     pub(crate) fn used(&self) -> [Arc<Place>; 5] {
         let Self { chosen, weights, places, tokens_of_rows, groups, .. } = self;
         [chosen, weights, places, tokens_of_rows, groups].map(|memory| memory.place().clone())
     }
 
-    /// Sees to it that it is of such experts.
+    /// Checks that the routes are for these experts.
     pub(crate) fn ensure_of(&self, weights: &ExpertWeights) -> Result<()> {
         ensure!(self.experts == weights.count, "invariant: routes to {} experts of {}", self.experts, weights.count);
         Ok(())
@@ -100,34 +101,34 @@ impl Routes {
 }
 
 impl ExpertWeights {
-    /// All that kernels read of them.
+    /// Returns everything that kernels read of the weights.
     pub(crate) fn used(&self) -> (Arc<Place>, Arc<Vec<DeviceWeight>>, Arc<Vec<Tensor>>) {
         (self.sets.place().clone(), self.all.clone(), self.biases.clone())
     }
 
-    /// A weight that all are like.
+    /// Returns a weight that has the common layout.
     pub(crate) fn like(&self) -> Result<&DeviceWeight> {
         self.all.first().context("invariant: there are experts")
     }
 }
 
 impl Routing<'_> {
-    /// Whether there is a kernel for such a choice among so many experts.
+    /// Returns whether there is a kernel for this rule with `experts` experts.
     pub fn is_known(&self, experts: usize) -> bool {
         let groups = self.groups.unwrap_or(Groups { count: 1, keep: 1, best: 1 });
         let size = experts as u64 / groups.count.max(1);
         let is_grouped = (1..=MOST_GROUPS).contains(&groups.count) && (1..=groups.count).contains(&groups.keep);
-        // What is out of the choice is never chosen.
+        // Experts outside of the kept groups are never selected.
         let is_enough = size * groups.count == experts as u64 && self.top_k as u64 <= size * groups.keep;
         is_grouped && is_enough && experts <= MOST_EXPERTS && self.top_k > 0
     }
 }
 
 impl Machine {
-    /// Tells the device of the weights of experts, a set for each.
+    /// Uploads the table of the weights of experts, a set for each expert.
     ///
     /// # Errors
-    /// They are not alike, or there is no memory.
+    /// The weights differ in layout, or memory is exhausted.
     pub fn expert_weights(&self, sets: &[WeightSet<'_>]) -> Result<ExpertWeights> {
         let (_, widths) = crate::product::ensure_alike(sets)?;
         let known = sets.iter().map(|set| self.weight_set(set)).collect::<Result<Vec<_>>>()?;
@@ -140,10 +141,10 @@ impl Machine {
         })
     }
 
-    /// Chooses the experts of tokens by their logits, `[tokens, experts]`. Logits that are not numbers give shares that are none.
+    /// Routes tokens to experts by their logits, `[tokens, experts]`. NaN logits give NaN shares.
     ///
     /// # Errors
-    /// There is [no kernel](Routing::is_known) for it, or no memory.
+    /// There is [no kernel](Routing::is_known) for the rule, or memory is exhausted.
     #[expect(unsafe_code, reason = "a kernel is launched")]
     pub fn route(&self, routing: Routing<'_>, logits: &Tensor) -> Result<Routes> {
         let (tokens, experts) = logits.dims2()?;
@@ -193,17 +194,17 @@ impl Machine {
             best,
         };
         let grid = Grid { blocks: [tokens.div_ceil(TOKENS_OF_BLOCK), 1, 1], threads: ROUTE_THREADS, shared: 0 };
-        // SAFETY: logits and the bias have the shapes that the arguments say, results are made for as many routes, and every route has an
-        // expert that there is, see `is_known`.
+        // SAFETY: logits and bias have the shapes of the arguments, results have room for all
+        // routes, and every route has a valid expert, see `is_known`.
         unsafe { self.launch("route_experts", grid, &arguments)? };
         Ok(routes)
     }
 
-    /// What tokens get of their experts: `sum + Σ share · made`, or `residual + scale · (sum + Σ share · made)`. `made` are the rows
-    /// of all experts.
+    /// Combines the rows of experts for each token: `sum + Σ share · made`, or
+    /// `residual + scale · (sum + Σ share · made)`. `made` has the rows of all experts.
     ///
     /// # Errors
-    /// Shapes do not fit one another, or the device has failed.
+    /// Shapes do not match, or the device has failed.
     #[expect(unsafe_code, reason = "a kernel is launched")]
     pub fn mix(
         &self,
@@ -238,7 +239,7 @@ impl Machine {
             unused: 0,
         };
         let grid = Grid { blocks: [width.div_ceil(MIX_THREADS), routes.tokens, 1], threads: MIX_THREADS, shared: 0 };
-        // SAFETY: all rows have the shapes that were seen, and routes are of rows that there are.
+        // SAFETY: all rows have the shapes that were checked, and routes refer to existing rows.
         unsafe { self.launch("mix_experts", grid, &arguments)? };
         self.tensor(out)
     }

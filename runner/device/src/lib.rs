@@ -1,19 +1,23 @@
-//! Our kernels for GPUs, and what launches them.
+//! Our GPU kernels, and the code that launches them.
 //!
 //! ```text
 //! operations (product, rows) ──▶ arguments ──▶ Machine ──▶ a driver's stream, or the emulator
 //!   check shapes, choose         as kernels        │
-//!   a kernel and its grid        have them         └──▶ Memory, tensors of candle
+//!   a kernel and its grid        expect them       └──▶ Memory, tensors of candle
 //! ```
 //!
-//! Kernels are in `cuda/`: CUDA C++ whose words for threads, barriers and fragments are those of `machine.cuh`. The build compiles them
-//! with nvcc where it has the feature `cuda`. The emulator has the same words for a CPU, so that tests run the same kernels with
-//! the same arguments, grids and indices on machines without a GPU; `LODE_DEVICE=emulated:N` computes by it, too.
+//! Kernels are in `cuda/`. They are CUDA C++ that uses the functions of `machine.cuh` for threads,
+//! barriers and fragments. With the feature `cuda`, the build compiles them with nvcc. The emulator
+//! implements the same functions on a CPU. So tests run the same kernels with the same arguments,
+//! grids and indices on machines without a GPU. `LODE_DEVICE=emulated:N` computes with it, too.
 //!
 //! # Invariants
-//! - An operation is safe to call: it checks that every address that a kernel gets is of memory as large as the kernel reads or writes.
-//! - Everything on a device is in the order of one stream, frees too, so that memory may be dropped right after a launch.
-//! - A kernel has one argument, a structure; `arguments.rs` and `cuda/` say the same of each. The emulator refuses another size.
+//! - Operations are safe to call: they check that every address that a kernel gets points to as
+//!   much memory as the kernel reads or writes.
+//! - All work on a device, including frees, is ordered by one stream, so memory may be dropped
+//!   right after a launch.
+//! - A kernel takes one argument, a structure that `arguments.rs` and `cuda/` declare alike. The
+//!   emulator rejects other sizes.
 
 mod arguments;
 mod attention;
@@ -35,7 +39,8 @@ mod staging;
 mod tests;
 mod weight;
 
-/// The compute capability, times ten, that candle's kernels are compiled for: they run on that generation and on later ones.
+/// Least compute capability of this build, times ten. candle's kernels are compiled for it, and run
+/// on it and on later ones.
 #[cfg(feature = "cuda")]
 pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 

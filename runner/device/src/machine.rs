@@ -1,4 +1,4 @@
-//! Who runs kernels, and the memory that they work on.
+//! Machine: runs kernels, and owns the memory that they work on.
 
 mod memory;
 
@@ -18,17 +18,17 @@ use crate::recording::{Launch, Recorder};
 pub use memory::{Memory, Spare};
 pub(crate) use memory::{Owner, Place};
 
-/// A device that has our kernels. Clones are the same one.
+/// A device with our kernels. Clones share it.
 #[derive(Clone)]
 pub struct Machine {
     device: Device,
     kernels: Arc<Kernels>,
-    /// Numbers of 32 bits that are 0 between launches, see [`counters`](Self::counters).
+    /// Counters of 32 bits that are 0 between launches, see [`counters`](Self::counters).
     counters: Arc<OnceLock<Memory>>,
     launches: Arc<AtomicU64>,
     owner: Owner,
     pub(crate) recorder: Arc<Mutex<Recorder>>,
-    /// Who gives memory up where there is none left.
+    /// Owners of memory that can be freed when memory runs out.
     pub(crate) spare: Arc<Mutex<Vec<Weak<dyn Spare>>>>,
 }
 
@@ -38,7 +38,7 @@ enum Kernels {
     Emulated(emulator::Kernels),
 }
 
-/// Room for a tensor.
+/// Memory for a tensor that is not written yet.
 pub(crate) struct Fresh {
     numbers: FreshNumbers,
     shape: (usize, usize),
@@ -50,30 +50,30 @@ enum FreshNumbers {
     Emulated(Vec<f32>),
 }
 
-/// Launches that were recorded.
+/// A recorded sequence of launches.
 pub(crate) enum Steps {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Graph),
     Emulated(Vec<Launch>),
 }
 
-/// Numbers that kernels count with.
+/// Number of counters for kernels.
 pub(crate) const COUNTERS: usize = 1 << 16;
 
-/// The grid of a launch: blocks, and threads of a block.
+/// Grid of a launch: number of blocks, and of threads in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) blocks: [usize; 3],
     pub(crate) threads: usize,
-    /// Bytes of memory that the threads of a block share, besides what the kernel declares.
+    /// Dynamic shared memory of a block in bytes, besides the memory that the kernel declares.
     pub(crate) shared: usize,
 }
 
 impl Machine {
-    /// The kernels of a device of candle; `None` where we have none for it.
+    /// Loads the kernels for a candle device; `None` if we have none for it.
     ///
     /// # Errors
-    /// The driver refuses the kernels.
+    /// The driver rejects the kernels.
     pub fn of(device: &Device) -> Result<Option<Self>> {
         match device {
             #[cfg(feature = "cuda")]
@@ -85,21 +85,22 @@ impl Machine {
         }
     }
 
-    /// The kernels on the CPU, for tests. `backwards` has the threads of a block run from the last to the first.
+    /// Creates an emulated machine on the CPU, for tests. With `backwards`, the threads of a block
+    /// run from the last to the first.
     ///
-    /// `None` where there is no C++ compiler (`c++`).
+    /// Returns `None` if there is no C++ compiler (`c++`).
     ///
     /// # Errors
-    /// They cannot be compiled.
+    /// The kernels do not compile.
     pub fn emulated(backwards: bool) -> Result<Option<Self>> {
         let kernels = emulator::Kernels::new(backwards)?;
         Ok(kernels.map(|kernels| Self::with(Device::Cpu, Arc::new(Kernels::Emulated(kernels)))))
     }
 
-    /// The same with so many bytes of memory. Tensors take none of it.
+    /// Creates an emulated machine with `bytes` bytes of memory. Tensors do not count towards it.
     ///
     /// # Errors
-    /// The kernels cannot be compiled.
+    /// The kernels do not compile.
     pub fn emulated_with(bytes: u64) -> Result<Option<Self>> {
         let kernels = emulator::Kernels::new(false)?.map(|kernels| kernels.with_room(bytes));
         Ok(kernels.map(|kernels| Self::with(Device::Cpu, Arc::new(Kernels::Emulated(kernels)))))
@@ -117,28 +118,28 @@ impl Machine {
         }
     }
 
-    /// How many kernels have been launched.
+    /// Returns the number of launches so far.
     pub fn launches(&self) -> u64 {
         self.launches.load(Ordering::Relaxed)
     }
 
-    /// What memory of this machine says of whom it is; clones are the same machine.
+    /// Returns the identity with which memory of this machine is marked.
     pub(crate) fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Sees to it that memory is in the order of this machine's stream.
+    /// Checks that memory belongs to this machine, and so is ordered by its stream.
     pub(crate) fn ensure_own(&self, owner: &Owner) -> Result<()> {
         ensure!(*owner == self.owner, "invariant: memory belongs to its machine");
         Ok(())
     }
 
-    /// Where tensors are.
+    /// Returns the candle device of the tensors.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Waits until all that was launched and copied is done.
+    /// Waits until all launches and copies are complete.
     ///
     /// # Errors
     /// The device has failed.
@@ -150,7 +151,8 @@ impl Machine {
         }
     }
 
-    /// How long so many bytes take from page-locked memory to the device: what no load is faster than.
+    /// Measures the time of a copy of `size` bytes from page-locked memory to the device. No load
+    /// can be faster.
     ///
     /// # Errors
     /// The device has failed, or there is no such memory.
@@ -166,11 +168,11 @@ impl Machine {
         }
     }
 
-    /// Has a kernel run.
+    /// Launches a kernel.
     ///
     /// # Safety
-    /// The kernel takes such arguments, and all that it reads and writes with them and such a grid is in memory that lives until it is dropped in the
-    /// order of the stream.
+    /// The kernel takes these arguments. All memory that it accesses with them and this grid lives
+    /// until it is dropped in the order of the stream.
     #[expect(unsafe_code, reason = "the kernel works on addresses")]
     pub(crate) unsafe fn launch<A: Arguments>(&self, kernel: &str, grid: Grid, arguments: &A) -> Result<()> {
         let blocks = grid.blocks.map(u32::try_from);
@@ -196,7 +198,7 @@ impl Machine {
         done.with_context(|| format!("the kernel `{kernel}`"))
     }
 
-    /// Launches that can be launched again.
+    /// Prepares recorded launches for replay.
     #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "drivers may refuse them"))]
     pub(crate) fn steps(&self, launches: Vec<Launch>) -> Result<Steps> {
         Ok(match &*self.kernels {
@@ -206,7 +208,7 @@ impl Machine {
         })
     }
 
-    /// Launches them again. What they work on is there as long as their recording.
+    /// Replays recorded launches. Their recording keeps the memory that they use.
     pub(crate) fn run_steps(&self, steps: &Steps) -> Result<()> {
         match (&*self.kernels, steps) {
             #[cfg(feature = "cuda")]
@@ -218,7 +220,8 @@ impl Machine {
                 for Launch { kernel, blocks, threads, shared, arguments, size } in launches {
                     self.launches.fetch_add(1, Ordering::Relaxed);
                     #[expect(unsafe_code, reason = "the kernel works on addresses")]
-                    // SAFETY: as the caller of the launch that was recorded promised; its memory is kept by the recording.
+                    // SAFETY: the caller of the recorded launch promised it, and the recording
+                    // keeps its memory.
                     unsafe {
                         kernels.launch(kernel, *blocks, [*threads, *shared], (arguments.as_ptr().cast(), *size))?;
                     };
@@ -233,7 +236,7 @@ impl Machine {
     /// Writes to memory, in the order of launches.
     ///
     /// # Safety
-    /// It is this machine's, as long as the bytes, and nobody else writes there.
+    /// The memory is this machine's, at least as long as the bytes, and has no other writer.
     #[expect(unsafe_code, reason = "who calls knows whose memory it is")]
     #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may fail"))]
     pub(crate) unsafe fn write_at(&self, address: Address, bytes: &[u8]) -> Result<()> {
@@ -242,26 +245,27 @@ impl Machine {
             // SAFETY: as the caller promises.
             Kernels::Cuda(kernels) => unsafe { kernels.write_at(address, bytes) },
             Kernels::Emulated(_) => {
-                // SAFETY: the same.
+                // SAFETY: as the caller promises.
                 unsafe { emulator::write_at(address, bytes) };
                 Ok(())
             }
         }
     }
 
-    /// Room for a tensor of float32, which a kernel must write before it becomes one.
+    /// Allocates memory for a float32 tensor. A kernel must write it before
+    /// [`tensor`](Self::tensor) is called.
     #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "GPUs may have no room"))]
     pub(crate) fn fresh(&self, [rows, width]: [usize; 2]) -> Result<Fresh> {
         let numbers = match &*self.kernels {
             #[cfg(feature = "cuda")]
             Kernels::Cuda(kernels) => FreshNumbers::Cuda(self.or_with_less(|| kernels.numbers(rows * width))?),
-            // What nobody has written is not a number.
+            // NaN reveals elements that no kernel writes.
             Kernels::Emulated(_) => FreshNumbers::Emulated(vec![f32::NAN; rows * width]),
         };
         Ok(Fresh { numbers, shape: (rows, width) })
     }
 
-    /// The tensor, once its kernel is launched.
+    /// Returns the tensor, after its kernel was launched.
     pub(crate) fn tensor(&self, fresh: Fresh) -> Result<Tensor> {
         let Fresh { numbers, shape } = fresh;
         let tensor = match (&*self.kernels, numbers) {
@@ -277,7 +281,7 @@ impl Machine {
         Ok(tensor)
     }
 
-    /// Where numbers of 32 bits are that kernels count with: they are 0, and kernels leave them so.
+    /// Returns the address of counters of 32 bits. They are 0 between launches: kernels reset them.
     pub(crate) fn counters(&self) -> Result<Address> {
         if self.counters.get().is_none() {
             let _ = self.counters.set(self.upload(&vec![0; COUNTERS * size_of::<u32>()])?);
@@ -285,7 +289,7 @@ impl Machine {
         Ok(self.counters.get().context("invariant: they have just been made")?.address())
     }
 
-    /// Where the numbers of a tensor of float32 are; it must live as long as they are used.
+    /// Returns the address of a float32 tensor, which must live as long as the address is used.
     pub(crate) fn address(&self, tensor: &Tensor, count: usize) -> Result<Address> {
         let (storage, layout) = tensor.storage_and_layout();
         let is_plain = layout.is_contiguous() && tensor.dtype() == DType::F32 && tensor.elem_count() >= count;
@@ -304,7 +308,7 @@ impl Machine {
 }
 
 impl Fresh {
-    /// Where it is to be written.
+    /// Returns the address to which a kernel writes.
     pub(crate) fn address(&mut self) -> Address {
         match &mut self.numbers {
             #[cfg(feature = "cuda")]
@@ -320,10 +324,10 @@ impl fmt::Debug for Machine {
     }
 }
 
-/// Structures of kernels as they are uploaded.
+/// Returns structures of kernels as bytes for uploads.
 pub(crate) fn bytes_of<T: Copy>(all: &[T]) -> &[u8] {
     #[expect(unsafe_code, reason = "structures of kernels are uploaded as they are")]
-    // SAFETY: they are `repr(C)` and have no gaps: each is padded by a field of its own.
+    // SAFETY: they are `repr(C)` without gaps: explicit fields provide all padding.
     unsafe {
         std::slice::from_raw_parts(all.as_ptr().cast(), size_of_val(all))
     }

@@ -1,4 +1,5 @@
-//! What kernels are told of the sequences of a pass: where their blocks are, and which queries are put together.
+//! Tables for attention kernels: the cache blocks of the sequences of a pass, and the queries that
+//! are computed together.
 
 use anyhow::{Context, Result, ensure};
 
@@ -6,67 +7,68 @@ use super::{Attention, CacheRows, CachedSpan, MOST_SHARED, POSITIONS, TILE_POSIT
 use crate::arguments::{self, Address, Queries};
 use crate::machine::{COUNTERS, Machine, Memory, bytes_of};
 
-/// Blocks of threads that keep a GPU busy.
+/// Number of thread blocks that keep a GPU busy.
 const BUSY: usize = 256;
-/// Shares of a sequence's positions, at most.
+/// Greatest number of shares into which the positions of a sequence are divided.
 const MOST_SHARES: usize = 64;
-/// Queries of a block whose scores tensor cores compute, see `attention_tile.cuh`.
+/// Number of queries in a thread block that uses tensor cores, see `attention_tile.cuh`.
 const TILE_QUERIES: usize = 64;
-/// Such blocks read all positions of a sequence, one tile after the other: fewer of them than this do so for short sequences only, because
-/// shares of positions keep more of the device busy.
+/// Number of such thread blocks from which they are used for long sequences, too. Each of them
+/// reads all positions of a sequence, tile by tile. With fewer blocks, dividing the positions into
+/// shares keeps more of the device busy.
 const ENOUGH: usize = 64;
-/// Positions of a short one.
+/// Greatest number of positions of a short sequence.
 const SHORT: usize = 4096;
 
-/// What kernels are told of the sequences of a pass, on the device.
+/// The table of the sequences of a pass, on the device.
 pub(super) struct Table {
     pub(super) address: Address,
-    /// Where blocks are in it.
+    /// Offset of the block addresses in the table.
     pub(super) blocks: usize,
     pub(super) items: Vec<Items>,
-    /// It lives until its launches are.
+    /// Keeps the table until its launches are complete.
     _memory: Option<Memory>,
 }
 
-/// The same before it is there.
+/// The table before it is uploaded.
 pub(crate) struct TableBytes {
     pub(crate) bytes: Vec<u8>,
     blocks: usize,
     items: Vec<Items>,
 }
 
-/// What a table depends on besides its sequences.
+/// Parameters of a table, besides its sequences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableShape {
     rows: CacheRows,
-    /// Queries of a token that share a key head.
+    /// Number of query heads that share a key head.
     group: usize,
-    /// The room of tiles of queries, where there are such.
+    /// Head width of the tile kernel, if there is one.
     tile_width: Option<usize>,
     window: Option<usize>,
     tokens: usize,
 }
 
-/// Queries of some sequences, by as many as are put together.
+/// Groups of queries that one kernel computes.
 pub(super) struct Items {
-    /// Where they are in the table.
+    /// Offset of the items in the table.
     pub(super) at: usize,
-    /// How many.
+    /// Number of items.
     pub(super) count: usize,
     pub(super) kind: ItemKind,
 }
 
-/// Who computes with queries.
+/// Kernel that computes items.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ItemKind {
-    /// Up to so many, each share of positions by itself.
+    /// Items of up to `rows` queries, with the positions divided into `shares`.
     Few { rows: usize, shares: usize },
-    /// Tiles by tensor cores, with room for so many elements.
+    /// Tiles for tensor cores, for heads of up to `width` elements.
     Tile { width: usize },
 }
 
 impl Machine {
-    /// The table of sequences that have all tokens.
+    /// Creates the table of sequences that together have all tokens of the pass.
     pub(super) fn table(
         &self,
         attention: Attention<'_>,
@@ -82,8 +84,9 @@ impl Machine {
         Ok(Table { address, blocks, items, _memory: memory })
     }
 
-    /// Sees to it that spans are all tokens, one after the other, with room for them. With `tiles` the table is alike for all sequences that
-    /// have no more of them.
+    /// Creates the bytes of a table. Checks that the spans cover all tokens in order, and that
+    /// there are blocks for them. With `tiles`, the layout of the table is the same for all
+    /// sequences of up to that many tiles.
     pub(crate) fn table_bytes(
         &self,
         shape: TableShape,
@@ -131,7 +134,8 @@ impl Machine {
     }
 }
 
-/// The queries of sequences, by who computes with them: tiles where a sequence has many, the rest in shares of positions.
+/// Divides the queries of sequences among the kernels: tiles for sequences with many queries,
+/// shares of positions for the rest.
 fn items(shape: TableShape, spans: &[CachedSpan<'_>], tiles: Option<usize>) -> Vec<(Vec<Queries>, ItemKind)> {
     let TableShape { rows, group, tile_width: width, .. } = shape;
     let is_tile = |span: &CachedSpan<'_>| {
@@ -162,7 +166,7 @@ fn items(shape: TableShape, spans: &[CachedSpan<'_>], tiles: Option<usize>) -> V
     all
 }
 
-/// In how many shares the positions of a sequence are computed: as many as keep the device busy.
+/// Returns the number of shares into which positions are divided: enough to keep the device busy.
 fn shares<'a>(
     shape: TableShape,
     places: usize,
@@ -183,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Who computes the queries of a sequence with so many tokens behind others.
+    /// Returns the kernel for a sequence of `tokens` tokens after `position` earlier ones.
     fn kind(kv_heads: usize, group: usize, tokens: usize, position: usize) -> ItemKind {
         let rows = CacheRows { kv_heads, key_dim: 64, value_dim: 64, kind: KvType::F16 };
         let shape = TableShape { rows, group, tile_width: Some(64), window: None, tokens };

@@ -1,4 +1,5 @@
-//! Memory of a machine: taken, written, read; and given up by those who can make it again.
+//! Device memory of a machine: allocation, writing, reading, and eviction of memory that can be
+//! recreated.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,15 +14,15 @@ use crate::cuda;
 use crate::emulator;
 use crate::shared::MappedSlab;
 
-/// Memory of a device, at a multiple of 16 at least. What is in it when it is new is not known.
+/// Device memory, aligned to at least 16 bytes. New memory has unspecified contents.
 pub struct Memory {
     place: Arc<Place>,
     size: usize,
-    /// The machine that it is of.
+    /// The machine that owns it.
     owner: Owner,
 }
 
-/// Whose memory it is: of the machine that has the same.
+/// Identifies the machine that owns memory: equal for all clones of a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owner(Arc<()>);
 
@@ -31,33 +32,33 @@ impl PartialEq for Owner {
     }
 }
 
-/// Where memory is.
+/// Location of memory.
 pub(crate) enum Place {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
     Emulated(emulator::Memory),
-    /// A part of what another process has filled.
+    /// A part of memory that another process has filled, at an offset.
     Shared(MappedSlab, usize),
 }
 
-/// Who has memory that can be made again.
+/// An owner of memory that can be recreated.
 pub trait Spare: Send + Sync {
-    /// Gives it up; whether there was any.
+    /// Frees the memory; returns whether there was any.
     fn give_up(&self) -> bool;
 }
 
 impl Machine {
-    /// Memory of so many bytes.
+    /// Allocates `size` bytes.
     ///
     /// # Errors
-    /// There is not so much.
+    /// There is not enough memory.
     pub fn memory(&self, size: usize) -> Result<Memory> {
         let memory = self.own_memory(size)?;
         self.note_memory(&memory);
         Ok(memory)
     }
 
-    /// Memory that nobody else knows of, so that it may be written to.
+    /// Allocates memory that is not shared yet, so that it may be written to.
     fn own_memory(&self, size: usize) -> Result<Memory> {
         let place = self.or_with_less(|| match &*self.kernels {
             #[cfg(feature = "cuda")]
@@ -67,14 +68,14 @@ impl Machine {
         Ok(Memory { place: Arc::new(place), size, owner: self.owner.clone() })
     }
 
-    /// Has somebody give up memory where there is none left.
+    /// Registers an owner of memory that can be freed when memory runs out.
     pub fn may_give_up(&self, spare: Weak<dyn Spare>) {
         let mut all = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|own| own.strong_count() > 0);
         all.push(spare);
     }
 
-    /// Once more without what can be made again, where there is no room beside it.
+    /// Calls `allocate`; if it fails, frees memory that can be recreated and tries again.
     pub(super) fn or_with_less<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
         allocate().or_else(|error| {
             let all = self.spare.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -86,7 +87,7 @@ impl Machine {
         })
     }
 
-    /// A beginning of memory that somebody keeps; `None` where it is smaller.
+    /// Returns the first `size` bytes of a shared memory; `None` if it is smaller.
     pub(crate) fn part_of(&self, place: &Arc<Place>, size: usize) -> Option<Memory> {
         let room = match &**place {
             #[cfg(feature = "cuda")]
@@ -97,10 +98,10 @@ impl Machine {
         (size <= room).then(|| Memory { place: place.clone(), size, owner: self.owner.clone() })
     }
 
-    /// Memory with these bytes, which may be gone when this returns.
+    /// Allocates memory with these bytes. The source may be dropped when this returns.
     ///
     /// # Errors
-    /// There is not so much.
+    /// There is not enough memory.
     pub fn upload(&self, bytes: &[u8]) -> Result<Memory> {
         let mut memory = self.own_memory(bytes.len())?;
         self.write(&mut memory, 0, bytes)?;
@@ -108,10 +109,10 @@ impl Machine {
         Ok(memory)
     }
 
-    /// Memory that another process has made and filled, see [`Vault`](crate::Vault).
+    /// Maps memory that another process has allocated and filled, see [`Vault`](crate::Vault).
     ///
     /// # Errors
-    /// It is of another device, or its driver refuses.
+    /// It belongs to another device, or the driver fails.
     pub fn map(&self, descriptor: &OwnedFd, size: usize) -> Result<MappedSlab> {
         match &*self.kernels {
             #[cfg(feature = "cuda")]
@@ -120,10 +121,10 @@ impl Machine {
         }
     }
 
-    /// A part of such memory; kernels only read it.
+    /// Returns a part of mapped memory; kernels only read it.
     ///
     /// # Errors
-    /// It has no such part.
+    /// The part is out of bounds.
     pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
         let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
         ensure!(is_inside, "{size} bytes at {at} are no part of {} of another process", slab.size());
@@ -149,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// Makes memory the same as other memory of its size.
+    /// Copies the contents of a memory to another one of the same size.
     ///
     /// # Errors
     /// The sizes differ, or the device has failed.
@@ -168,7 +169,7 @@ impl Machine {
         }
     }
 
-    /// The bytes of memory, once all that was launched is done.
+    /// Returns the bytes of a memory, after all launches are complete.
     ///
     /// # Errors
     /// The device has failed.
@@ -188,7 +189,7 @@ impl Machine {
 }
 
 impl Memory {
-    /// How many bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
