@@ -1,4 +1,5 @@
-//! Products of activations with weights: `y = x · Wᵀ + b`, and what becomes of y.
+//! Products of activations with weights, `y = x · Wᵀ + b`, with an operation on y in the same
+//! kernel.
 
 use anyhow::{Context, Result, ensure};
 use architectures::Activation;
@@ -10,41 +11,45 @@ use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
 use crate::rows::{RUN, Rounded};
 use crate::weight::DeviceWeight;
 
-/// Weights of one product, at most.
+/// Greatest number of weights in one product.
 pub const MOST_PRODUCTS: usize = MOST_WEIGHTS;
-/// Rows of a weight that a block has, rows of x at most, and threads, see `products.cuh`.
+/// Number of rows of a weight and of x (at most) in a thread block, and of its threads, see
+/// `products.cuh`.
 const FEW_ROWS: usize = 4;
 const FEW_TOKENS: usize = 8;
-/// Rows of x up to which weights are rather read twice than computed with in tiles: those keep a GPU busy with long prompts only.
+/// Greatest number of rows of x for which weights are read several times rather than multiplied in
+/// tiles. Tiles keep a GPU busy with long prompts only.
 const FEW_AT_MOST: usize = 2 * FEW_TOKENS;
 const MOST_THREADS: usize = 256;
 const TILE: usize = 64;
 const TILE_THREADS: usize = 128;
-/// Elements that a thread has of a row of floats at a time.
+/// Number of elements that a thread loads at once of a float row.
 const EIGHT: usize = 8;
 
-/// What rows of x are multiplied with.
+/// Weights of a product, and the operation on its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Product<'a> {
-    /// Sets of up to four weights; all weights are alike, see [`DeviceWeight::is_like`], and sets have as many rows.
+    /// Sets of up to four weights. All weights have the same layout, see [`DeviceWeight::is_like`],
+    /// and sets have the same numbers of rows.
     pub sets: &'a [WeightSet<'a>],
-    /// Which rows of x each set has, as experts do; rows of the result that none has are not written. `None`: the one set has all.
+    /// Rows of x for each set, such as an expert. Other rows of the result are not written. `None`:
+    /// the only set applies to all rows.
     pub runs: Option<&'a [ExpertRows]>,
-    /// What becomes of y.
+    /// Operation on y.
     pub purpose: Purpose<'a>,
-    /// Never round floats for tensor cores: for whoever compares.
+    /// Whether floats are never rounded to the types of tensor cores. Set for comparisons.
     pub is_exact: bool,
 }
 
-/// Weights of the same rows of x, each with a bias, `[rows]` of float32, or nothing.
+/// Weights for the same rows of x, each with an optional bias, `[rows]` of float32.
 pub type WeightSet<'a> = Vec<(&'a DeviceWeight, Option<&'a Tensor>)>;
 
-/// What products have come to.
+/// Results of products.
 #[derive(Debug)]
 pub struct Made {
-    /// `[tokens, rows]` of each weight, or one where they are gated.
+    /// `[tokens, rows]` for each weight; only one result if they are gated.
     pub rows: Vec<Tensor>,
-    /// What gates let through, rounded for the next product, where that was done on the way.
+    /// The gated result, rounded for the next product, if the kernel did so.
     pub rounded: Option<Rounded>,
 }
 
@@ -53,59 +58,61 @@ pub struct Made {
 pub enum Input<'a> {
     /// `[tokens, columns]` of float32.
     Rows(&'a Tensor),
-    /// The same rounded, for weights that [round](DeviceWeight::rounds).
+    /// Rounded rows, for weights that [need them](DeviceWeight::rounds).
     Rounded(&'a Rounded),
 }
 
 /// Rows of x for experts.
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertInput<'a> {
-    /// One for each token.
+    /// One row for each token.
     OfTokens(Input<'a>),
-    /// One for each route, as products of experts have them.
+    /// One row for each route, as products of experts return them.
     OfRoutes(Input<'a>),
 }
 
-/// What becomes of y.
+/// Operation on y.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
-    /// It is the result, of each weight.
+    /// None; a result for each weight.
     Write,
-    /// `activation(y)`, of one weight.
+    /// `activation(y)`, for one weight.
     Activate(Activation),
-    /// `activation(y) · y'` of two weights with as many rows.
+    /// `activation(y) · y'`, for two weights with the same number of rows.
     Gate(Activation),
-    /// `residual + scale · y`, of one weight.
+    /// `residual + scale · y`, for one weight.
     Add(&'a Tensor, f32),
 }
 
-/// The rows of x that an expert has.
+/// The rows of x of an expert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertRows {
-    /// Which expert.
+    /// The expert.
     pub expert: usize,
     /// The first row.
     pub first: usize,
-    /// How many.
+    /// Number of rows.
     pub count: usize,
 }
 
 impl Machine {
-    /// The products: a tensor of `[tokens, rows]` for each weight of a set, or one where they are gated.
+    /// Computes products: a tensor of `[tokens, rows]` for each weight of a set, or one if they are
+    /// gated.
     ///
     /// # Errors
-    /// Weights are not alike, shapes do not fit one another, a set has rows that there are not, or the device has failed.
+    /// Weights differ in layout, shapes do not match, a row is out of range, or the device has
+    /// failed.
     pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Made> {
         let Product { sets, runs, purpose, is_exact } = product;
         let (like, widths) = ensure_alike(sets)?;
         let tokens = x.shape()?[0];
         let mut arguments = ProductArguments::default();
         let all = sets.iter().map(|set| self.weight_set(set)).collect::<Result<Vec<_>>>()?;
-        // What is uploaded lives until the launch, and longer in the order of the stream.
+        // Uploads live until the launch; after that, the stream orders their release.
         let mut uploaded = Vec::new();
         let mut longest = tokens;
         if let Some(runs) = runs {
-            // Who has which rows is another matter in the next pass.
+            // The assignment of rows differs in the next pass.
             self.cannot_be_recorded();
             let groups = groups(runs, sets.len(), tokens)?;
             longest = runs.iter().map(|run| run.count).max().unwrap_or(0);
@@ -121,10 +128,10 @@ impl Machine {
         self.launch_product(arguments, (like, &widths), shape, purpose, x)
     }
 
-    /// The products of experts with the rows of theirs, `[routes, rows]`.
+    /// Computes products of experts with their rows, `[routes, rows]`.
     ///
     /// # Errors
-    /// Routes are of other experts, shapes do not fit one another, or the device has failed.
+    /// Routes are for other experts, shapes do not match, or the device has failed.
     pub fn expert_product(
         &self,
         weights: &ExpertWeights,
@@ -152,12 +159,13 @@ impl Machine {
             ExpertInput::OfRoutes(x) => (x, rows),
         };
         ensure!(x.shape()?[0] == expected, "invariant: {expected} rows, not {:?}", x.shape()?);
-        // A token goes to an expert once; how many go to one is known on the device only.
+        // A token is routed to an expert at most once. Only the device knows the number of rows of
+        // each expert.
         let shape = Shape { rows, longest: routes.tokens(), groups: routes.most_groups, is_exact };
         self.launch_product(arguments, (weights.like()?, &weights.widths), shape, purpose, x)
     }
 
-    /// Launches the kernel for weights of one kind, with sets and groups as they are in the arguments.
+    /// Launches the kernel for weights of one kind; the arguments have the sets and groups.
     fn launch_product(
         &self,
         mut arguments: ProductArguments,
@@ -181,7 +189,7 @@ impl Machine {
         for (out, fresh) in arguments.out.iter_mut().zip(&mut fresh) {
             *out = fresh.address();
         }
-        // What is rounded for integers goes on to others, as a rule.
+        // Gated results of integer kernels are usually the input of another integer product.
         let gates = matches!(purpose, Purpose::Gate(_)) && is_few && like.kind.rounds;
         let counters = grid.blocks[1] * grid.blocks[2] * results[0] / RUN;
         let rounded = (gates && results[0].is_multiple_of(RUN) && counters <= COUNTERS)
@@ -191,8 +199,9 @@ impl Machine {
             (arguments.out_codes, arguments.out_factors) = (rounded.codes.address(), rounded.factors.address());
             arguments.counters = self.counters()?;
         }
-        // SAFETY: x, weights, biases and what is added were seen to have the shapes that the grid and the arguments say, and
-        // results are made with them; groups are of rows that there are, and rows of x too.
+        // SAFETY: x, weights, biases and residual have the shapes that the grid and the arguments
+        // require, as was checked. Results are allocated with these shapes. Groups refer to
+        // existing rows, also of x.
         #[expect(unsafe_code, reason = "a kernel is launched")]
         unsafe {
             self.launch(&kernel, grid, &arguments)?;
@@ -219,7 +228,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What becomes of y; the widths of results.
+    /// Sets the operation on y; returns the widths of the results.
     fn set_purpose(
         &self,
         arguments: &mut ProductArguments,
@@ -268,19 +277,20 @@ impl Machine {
     }
 }
 
-/// How many rows a product makes, and for whom.
+/// Dimensions of a product.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// Of the result.
+    /// Number of rows of the result.
     rows: usize,
-    /// That one set of weights has, at most.
+    /// Greatest number of rows of one set of weights.
     longest: usize,
-    /// Sets that have rows.
+    /// Number of sets that have rows.
     groups: usize,
     is_exact: bool,
 }
 
-/// Sees to it that one launch can compute with all sets: a weight that all are like, and the rows of each of a set.
+/// Checks that one launch can compute with all sets. Returns a weight with the common layout, and
+/// the number of rows of each weight of a set.
 pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeight, Vec<usize>)> {
     let set = sets.first().context("invariant: there is a set of weights")?;
     let (like, _) = *set.first().context("invariant: there is a weight")?;
@@ -295,7 +305,7 @@ pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeig
     Ok((like, set.iter().map(|(weight, _)| weight.rows()).collect()))
 }
 
-/// Which rows of x belong to which set, for kernels.
+/// Returns the assignment of rows of x to sets, for kernels.
 fn groups(runs: &[ExpertRows], experts: usize, tokens: usize) -> Result<Vec<Group>> {
     let group = |run: &ExpertRows| {
         let ExpertRows { expert, first, count } = *run;
@@ -315,7 +325,7 @@ impl Input<'_> {
     }
 }
 
-/// What `products.cuh` calls an activation.
+/// Returns the number of an activation in `products.cuh`.
 pub(crate) fn number(activation: Activation) -> u32 {
     match activation {
         Activation::Silu => 0,
@@ -326,7 +336,7 @@ pub(crate) fn number(activation: Activation) -> u32 {
     }
 }
 
-/// Where an activation that clamps does so.
+/// Returns the limit of an activation that clamps; else 0.
 pub(crate) fn limit(activation: Activation) -> f32 {
     if let Activation::ClampedSilu { limit } = activation { limit as f32 } else { 0.0 }
 }
@@ -351,7 +361,7 @@ fn tiles(like: &DeviceWeight, longest: usize) -> (String, Grid) {
     )
 }
 
-/// Blocks that have all rows of the weights.
+/// Returns the number of thread blocks for all rows of the weights.
 fn blocks(widths: &[usize], purpose: Purpose<'_>, is_few: bool) -> usize {
     let rows = if is_few { FEW_ROWS } else { TILE };
     match purpose {

@@ -1,14 +1,17 @@
-//! Launches that are recorded while they run, so that they can be launched again all at once: for a pass that is like one before but for what is
-//! uploaded. On a GPU it is a graph of the driver's, whose nodes are the launches in their order.
+//! Recordings: launches that are recorded while they run, and replayed with a single launch. A
+//! replayed pass differs from the recorded one only in its uploads. On a GPU, a recording is a CUDA
+//! graph whose nodes are the launches in order.
 //!
 //! ```text
-//! record ──▶ launches, as always, each written down with its memory ──▶ finish ──▶ Recording
-//! refill ──▶ inputs and tables go where they were ──▶ replay: all launches
+//! record ──▶ launches run as always, each recorded with its memory ──▶ finish ──▶ Recording
+//! refill ──▶ inputs and tables are uploaded to their old places ──▶ replay: all launches
 //! ```
 //!
 //! # Invariants
-//! - What launches of a recording work on lives as long as the recording, but for blocks of caches: tables say where these are.
-//! - A pass that does something else than launches of ours (an operation of candle's, reading) is not recorded; who does such a thing says so.
+//! - The memory of recorded launches lives as long as the recording, except for cache blocks, whose
+//!   addresses are in tables.
+//! - A pass that does anything but our launches (an operation of candle's, a read) is not recorded.
+//!   The code that does so calls [`Machine::cannot_be_recorded`].
 //! - One pass is computed at a time.
 
 #![expect(unsafe_code, reason = "what was recorded is written to by its addresses")]
@@ -24,21 +27,21 @@ use crate::arguments::Address;
 use crate::attention::{CachedSpan, TableShape};
 use crate::machine::{Grid, Machine, Memory, Owner, Place, Steps};
 
-/// A launch that was written down.
+/// A recorded launch.
 pub(crate) struct Launch {
     pub(crate) kernel: String,
     pub(crate) blocks: [u32; 3],
     pub(crate) threads: usize,
     pub(crate) shared: usize,
-    /// The bytes of its arguments, at a multiple of 8.
+    /// Bytes of its arguments, aligned to 8.
     pub(crate) arguments: Vec<u64>,
     pub(crate) size: usize,
 }
 
-/// Something that lives as long as a recording.
+/// An object that a recording keeps alive.
 type Used = Box<dyn Any + Send + Sync>;
 
-/// Where numbers of a pass are uploaded to.
+/// Memory to which numbers of a pass are uploaded.
 #[derive(Clone)]
 pub(crate) struct Input {
     tensor: Tensor,
@@ -48,64 +51,64 @@ pub(crate) struct Input {
 
 /// A table of sequences, see [`Machine::attend`].
 struct TableOf {
-    /// Whose sequences it has, as who attends has said.
+    /// Layer whose sequences it has, as passed to `attend`.
     layer: usize,
     shape: TableShape,
-    /// Where it is among all tables.
+    /// Offset among all tables.
     at: usize,
     size: usize,
 }
 
-/// What is being done with launches.
+/// State of recording.
 #[derive(Default)]
 pub(crate) enum Recorder {
-    /// They are launched.
+    /// Launches run without being recorded.
     #[default]
     Off,
-    /// They are launched and written down.
+    /// Launches run and are recorded.
     On(Box<Draft>),
-    /// Inputs go where they were.
+    /// Inputs are uploaded to the places of a recording.
     Refilling { inputs: Vec<Input>, next: usize },
 }
 
-/// A recording on its way.
+/// A recording in progress.
 pub(crate) struct Draft {
     launches: Vec<Launch>,
     tensors: Vec<Tensor>,
     memory: Vec<Arc<Place>>,
-    /// What launches work on besides, as weights.
+    /// Other objects that launches use, such as weights.
     used: Vec<Used>,
-    /// Memory that every launch may use as it likes.
+    /// Scratch memory that all launches share.
     scratch: Option<Arc<Place>>,
     inputs: Vec<Input>,
     tables: Vec<TableOf>,
     table_memory: Option<Memory>,
-    /// Tables that there will be.
+    /// Expected number of tables.
     table_count: usize,
-    /// Tiles of positions that sequences have, at most.
+    /// Greatest number of position tiles of a sequence.
     tiles: usize,
     bytes: usize,
     most_bytes: usize,
-    /// Why it cannot be launched again.
+    /// Reason why the launches cannot be replayed.
     obstacle: Option<Obstacle>,
 }
 
-/// Why launches cannot be launched again.
+/// Reason why launches cannot be replayed.
 #[derive(Debug)]
 pub enum Obstacle {
-    /// Something was done that is no launch of ours.
+    /// The pass did something other than our launches.
     Other,
-    /// They would keep more memory than they may.
+    /// The recording would keep more memory than allowed.
     TooLarge,
-    /// There was no memory beside them: some other time there may be.
+    /// Memory was exhausted; a later attempt may succeed.
     NoRoom,
-    /// The driver refuses them.
+    /// The driver rejected the launches.
     Driver(anyhow::Error),
 }
 
-/// What was recorded.
+/// A complete recording.
 pub struct Recording {
-    /// Whose memory it writes to.
+    /// The machine whose memory it writes to.
     owner: Owner,
     steps: Steps,
     inputs: Vec<Input>,
@@ -119,11 +122,11 @@ pub struct Recording {
     _scratch: Option<Arc<Place>>,
 }
 
-/// Something is recorded or refilled as long as this is there, or until it is [finished](Self::finish).
+/// Guard of a recording or refill, which ends when this is dropped or [finished](Self::finish).
 pub struct RecordingGuard<'a>(&'a Machine);
 
 impl Recorder {
-    /// What is recorded, where that is of use.
+    /// Returns the recording in progress, unless it has failed.
     fn draft(&mut self) -> Option<&mut Draft> {
         match self {
             Self::On(draft) if draft.obstacle.is_none() => Some(draft),
@@ -139,17 +142,17 @@ impl fmt::Debug for Recording {
 }
 
 impl Recording {
-    /// Bytes of memory that it keeps, about.
+    /// Returns the approximate amount of memory that it keeps, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl RecordingGuard<'_> {
-    /// What was launched since then.
+    /// Ends the recording, and returns it.
     ///
     /// # Errors
-    /// Why it cannot be launched again.
+    /// The launches cannot be replayed.
     pub fn finish(self) -> Result<Recording, Obstacle> {
         let taken = std::mem::take(&mut *self.0.recorder());
         let Recorder::On(mut draft) = taken else { return Err(Obstacle::Other) };
@@ -185,8 +188,9 @@ impl Machine {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what is launched from now on. Sequences have up to so many tiles of [`TILE_POSITIONS`](crate::TILE_POSITIONS) positions when it is
-    /// launched again, and it attends so often. A recording that would keep more than `most_bytes` is none.
+    /// Starts recording launches. Replays support sequences of up to `tiles` tiles of
+    /// [`TILE_POSITIONS`](crate::TILE_POSITIONS) positions, and the pass calls `attend`
+    /// `table_count` times. Recording fails if it would keep more than `most_bytes` bytes.
     pub fn record(&self, tiles: usize, table_count: usize, most_bytes: usize) -> RecordingGuard<'_> {
         *self.recorder() = Recorder::On(Box::new(Draft {
             launches: Vec::new(),
@@ -206,17 +210,18 @@ impl Machine {
         RecordingGuard(self)
     }
 
-    /// Something is done now that is no launch of ours.
+    /// Notes that the pass does something other than our launches.
     pub fn cannot_be_recorded(&self) {
         if let Some(draft) = self.recorder().draft() {
             draft.give_up(Obstacle::Other);
         }
     }
 
-    /// Numbers of a pass, `[rows, width]`: where a recording is refilled, they go where they were when it was made.
+    /// Uploads numbers of a pass, `[rows, width]`. During a refill, they go to the place that they
+    /// had when the recording was made.
     ///
     /// # Errors
-    /// There is no memory; there are other inputs than there were; the device has failed.
+    /// Memory is exhausted, there are other inputs than in the recording, or the device has failed.
     pub fn input(&self, [rows, width]: [usize; 2], numbers: &[f32]) -> Result<Tensor> {
         ensure!(numbers.len() == rows * width, "invariant: {rows} rows of {width}, not {} numbers", numbers.len());
         let bytes = crate::machine::bytes_of(numbers);
@@ -224,17 +229,17 @@ impl Machine {
             let input = inputs.get(*next).context("invariant: as many inputs as there were")?;
             ensure!(input.count == numbers.len(), "invariant: {} numbers, not {}", input.count, numbers.len());
             *next += 1;
-            // SAFETY: the tensor has as many numbers, and is the recording's.
+            // SAFETY: the tensor has as many numbers, and belongs to the recording.
             unsafe { self.write_at(input.address, bytes)? };
             return Ok(input.tensor.clone());
         }
         let mut fresh = self.fresh([rows, width])?;
         let address = fresh.address();
-        // SAFETY: it was made for as many numbers.
+        // SAFETY: it was allocated for as many numbers.
         unsafe { self.write_at(address, bytes)? };
         let tensor = self.tensor(fresh)?;
         if let Some(draft) = self.recorder().draft() {
-            // What comes later is made of what launches have made, as a rule.
+            // Later inputs usually depend on results of launches.
             if !draft.launches.is_empty() {
                 draft.give_up(Obstacle::Other);
                 return Ok(tensor);
@@ -244,14 +249,14 @@ impl Machine {
         Ok(tensor)
     }
 
-    /// Has inputs that `inputs` makes go where those of the recording are.
+    /// Calls `inputs`, whose uploads go to the places of the recording's inputs.
     ///
     /// # Errors
-    /// What `inputs` says; there are other inputs than there were.
+    /// `inputs` fails, or there are other inputs than in the recording.
     pub fn refill<T>(&self, recording: &Recording, inputs: impl FnOnce() -> Result<T>) -> Result<T> {
         self.ensure_own(&recording.owner)?;
         *self.recorder() = Recorder::Refilling { inputs: recording.inputs.clone(), next: 0 };
-        // Whatever happens, it does so for these inputs only.
+        // Ends the refill on all paths.
         let guard = RecordingGuard(self);
         let made = inputs()?;
         if let Recorder::Refilling { inputs, next } = &*self.recorder() {
@@ -261,10 +266,11 @@ impl Machine {
         Ok(made)
     }
 
-    /// Launches all of a recording, with the sequences of each layer as they are now.
+    /// Replays a recording. `spans` returns the current sequences of each layer.
     ///
     /// # Errors
-    /// Sequences are not as many, or longer than was said; the device has failed.
+    /// The number of sequences differs, a sequence is longer than was specified, or the device has
+    /// failed.
     pub fn replay<'a>(
         &self,
         recording: &Recording,
@@ -279,13 +285,13 @@ impl Machine {
                 ensure!(table.bytes.len() == *size, "invariant: a table of {size} bytes, not {}", table.bytes.len());
                 bytes[*at..*at + *size].copy_from_slice(&table.bytes);
             }
-            // SAFETY: it is as long, and the recording's.
+            // SAFETY: the memory has this size, and belongs to the recording.
             unsafe { self.write_at(memory.address(), &bytes)? };
         }
         self.run_steps(&recording.steps)
     }
 
-    /// Keeps a launch, where somebody records.
+    /// Adds a launch to the recording, if one is in progress.
     pub(crate) fn note_launch(&self, kernel: &str, grid: Grid, blocks: [u32; 3], arguments: &[u8]) {
         if let Some(draft) = self.recorder().draft() {
             let size = arguments.len();
@@ -300,7 +306,7 @@ impl Machine {
         }
     }
 
-    /// Keeps a tensor, where somebody records.
+    /// Adds a tensor to the recording, if one is in progress.
     pub(crate) fn note_tensor(&self, tensor: &Tensor) {
         if let Some(draft) = self.recorder().draft() {
             draft.tensors.push(tensor.clone());
@@ -308,14 +314,14 @@ impl Machine {
         }
     }
 
-    /// Keeps what a launch works on, where somebody records.
+    /// Adds an object that a launch uses to the recording, if one is in progress.
     pub(crate) fn note_use(&self, used: impl FnOnce() -> Used) {
         if let Some(draft) = self.recorder().draft() {
             draft.used.push(used());
         }
     }
 
-    /// Keeps memory, where somebody records.
+    /// Adds memory to the recording, if one is in progress.
     pub(crate) fn note_memory(&self, memory: &Memory) {
         if let Some(draft) = self.recorder().draft() {
             draft.memory.push(memory.place().clone());
@@ -323,12 +329,12 @@ impl Machine {
         }
     }
 
-    /// Gives up recording, so that there is memory; whether somebody recorded.
+    /// Abandons the recording to free its memory; returns whether one was in progress.
     pub(crate) fn give_up_recording(&self) -> bool {
         self.recorder().draft().map(|draft| draft.give_up(Obstacle::NoRoom)).is_some()
     }
 
-    /// Memory for one launch.
+    /// Returns memory for a single launch.
     pub(crate) fn scratch(&self, size: usize) -> Result<Memory> {
         if let Some(draft) = self.recorder().draft()
             && let Some(place) = &draft.scratch
@@ -343,12 +349,13 @@ impl Machine {
         Ok(memory)
     }
 
-    /// The tiles of positions that tables are for, where somebody records.
+    /// Returns the number of tiles that tables must support, if a recording is in progress.
     pub(crate) fn recorded_tiles(&self) -> Option<usize> {
         self.recorder().draft().map(|draft| draft.tiles)
     }
 
-    /// Where a table is, which is one of all that a recording has; uploaded by itself where nobody records.
+    /// Uploads a table, and returns its address: a place among the tables of the recording if one
+    /// is in progress, else a memory of its own.
     pub(crate) fn place_table(
         &self,
         layer: usize,
@@ -358,7 +365,7 @@ impl Machine {
         let is_first = |draft: &&mut Draft| draft.table_memory.is_none();
         let count = self.recorder().draft().filter(is_first).map(|draft| draft.table_count);
         if let Some(count) = count {
-            // They are alike but for a few items.
+            // Tables have the same size, except for a few items.
             let memory = self.memory(count * (bytes.len().next_multiple_of(ALIGNED) + SLACK))?;
             if let Some(draft) = self.recorder().draft() {
                 draft.table_memory = Some(memory);
@@ -377,7 +384,7 @@ impl Machine {
             }
         }
         if let Some(address) = place {
-            // SAFETY: the table is within the memory of all, as was seen.
+            // SAFETY: the table is within the memory of all tables, as was checked.
             unsafe { self.write_at(address, bytes)? };
             return Ok((None, address));
         }
@@ -387,9 +394,9 @@ impl Machine {
     }
 }
 
-/// Tables begin at multiples of it.
+/// Alignment of tables in bytes.
 const ALIGNED: usize = 16;
-/// Bytes by which tables may be longer than the first.
+/// Number of bytes by which a table may exceed the first one.
 const SLACK: usize = 256;
 
 impl Draft {
@@ -400,7 +407,7 @@ impl Draft {
         }
     }
 
-    /// What was kept is let go, but for tables: the pass that is being computed has their addresses.
+    /// Frees everything that was kept, except tables: the current pass still uses their addresses.
     fn give_up(&mut self, obstacle: Obstacle) {
         self.obstacle = Some(obstacle);
         self.scratch = None;

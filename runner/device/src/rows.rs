@@ -1,4 +1,4 @@
-//! What is done to rows of activations by themselves: norms, rounding to 8 bits.
+//! Operations on rows of activations: norms, elementwise maps, rounding to 8 bits.
 
 use anyhow::{Result, bail, ensure};
 use architectures::{Activation, NormKind};
@@ -8,21 +8,21 @@ use crate::arguments::{Address, MapArguments, NormArguments};
 use crate::machine::{Grid, Machine, Memory};
 use crate::product::{limit, number};
 
-/// Elements that are rounded together.
+/// Number of elements that share a scale when they are rounded.
 pub(crate) const RUN: usize = 32;
-/// Threads of a block that changes elements.
+/// Number of threads in a block of `map_rows`.
 const MAP_THREADS: usize = 256;
-/// Threads of a block that norms a row, at most.
+/// Greatest number of threads in a block of `norm_rows`.
 const MOST_THREADS: usize = 1024;
 
 /// A norm: `normed(x) · weight + bias`.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
-    /// How.
+    /// Kind of the norm.
     pub kind: NormKind,
-    /// Elements that are normed together.
+    /// Number of elements that are normalized together.
     pub width: usize,
-    /// `[turns, width]`: runs of a row take turns.
+    /// `[turns, width]`; the runs of a row alternate among the weights.
     pub weight: &'a Tensor,
     /// `[width]`.
     pub bias: Option<&'a Tensor>,
@@ -31,33 +31,34 @@ pub struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// Whether it can follow another norm of rows of such a width, in the same launch.
+    /// Returns whether this norm can follow another norm of rows of this width in the same launch.
     pub fn follows(&self, width: usize) -> bool {
         self.kind == NormKind::Rms && self.width == width && self.bias.is_none() && self.weight.elem_count() == width
     }
 }
 
-/// What a norm gives.
+/// Result of a norm.
 #[derive(Debug)]
 pub enum NormOutput {
     /// Rows of float32.
     Rows(Tensor),
-    /// The same, rounded.
+    /// Rounded rows.
     Rounded(Rounded),
 }
 
-/// Rows of activations that are rounded to 8 bits by runs of 32.
+/// Rows of activations that are rounded to 8 bits in runs of 32.
 #[derive(Debug)]
 pub struct Rounded {
     /// `[rows, columns]` of signed bytes.
     pub(crate) codes: Memory,
-    /// `[rows, columns / 32, 4]` of float32: the scale, the sums of the first and of the second 16 codes, nothing.
+    /// `[rows, columns / 32, 4]` of float32: the scale, the sums of the first and of the second 16
+    /// codes, padding.
     pub(crate) factors: Memory,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
 }
 
-/// What is done to every element of rows.
+/// An elementwise operation on rows.
 #[derive(Debug)]
 pub enum Map<'a, A> {
     /// `x + scale · y`.
@@ -70,7 +71,7 @@ pub enum Map<'a, A> {
     SoftCap(f32),
     /// `x · y`.
     Times(&'a A),
-    /// `x · sigmoid(y)`; where `y` has one element for a row, all of the row's.
+    /// `x · sigmoid(y)`; `y` may have one element for each row.
     Sigmoid(&'a A),
     /// `x · silu(y)`.
     Silu(&'a A),
@@ -86,14 +87,14 @@ impl<A> Clone for Map<'_, A> {
     }
 }
 
-// It only borrows: a derived one would ask it of `A`, too.
+// It only borrows `A`; a derived implementation would require `A: Copy`.
 impl<A> Copy for Map<'_, A> {}
 
 impl<'a, A> Map<'a, A> {
-    /// The same with what `of` makes of y.
+    /// Returns the same map with `y` replaced by `of(y)`.
     ///
     /// # Errors
-    /// Those of `of`.
+    /// `of` fails.
     pub fn with<B>(self, of: impl FnOnce(&'a A) -> Result<&'a B>) -> Result<Map<'a, B>> {
         Ok(match self {
             Self::Add(y, scale) => Map::Add(of(y)?, scale),
@@ -110,10 +111,10 @@ impl<'a, A> Map<'a, A> {
 }
 
 impl Machine {
-    /// Every element of `x`, changed.
+    /// Applies a map to every element of `x`.
     ///
     /// # Errors
-    /// Shapes do not fit one another, or the device has failed.
+    /// Shapes do not match, or the device has failed.
     #[expect(unsafe_code, reason = "a kernel is launched")]
     pub fn map_rows(&self, x: &Tensor, map: Map<'_, Tensor>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
@@ -147,15 +148,17 @@ impl Machine {
             shared: shared as u32,
         };
         let grid = Grid { blocks: [(rows * width).div_ceil(MAP_THREADS), 1, 1], threads: MAP_THREADS, shared: 0 };
-        // SAFETY: x, y and the result have the shapes that were seen.
+        // SAFETY: x, y and the result have the shapes that were checked.
         unsafe { self.launch("map_rows", grid, &arguments)? };
         self.tensor(fresh)
     }
 
-    /// Each run of `norm.width` elements of `x`, normed; or `residual + scale · normed`.
+    /// Normalizes each run of `norm.width` elements of `x`. With a residual, returns
+    /// `residual + scale · normed`.
     ///
     /// # Errors
-    /// `x` is not of float32, or its rows are not whole runs; other rows are added; the device has failed.
+    /// `x` is not float32, its rows are not whole runs, the residual has another shape, or the
+    /// device has failed.
     pub fn norm(&self, norm: Norm<'_>, x: &Tensor, residual: Option<(&Tensor, f32)>) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
         let mut results = NormArguments::default();
@@ -169,10 +172,11 @@ impl Machine {
         self.tensor(fresh)
     }
 
-    /// `residual + scale · normed`, and the norm of that: as rows, or rounded. Both norms are of whole rows, the second of the root mean square.
+    /// Computes `residual + scale · normed`, and a norm of that sum, as rows or rounded. Both norms
+    /// are of whole rows; the second one is an RMS norm.
     ///
     /// # Errors
-    /// The same as of [`norm`](Self::norm), or the second norm is another.
+    /// As of [`norm`](Self::norm), or the second norm is of another kind.
     pub fn norm_twice(
         &self,
         norm: Norm<'_>,
@@ -209,10 +213,10 @@ impl Machine {
         Ok((self.tensor(sum)?, normed))
     }
 
-    /// The rows of `x`, normed where that is said, rounded to 8 bits.
+    /// Rounds the rows of `x` to 8 bits, after a norm if one is given.
     ///
     /// # Errors
-    /// The same, or rows are not whole runs of 32.
+    /// As of [`norm`](Self::norm), or rows are not whole runs of 32.
     pub fn rounded(&self, norm: Option<Norm<'_>>, x: &Tensor) -> Result<Rounded> {
         let (rows, columns) = x.dims2()?;
         let rounded = self.room_for_rounded([rows, columns])?;
@@ -262,7 +266,8 @@ impl Machine {
             ..results
         };
         let grid = Grid { blocks: [runs, 1, 1], threads: width.next_multiple_of(RUN).min(MOST_THREADS), shared: 0 };
-        // SAFETY: x is of whole rows, weight and bias of as many numbers as was seen, results as callers have made them; a block has a run.
+        // SAFETY: x has whole rows, weight and bias have the sizes that were checked, and callers
+        // have allocated the results; a block computes one run.
         unsafe { self.launch("norm_rows", grid, &arguments) }
     }
 }

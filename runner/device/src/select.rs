@@ -1,4 +1,5 @@
-//! The best of logits, after what a generation changes of them: so that a few tokens come back from a device, and not a row of its vocabulary.
+//! Selection of the best logits on the device, after a generation's changes. So only a few tokens
+//! are read back, not a row of the whole vocabulary.
 
 use anyhow::{Result, ensure};
 use candle_core::Tensor;
@@ -6,41 +7,44 @@ use candle_core::Tensor;
 use crate::arguments::{Change, SelectArguments, SelectRow};
 use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
 
-/// Tokens that are told of a row, at most.
+/// Greatest number of tokens that are selected of a row.
 pub const MOST_BEST: usize = 1024;
-/// Logits of a block, and its threads, see `select.cuh`.
+/// Number of logits in a thread block, and of its threads, see `select.cuh`.
 const SLICE: usize = 2048;
 const THREADS: usize = 256;
 
-/// What is wanted of a row of logits.
+/// Selection parameters of a row of logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Selection<'a> {
-    /// How many of the best, up to [`MOST_BEST`].
+    /// Number of tokens to select, at most [`MOST_BEST`].
     pub count: usize,
-    /// Of a token one change at most.
+    /// Changes of logits, at most one for each token.
     pub changes: &'a [Change],
-    /// Bits of tokens that may come, the first in the lowest bit; tokens behind the last may not. `None`: all may.
+    /// Bit mask of allowed tokens, from the lowest bit on; tokens beyond it are not allowed.
+    /// `None`: all are.
     pub allowed: Option<&'a [u32]>,
 }
 
-/// What is told of a row.
+/// Result of a selection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// Tokens with their logits, after changes: the largest logit first, of equal ones the smaller token.
+    /// Tokens with their changed logits, in descending order; among equal logits, the smaller token
+    /// first.
     pub tokens: Vec<(u32, f32)>,
     /// The largest logit.
     pub largest: f32,
-    /// `Σ exp(logit - largest)` over all tokens that may come.
+    /// `Σ exp(logit - largest)` over all allowed tokens.
     pub mass: f32,
-    /// Whether something that may come is not a number.
+    /// Whether a logit of an allowed token is NaN.
     pub is_broken: bool,
 }
 
 impl Machine {
-    /// The best of some rows of `logits`, `[rows, vocabulary]`.
+    /// Selects the best of some rows of `logits`, `[rows, vocabulary]`.
     ///
     /// # Errors
-    /// Too many are wanted, there are no such rows, there is no memory, or the device has failed.
+    /// Too many tokens are requested, a row is out of range, memory is exhausted, or the device has
+    /// failed.
     #[expect(unsafe_code, reason = "a kernel is launched")]
     pub fn best(&self, logits: &Tensor, wanted: &[(usize, Selection<'_>)]) -> Result<Vec<Best>> {
         let (rows, vocabulary) = logits.dims2()?;
@@ -87,7 +91,8 @@ impl Machine {
             most: most as u32,
         };
         let grid = Grid { blocks: [blocks, places, 1], threads: THREADS, shared: 0 };
-        // SAFETY: rows are of the logits, changes and words are where rows say, and there is room for what every block and row tells.
+        // SAFETY: rows are within the logits, changes and words are where the rows refer to, and
+        // there is memory for the results of every block and row.
         unsafe { self.launch("select_best", grid, &arguments)? };
         let words = self.read(&out)?;
         let words: Vec<u32> =
@@ -96,7 +101,7 @@ impl Machine {
     }
 }
 
-/// What a row of words tells.
+/// Decodes the result of a row.
 fn best(words: &[u32]) -> Best {
     let found = words[3] as usize;
     Best {

@@ -1,8 +1,11 @@
-//! Memory of a device that several processes map: who makes it writes it, who gets its descriptor reads it.
+//! Device memory that several processes map. The process that allocates it writes it; processes
+//! that get its descriptor read it.
 //!
-//! A [`Vault`] makes [`Slab`]s and fills them; [`Machine::map`](crate::Machine::map) has kernels of another process read them. On NVIDIA's GPUs a slab is an
-//! allocation of the driver's virtual memory management, whose descriptor is mapped by whoever gets it; there is no limit to how often.
-//! On the emulated machine it is an anonymous file. A slab lives as long as somebody has it mapped, also when its maker has ended.
+//! A [`Vault`] allocates [`Slab`]s and fills them. [`Machine::map`](crate::Machine::map) lets
+//! kernels of another process read them. On NVIDIA GPUs, a slab is an allocation of the driver's
+//! virtual memory management, whose descriptor can be mapped any number of times. On the emulated
+//! machine, it is an anonymous file. A slab lives as long as a process maps it, even after its
+//! creator has ended.
 
 #[cfg(feature = "cuda")]
 use std::fmt;
@@ -16,7 +19,7 @@ use crate::arguments::Address;
 use crate::cuda_shared as cuda;
 use crate::emulator;
 
-/// Where whoever holds weights for others puts them: the memory of a device.
+/// The memory of a device, for a process that holds weights for other processes.
 #[derive(Debug)]
 pub struct Vault(Kind);
 
@@ -24,16 +27,16 @@ pub struct Vault(Kind);
 enum Kind {
     #[cfg(feature = "cuda")]
     Cuda(Box<cuda::Vault>),
-    /// Has so many bytes.
+    /// Total memory in bytes.
     Emulated(u64),
 }
 
-/// Bytes of slabs.
+/// Memory of slabs, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlabUse {
-    /// Of all of them.
+    /// Total size of all slabs.
     pub size: u64,
-    /// Of these, what may be counted as free.
+    /// The part of them that counts as free.
     pub spare: u64,
 }
 
@@ -56,21 +59,22 @@ enum SlabKind {
 pub struct MappedSlab(Arc<Slab>);
 
 impl Vault {
-    /// The memory of a GPU of NVIDIA's.
+    /// Opens the memory of an NVIDIA GPU.
     ///
     /// # Errors
-    /// There is no such GPU, or its driver shares no memory between processes.
+    /// There is no such GPU, or its driver cannot share memory between processes.
     #[cfg(feature = "cuda")]
     pub fn of_gpu(index: usize) -> Result<Self> {
         Ok(Self(Kind::Cuda(Box::new(cuda::Vault::new(index)?))))
     }
 
-    /// Memory of the emulated machine.
+    /// Creates memory of the emulated machine.
     pub fn emulated(bytes: u64) -> Self {
         Self(Kind::Emulated(bytes))
     }
 
-    /// Bytes that nobody has, and all: less those of this vault's slabs, but for what is spare there, and what it has promised.
+    /// Returns free and total bytes of the device. Slabs and promised bytes count as used; the
+    /// spare part of slabs counts as free.
     ///
     /// # Errors
     /// The device has failed.
@@ -85,7 +89,7 @@ impl Vault {
         }
     }
 
-    /// What sizes of slabs are multiples of.
+    /// Returns the granularity of slab sizes in bytes.
     pub fn granularity(&self) -> usize {
         match &self.0 {
             #[cfg(feature = "cuda")]
@@ -94,7 +98,8 @@ impl Vault {
         }
     }
 
-    /// Memory of so many bytes, a multiple of the granularity; `None` where there is not so much.
+    /// Allocates a slab of `size` bytes, a multiple of the granularity; `None` if memory is
+    /// exhausted.
     ///
     /// # Errors
     /// The device has failed.
@@ -111,7 +116,8 @@ impl Vault {
         Ok(Some(Slab { kind, size }))
     }
 
-    /// Writes bytes into a slab of this vault. They may be gone when this returns, and are there after [`finish`](Self::finish).
+    /// Writes bytes into a slab of this vault. The source may be dropped when this returns; the
+    /// bytes arrive before [`finish`](Self::finish) returns.
     ///
     /// # Errors
     /// They do not fit, or the device has failed.
@@ -130,7 +136,7 @@ impl Vault {
         }
     }
 
-    /// Waits until all that was written is there.
+    /// Waits until all writes are complete.
     ///
     /// # Errors
     /// The device has failed.
@@ -144,10 +150,10 @@ impl Vault {
 }
 
 impl Slab {
-    /// A descriptor by which another process maps it.
+    /// Returns a descriptor with which another process maps the slab.
     ///
     /// # Errors
-    /// There are too many open files, or the driver refuses.
+    /// Too many files are open, or the driver fails.
     pub fn descriptor(&self) -> Result<OwnedFd> {
         match &self.kind {
             #[cfg(feature = "cuda")]

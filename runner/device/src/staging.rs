@@ -1,8 +1,10 @@
-//! Weights on their way to a GPU: from mapped files by two page-locked buffers, one of which is filled while the other is copied.
+//! Uploads of weights from mapped files to a GPU, through two page-locked buffers: while one is
+//! filled, the other one is copied.
 //!
-//! The copies have a stream of their own. It begins with a memory when that is there in the order of the stream that computes, and that one goes
-//! on when the last byte has come; nobody waits but who fills the next buffer. Copying straight from a mapping
-//! would have the driver wait for each page.
+//! The copies use a stream of their own. It waits for the computing stream before it writes to a
+//! memory, and the computing stream waits until the last byte is copied. On the host, only the
+//! thread that fills the next buffer waits. A direct copy from a mapping would make the driver wait
+//! for each page.
 
 #![expect(unsafe_code, reason = "the driver copies while nobody looks")]
 
@@ -16,13 +18,14 @@ use candle_core::cuda_backend::cudarc::driver::{
 
 use crate::cuda::{Memory, failed};
 
-/// Bytes of a buffer.
+/// Size of a buffer in bytes.
 const BUFFER: usize = 32 << 20;
-/// Bytes from which on this is worth it.
+/// Number of bytes from which staging pays off.
 pub(crate) const FROM: usize = 1 << 20;
-/// Bytes that a thread copies, at least: pages that are not in memory are read by as many threads.
+/// Least number of bytes per copying thread. Several threads also read pages from the disk in
+/// parallel.
 const SHARE: usize = 4 << 20;
-/// Threads that fill a buffer, at most.
+/// Greatest number of threads that fill a buffer.
 const MOST_THREADS: usize = 8;
 
 /// The buffers of a GPU.
@@ -34,13 +37,13 @@ pub(crate) struct Staging {
 
 struct Buffer {
     bytes: PinnedHostSlice<u8>,
-    /// Whoever copied from it last is done.
+    /// Signals that the last copy from the buffer is complete.
     is_free: CudaEvent,
 }
 
 impl Buffer {
     fn new(context: &Arc<CudaContext>, size: usize) -> Result<Self> {
-        // SAFETY: a part is written before it is copied.
+        // SAFETY: every part is written before it is copied.
         let bytes = unsafe { context.alloc_pinned::<u8>(size) }.map_err(failed);
         let bytes = bytes.with_context(|| format!("there are no {size} bytes of page-locked memory"))?;
         Ok(Self { bytes, is_free: context.new_event(None).map_err(failed)? })
@@ -53,45 +56,47 @@ impl Staging {
         Ok(Self { stream, buffers: [Buffer::new(context, BUFFER)?, Buffer::new(context, BUFFER)?], next: 0 })
     }
 
-    /// Copies bytes to a place of a memory. They may be gone when this returns.
+    /// Copies bytes into a memory, from `at` on. The source may be dropped when this returns.
     ///
     /// # Errors
-    /// The device has failed; then nothing is copied any more.
+    /// The device has failed; then no copy is in progress any more.
     pub(crate) fn copy(&mut self, compute: &CudaStream, memory: &mut Memory, at: usize, bytes: &[u8]) -> Result<()> {
-        // The memory may have been another's, which is still computed with.
+        // Earlier users of the memory may still compute with it.
         self.stream.join(compute).map_err(failed)?;
         let mut part = memory.slice_mut(at..at + bytes.len());
         let stream = self.stream.clone();
         let (address, _in_order) = part.device_ptr_mut(&stream);
-        // SAFETY: the part is as large as the bytes, and goes back to others in the order of the stream that is joined below.
+        // SAFETY: the part is as large as the bytes, and is used again only in the order of the
+        // computing stream, which is joined below.
         unsafe { self.copy_to(address, bytes) }?;
         compute.join(&self.stream).map_err(failed)
     }
 
-    /// Copies bytes to an address, by the time that [`finish`](Self::finish) returns. They may be gone when this returns.
+    /// Copies bytes to an address; they arrive before [`finish`](Self::finish) returns. The source
+    /// may be dropped when this returns.
     ///
     /// # Errors
-    /// The device has failed; then nothing is copied any more.
+    /// The device has failed; then no copy is in progress any more.
     ///
     /// # Safety
-    /// There is room for them, which is nobody else's until then.
+    /// The bytes fit, and nothing else uses that memory until then.
     pub(crate) unsafe fn copy_to(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         // SAFETY: as the caller promises.
         let copied = unsafe { self.chunks(address, bytes) };
         if copied.is_err() {
-            // The memory may be given to somebody else now.
+            // The caller may reuse the memory now.
             let _ = self.stream.synchronize();
         }
         copied
     }
 
-    /// Waits until all has been copied.
+    /// Waits until all copies are complete.
     pub(crate) fn finish(&self) -> Result<()> {
         self.stream.synchronize().map_err(failed)
     }
 
     /// # Safety
-    /// There is room for the bytes, which is nobody else's until they are there.
+    /// The bytes fit, and nothing else uses that memory until they are copied.
     unsafe fn chunks(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         for (index, chunk) in bytes.chunks(BUFFER).enumerate() {
             let buffer = &mut self.buffers[self.next];
@@ -100,8 +105,8 @@ impl Staging {
             let own = &mut buffer.bytes.as_mut_slice().map_err(failed)?[..chunk.len()];
             fill(own, chunk);
             let to = address + (index * BUFFER) as u64;
-            // SAFETY: there is room for the chunk, as the caller promises; the buffer is not written to before `is_free`, and lives as long as
-            // the stream, which is waited for when this is dropped.
+            // SAFETY: the chunk fits, as the caller promises. The buffer is not written to before
+            // `is_free`, and lives as long as the stream, for which `drop` waits.
             unsafe { result::memcpy_htod_async(to, own, self.stream.cu_stream()) }.map_err(failed)?;
             buffer.is_free.record(&self.stream).map_err(failed)?;
         }
@@ -109,15 +114,16 @@ impl Staging {
     }
 }
 
-/// Fewer bytes on their way to a GPU, in the order of its stream: by page-locked buffers in turns, so that nobody waits for the GPU and what was given
-/// may be gone at once. What the driver does with other memory is not promised ("API synchronization behavior").
+/// Small uploads to a GPU, in the order of its stream. Page-locked buffers are used in rotation, so
+/// the host does not wait for the GPU, and the source may be dropped at once. For pageable memory,
+/// the driver does not guarantee this ("API synchronization behavior").
 pub(crate) struct Uploads {
     stream: Arc<CudaStream>,
     buffers: Vec<Buffer>,
     next: usize,
 }
 
-/// Buffers of them, and the bytes of each.
+/// Number of upload buffers, and the size of each in bytes.
 const UPLOADS: (usize, usize) = (8, 256 << 10);
 
 impl Uploads {
@@ -127,13 +133,14 @@ impl Uploads {
         Ok(Self { stream: stream.clone(), buffers, next: 0 })
     }
 
-    /// Copies bytes to an address in the order of the stream. They may be gone when this returns.
+    /// Copies bytes to an address in the order of the stream. The source may be dropped when this
+    /// returns.
     ///
     /// # Errors
     /// The device has failed.
     ///
     /// # Safety
-    /// There is room for them, which is nobody else's in the order of the stream.
+    /// The bytes fit, and nothing else uses that memory in the order of the stream.
     pub(crate) unsafe fn copy_to(&mut self, address: u64, bytes: &[u8]) -> Result<()> {
         let (count, size) = UPLOADS;
         for (index, chunk) in bytes.chunks(size).enumerate() {
@@ -143,8 +150,8 @@ impl Uploads {
             let own = &mut buffer.bytes.as_mut_slice().map_err(failed)?[..chunk.len()];
             own.copy_from_slice(chunk);
             let to = address + (index * size) as u64;
-            // SAFETY: there is room for the chunk, as the caller promises; the buffer is not written to before `is_free`, and lives as long as
-            // the copies, which are waited for when this is dropped.
+            // SAFETY: the chunk fits, as the caller promises. The buffer is not written to before
+            // `is_free`, and lives as long as the copies, for which `drop` waits.
             unsafe { result::memcpy_htod_async(to, own, self.stream.cu_stream()) }.map_err(failed)?;
             buffer.is_free.record(&self.stream).map_err(failed)?;
         }
@@ -154,19 +161,19 @@ impl Uploads {
 
 impl Drop for Uploads {
     fn drop(&mut self) {
-        // An error says that the device is gone, and with it who would read the buffers.
+        // On an error the device is gone, and no copy reads the buffers any more.
         let _ = self.stream.synchronize();
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // An error says that the device is gone, and with it who would read the buffers.
+        // On an error the device is gone, and no copy reads the buffers any more.
         let _ = self.stream.synchronize();
     }
 }
 
-/// Copies by several threads.
+/// Copies with several threads.
 fn fill(to: &mut [u8], from: &[u8]) {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     let share = from.len().div_ceil(threads).max(SHARE);

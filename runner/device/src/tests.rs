@@ -1,4 +1,5 @@
-//! Kernels on the emulator, or on a GPU, against the codecs' numbers, computed in float64. Nothing else is needed for it but this program.
+//! Tests of kernels on the emulator or on a GPU. They compare with the numbers of the codecs,
+//! computed in float64, and need nothing but this program.
 
 mod attention;
 mod experts;
@@ -18,10 +19,10 @@ use half::{bf16, f16};
 
 use crate::{Array, Arrays, DeviceWeight, Input, Machine, Product, Purpose, RowBlocks, WeightSet};
 
-/// Which device is tried in the place of the emulator: `cuda:0`.
+/// Environment variable that selects a GPU instead of the emulator: `cuda:0`.
 const DEVICE: &str = "LODE_TEST_DEVICE";
 
-/// The GPU that is asked for.
+/// Returns the selected GPU.
 fn gpu() -> Option<&'static Device> {
     static GPU: OnceLock<Option<Device>> = OnceLock::new();
     let open = || {
@@ -32,7 +33,8 @@ fn gpu() -> Option<&'static Device> {
     GPU.get_or_init(open).as_ref()
 }
 
-/// The emulator, or the GPU that is asked for; `None`, said aloud, where there is neither.
+/// Returns the emulator or the selected GPU; reports a skipped test and returns `None` if there is
+/// neither.
 fn machine(backwards: bool) -> Option<Machine> {
     let machine = match gpu() {
         Some(gpu) => Machine::of(gpu).expect("the driver takes the kernels"),
@@ -51,7 +53,7 @@ fn emulated(backwards: bool) -> Option<Machine> {
     Machine::emulated(backwards).expect("kernels are compiled")
 }
 
-/// Numbers that look random, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -60,7 +62,7 @@ impl Random {
         self.0 >> 33
     }
 
-    /// Between -1 and 1.
+    /// Returns a number between -1 and 1.
     fn number(&mut self) -> f32 {
         (self.next() % 20_001) as f32 / 10_000.0 - 1.0
     }
@@ -87,7 +89,7 @@ impl Sample {
         Self { encoding, shape, bytes, float, global }
     }
 
-    /// Row after row as float32.
+    /// Returns the rows as float32.
     fn numbers(&self) -> Vec<f32> {
         let numbers = |at: usize, dtype| self.bytes.get(at).map(|bytes| Numbers { dtype, bytes });
         let dtype = if self.encoding.has_float_scale() { self.float } else { Dtype::U8 };
@@ -122,14 +124,14 @@ impl Sample {
     }
 }
 
-/// Codes are random bytes; numbers that are scales are small.
+/// Returns random codes, and small numbers as scales.
 fn part_bytes(encoding: Encoding, part: &PartShape, random: &mut Random) -> Vec<u8> {
     let count = part.size() as usize / part.dtype.byte_count(&[1]).expect("whole bytes") as usize;
     match (part.dtype, part.role) {
         (Dtype::F32, _) => (0..count).flat_map(|_| random.number().to_le_bytes()).collect(),
         (Dtype::F16, _) => (0..count).flat_map(|_| f16::from_f32(random.number()).to_le_bytes()).collect(),
         (Dtype::Bf16, _) => (0..count).flat_map(|_| bf16::from_f32(random.number()).to_le_bytes()).collect(),
-        // Exponents, and E4M3 that is a number.
+        // Exponents, and E4M3 codes that are not NaN.
         (Dtype::U8, Role::Scale) => (0..count).map(|_| (120 + random.next() % 6) as u8).collect(),
         (Dtype::F8_E4M3, _) => {
             (0..count).map(|_| (random.next() % 126) as u8 | (random.next() % 2 * 128) as u8).collect()
@@ -138,7 +140,7 @@ fn part_bytes(encoding: Encoding, part: &PartShape, random: &mut Random) -> Vec<
     }
 }
 
-/// Blocks of random bytes whose float16 numbers are small: what they are is where the layouts have them.
+/// Returns blocks of random bytes. The float16 numbers of the layouts are small.
 fn blocks(encoding: Encoding, size: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..size).map(|_| random.next() as u8).collect();
     if encoding == Encoding::Micro(Micro::Mxfp8) {
@@ -174,7 +176,7 @@ fn blocks(encoding: Encoding, size: usize, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Every encoding that there are kernels for.
+/// Returns every encoding with kernels.
 fn encodings() -> Vec<(Encoding, Dtype)> {
     let mut all: Vec<(Encoding, Dtype)> =
         [Dtype::F32, Dtype::F16, Dtype::Bf16].map(|dtype| (Encoding::Plain(dtype), Dtype::F32)).into();
@@ -212,7 +214,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
     tensor.flatten_all().and_then(|all| all.to_vec1()).expect("numbers")
 }
 
-/// x as the integer kernels see it.
+/// Rounds x as the integer kernels do.
 fn rounded(x: &[f32]) -> Vec<f32> {
     let round = |run: &[f32]| {
         let e = run.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0;
@@ -222,7 +224,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     x.chunks(32).flat_map(round).collect()
 }
 
-/// `x · Wᵀ` in float64, and the same of magnitudes.
+/// Returns `x · Wᵀ` in float64, and the sum of the magnitudes.
 fn expected(w: &[f32], x: &[f32], columns: usize) -> Vec<(f64, f64)> {
     let dot = |x: &[f32], w: &[f32]| {
         let each = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
@@ -242,7 +244,8 @@ fn check(what: &str, found: &[f32], expected: &[(f64, f64)], tolerance: f64) {
     }
 }
 
-/// What rounding of floats for tensor cores may cost, of the sum of magnitudes; sums of float32 otherwise.
+/// Returns the tolerance relative to the sum of magnitudes: for rounding to the types of tensor
+/// cores in tiles, else for float32 sums.
 fn tolerance(encoding: Encoding, is_tile: bool) -> f64 {
     match encoding {
         Encoding::Plain(Dtype::F32 | Dtype::F16) if is_tile => 2f64.powi(-10),
@@ -253,7 +256,7 @@ fn tolerance(encoding: Encoding, is_tile: bool) -> f64 {
     }
 }
 
-/// A weight without a bias, as the only one.
+/// Returns a set of a single weight without a bias.
 fn alone(weight: &DeviceWeight) -> [WeightSet<'_>; 1] {
     [vec![(weight, None)]]
 }

@@ -1,4 +1,4 @@
-//! Weights on a device as they are stored, and which kernels compute with them.
+//! Weights on a device, as they are stored, and the kernels for them.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ pub struct DeviceWeight {
     pub(crate) columns: usize,
     pub(crate) weight: arguments::Weight,
     pub(crate) owner: Owner,
-    /// What the addresses are of: it lives as long as they.
+    /// Owners of the memory behind the addresses.
     _arrays: Arrays,
 }
 
-/// An array in the memory of a device.
+/// An array in device memory.
 #[derive(Clone, Debug)]
 pub struct Array {
-    /// Whose part it is.
+    /// The memory that contains it.
     pub memory: Arc<Memory>,
-    /// Its first byte.
+    /// Offset of the first byte.
     pub offset: usize,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: usize,
 }
 
@@ -36,42 +36,42 @@ pub struct Array {
 pub struct Arrays {
     /// Codes or elements.
     pub codes: Array,
-    /// Of each group or block, with their type.
+    /// Scales of groups or blocks, with their type.
     pub scales: Option<(Array, Dtype)>,
-    /// Of each group, of the type of the scales.
+    /// Biases of groups, of the same type as the scales.
     pub biases: Option<Array>,
-    /// Of the tensor.
+    /// Scale of the whole tensor.
     pub global_scale: Option<f32>,
 }
 
-/// Rows in blocks that lie apart: row `r` is the stored row `first + r / block · stride + r % block`.
+/// Rows in equidistant blocks: row `r` is the stored row `first + r / block · stride + r % block`.
 #[derive(Clone, Copy, Debug)]
 pub struct RowBlocks {
-    /// The first.
+    /// The first stored row.
     pub first: u32,
-    /// How many there are in all.
+    /// Total number of rows.
     pub count: u32,
-    /// How many lie together.
+    /// Number of adjacent rows in a block.
     pub block: u32,
-    /// From the first row of a block to that of the next.
+    /// Distance between the first rows of two blocks.
     pub stride: u32,
 }
 
-/// Which kernels compute with an encoding.
+/// The kernels for an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// What their names end with.
+    /// Suffix of the kernels' names.
     pub(crate) name: &'static str,
-    /// Whether they take activations that are rounded to 8 bits.
+    /// Whether the kernels take activations that are rounded to 8 bits.
     pub(crate) rounds: bool,
-    /// Whether there are tiles for such a matrix.
+    /// Whether there are tile kernels for this matrix.
     pub(crate) has_tiles: bool,
 }
 
 impl Kind {
     fn of(encoding: Encoding, columns: usize) -> Option<Self> {
         if let Some(name) = float_name(encoding) {
-            // A tile scales sums of 32 columns.
+            // Tiles apply scales to sums of 32 columns.
             let has_tiles = match encoding {
                 Encoding::BlockFp8 { columns: block, .. } => block.is_multiple_of(32) || block as usize >= columns,
                 _ => true,
@@ -137,15 +137,16 @@ fn integer_name(encoding: Encoding) -> Option<&'static str> {
 }
 
 impl DeviceWeight {
-    /// Whether there are kernels for rows of so many columns.
+    /// Returns whether there are kernels for rows of this encoding with `columns` columns.
     pub fn is_known(encoding: Encoding, columns: usize) -> bool {
         Kind::of(encoding, columns).is_some()
     }
 
-    /// A matrix of `[rows, columns]`, of which `part` of the rows are meant.
+    /// Creates a matrix of the rows `part` of a stored `[rows, columns]` matrix.
     ///
     /// # Errors
-    /// There are no kernels for it, an array is missing or has another length, or there are no such rows.
+    /// There are no kernels for it, an array is missing or has the wrong size, or a row is out of
+    /// range.
     pub fn new(encoding: Encoding, [rows, columns]: [usize; 2], arrays: Arrays, part: RowBlocks) -> Result<Self> {
         let kind = Kind::of(encoding, columns).with_context(|| format!("there is no kernel for {encoding}"))?;
         let shape = [rows as u64, columns as u64];
@@ -207,35 +208,35 @@ impl DeviceWeight {
         Ok(Self { kind, columns, weight, owner, _arrays: arrays })
     }
 
-    /// Rows that are meant.
+    /// Returns the number of selected rows.
     pub fn rows(&self) -> usize {
         self.weight.rows as usize
     }
 
-    /// Elements of a row.
+    /// Returns the number of elements in a row.
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Whether it is multiplied with activations that are rounded to 8 bits.
+    /// Returns whether the weight is multiplied with activations that are rounded to 8 bits.
     pub fn rounds(&self) -> bool {
         self.kind.rounds
     }
 
-    /// Whether one launch can compute products of both.
+    /// Returns whether one launch can compute the products of both.
     pub fn is_like(&self, other: &Self) -> bool {
         self.kind == other.kind && self.columns == other.columns
     }
 }
 
 impl RowBlocks {
-    /// All of them.
+    /// Selects all rows.
     pub fn all(rows: usize) -> Self {
         let count = rows as u32;
         Self { first: 0, count, block: count.max(1), stride: count.max(1) }
     }
 
-    /// The first row behind them.
+    /// Returns the number of the stored row after the last one.
     fn end(self) -> Option<u64> {
         let last = u64::from(self.count.checked_sub(1)?);
         let (block, stride) = (u64::from(self.block), u64::from(self.stride));

@@ -1,4 +1,4 @@
-//! Attention against what its formula gives in float64, with sequences that grow pass by pass.
+//! Tests of attention, compared with its formula in float64, for sequences that grow pass by pass.
 
 use candle_core::Tensor;
 use half::{bf16, f16};
@@ -7,21 +7,21 @@ use protocol::KvType;
 use super::{Random, check, machine, numbers, tensor};
 use crate::{Attention, CacheRows, CachedSpan, HeadRows, Machine, Memory, Turn};
 
-/// What is tried.
+/// Parameters of a test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     kind: KvType,
     heads: usize,
     kv_heads: usize,
     key_dim: usize,
-    /// 0 where values are the first elements of keys.
+    /// 0 if values are the first elements of keys.
     value_dim: usize,
     mixed_dim: usize,
     window: Option<usize>,
     is_causal: bool,
     soft_cap: Option<f32>,
     has_sinks: bool,
-    /// The first element that is turned, how many angles, and whether pairs lie side by side.
+    /// First rotary element, number of angles, and whether pairs are adjacent.
     turn: Option<(usize, usize, bool)>,
     is_normed: bool,
 }
@@ -41,7 +41,7 @@ const PLAIN: Case = Case {
     is_normed: false,
 };
 
-/// A sequence: its blocks, and what the host keeps of it, a row for each position.
+/// A sequence: its blocks, and a copy of its rows on the host, one for each position.
 #[derive(Default)]
 struct Sequence {
     blocks: Vec<Memory>,
@@ -49,7 +49,7 @@ struct Sequence {
     values: Vec<Vec<f32>>,
 }
 
-/// A row as it comes back out of a cache.
+/// Returns a row after a round trip through the cache type.
 fn kept(kind: KvType, row: &[f32]) -> Vec<f32> {
     match kind {
         KvType::F32 => row.to_vec(),
@@ -66,7 +66,7 @@ fn kept(kind: KvType, row: &[f32]) -> Vec<f32> {
     }
 }
 
-/// Heads of a token, normed and turned.
+/// Applies the norm and RoPE to the heads of a token.
 fn prepared(case: &Case, x: &[f32], norm: &[f32], [cosines, sines]: [&[f32]; 2]) -> Vec<f32> {
     let head = |x: &[f32]| {
         let mut x = x.to_vec();
@@ -89,7 +89,7 @@ fn prepared(case: &Case, x: &[f32], norm: &[f32], [cosines, sines]: [&[f32]; 2])
     x.chunks(case.key_dim).flat_map(head).collect()
 }
 
-/// What a token mixes: numbers, and the size of what is summed up.
+/// Returns the attention output of a token, and the sums of magnitudes.
 fn mixed(case: &Case, sequence: &Sequence, query: &[f32], sinks: &[f32], [from, to]: [usize; 2]) -> Vec<(f64, f64)> {
     let group = case.heads / case.kv_heads;
     let head = |(head, query): (usize, &[f32])| {
@@ -116,13 +116,13 @@ fn mixed(case: &Case, sequence: &Sequence, query: &[f32], sinks: &[f32], [from, 
     query.chunks(case.key_dim).enumerate().flat_map(head).collect()
 }
 
-/// Sequences that get so many tokens in each pass.
+/// Runs passes; each one appends the given numbers of tokens to the sequences.
 fn run(machine: &Machine, case: Case, passes: &[&[usize]]) {
     run_as(machine, case, passes, true);
     run_as(machine, case, passes, false);
 }
 
-/// The same, without tensor cores or with them.
+/// Runs passes with exact floats or with tensor cores.
 fn run_as(machine: &Machine, case: Case, passes: &[&[usize]], is_exact: bool) {
     let mut random = Random(17);
     let Case { heads, kv_heads, key_dim, value_dim, .. } = case;
@@ -217,7 +217,8 @@ fn sequences_grow_by_prompts_and_by_tokens() {
     for backwards in [false, true] {
         let Some(machine) = machine(backwards) else { return };
         for kind in KvType::ALL {
-            // Beyond a block and several tiles, so that positions are shared out; a token of each, a prompt beside a token.
+            // Exceeds a block and several tiles, so that positions are divided into shares. Then
+            // single tokens, then a prompt beside a token.
             let first: &[usize] = if kind == KvType::F32 { &[290, 5] } else { &[140, 5] };
             run(&machine, Case { kind, ..PLAIN }, &[first, &[1, 1], &[1, 20], &[0, 1]]);
         }
@@ -246,7 +247,7 @@ fn heads_of_every_shape() {
     }
 }
 
-/// Two tokens from a position on.
+/// Returns a span of two tokens from a position on.
 fn span(position: usize, block: &Memory) -> [CachedSpan<'_>; 1] {
     [CachedSpan { first: 0, tokens: 2, position, start: 0, blocks: vec![block] }]
 }

@@ -1,4 +1,4 @@
-//! Experts that the device chooses, against choices on the host.
+//! Tests of routing on the device, compared with routing on the host.
 
 use architectures::{Activation, Groups, RouterScores};
 use formats::{Dtype, Encoding, GgmlType};
@@ -6,7 +6,7 @@ use formats::{Dtype, Encoding, GgmlType};
 use super::{Random, Sample, check, machine, numbers, rounded, tensor};
 use crate::{ExpertInput, Input, Machine, Memory, Purpose, Routing, RowBlocks, WeightSet};
 
-/// A choice: how many experts, tokens, and the rule.
+/// Parameters of a test: number of experts and tokens, and the rule.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     experts: usize,
@@ -75,7 +75,7 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// The experts of a token, the best first, with their shares.
+/// Returns the experts of a token with their shares, the best first.
 fn chosen(case: &Case, logits: &[f32], bias: &[f32], scale: f64) -> Vec<(usize, f64)> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let exp = |x: f32| f64::from(x - largest).exp();
@@ -137,7 +137,7 @@ fn experts_are_chosen_as_the_rule_says() {
         let shares: Vec<f32> = words(&machine, &routes.weights).into_iter().map(f32::from_bits).collect();
         let wanted: Vec<(usize, f64)> =
             logits.chunks(case.experts).flat_map(|logits| chosen(case, logits, &bias, 2.5)).collect();
-        // Rows are in the order of experts, then of tokens.
+        // Rows are ordered by expert, then by token.
         let mut order: Vec<(u32, usize, usize)> =
             (0..wanted.len()).map(|route| (wanted[route].0 as u32, route / case.top_k, route)).collect();
         order.sort_unstable();
@@ -159,7 +159,8 @@ fn experts_are_chosen_as_the_rule_says() {
     }
 }
 
-/// Tokens through their experts: gates, downs, what is added; few tokens and tiles, floats and integers.
+/// Tests tokens through gate, up and down products and the combination: with few tokens and tiles,
+/// floats and integers.
 #[test]
 fn tokens_get_what_their_experts_make() {
     let Some(machine) = machine(false) else { return };
@@ -228,7 +229,7 @@ fn tokens_get_what_their_experts_make() {
             let what = format!("{encoding}, {tokens} tokens to {top_k} experts each");
             check(&what, &numbers(&out.expect("rows")), &wanted, if tokens > 16 { 2e-3 } else { 1e-4 });
         }
-        // What fits nothing is refused.
+        // Mismatched shapes are errors.
         let routes = machine.route(
             Routing { scores: RouterScores::Softmax, bias: None, groups: None, top_k: 2, normalizes: true, scale: 1.0 },
             &tensor(&[0.5; 8], 1),
@@ -239,7 +240,7 @@ fn tokens_get_what_their_experts_make() {
     }
 }
 
-/// Logits that are not numbers give shares that are none, and no expert beyond all.
+/// NaN logits give NaN shares, and valid experts.
 #[test]
 fn a_broken_router_is_told() {
     let Some(machine) = machine(false) else { return };

@@ -1,4 +1,4 @@
-//! Products of every encoding, and what becomes of them.
+//! Tests of products of every encoding, and of the operations on their results.
 
 use architectures::Activation;
 use formats::{Dtype, Encoding, GgmlType};
@@ -11,11 +11,11 @@ use crate::{DeviceWeight, ExpertRows, Input, Machine, Product, Purpose, RowBlock
 #[test]
 fn products_of_every_encoding() {
     let Some(machine) = machine(false) else { return };
-    // Rows that are no whole tile; of x one, some of a few, a tile and a part of one.
+    // Numbers of rows that are not a multiple of a tile; one row of x, a few, and more than a tile.
     every_encoding(&machine, [70, 512], &[1, 3, 9, 67]);
 }
 
-/// Where a barrier is missing, the order of threads shows.
+/// A missing barrier shows up with another order of threads.
 #[test]
 fn the_order_of_threads_does_not_matter() {
     let Some(machine) = machine(true) else { return };
@@ -38,7 +38,7 @@ fn every_encoding(machine: &Machine, shape: [usize; 2], tokens: &[usize]) {
     }
 }
 
-/// Columns that are no multiple of anything; and exact sums where they are asked for.
+/// Tests widths that are not a multiple of any unit, and exact sums.
 #[test]
 fn plain_rows_of_any_width() {
     let Some(machine) = machine(false) else { return };
@@ -60,7 +60,7 @@ fn plain_rows_of_any_width() {
     }
 }
 
-/// What becomes of products: several at once, biases, gates, sums; few rows and tiles, rounded and not.
+/// Tests several products at once, biases, gates and sums, for few rows and tiles, rounded and not.
 #[test]
 fn purposes_of_products() {
     let Some(machine) = machine(false) else { return };
@@ -136,7 +136,7 @@ fn gated_by(activation: Activation, gate: f64, up: f64) -> f64 {
     }
 }
 
-/// The error function: its series, or 1 where that would lose digits.
+/// Returns the error function: its series, or ±1 where the series would lose precision.
 fn erf(x: f64) -> f64 {
     if x.abs() > 5.0 {
         return x.signum();
@@ -154,7 +154,7 @@ fn rows_of_a_weight_that_lie_apart() {
     let Some(machine) = machine(false) else { return };
     let mut random = Random(5);
     let sample = Sample::new(Encoding::Plain(Dtype::Bf16), [60, 64], Dtype::F32, &mut random);
-    // Of blocks of 10 the last four.
+    // The last four of each ten rows.
     let part = RowBlocks { first: 6, count: 24, block: 4, stride: 10 };
     let weight = sample.upload(&machine, part);
     let all = sample.numbers();
@@ -210,7 +210,7 @@ fn experts_have_rows_of_their_own() {
     }
 }
 
-/// What gates let through and what is mixed is rounded on the way, as it would be by itself.
+/// Gated and attention results are rounded in the kernel just as in a separate launch.
 #[test]
 fn results_are_rounded_for_the_next_product() {
     let Some(machine) = machine(false) else { return };
@@ -234,7 +234,7 @@ fn results_are_rounded_for_the_next_product() {
     }
 }
 
-/// What is not a number stays so, and is not taken for one.
+/// NaN stays NaN, and nothing else becomes NaN.
 #[test]
 fn what_is_not_a_number_is_told() {
     let Some(machine) = machine(false) else { return };
@@ -244,7 +244,7 @@ fn what_is_not_a_number_is_told() {
     x[40] = f32::NAN;
     let found = run(&machine, product(&alone(&weight), Purpose::Write), &tensor(&x, 1));
     assert!(numbers(&found[0]).iter().all(|y| y.is_nan()));
-    // Of tiles as well, whatever bits it has.
+    // The same in tiles, with any NaN bits.
     let floats = Sample::new(Encoding::Plain(Dtype::F32), [5, 64], Dtype::F32, &mut Random(1));
     let floats = floats.upload(&machine, RowBlocks::all(5));
     let long = [f32::from_bits(0x7fff_ffff); 64 * 20];

@@ -1,4 +1,4 @@
-//! Launches that are launched again with other inputs.
+//! Tests of recordings that are replayed with other inputs.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -13,7 +13,7 @@ use crate::{
 
 const ROWS: CacheRows = CacheRows { kv_heads: 2, key_dim: 32, value_dim: 32, kind: KvType::F16 };
 
-/// A pass over a sequence: what it makes of an input, by a product, attention and a sum.
+/// A pass over a sequence that computes a product, attention and a sum of an input.
 fn pass(
     machine: &Machine,
     weight: &crate::DeviceWeight,
@@ -60,7 +60,7 @@ fn a_recording_gives_what_launches_give() {
                 pass(&machine, &weight, &x, &span(position, &again.each_ref()));
                 continue;
             }
-            // Another three hundred positions need a third block, and have more tiles.
+            // Three hundred further positions need a third block, and have more tiles.
             let made = if let Some(recording) = &recording {
                 let filled = machine.refill(recording, || machine.input([1, 48], input));
                 filled.expect("the same inputs");
@@ -120,7 +120,7 @@ fn what_cannot_be_launched_again_is_no_recording() {
     draft.finish().expect("launches");
 }
 
-/// Memory that can be made again, as recordings are.
+/// Memory that can be recreated, as recordings can.
 struct Again(Mutex<Vec<Memory>>);
 
 impl Spare for Again {
@@ -138,7 +138,7 @@ fn what_can_be_made_again_gives_way() {
     let known: Weak<Again> = Arc::downgrade(&again);
     machine.may_give_up(known);
     let draft = machine.record(1, 0, usize::MAX);
-    // What a draft keeps goes, too.
+    // Memory of a recording in progress is freed, too.
     drop(memory().expect("room"));
     let own = [memory().expect("room"), memory().expect("the draft has given its memory up")];
     assert!(matches!(draft.finish(), Err(Obstacle::NoRoom)));

@@ -1,4 +1,4 @@
-//! Norms, and rounding behind them.
+//! Tests of norms, and of rounding after them.
 
 use architectures::{Activation, NormKind};
 use candle_core::Tensor;
@@ -50,7 +50,7 @@ fn norms_of_rows_and_of_runs() {
         let wanted: Vec<_> = wanted.iter().zip(&residual).map(|((y, _), r)| (f64::from(*r) + 0.5 * y, 1.0)).collect();
         check(&format!("{kind:?} of {width}, added"), &numbers(&sum), &wanted, 1e-5);
     }
-    // A norm that is added, and the norm of that, in one launch.
+    // A residual norm and a norm of its result in one launch.
     for width in [96, 2080] {
         let [x, residual] = [0, 1].map(|_| tensor(&random.rows(3, width), 3));
         let [first, second] = [0, 1].map(|_| tensor(&random.rows(1, width), 1));
@@ -66,7 +66,7 @@ fn norms_of_rows_and_of_runs() {
         let read = |memory| machine.read(memory).expect("memory");
         assert!(numbers(&own) == numbers(&sum) && read(&rounded_next.codes) == read(&separate.codes), "{width}");
     }
-    // Rounding after a norm, by a product with ones.
+    // Rounding after a norm, tested by a product with ones.
     let weight = Sample::new(Encoding::Affine { bits: 8, group: 32 }, [3, 96], Dtype::F32, &mut random);
     let x = tensor(&random.rows(2, 96), 2);
     let ones = tensor(&[1.0; 96], 1);
@@ -82,7 +82,7 @@ fn norms_of_rows_and_of_runs() {
     assert!(machine.rounded(None, &tensor(&[0.0; 40], 1)).is_err(), "no whole runs");
 }
 
-/// What is done, and the same in float64.
+/// A map, and the same function in float64.
 type Case<'a> = (Map<'a, Tensor>, &'a dyn Fn(f64, f64) -> f64);
 
 #[test]

@@ -1,11 +1,11 @@
-//! The best of logits, against sorting on the host.
+//! Tests of the selection of the best logits, compared with sorting on the host.
 
 use std::collections::HashMap;
 
 use super::{Random, machine, tensor};
 use crate::{Best, Change, MOST_BEST, Selection};
 
-/// What a row comes to.
+/// Returns the expected selection of a row.
 fn expected(logits: &[f32], selection: &Selection<'_>) -> Best {
     let changes: HashMap<u32, Change> = selection.changes.iter().map(|change| (change.token, *change)).collect();
     let may_come = |token: &u32| {
@@ -33,7 +33,7 @@ fn the_best_of_rows() {
     for (vocabulary, backwards) in [(5, false), (2048, true), (2049, false), (9000, true)] {
         let Some(machine) = machine(backwards) else { return };
         let mut random = Random(41);
-        // Few different numbers, so that many are equal.
+        // Few distinct values, so that many logits are equal.
         let logits: Vec<f32> = random.rows(4, vocabulary).iter().map(|x| (x * 40.0).round() / 8.0).collect();
         let change =
             |token: usize, bias, divisor, minus| Change { token: (token % vocabulary) as u32, bias, divisor, minus };
@@ -60,7 +60,7 @@ fn the_best_of_rows() {
             (1, Selection { count: 7, changes: &[], allowed: Some(&[]) }),
         ];
         let found = machine.best(&tensor(&logits, 4), &wanted).expect("the best");
-        // How lists are put together depends on the most that somebody wants.
+        // The merging of lists depends on the greatest count of all rows.
         let one = |wanted| machine.best(&tensor(&logits, 4), &[wanted]).expect("the best").remove(0);
         let alone: Vec<Best> = wanted.iter().map(|wanted| one(*wanted)).collect();
         for (found, (row, selection)) in found.iter().chain(&alone).zip(wanted.iter().chain(&wanted)) {
@@ -76,7 +76,7 @@ fn the_best_of_rows() {
             );
             assert!(!found.is_broken, "{what}");
         }
-        // Again: what blocks count with is as it was.
+        // Repeated, to check that the counters of blocks were reset.
         assert_eq!(machine.best(&tensor(&logits, 4), &wanted).expect("the best"), found);
     }
 }
