@@ -1,6 +1,7 @@
-//! How long it takes until a vocabulary of 262,144 tokens is ready: from a table that lies there, and from the document without one.
+//! Benchmarks of the time until a vocabulary of 262,144 tokens is ready: from an existing token
+//! table, and from the document without a table.
 //!
-//! `LODE_BENCH_TOKENIZER` may name a GGUF file or a `tokenizer.json`, which is measured too.
+//! `LODE_BENCH_TOKENIZER` can name a GGUF file or a `tokenizer.json` to be measured too.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -12,10 +13,11 @@ use lode_runner_prompt::{Special, Tokenizer};
 use vocabulary::{Piece, PieceKind, TokenTable, Vocabulary, VocabularyKind};
 
 const TOKENS: usize = 262_144;
-/// As many as Gemma 3 has.
+/// Number of added tokens, as in Gemma 3.
 const ADDED: usize = 6_400;
 
-/// Byte-level BPE: the 95 printable characters of ASCII, words of two, three and four of them, and added tokens.
+/// Creates a byte-level BPE vocabulary: the 95 printable ASCII characters, words of two, three and
+/// four of them, and added tokens.
 fn synthetic() -> Vocabulary {
     let mut texts: Vec<String> = (b'!'..=b'~').map(|byte| char::from(byte).to_string()).collect();
     let single = texts.len();

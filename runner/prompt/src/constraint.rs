@@ -1,8 +1,10 @@
-//! Constraints: which tokens may come next where an answer must be JSON, fit a schema, or call a tool.
+//! Constraints on the next token, for answers that must be JSON, conform to a schema, or call a
+//! tool.
 //!
-//! A grammar runs over the bytes of the vocabulary's tokens, so that a token counts as allowed exactly if the text with it
-//! can still be completed. JSON is one line with a space after each comma and colon, as Python's `json` writes it: small models
-//! would write blanks for ever, and line breaks here and there. What a schema leaves open is in `schema.rs`.
+//! A grammar runs over the bytes of the vocabulary's tokens. A token is allowed exactly if the text
+//! including it can still be completed. JSON is on one line with a space after each comma and
+//! colon, as Python's `json` writes it. Otherwise, small models would write blanks without end and
+//! stray line breaks. For points that a schema leaves open, see `schema.rs`.
 
 #[cfg(test)]
 mod corpus;
@@ -22,31 +24,34 @@ use protocol::{Format, ToolChoice};
 use crate::tokenizer::TokenBytes;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
-/// States of the automaton that an answer is held against: one or two kilobytes each, of which no useful schema needs as many.
+/// Maximum number of states of the grammar's automaton. A state takes one or two kilobytes; no
+/// useful schema needs this many.
 const MAX_STATES: usize = 20_000;
 
-/// Digits in a row after which others are taken, where they may be: a double has 17 that mean something.
+/// Maximum number of consecutive digits, if other tokens are allowed. A double has 17 significant
+/// digits.
 const MOST_DIGITS: usize = 40;
 
-/// Makes constraints for the vocabulary of one tokenizer. It takes about a second and tens of MiB for a large vocabulary, so
-/// there is one for a model, made when the first constraint is asked for. Several threads may use it.
+/// Creates constraints for the vocabulary of one tokenizer. Its creation takes about a second and
+/// tens of MiB for a large vocabulary. There is therefore one factory per model, created for the
+/// first constraint. Several threads can share it.
 pub struct ConstraintFactory {
     parsers: ParserFactory,
     /// The bytes of each token.
     words: Arc<[Vec<u8>]>,
 }
 
-/// What may come next in one answer.
+/// The constraint on one answer.
 pub struct Constraint {
     matcher: Matcher,
-    /// May come instead of the first token, and is no part of what is constrained.
+    /// Token that is allowed in place of the first token and is not part of the constrained text.
     first: Option<u32>,
     words: Arc<[Vec<u8>]>,
     number: Number,
 }
 
-/// Whether the answer, which is JSON mostly, ends in digits of a number. Digits in strings may be an identifier, which is as long
-/// as it is.
+/// Tracks whether the answer, which is usually JSON, ends in digits of a number. Digits in strings
+/// are not counted, because an identifier can be of any length.
 #[derive(Clone, Copy, Debug, Default)]
 struct Number {
     digits: usize,
@@ -79,7 +84,8 @@ impl std::fmt::Debug for Constraint {
 }
 
 impl ConstraintFactory {
-    /// Reads the vocabulary; `ends` are the tokens that end an answer. Refused where the bytes of tokens are not known.
+    /// Reads the vocabulary; `ends` are the tokens that end an answer. Fails if the bytes of the
+    /// tokens are not known.
     pub fn new(tokenizer: &Tokenizer, ends: &[u32]) -> Result<Self, Error> {
         let mut words: Vec<Vec<u8>> = tokenizer.token_bytes()?.into_iter().map(word).collect();
         let mut ends: Vec<u32> = ends.iter().copied().filter(|end| (*end as usize) < words.len()).collect();
@@ -87,7 +93,7 @@ impl ConstraintFactory {
             words[*end as usize] = special(&format!("<end {end}>"));
         }
         if ends.is_empty() {
-            // Answers end when they are complete; no token of the vocabulary says so.
+            // The vocabulary has no end token, so an answer ends when it is complete.
             ends.push(words.len() as u32);
             words.push(special("<end>"));
         }
@@ -101,13 +107,14 @@ impl ConstraintFactory {
         Ok(Self { parsers, words: words.into() })
     }
 
-    /// An answer in this format. What of a schema cannot be held to is refused by name; `oneOf` allows what fits several.
+    /// Creates the constraint for a format. Unsupported parts of a schema are refused by name;
+    /// `oneOf` also allows values that match several alternatives.
     pub fn constraint(&self, format: &Format) -> Result<Constraint, Error> {
         self.build(grammar::of(format)?)
     }
 
-    /// An answer that calls a tool, in the model's dialect: any of them, or the one that is named. Refused where there is no
-    /// such tool.
+    /// Creates a constraint that forces a tool call in the model's dialect: of any tool, or of the
+    /// named one. Fails if there is no such tool.
     pub fn call(
         &self,
         tokenizer: &Tokenizer,
@@ -119,7 +126,7 @@ impl ConstraintFactory {
     }
 
     fn build(&self, grammar: TopLevelGrammar) -> Result<Constraint, Error> {
-        // The schema is a client's: whatever the library makes of it must not end the process.
+        // Clients provide the schema, so a panic of the library must not end the process.
         let parser = catch_unwind(AssertUnwindSafe(|| self.parsers.create_parser(grammar)))
             .map_err(|_| Error::Format("the schema cannot be read".to_owned()))?
             .map_err(|e| Error::Format(told(&format!("{e:#}"))))?;
@@ -133,13 +140,14 @@ impl ConstraintFactory {
 }
 
 impl Constraint {
-    /// Lets this token come instead of the first one: the tag that begins thinking, where the model may think before.
+    /// Allows this token in place of the first one: the tag that begins thinking, if the model may
+    /// think first.
     pub fn or_first(&mut self, token: u32) {
         self.first = Some(token);
     }
 
-    /// Takes every token that may not come next out of the choice: its logit becomes −∞. `logits` may be longer than the
-    /// vocabulary.
+    /// Masks every token that is not allowed next: its logit becomes −∞. `logits` may be longer
+    /// than the vocabulary.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), Error> {
         let allowed = self.allowed()?;
         for (id, logit) in logits.iter_mut().enumerate() {
@@ -150,7 +158,8 @@ impl Constraint {
         Ok(())
     }
 
-    /// The tokens that may come next as bits, the first in the lowest bit; those behind the last may not.
+    /// Returns the allowed tokens as a bit set, the first token in the lowest bit. Bits after the
+    /// last token are 0.
     pub fn allowed(&mut self) -> Result<Vec<u32>, Error> {
         let allowed = self.matcher.compute_mask_or_eos().map_err(failed)?;
         let count = allowed.len();
@@ -167,8 +176,9 @@ impl Constraint {
         Ok(words)
     }
 
-    /// After many digits of a number, leaves no token that begins with one, where others may follow: no number has so many, and a
-    /// model may write them until the answer is cut.
+    /// After many digits of a number, masks all tokens that begin with a digit, if others are
+    /// allowed. No number has so many digits, but a model could write them until the answer is cut
+    /// off.
     fn end_digits(&self, allowed: &mut [u32]) {
         if self.number.digits < MOST_DIGITS {
             return;
@@ -187,7 +197,7 @@ impl Constraint {
         }
     }
 
-    /// Goes on with a token that was chosen. Refused where it was not allowed.
+    /// Advances by a chosen token. Fails if it was not allowed.
     pub fn accept(&mut self, token: u32) -> Result<(), Error> {
         let first = self.first.take();
         if first == Some(token) {
@@ -199,7 +209,7 @@ impl Constraint {
         self.matcher.consume_token(token).map_err(failed)
     }
 
-    /// Whether nothing but the end may follow.
+    /// Whether only the end may follow.
     pub fn is_finished(&self) -> bool {
         self.matcher.is_stopped()
     }
@@ -210,7 +220,7 @@ impl Constraint {
     }
 }
 
-/// What the library says, without the traces of its own panics.
+/// Returns the library's error message without the backtraces of its own panics.
 fn told(error: &str) -> String {
     error.split("<backtrace>").next().unwrap_or(error).trim_end().to_owned()
 }
@@ -221,7 +231,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 
 fn word(token: TokenBytes) -> Vec<u8> {
     match token {
-        // No text has this byte, so such a token would be taken for a special one.
+        // No UTF-8 text contains this byte; the library would take such a token for a special one.
         TokenBytes::Text(bytes) if bytes.first() != Some(&TokTrie::SPECIAL_TOKEN_MARKER) => bytes,
         TokenBytes::Text(_) => Vec::new(),
         TokenBytes::Special(name) if name.is_empty() => Vec::new(),

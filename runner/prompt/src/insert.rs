@@ -1,18 +1,19 @@
-//! Insert: asking a model for what is missing between two texts.
+//! Prompts for fill-in-the-middle: the model generates the text between two texts.
 
 use vocabulary::insert::marks;
 
 use crate::{Error, Special, Tokenizer};
 
-/// What stands before a text whose tokens are those of its place within another.
+/// Prefix for tokenizing a text as if it were inside another text.
 const LEAD: &str = "\u{263a}";
 
-/// The tokens that ask for what stands between two texts, with those that the model wants before every text. Refused where
-/// the vocabulary has none for it.
+/// Returns the prompt for the text between two texts, including the tokens that the model expects
+/// before every text. Fails if the vocabulary has no fill-in-the-middle tokens.
 pub fn insert(tokenizer: &Tokenizer, prefix: &str, suffix: &str) -> Result<Vec<u32>, Error> {
     let marks = marks(&|text| tokenizer.id(text).is_some()).ok_or(Error::Insert)?;
     let mark = |text: &str| tokenizer.id(text).ok_or(Error::Insert);
-    // What ends a text is not wanted: only a token that an empty text begins with and does not end with.
+    // Tokens that end a text are not used: only a token that begins an empty text and does not end
+    // it.
     let around = tokenizer.encode("", Special { add: true, parse: false })?;
     let mut tokens = if around.len() == 1 { around } else { around.into_iter().rev().skip(1).rev().collect() };
     let (before, after) = (within(tokenizer, prefix)?, within(tokenizer, suffix)?);
@@ -31,14 +32,15 @@ pub fn insert(tokenizer: &Tokenizer, prefix: &str, suffix: &str) -> Result<Vec<u
     Ok(tokens)
 }
 
-/// The tokens of a text that is not the beginning of one: without the space that some tokenizers put there.
+/// Returns the tokens of a text inside another: without the space that some tokenizers put before a
+/// text.
 fn within(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Error> {
     let plain = Special { add: false, parse: false };
     let lead = tokenizer.encode(LEAD, plain)?;
     let whole = tokenizer.encode(&[LEAD, text].concat(), plain)?;
     match whole.strip_prefix(&lead[..]) {
         Some(tokens) => Ok(tokens.to_vec()),
-        // The lead became one token with the text.
+        // The prefix was merged into one token with the text.
         None => tokenizer.encode(text, plain),
     }
 }
@@ -70,7 +72,7 @@ mod tests {
         assert_eq!(insert(&llama, "a", " b").expect("tokens"), [1, 5, 2, 6, 4, 3, 7], "no space but the text's own");
         let codestral = tokenizer(&["[PREFIX]", "[SUFFIX]"]);
         assert_eq!(insert(&codestral, "a", "b").expect("tokens"), [1, 6, 3, 5, 2]);
-        // Marks within the texts are text.
+        // Marks within the texts are plain text.
         assert!(!insert(&llama, "▁<MID>", "").expect("tokens")[2..].starts_with(&[7]));
     }
 

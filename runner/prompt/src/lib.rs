@@ -1,6 +1,7 @@
-//! Prompts: text to tokens and back, conversations to text, what an answer may be, what it says, and where it ends.
+//! Prompts and answers: tokenization, chat templates, constraints on answers, parsing of answers,
+//! and stop strings.
 //!
-//! Everything here is the runner's: the daemon never tokenizes and never renders a template.
+//! Only the runner uses this crate: the daemon never tokenizes and never renders a template.
 
 pub mod constraint;
 pub mod error;
@@ -13,8 +14,9 @@ pub mod stream;
 pub mod template;
 pub mod tokenizer;
 
-/// The longest text that is cut into tokens, and that a template may make, in bytes: half a million tokens of prose. Libraries of
-/// tokenizers take two hundred times a text's length, and twice that for one of digits.
+/// Maximum length in bytes of a text to tokenize, and of a rendered template: half a million tokens
+/// of prose. Tokenizer libraries need memory of two hundred times the text's length, and twice that
+/// for a text of digits.
 pub const MAX_TEXT: usize = 2 << 20;
 
 pub use constraint::{Constraint, ConstraintFactory};

@@ -1,8 +1,8 @@
-//! Reads an answer as it comes: what is text, what is thinking, and what calls a tool.
+//! Incremental parsing of an answer into text, thinking, and tool calls.
 //!
-//! However the text is cut into pieces, the parts add up to the same. No part of a mark is ever told as text before it is
-//! clear that it is none, and nothing else is held back but calls, and blanks before marks. What looks like a call and
-//! cannot be read as one is text.
+//! The parts are the same however the text is split into pieces. The reader holds back text that
+//! could be part of a mark until this is decided, calls, and blanks before marks, but nothing else.
+//! A malformed call is treated as text.
 
 mod calls;
 mod dialect;
@@ -25,22 +25,23 @@ use dialect::Form;
 use harmony::Harmony;
 use tagged::Tagged;
 
-/// A call that is longer, in bytes, is text.
+/// Maximum length of a call in bytes; a longer one is treated as text.
 const MAX_CALL: usize = 1 << 20;
 
-/// What is to be told apart.
+/// Options of a reader.
 #[derive(Clone, Debug, Default)]
 pub struct Reading<'r> {
-    /// The prompt as it was rendered: it may have begun the answer, or its thinking.
+    /// The rendered prompt, which may already contain the beginning of the answer or of its
+    /// thinking.
     pub prompt: &'r str,
-    /// The tools that the prompt offers; without any, nothing is read as a call.
+    /// The tools that the prompt offers; without tools, no text is parsed as a call.
     pub tools: Tools,
-    /// Whether thinking is told apart; else it is text with its tags. Harmony's channels are told apart always, because
-    /// their headers are never what a client wants to see.
+    /// Whether thinking is separated; otherwise it is text, including its tags. Harmony's channels
+    /// are always separated, because clients never need their headers.
     pub thinking: bool,
 }
 
-/// Turns an answer's text into parts.
+/// Splits an answer's text into parts.
 #[derive(Clone, Debug)]
 pub struct OutputReader(Kind);
 
@@ -52,7 +53,7 @@ enum Kind {
 }
 
 impl OutputReader {
-    /// A reader for one answer in this dialect.
+    /// Creates a reader for one answer in this dialect.
     pub fn new(dialect: &Dialect, reading: Reading<'_>) -> Self {
         let tags = dialect.thinking().filter(|_| reading.thinking);
         let calls = dialect.calls.filter(|_| !reading.tools.is_empty());
@@ -63,7 +64,7 @@ impl OutputReader {
         })
     }
 
-    /// Takes more text; tells what is clear.
+    /// Adds text; returns the parts that are decided.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         match &mut self.0 {
             Kind::Plain if text.is_empty() => Vec::new(),
@@ -73,7 +74,7 @@ impl OutputReader {
         }
     }
 
-    /// Nothing follows: tells what was held back.
+    /// Ends the answer; returns the text that was held back.
     pub fn finish(&mut self) -> Vec<Part> {
         match &mut self.0 {
             Kind::Plain => Vec::new(),
@@ -82,12 +83,12 @@ impl OutputReader {
         }
     }
 
-    /// Whether everything is text: no mark means anything.
+    /// Whether the reader treats everything as text and knows no marks.
     pub fn is_plain(&self) -> bool {
         matches!(self.0, Kind::Plain)
     }
 
-    /// Whether what comes next is thinking.
+    /// Whether the text that follows is thinking.
     pub fn is_thinking(&self) -> bool {
         match &self.0 {
             Kind::Plain => false,
@@ -96,7 +97,8 @@ impl OutputReader {
         }
     }
 
-    /// Whether what comes next is the answer: where a format holds. Thinking and headers are free.
+    /// Whether the text that follows is the answer, to which a format applies. Thinking and headers
+    /// are not constrained.
     pub fn is_answering(&self) -> bool {
         match &self.0 {
             Kind::Plain => true,

@@ -1,9 +1,10 @@
-//! The reference data of the tests, which may not be there.
+//! The reference data of the tests, which can be absent.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A folder of the fixtures; nothing where they are not here, which is told as what `test` leaves out.
+/// Returns a folder of the fixtures; `None` if they are absent, which is recorded as a skip of
+/// `test`.
 pub(crate) fn fixtures(test: &str, name: &str) -> Option<PathBuf> {
     let shared = std::env::var_os("LODE_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
@@ -14,9 +15,9 @@ pub(crate) fn fixtures(test: &str, name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says what a test leaves out.
+/// Records a skipped test.
 pub(crate) fn skipped(reason: &str) {
-    // `scripts/test` says at the end what was skipped.
+    // `scripts/test` lists the skipped tests at the end.
     if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
         let list = std::fs::File::options().append(true).create(true).open(list);
         list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");

@@ -1,33 +1,33 @@
-//! Stop strings: where a generation's text ends.
+//! Stop strings, which end a generation's text.
 
-/// Holds text back as long as it may be the beginning of a stop string.
+/// Filter that holds back text as long as it can be the beginning of a stop string.
 #[derive(Clone, Debug)]
 pub struct StopFilter {
     stops: Vec<String>,
     held: String,
 }
 
-/// What may be told after a piece of text.
+/// Result of adding text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// Text that is certainly no part of a stop string; may be empty.
+    /// Text that is certainly not part of a stop string; can be empty.
     Text(String),
-    /// A stop string was found; nothing follows.
+    /// A stop string was found; the text ends.
     Stopped {
-        /// The text before it.
+        /// Text before the stop string.
         text: String,
-        /// Which it was.
+        /// The stop string.
         stop: String,
     },
 }
 
 impl StopFilter {
-    /// A filter for these strings; empty ones are ignored.
+    /// Creates a filter for these strings; empty ones are ignored.
     pub fn new(stops: &[String]) -> Self {
         Self { stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(), held: String::new() }
     }
 
-    /// Takes more text.
+    /// Adds text.
     pub fn push(&mut self, text: &str) -> Passed {
         self.held.push_str(text);
         let found = self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
@@ -40,12 +40,12 @@ impl StopFilter {
         Passed::Text(std::mem::replace(&mut self.held, rest))
     }
 
-    /// What was held back, at the end.
+    /// Returns the text that is still held back, at the end.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Bytes at the end of the held text that begin a stop string.
+    /// Returns the length of the longest suffix of the held text that begins a stop string.
     fn longest_beginning(&self) -> usize {
         let beginning = |stop: &String| {
             let longest = stop.len().saturating_sub(1).min(self.held.len());

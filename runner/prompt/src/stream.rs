@@ -1,48 +1,50 @@
-//! Text from tokens as they come: whole characters only.
+//! Incremental decoding of tokens to text, in complete characters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::{Dialect, Error, Tokenizer};
 
-/// How many tokens are decoded together at most while waiting for a character to be completed.
+/// Maximum number of tokens that are decoded together while a character is incomplete.
 const MAX_PENDING: usize = 16;
 
-/// Tokens whose text is told although they may be special: the marks of a dialect.
+/// Marks of a dialect: tokens whose text is emitted although they can be special.
 #[derive(Clone, Debug, Default)]
 pub struct Markers(Arc<HashMap<u32, &'static str>>);
 
 impl Markers {
-    /// Those that the vocabulary has.
+    /// Collects the marks that the vocabulary contains.
     pub fn new(dialect: &Dialect, tokenizer: &Tokenizer) -> Self {
         let markers = dialect.markers().into_iter();
         Self(Arc::new(markers.filter_map(|text| Some((tokenizer.id(text)?, text))).collect()))
     }
 }
 
-/// Turns tokens into text piece by piece. The pieces add up to the text of all tokens.
+/// Decodes tokens to text piece by piece. The pieces add up to the text of all tokens.
 #[derive(Debug)]
 pub struct TextStream {
     markers: Markers,
-    /// Tokens whose text is still needed: a decoder may treat the first token of a text unlike the others.
+    /// Tokens whose text is still needed as context: a decoder can treat the first token of a text
+    /// differently.
     ids: Vec<u32>,
-    /// How many of them have been told.
+    /// Number of these tokens whose text has been emitted.
     told: usize,
 }
 
 impl TextStream {
-    /// A stream that goes on after `context`, the last tokens of what is there already.
+    /// Creates a stream that continues after `context`, the last tokens of the existing text.
     pub fn new(context: &[u32]) -> Self {
         Self::with_markers(context, Markers::default())
     }
 
-    /// The same; the marks of a dialect are part of the text, other special tokens are not.
+    /// The same with markers, whose text is emitted; other special tokens have no text.
     pub fn with_markers(context: &[u32], markers: Markers) -> Self {
         let ids = context[context.len().saturating_sub(MAX_PENDING)..].to_vec();
         Self { markers, told: ids.len(), ids }
     }
 
-    /// The text that is complete with this token; empty while a character is being put together.
+    /// Adds a token and returns the text that is now complete; empty while a character is
+    /// incomplete.
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<String, Error> {
         if let Some(mark) = self.markers.0.get(&id).copied() {
             return Ok(self.tell(tokenizer, false)? + mark);
@@ -52,29 +54,31 @@ impl TextStream {
         self.tell(tokenizer, waiting)
     }
 
-    /// What is left: bytes that never became a character are told as U+FFFD.
+    /// Returns the remaining text; incomplete characters become U+FFFD.
     pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String, Error> {
         self.tell(tokenizer, false)
     }
 
-    /// Tells what the tokens that were not told yet add to the text of those that were.
+    /// Returns the text that the pending tokens add to the emitted ones.
     fn tell(&mut self, tokenizer: &Tokenizer, may_wait: bool) -> Result<String, Error> {
         let before = tokenizer.decode(&self.ids[..self.told], false)?;
         let all = tokenizer.decode(&self.ids, false)?;
-        // The end of the whole text counts: a decoder may turn a run of bytes into characters only when it is complete.
+        // The end of the whole text is decisive: a decoder may convert a run of bytes to characters
+        // only when it is complete.
         if may_wait && all.ends_with('\u{fffd}') {
             return Ok(String::new());
         }
         let text = match all.strip_prefix(&before) {
             Some(text) => text.to_owned(),
-            // Broken bytes at the end took the text before them along; they are told on their own.
+            // Invalid bytes at the end changed the text before them, so the pending tokens are
+            // decoded separately.
             None => tokenizer.decode(&self.ids[self.told..], false)?,
         };
         if text.is_empty() {
-            // Control tokens have no text and are no context for any.
+            // Control tokens have no text and give no context.
             self.ids.truncate(self.told.max(1));
         } else {
-            // What was just told begins at a character, so it is all the context that the next text needs.
+            // The emitted text begins at a character boundary, so it is sufficient as context.
             self.ids.drain(..self.told);
         }
         self.told = self.ids.len();
@@ -86,7 +90,7 @@ impl TextStream {
 mod tests {
     use super::*;
 
-    /// A vocabulary of bytes, decoded as `SentencePiece` models published with a `tokenizer.json` are.
+    /// Creates a byte vocabulary, decoded like `SentencePiece` models with a `tokenizer.json`.
     fn bytes() -> Tokenizer {
         let vocab: Vec<String> = (0..=255).map(|byte: u8| format!(r#""<0x{byte:02X}>":{byte}"#)).collect();
         let json = format!(
@@ -143,7 +147,7 @@ mod tests {
         }
         assert!(stream.ids.len() <= 2, "{}", stream.ids.len());
         assert_eq!(stream.push(&tokenizer, u32::from(b'y')).expect("a piece"), "y");
-        // Half a character at the end is told as what it is.
+        // Half a character at the end is emitted as U+FFFD.
         assert_eq!(stream.push(&tokenizer, 0xF0).expect("waits"), "");
         assert_eq!(stream.finish(&tokenizer).expect("the rest"), "\u{fffd}");
     }

@@ -1,6 +1,7 @@
-//! Chat templates: how a conversation becomes text.
+//! Chat templates: rendering of conversations to text.
 //!
-//! [Jinja](jinja) as Hugging Face transformers renders it, and [Go's templates](go) as Ollama does. Which it is the text says.
+//! There are two kinds: [Jinja](jinja) as in Hugging Face transformers, and [Go's templates](go) as
+//! in Ollama. The template's text determines its kind.
 
 mod clock;
 mod continuation;
@@ -21,49 +22,51 @@ use clock::Clock;
 use go::GoTemplate;
 use jinja::Jinja;
 
-/// The longest template that a request may bring, in bytes.
+/// Maximum length of a template in a request, in bytes.
 const MAX_TEMPLATE: usize = 1 << 20;
 
-/// A model's chat template: data, until it is read to be rendered. Reading it is as dangerous as rendering it, because what
-/// is constant is computed then.
+/// A model's chat template, which is parsed only when it is rendered. Parsing is as dangerous as
+/// rendering, because it evaluates constant expressions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatTemplate {
     named: Vec<Named>,
-    /// `bos_token`, `eos_token` and the like.
+    /// `bos_token`, `eos_token` and similar variables.
     variables: Map<String, Value>,
 }
 
 impl ChatTemplate {
-    /// A single template. `variables` are the special tokens by their role.
+    /// Creates a single template. `variables` are the special tokens by role.
     pub fn new(source: &str, variables: Map<String, Value>) -> Self {
         Self::from_named(vec![("default".to_owned(), source.to_owned())], variables)
     }
 
-    /// Several templates: `tool_use` is taken when tools are given, else `default` or the first.
+    /// Creates a set of templates: `tool_use` is used if tools are given, else `default` or the
+    /// first one.
     pub fn from_named(named: Vec<Named>, variables: Map<String, Value>) -> Self {
         Self { named, variables }
     }
 
-    /// Whether all of them can be read.
+    /// Checks that all templates can be parsed.
     ///
     /// # Errors
-    /// Why one cannot.
+    /// Why a template cannot be parsed.
     pub fn check(&self) -> Result<(), Error> {
         let (go, jinja): (Vec<_>, Vec<_>) = self.named.iter().cloned().partition(|(_, source)| is_go(source));
         go.iter().try_for_each(|(_, source)| GoTemplate::read(source).map(drop))?;
         Jinja::read(&jinja, Clock::at(None)).map(drop)
     }
 
-    /// The texts of all templates, one after the other: what a dialect and abilities are read off.
+    /// Returns the texts of all templates, joined; for the detection of dialects and abilities.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.named.iter().map(|(_, text)| text.as_str()).collect();
         texts.join("\n")
     }
 
-    /// Renders a conversation; by the request's own template where it has one, with the model's special tokens.
+    /// Renders a conversation with the model's special tokens; the request's own template takes
+    /// precedence.
     ///
     /// # Errors
-    /// What the template says, or why it cannot be rendered.
+    /// The error that the template raised, or why it cannot be rendered.
     pub fn render(&self, request: &RenderRequest) -> Result<String, Error> {
         match &request.template {
             Some(own) if own.len() > MAX_TEMPLATE => {
@@ -74,8 +77,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Renders the conversation as it is. If the template refuses its shape, renders the same texts in a shape that strict
-    /// templates accept; if that fails too, the first error is returned.
+    /// Renders the conversation as it is. If the template refuses its shape, renders the same texts
+    /// in a shape that strict templates accept; if that fails too, the first error is returned.
     fn render_own(&self, request: &RenderRequest) -> Result<String, Error> {
         self.render_shape(request).or_else(|error| {
             let reshaped = reshape::alternatives(&request.messages).into_iter();
@@ -84,7 +87,8 @@ impl ChatTemplate {
         })
     }
 
-    /// Renders messages in this shape. An answer that the client has begun (the last message is the assistant's) goes on.
+    /// Renders messages in this shape. If the last message is the assistant's, the answer continues
+    /// it.
     fn render_shape(&self, request: &RenderRequest) -> Result<String, Error> {
         let Some((begun, before)) = continuation::of(request, self) else { return self.render_whole(request) };
         let rendered = self.render_whole(&RenderRequest { messages: before.to_vec(), ..request.clone() })?;
@@ -92,7 +96,7 @@ impl ChatTemplate {
         Ok(continuation::appended(rendered, begun, source))
     }
 
-    /// Whether the template that renders this is one of Go's, which go on with the last message by themselves.
+    /// Whether the template in use is a Go template, which continues the last message itself.
     fn continues(&self, request: &RenderRequest) -> bool {
         self.chosen(request.tools.is_some()).is_none_or(|(_, source)| is_go(source))
     }
@@ -116,7 +120,7 @@ impl ChatTemplate {
         Jinja::read(&self.named, clock)?.render(name, &context)
     }
 
-    /// The template for a conversation with tools, or without.
+    /// Returns the template for a conversation with tools, or without.
     fn chosen(&self, has_tools: bool) -> Option<&Named> {
         let named = |wanted: &str| self.named.iter().find(|(name, _)| name == wanted);
         let for_tools = has_tools.then(|| named("tool_use")).flatten();
@@ -124,7 +128,7 @@ impl ChatTemplate {
     }
 }
 
-/// Why a text is not made.
+/// Returns the error message for a text that is too long.
 fn explain_length() -> String {
     format!("it makes a text of more than {MAX_TEXT} bytes")
 }

@@ -1,4 +1,5 @@
-//! Schemas with values that fit and values that do not, as `jsonschema` judges them: all that fit can be written, none of the others.
+//! Tests with schemas and values that `jsonschema` judges: the constraint admits all valid values
+//! and none of the invalid ones.
 
 use std::path::Path;
 
@@ -9,9 +10,9 @@ use serde_json::Value;
 use super::tests::{END, answer, tokenizer};
 use super::*;
 
-/// `tests/schemas/corpus.json`: name, schema, values that fit (`valid`) and do not (`invalid`); `closed` are values that fit only
-/// because JSON Schema lets objects have any property beside those that are named, `missed` those that the library does not let be
-/// written, though they fit: with one digit more they can.
+/// Returns `tests/schemas/corpus.json`: name, schema, valid and invalid values. `closed` values are
+/// valid only because JSON Schema lets objects have unnamed properties. `missed` values are valid,
+/// but the library does not admit them; with one more digit it does.
 fn corpus() -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schemas/corpus.json");
     serde_json::from_slice(&std::fs::read(path).expect("the corpus")).expect("JSON")
@@ -25,13 +26,13 @@ fn list<'v>(case: &'v Value, key: &str) -> Vec<&'v Value> {
     case[key].as_array().into_iter().flatten().collect()
 }
 
-/// Whether a text can be written byte by byte, and the answer can end behind it.
+/// Whether a text can be written byte by byte, and the answer can end after it.
 fn takes(tokenizer: &Tokenizer, mut constraint: Constraint, text: &str) -> bool {
     let token = |byte: u8| tokenizer.id(&format!("<0x{byte:02X}>")).expect("a token for each byte");
     text.bytes().all(|byte| !constraint.is_finished() && constraint.accept(token(byte)).is_ok()) && constraint.can_end()
 }
 
-/// JSON on one line with a space behind each comma and colon, as constrained answers have it.
+/// Formats JSON on one line with a space after each comma and colon, as in constrained answers.
 fn on_one_line(value: &Value) -> String {
     match value {
         Value::Array(items) => {
@@ -63,7 +64,7 @@ fn what_fits_can_be_written_and_nothing_else() {
             for value in list(&case, key) {
                 assert_eq!(judge.is_valid(value), is_valid, "{name}, {key}: {value}");
                 let written = on_one_line(value);
-                // In any other form it is not written: answers are alike.
+                // Other forms are not admitted, so that answers are uniform.
                 let pretty = serde_json::to_string_pretty(value).expect("JSON");
                 let is_same = pretty == written;
                 for (text, is_taken) in [(written, is_taken), (pretty, is_taken && is_same)] {

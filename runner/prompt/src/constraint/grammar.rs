@@ -1,4 +1,4 @@
-//! Grammars of what an answer must be.
+//! Grammars for the formats of an answer.
 
 use llguidance::api::TopLevelGrammar;
 use protocol::{Format, ToolChoice};
@@ -8,10 +8,10 @@ use super::schema::prepared;
 use crate::reader::first_mark;
 use crate::{Dialect, Error, Tokenizer, Tools};
 
-/// The longest grammar or pattern of a client, in bytes.
+/// Maximum length of a client's grammar or pattern in bytes.
 const MAX_GRAMMAR: usize = 256 << 10;
 
-/// What a text must be.
+/// Returns the grammar of a format.
 pub(super) fn of(format: &Format) -> Result<TopLevelGrammar, Error> {
     let bounded = |text: &String| {
         if text.len() <= MAX_GRAMMAR {
@@ -27,7 +27,8 @@ pub(super) fn of(format: &Format) -> Result<TopLevelGrammar, Error> {
     })
 }
 
-/// A call of one of the tools, as the dialect writes it. Marks that are tokens of the vocabulary are those tokens.
+/// Returns the grammar of a call of one of the tools, in the dialect's syntax. Marks that are
+/// tokens of the vocabulary are matched as those tokens.
 pub(super) fn call(
     tokenizer: &Tokenizer,
     dialect: &Dialect,
@@ -65,7 +66,7 @@ pub(super) fn call(
     Ok(TopLevelGrammar::from_lark(format!("start: {}\n{}\n", calls.join(" | "), rules.join("\n"))))
 }
 
-/// Text as a grammar has it: quoted, with the tokens of marks between.
+/// Returns a literal of the grammar: quoted text, with marks as tokens in between.
 fn literal(text: &str, markers: &[&'static str], tokenizer: &Tokenizer) -> String {
     let tokens: Vec<(&str, u32)> = markers.iter().filter_map(|mark| Some((*mark, tokenizer.id(mark)?))).collect();
     let mut terms = Vec::new();

@@ -1,11 +1,14 @@
-//! A client's schema as it is meant, and as the library takes it.
+//! Adapts a client's schema to the client's intent and to the library.
 //!
-//! JSON Schema lets an object have any property beside those that a schema names. Nobody who asks a model for an object means
-//! that, and a small model invents properties until its context is full: so an object whose schema names properties and says
-//! nothing of others has no others. `OpenAI` demands that schemas say so themselves; llama.cpp and Ollama mean it too.
+//! In JSON Schema, an object can have any property in addition to the ones that its schema names.
+//! Clients that request an object do not intend this, and a small model invents properties until
+//! its context is full. Therefore, an object whose schema names properties and does not mention
+//! others allows no others. `OpenAI` requires schemas to state this themselves; llama.cpp and
+//! Ollama assume it too.
 //!
-//! Schemas that hold at once (`allOf`, and what stands beside `$ref` and `anyOf`) are joined first, where all are of objects:
-//! each of them alone would refuse what the other names.
+//! Schemas that apply at the same time (`allOf`, and keys beside `$ref` and `anyOf`) are joined
+//! first, if all of them describe objects. Otherwise each of them would refuse the properties that
+//! the other names.
 
 mod join;
 mod unfold;
@@ -15,39 +18,39 @@ use serde_json::{Map, Value, json};
 use crate::Error;
 use join::{Root, joins, says_anything};
 
-/// How deep schemas may stand in each other, and how many references may follow each other.
+/// Maximum depth of nested schemas and of chained references.
 const MAX_DEPTH: usize = 64;
-/// The name that the definition of any value has in a schema.
+/// Name of the definition of any value.
 const ANY: &str = "x-any";
-/// The largest number where a schema names none: it is written without an exponent, and fits into 64 bits with and without a
-/// fraction.
+/// Bound of numbers whose schema has none. It is written without an exponent, and fits into 64 bits
+/// with and without a fraction.
 const MOST: i64 = 9_000_000_000_000_000_000;
 
-/// Keys of a schema whose values are schemas by name.
+/// Keys whose value maps names to schemas.
 const BY_NAME: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Those whose value is a schema.
+/// Keys whose value is a schema.
 const SINGLE: [&str; 3] = ["items", "additionalProperties", "additionalItems"];
-/// Those whose values are lists of schemas.
+/// Keys whose value is a list of schemas.
 const LISTS: [&str; 3] = ["prefixItems", "anyOf", "oneOf"];
 
-/// The formats of strings that are kept to; all others are annotations.
+/// String formats that are enforced; all others are annotations.
 const FORMATS: [&str; 10] =
     ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
-/// A day as RFC 3339 writes it.
+/// A date in RFC 3339.
 const DATE: &str = concat!(
     "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))",
     "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[048]|[2468][048]|[13579][26])00)-02-29"
 );
-/// A time as RFC 3339 writes it, to the nanosecond.
+/// A time in RFC 3339, up to nanoseconds.
 const TIME: &str = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
 
 type Schema = Map<String, Value>;
 
-/// A schema as the library takes it.
+/// Adapts a schema for the library.
 ///
 /// # Errors
-/// What is no schema, or stands in itself too deep.
+/// The value is not a schema, or schemas are nested too deeply.
 pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
     let mut schema = match schema {
         Value::Object(schema) => schema.clone(),
@@ -69,9 +72,10 @@ pub(super) fn prepared(schema: &Value) -> Result<Schema, Error> {
     Ok(closed)
 }
 
-/// Removes formats that are annotations: JSON Schema asks nothing of a value whose format is not known.
+/// Removes formats that are annotations: in JSON Schema, an unknown format does not constrain a
+/// value.
 fn forget_annotations(schema: &mut Schema, depth: usize) {
-    // What stands deeper is refused later.
+    // Deeper schemas are refused later.
     if depth > MAX_DEPTH {
         return;
     }
@@ -95,7 +99,7 @@ fn forget_annotations(schema: &mut Schema, depth: usize) {
     }
 }
 
-/// The beginning of a value, for errors.
+/// Returns the beginning of a value, for error messages.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(40).collect()
 }
@@ -109,7 +113,7 @@ impl Root {
         }
     }
 
-    /// A schema with its parts joined and its objects closed.
+    /// Joins the parts of a schema and closes its objects.
     fn schema(&self, schema: &Schema, depth: usize) -> Result<Schema, Error> {
         if depth > MAX_DEPTH {
             return Err(Error::Format(format!("schemas stand in each other {MAX_DEPTH} deep at most")));
@@ -126,7 +130,7 @@ impl Root {
         Ok(self.unfolding.end(closed))
     }
 
-    /// A schema whose parts are joined, with its objects closed.
+    /// Closes the objects of a schema whose parts are joined.
     fn closed(&self, schema: Schema, depth: usize) -> Result<Schema, Error> {
         let mut schema = self.distributed(schema);
         for key in SINGLE {
@@ -145,7 +149,7 @@ impl Root {
             }
         }
         if is_open(&schema) {
-            // What has to be there may be there.
+            // Required properties are allowed, even if `properties` does not name them.
             let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
             if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
                 for name in required.iter().filter_map(Value::as_str) {
@@ -163,14 +167,15 @@ impl Root {
     }
 }
 
-/// Whether a schema names properties of an object, and neither allows others nor leaves them to other schemas.
+/// Whether a schema names properties of an object, and neither allows others nor leaves them to
+/// other schemas.
 fn is_open(schema: &Schema) -> bool {
     let others =
         ["additionalProperties", "patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "$ref"];
     schema.get("properties").is_some_and(Value::is_object) && !others.iter().any(|key| schema.contains_key(*key))
 }
 
-/// Says that a value is an object or a list where its schema only speaks of what is in one.
+/// Adds the type object or array to a schema that only describes the contents of one.
 fn name_type(schema: &mut Schema) {
     let says = ["type", "const", "enum", "allOf", "anyOf", "oneOf", "$ref"];
     if says.iter().any(|key| schema.contains_key(*key)) {
@@ -183,7 +188,7 @@ fn name_type(schema: &mut Schema) {
     }
 }
 
-/// Any value. The library has a name for it too, but lets numbers be of any size.
+/// Returns a schema of any value. Unlike the library's own, it bounds numbers.
 fn any() -> Value {
     let number = json!({"type": "number", "minimum": -MOST, "maximum": MOST});
     let inner = any_reference();
@@ -199,7 +204,8 @@ fn any_reference() -> Value {
     json!({"$ref": format!("#/$defs/{ANY}")})
 }
 
-/// Says what may be in objects and lists whose schemas say nothing of it, and in place of a schema that says nothing at all.
+/// Adds the schema of any value for the contents of objects and arrays whose schemas do not
+/// restrict them, and in place of an empty schema.
 fn name_any(schema: &mut Schema) {
     let is = |kind: &str| schema.get("type").is_some_and(|own| own == kind);
     let inner = match (is("object"), is("array")) {
@@ -215,7 +221,7 @@ fn name_any(schema: &mut Schema) {
     schema.entry(inner).or_insert_with(any_reference);
 }
 
-/// Bounds numbers that have no bounds: the library lets them have an exponent of any size, which no reader takes.
+/// Bounds numbers without bounds: the library allows exponents of any size, which parsers reject.
 fn bound_numbers(schema: &mut Schema) {
     let kinds: Vec<&str> = match schema.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -232,7 +238,8 @@ fn bound_numbers(schema: &mut Schema) {
     }
 }
 
-/// Writes patterns as Rust reads them. What is none is left to the library, which says so.
+/// Translates patterns to Rust's syntax. An invalid pattern is left to the library, which reports
+/// it.
 fn translate_patterns(schema: &mut Schema) {
     let translated =
         |pattern: &str| jsonschema_regex::to_rust_regex(pattern).map_or_else(|()| pattern.to_owned(), Into::into);
@@ -244,8 +251,8 @@ fn translate_patterns(schema: &mut Schema) {
     }
 }
 
-/// Says what the library does not know of formats: the 29th of February is not in any year, a minute has 60 seconds, and
-/// names have their lengths.
+/// Adds rules about formats that the library lacks: the 29th of February exists in leap years only,
+/// a minute has 60 seconds, and names have maximum lengths.
 fn complete_format(schema: &mut Schema) {
     let at_most = |schema: &mut Schema, length: u64| {
         schema.entry("maxLength").or_insert(length.into());
@@ -254,7 +261,8 @@ fn complete_format(schema: &mut Schema) {
         Some("date") => format!("^({DATE})$"),
         Some("time") => format!("^{TIME}$"),
         Some("date-time") => format!("^({DATE})[tT]{TIME}$"),
-        // What is before the `@` may have so many characters, and may be all but two.
+        // The part before the `@` may have at most 64 characters. It can be all of the address but
+        // two characters, so the whole address gets this limit.
         Some("email") => return at_most(schema, 64),
         Some("hostname") => return at_most(schema, 253),
         _ => return,
@@ -269,7 +277,8 @@ fn complete_format(schema: &mut Schema) {
 mod tests {
     use super::*;
 
-    /// Without what every schema gets; any value is `true` again.
+    /// Adapts a schema and removes the additions that every schema gets; the definition of any
+    /// value becomes `true` again.
     fn found(schema: &Value) -> Value {
         let mut found = prepared(schema).expect("a schema");
         found.shift_remove("x-guidance");
@@ -290,7 +299,7 @@ mod tests {
     fn unknown_formats_are_annotations() {
         for format in ["path", "password", "uri-reference", "binary", "int32"] {
             check(&json!({"type": "string", "format": format}), &json!({"type": "string"}));
-            // In every place of a schema, and before parts are joined.
+            // In every position of a schema, and before parts are joined.
             let inner = json!({"type": "string", "format": format});
             for schema in [
                 json!({"anyOf": [inner, {"type": "null"}]}),
@@ -329,7 +338,7 @@ mod tests {
             &json!({"type": "object", "properties": {"a": true}, "required": ["a", "b"]}),
             &json!({"type": "object", "properties": {"a": true, "b": true}, "required": ["a", "b"], "additionalProperties": false}),
         );
-        // Wherever they stand; a property may be called like a keyword.
+        // In all positions; a property can have the name of a keyword.
         let inner = json!({"type": "object", "properties": {"properties": {"type": "string"}}});
         let mut closed = inner.clone();
         closed["additionalProperties"] = false.into();
@@ -359,7 +368,7 @@ mod tests {
         );
         let beside = json!({"$defs": {"a": a}, "$ref": "#/$defs/a", "properties": {"b": {}}});
         assert_eq!(parts(&beside, &["properties"]), [json!({"b": true, "a": true})]);
-        // As pydantic writes a reference with a note, and what stands beside alternatives.
+        // A reference with a note, as pydantic writes it, and properties beside alternatives.
         let noted = json!({"$defs": {"a": a}, "allOf": [{"$ref": "#/$defs/a"}], "title": "T"});
         assert_eq!(parts(&noted, &["$ref", "allOf"]), [json!("#/$defs/a"), Value::Null]);
         let both = found(&json!({"type": "object", "properties": {"k": {}}, "anyOf": [a, b]}));
@@ -371,12 +380,12 @@ mod tests {
             choice["anyOf"][1]["additionalProperties"], false,
             "alternatives of a part are joined with the others"
         );
-        // What speaks of different things, and both of one property.
+        // Parts with different keywords, and two parts about the same property.
         let number = json!({"type": "integer", "minimum": 1, "maximum": 5});
         check(&json!({"allOf": [{"type": "integer"}, {"minimum": 1}, {"maximum": 5}]}), &number);
         let twice = json!({"allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"a": {"minimum": 1, "maximum": 5}}}]});
         assert_eq!(found(&twice)["properties"]["a"], number);
-        // What cannot be joined stays as it is, and open.
+        // Parts that cannot be joined stay unchanged, and open.
         let mixed = json!({"allOf": [{"properties": {"a": true}}, {"minProperties": 1}]});
         check(&mixed, &mixed);
         let mixed = json!({"$defs": {"a": a}, "allOf": [{"$ref": "#/$defs/a"}, {"minProperties": 1, "properties": {"b": true}}]});
@@ -399,7 +408,7 @@ mod tests {
         assert!(prepared(&around).is_ok());
         let twice = json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}, "allOf": [{"$ref": "#/$defs/a"}, {"properties": {"x": {}}}]});
         assert!(prepared(&twice).is_ok());
-        // Two lists of their own kind: what is joined of them has a name.
+        // Two lists of different kinds: the joined schema gets a name.
         let node = |more: &str| json!({"properties": {"next": {"$ref": format!("#/$defs/{more}")}, more: {"type": "boolean"}}});
         let both =
             json!({"$defs": {"a": node("a"), "b": node("b")}, "allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]});

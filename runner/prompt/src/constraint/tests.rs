@@ -1,4 +1,4 @@
-//! Answers of a model that knows nothing: whatever its logits are, what is generated fits.
+//! Tests with random logits: whatever a model predicts, the generated text conforms.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -12,10 +12,11 @@ use crate::{OutputReader, Part, Reading};
 
 /// The token that ends an answer.
 pub(super) const END: u32 = 1;
-/// The longest answer: what is not complete by then is cut off and not judged.
+/// Maximum number of tokens; an answer that is incomplete by then is cut off and ignored.
 const MOST: usize = 300;
 
-/// Single bytes, characters and pieces of JSON; `<tool_call>` and `<think>` are tokens.
+/// Creates a tokenizer of single bytes, characters and pieces of JSON; `<tool_call>` and `<think>`
+/// are tokens.
 pub(super) fn tokenizer() -> Tokenizer {
     let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
     let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("</s>", PieceKind::Control)];
@@ -51,7 +52,7 @@ pub(super) fn tokenizer() -> Tokenizer {
     .expect("a tokenizer")
 }
 
-/// An answer by random logits; nothing where it did not end.
+/// Generates an answer from random logits; `None` if it did not end.
 pub(super) fn answer(tokenizer: &Tokenizer, mut constraint: Constraint, rng: &mut StdRng) -> Option<String> {
     let mut ids = Vec::new();
     for _ in 0..MOST {
@@ -59,7 +60,8 @@ pub(super) fn answer(tokenizer: &Tokenizer, mut constraint: Constraint, rng: &mu
             assert!(constraint.can_end());
             return Some(tokenizer.decode(&ids, true).expect("text"));
         }
-        // Longer than the vocabulary, as padded matrices make it. What closes is likelier, so that answers end.
+        // Longer than the vocabulary, as with padded matrices. Closing tokens are more likely, so
+        // that answers end.
         let mut logits: Vec<f32> = (0..tokenizer.size() + 7).map(|_| rng.random_range(0.0..1.0)).collect();
         for id in ids_of(tokenizer, &["\"}", "}}", "]}", "<0x22>", "<0x7D>", "<0x5D>"]) {
             logits[id as usize] += 0.7;
@@ -82,7 +84,7 @@ fn ids_of<'a>(tokenizer: &Tokenizer, texts: &'a [&'a str]) -> Vec<u32> {
     texts.iter().filter_map(|text| tokenizer.id(text)).collect()
 }
 
-/// So many answers by fixed seeds; at least a third of them come to an end.
+/// Generates `count` answers with fixed seeds; at least a third of them must end.
 fn answers(tokenizer: &Tokenizer, count: usize, constraint: impl Fn() -> Constraint) -> Vec<String> {
     let seeded = |seed| answer(tokenizer, constraint(), &mut StdRng::seed_from_u64(seed));
     let told: Vec<String> = (0..count as u64).filter_map(seeded).collect();
@@ -90,7 +92,7 @@ fn answers(tokenizer: &Tokenizer, count: usize, constraint: impl Fn() -> Constra
     told
 }
 
-/// Generates by a schema, and holds each answer against what the schema says, in our words.
+/// Generates answers for a schema, and checks each with a predicate.
 fn check(schema: &Value, fits: impl Fn(&Value) -> bool) {
     let tokenizer = tokenizer();
     let factory = ConstraintFactory::new(&tokenizer, &[END]).expect("a factory");

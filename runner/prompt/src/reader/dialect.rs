@@ -1,4 +1,5 @@
-//! Dialects: how a model marks thinking and tool calls. They are data; what a model speaks is read off its chat template.
+//! Dialects: how a model marks thinking and tool calls. They are data; a model's dialect is
+//! detected from its chat template.
 //!
 //! Sources: the chat templates that the models are published with.
 
@@ -6,7 +7,7 @@ mod syntaxes;
 
 use super::calls::Body;
 
-/// The marks of thinking, in the order in which they are looked for.
+/// The marks of thinking, in the order of detection.
 const THINKING: &[Tags] = &[
     Tags { open: "<think>", close: "</think>" },
     Tags { open: "[THINK]", close: "[/THINK]" },
@@ -16,17 +17,17 @@ const THINKING: &[Tags] = &[
     Tags { open: "<thinking>", close: "</thinking>" },
 ];
 
-/// How a model marks thinking and tool calls.
+/// The marks of a model for thinking and tool calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialect {
     pub(super) form: Form,
     pub(super) calls: Option<&'static CallSyntax>,
 }
 
-/// How an answer is made up.
+/// Overall form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Text, with thinking in tags before it where the model marks it.
+    /// Text without marks for thinking.
     #[default]
     Text,
     Tagged(Tags),
@@ -34,54 +35,54 @@ pub(super) enum Form {
     Harmony,
 }
 
-/// What stands around thinking.
+/// The tags around thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tags {
-    /// Before it.
+    /// Opening tag.
     pub open: &'static str,
-    /// After it.
+    /// Closing tag.
     pub close: &'static str,
 }
 
-/// How calls are written.
+/// A syntax of calls.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CallSyntax {
-    /// For people.
+    /// Name for display.
     pub(super) name: &'static str,
-    /// Any of these in a template means this syntax.
+    /// A template that contains any of these texts uses this syntax.
     evidence: &'static [&'static str],
-    /// What begins a call. None is the beginning of another.
+    /// Marks that begin a call. None is the beginning of another.
     pub(super) marks: &'static [Mark],
-    /// Whether a call may also stand at the beginning of the text, unmarked.
+    /// Whether a call can also be at the beginning of the text, unmarked.
     pub(super) unmarked: bool,
-    /// How a call is written that is asked for.
+    /// Spelling of a forced call.
     pub(super) spelling: Spelling,
-    /// Marks within a call that may be special tokens.
+    /// Marks within a call that can be special tokens.
     within: &'static [&'static str],
 }
 
-/// What begins a call, and where it ends.
+/// A mark that begins a call, and where the call ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) open: &'static str,
     pub(super) ends: Ends,
     pub(super) body: Body,
-    /// Whether `open` is also the beginning of the body.
+    /// Whether `open` is part of the body.
     pub(super) whole: bool,
 }
 
-/// Where a call ends.
+/// End of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// At a mark.
+    /// At a closing mark.
     At(&'static str),
-    /// With the JSON value that it is.
+    /// At the end of the JSON value that forms the call.
     Balanced,
-    /// With the answer.
+    /// At the end of the answer.
     Last,
 }
 
-/// A call's text: `before`, the name, `between`, the arguments as JSON, `after`.
+/// Spelling of a call: `before`, the name, `between`, the arguments as JSON, `after`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spelling {
     pub(crate) before: &'static str,
@@ -90,8 +91,8 @@ pub(crate) struct Spelling {
 }
 
 impl Dialect {
-    /// What a model speaks whose chat templates (all of them, one after the other) have this text, and whose vocabulary has
-    /// the tokens that `has_token` says.
+    /// Detects the dialect of a model from the text of its chat templates (all of them,
+    /// concatenated) and its vocabulary; `has_token` returns whether a token is in it.
     pub fn detect(template: &str, has_token: &dyn Fn(&str) -> bool) -> Self {
         let has = |mark: &str| template.contains(mark);
         if has("<|channel|>") && has("<|message|>") {
@@ -112,7 +113,7 @@ impl Dialect {
         Self { form, calls }
     }
 
-    /// What stands around thinking, where there are tags for it. Harmony has channels instead.
+    /// Returns the tags around thinking, if there are any. Harmony has channels instead.
     pub fn thinking(&self) -> Option<Tags> {
         match self.form {
             Form::Tagged(tags) => Some(tags),
@@ -120,17 +121,18 @@ impl Dialect {
         }
     }
 
-    /// Whether thinking can be told apart.
+    /// Whether thinking can be separated.
     pub fn thinks(&self) -> bool {
         self.form != Form::Text
     }
 
-    /// Whether its templates offer tools.
+    /// Whether the model's templates offer tools.
     pub fn calls_tools(&self) -> bool {
         self.calls.is_some() || self.form == Form::Harmony
     }
 
-    /// Every mark that may be a special token: those tokens' text has to reach the reader.
+    /// Returns every mark that can be a special token. The text of these tokens must reach the
+    /// reader.
     pub fn markers(&self) -> Vec<&'static str> {
         let mut markers = match self.form {
             Form::Text => Vec::new(),
@@ -138,7 +140,7 @@ impl Dialect {
             Form::Harmony => super::harmony::MARKERS.to_vec(),
         };
         if self.form == (Form::Tagged(THINKING[2])) {
-            // The word after the token is text.
+            // The word after the token is normal text.
             markers.push("<|channel>");
         }
         if let Some(calls) = self.calls {
@@ -153,7 +155,7 @@ impl Dialect {
         markers
     }
 
-    /// How a call is written that is asked for.
+    /// Returns the spelling of a forced call.
     pub(crate) fn spelling(&self) -> Spelling {
         match (self.form, self.calls) {
             (Form::Harmony, _) => super::harmony::SPELLING,
@@ -162,7 +164,7 @@ impl Dialect {
         }
     }
 
-    /// For people: the name of the way in which calls are written.
+    /// Returns the name of the call syntax, for display.
     pub fn call_syntax(&self) -> &'static str {
         match (self.form, self.calls) {
             (Form::Harmony, _) => "harmony",

@@ -1,7 +1,8 @@
 //! Harmony: the messages with headers that gpt-oss writes.
 //!
-//! `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>TEXT` and `<|end|>`, `<|call|>` or `<|return|>`.
-//! The channel `analysis` is thinking; a message to `functions.NAME` is a call; everything else is the answer.
+//! A message is `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>TEXT`,
+//! followed by `<|end|>`, `<|call|>` or `<|return|>`. The channel `analysis` is thinking; a message
+//! to `functions.NAME` is a call; everything else is the answer.
 
 use super::MAX_CALL;
 use super::dialect::Spelling;
@@ -19,20 +20,20 @@ pub(super) const SPELLING: Spelling = Spelling {
 
 const START: &str = "<|start|>";
 const MESSAGE: &str = "<|message|>";
-/// What ends a message's text.
+/// Marks that end a message's text.
 const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", START, "<|channel|>"];
-/// What a header may begin with.
+/// Possible beginnings of a header.
 const HEADERS: [&str; 6] = [START, "<|channel|>", "<|constrain|>", MESSAGE, "to=", "assistant"];
-/// A header that is longer is text.
+/// Maximum length of a header in bytes; a longer one is treated as text.
 const MAX_HEADER: usize = 512;
 
-/// Reads messages with headers.
+/// Reader of messages with headers.
 #[derive(Clone, Debug)]
 pub(super) struct Harmony {
     parts: Parts,
     buffer: String,
     state: State,
-    /// What of the header stood in the prompt.
+    /// Part of the header that the prompt contains.
     begun: String,
 }
 
@@ -41,12 +42,12 @@ enum State {
     Header,
     Thinking,
     Answer,
-    /// The header as it was written, and the function.
+    /// The original header, and the name of the function.
     Call(String, String),
 }
 
 impl Harmony {
-    /// Goes on from a prompt that may have begun the header.
+    /// Creates a reader that continues a prompt, which may contain the beginning of the header.
     pub(super) fn new(prompt: &str) -> Self {
         let mut harmony =
             Self { parts: Parts::default(), buffer: String::new(), state: State::Header, begun: String::new() };
@@ -85,7 +86,7 @@ impl Harmony {
         self.parts.take()
     }
 
-    /// Goes one message or header on, as far as the text is known.
+    /// Advances by one message or header, if enough text is known; returns whether it did.
     fn step(&mut self) -> bool {
         match &self.state {
             State::Header => self.header(),
@@ -96,10 +97,10 @@ impl Harmony {
 
     fn header(&mut self) -> bool {
         let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
-        // Blanks before a header are none of it, whether they come with it or before it.
+        // Leading blanks are not part of a header, whichever piece contains them.
         let head = self.buffer[..found.unwrap_or(self.buffer.len())].trim_start();
         let blank = head.is_empty();
-        // A header that has come to its end is whole: the beginning of a mark is none.
+        // A terminated header must match in full; a partial beginning does not count.
         let fits = |start: &str| head.starts_with(start) || (found.is_none() && start.starts_with(head));
         let is_header =
             blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(start));
@@ -111,7 +112,8 @@ impl Harmony {
                 true
             }
             None if is_header && self.buffer.len() < MAX_HEADER + MESSAGE.len() => false,
-            // No header: the model does not write as it should, and what it writes is its answer.
+            // Not a header: the model deviates from the format, and its text is treated as the
+            // answer.
             _ => {
                 self.begun.clear();
                 self.state = State::Answer;
@@ -141,7 +143,7 @@ impl Harmony {
         }
     }
 
-    /// What ends a message: begins the next header.
+    /// Handles the mark that ends a message: the next header begins.
     fn leave(&mut self, end: &str) {
         self.parts.end_thinking();
         self.state = State::Header;
@@ -182,7 +184,7 @@ impl Harmony {
         }
     }
 
-    /// A call, or the text of what should be one.
+    /// Emits a call, or its text if it is malformed.
     fn call(&mut self, header: &str, name: String, arguments: &str) {
         let read = match arguments.trim() {
             "" => object(serde_json::Value::Null),

@@ -1,12 +1,13 @@
-//! Finding marks in text that comes in pieces.
+//! Searching for marks in text that arrives in pieces.
 
-/// The first of these marks in a text: where it begins, and which it is. Where two begin at one place the longer counts.
+/// Returns the position of the first mark in a text, and the mark. If several begin at the same
+/// position, the longest is returned.
 pub(crate) fn first<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> Option<(usize, &'m str)> {
     let found = marks.filter_map(|mark| Some((text.find(mark)?, mark)));
     found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())))
 }
 
-/// How many bytes of a text's beginning are certainly no part of a mark, whatever follows.
+/// Returns how many leading bytes of a text cannot be part of a mark, whatever follows.
 pub(super) fn settled<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> usize {
     let beginning = |mark: &str| {
         let longest = mark.len().saturating_sub(1).min(text.len());
@@ -18,12 +19,12 @@ pub(super) fn settled<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> u
     text.len() - marks.filter_map(beginning).max().unwrap_or(0)
 }
 
-/// The end of a text's beginning with at most so many bytes.
+/// Returns the largest character boundary up to `most` bytes.
 pub(super) fn cut(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Follows JSON as it comes: whether it is within a string, and how deep.
+/// Incremental scan of JSON that tracks depth and strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JsonScan {
     depth: usize,
@@ -33,7 +34,8 @@ pub(super) struct JsonScan {
 }
 
 impl JsonScan {
-    /// Reads on to the byte at `end`, or to the end of a value that began with a bracket: the place after it.
+    /// Scans up to the byte at `end`, or to the end of a bracketed value; returns the position
+    /// after the value.
     pub(super) fn advance(&mut self, text: &str, end: usize) -> Option<usize> {
         while self.seen < end.min(text.len()) {
             let byte = text.as_bytes()[self.seen];
@@ -56,7 +58,7 @@ impl JsonScan {
         None
     }
 
-    /// Whether the place that was read to is within a string.
+    /// Whether the current position is within a string.
     pub(super) fn in_string(self) -> bool {
         self.in_string
     }

@@ -1,38 +1,38 @@
-//! What a reader tells: text, thinking and calls, without the blanks between them.
+//! The parts that a reader returns: text, thinking and calls, without the blanks between them.
 
 use serde_json::{Map, Value};
 
-/// A piece of an answer.
+/// A part of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// More of the answer's text.
     Text(String),
-    /// More of what the model thinks before it answers.
+    /// More of the model's thinking before the answer.
     Thinking(String),
-    /// A tool is called; whole.
+    /// A complete tool call.
     ToolCall {
-        /// The function.
+        /// Name of the function.
         name: String,
-        /// Its arguments by name.
+        /// Arguments by name.
         arguments: Map<String, Value>,
     },
 }
 
-/// A call as a model wrote it.
+/// A call as the model wrote it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
     pub(super) name: String,
     pub(super) arguments: Map<String, Value>,
 }
 
-/// Collects parts. Blanks at the end of text or thinking wait: before a call or at the end of thinking they are dropped,
-/// as are those after them.
+/// Collects parts. Blanks at the end of text or thinking are held back. Before a call or at the end
+/// of thinking, they are dropped together with the blanks that follow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     told: Vec<Part>,
     blank: String,
     thinking: bool,
-    /// Leading blanks are dropped.
+    /// Whether leading blanks are dropped.
     fresh: bool,
 }
 
@@ -41,7 +41,7 @@ impl Parts {
         std::mem::take(&mut self.told)
     }
 
-    /// Adds text as it is.
+    /// Adds text unchanged.
     pub(super) fn verbatim(&mut self, text: &str) {
         match self.told.last_mut() {
             _ if text.is_empty() => {}
@@ -52,7 +52,7 @@ impl Parts {
         }
     }
 
-    /// Adds text, or thinking where that has begun.
+    /// Adds text, or thinking if it has begun.
     pub(super) fn text(&mut self, text: &str) {
         let text = if self.fresh { text.trim_start() } else { text };
         if text.is_empty() {
@@ -68,13 +68,13 @@ impl Parts {
         self.blank.push_str(&text[solid.len()..]);
     }
 
-    /// What comes now is thinking.
+    /// Begins thinking.
     pub(super) fn begin_thinking(&mut self) {
         self.blank.clear();
         (self.thinking, self.fresh) = (true, true);
     }
 
-    /// What comes now is text; thinking may not have begun.
+    /// Begins text; has no effect outside of thinking.
     pub(super) fn end_thinking(&mut self) {
         if self.thinking {
             self.blank.clear();
@@ -92,7 +92,7 @@ impl Parts {
         self.told.push(Part::ToolCall { name: call.name, arguments: call.arguments });
     }
 
-    /// Nothing follows: the blanks that waited are told.
+    /// Ends the answer: emits the blanks that were held back.
     pub(super) fn finish(&mut self) {
         let blank = std::mem::take(&mut self.blank);
         self.verbatim(&blank);

@@ -1,4 +1,4 @@
-//! Text with thinking and calls between marks.
+//! Reader of text with thinking and calls between marks.
 
 use super::MAX_CALL;
 use super::calls::Body;
@@ -9,22 +9,22 @@ use super::tools::Tools;
 
 /// A call without marks: the JSON value at the beginning of the text.
 const UNMARKED: Mark = Mark { open: "", ends: Ends::Balanced, body: Body::Unmarked, whole: false };
-/// The first key of an object that may be a call.
+/// Possible first keys of an object that is a call.
 const FIRST_KEYS: [&str; 7] = ["name", "function", "tool_name", "type", "arguments", "parameters", "id"];
 
-/// Reads text with marks.
+/// Reader of text with marks.
 #[derive(Clone, Debug)]
 pub(super) struct Tagged {
     tags: Option<Tags>,
     calls: Option<&'static CallSyntax>,
     tools: Tools,
     parts: Parts,
-    /// What is not told yet; within a call, what follows its opening mark.
+    /// Text that has not been emitted; within a call, the text after its opening mark.
     buffer: String,
     state: State,
-    /// Whether the answer has text already: then thinking is over, and no unmarked call follows.
+    /// Whether the answer has text already. Then no thinking and no unmarked call can follow.
     spoken: bool,
-    /// Whether a call was read last: then separators may come before another.
+    /// Whether the last part was a call. Then separators can precede another one.
     called: bool,
 }
 
@@ -40,11 +40,11 @@ enum State {
 struct Open {
     mark: &'static Mark,
     scan: JsonScan,
-    /// So many bytes hold no end.
+    /// Number of bytes that contain no end.
     searched: usize,
 }
 
-/// What a step found.
+/// Result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     On,
@@ -89,7 +89,7 @@ impl Tagged {
         }
     }
 
-    /// The marks that may come now.
+    /// Returns the marks that can occur next.
     fn marks(&self) -> impl Iterator<Item = &'static str> + use<> {
         let thinking = self.tags.filter(|_| !self.spoken).map(|tags| tags.open);
         let spoken = self.spoken;
@@ -120,7 +120,7 @@ impl Tagged {
         }
         let Some((_, mark)) = found else { return Step::Wait };
         if speaks && !self.marks().any(|other| other == mark) {
-            // Behind text it is no mark any more.
+            // After text, this is no longer a mark.
             return Step::On;
         }
         self.take(mark.len());
@@ -141,7 +141,7 @@ impl Tagged {
         }
     }
 
-    /// Whether the text begins with what may be a call; nothing as long as that is not known.
+    /// Whether the text begins with a possible call; `None` until this is decided.
     fn unmarked(&mut self, end: bool) -> Option<bool> {
         let separates = |c: char| c.is_whitespace() || (self.called && matches!(c, ';' | ','));
         let begin = self.buffer.len() - self.buffer.trim_start_matches(separates).len();
@@ -201,7 +201,7 @@ impl Tagged {
         }
     }
 
-    /// Tells a call that is complete, or its text where it cannot be read.
+    /// Emits a complete call, or its text if it is malformed.
     fn read(&mut self, mark: &Mark, body: &str, close: &str) {
         let whole = if mark.whole { [mark.open, body, close].concat() } else { String::new() };
         match mark.body.read(if mark.whole { &whole } else { body }, &self.tools) {
@@ -217,7 +217,7 @@ impl Tagged {
         }
     }
 
-    /// What looked like a call is text.
+    /// Emits a malformed call as text.
     fn refuse(&mut self, texts: &[&str]) {
         for text in texts {
             self.parts.text(text);
@@ -233,7 +233,7 @@ impl Tagged {
 }
 
 impl Open {
-    /// Where the call ends in what follows its mark, if it does, and the mark there.
+    /// Returns where the call ends in the text after its mark, if it does, and the closing mark.
     fn end(&mut self, text: &str) -> (Option<usize>, &'static str) {
         let close = match self.mark.ends {
             Ends::At(close) => close,
@@ -254,8 +254,8 @@ impl Open {
     }
 }
 
-/// Whether a text begins as a call does that nothing marks: an object, or a list of them, whose first key is one of those
-/// that calls have. Nothing as long as that is not known.
+/// Whether a text begins like an unmarked call: an object, or a list of objects, whose first key is
+/// typical of calls. `None` until this is decided.
 fn may_be_call(text: &str) -> Option<bool> {
     let text = text.trim_start();
     if let Some(items) = text.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! What models of each dialect write, and what is read of it.
+//! Tests of answers in each dialect, and the parts that are read from them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn tools() -> Tools {
     ])))
 }
 
-/// Reads pieces one after the other; neighbours of one kind are joined.
+/// Reads pieces one after the other; adjacent parts of the same kind are joined.
 fn read<'t>(template: &str, prompt: &str, thinking: bool, pieces: impl Iterator<Item = &'t str>) -> Vec<Part> {
     let dialect = Dialect::detect(template, &|_| false);
     let mut reader = OutputReader::new(&dialect, Reading { prompt, tools: tools(), thinking });
@@ -75,7 +75,8 @@ fn read<'t>(template: &str, prompt: &str, thinking: bool, pieces: impl Iterator<
     })
 }
 
-/// Whole, by characters, by pairs, and cut in two at every place the answer is read as the same.
+/// Checks that an answer is read in the same way as a whole, by characters, by pairs, and split in
+/// two at every position.
 fn check(template: &str, prompt: &str, answer: &str, expect: &[Part]) {
     let ends: Vec<usize> = answer.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
     for end in &ends {
@@ -111,7 +112,7 @@ fn call(name: &str, arguments: Value) -> Part {
     Part::ToolCall { name: name.to_owned(), arguments }
 }
 
-/// Calls of `weather` for Bern.
+/// Returns a call of `weather` for Bern.
 fn bern() -> Part {
     call("weather", json!({"city": "Bern"}))
 }
@@ -151,7 +152,8 @@ fn hermes_and_its_mishaps() {
         &format!("<think>hm</think>\n\nI look.\n{one}\n{one}\n"),
         &[thought("hm"), text("I look."), bern(), bern()],
     );
-    // The closing mark within a string, none at all, arguments as text, text behind.
+    // The closing mark within a string, a missing closing mark, arguments as text, text after the
+    // call.
     check(
         HERMES,
         "",
@@ -214,7 +216,8 @@ fn calls_without_marks() {
         check(template, "", object, &[bern()]);
         check(template, "", &format!("\n{object}; {object}"), &[bern(), bern()]);
         check(template, "", &format!("{object}\nDone"), &[bern(), text("Done")]);
-        // An answer that is JSON, a tool that is not offered, and a call in the middle of text are text.
+        // An answer that is JSON, a tool that is not offered, and a call in the middle of text are
+        // text.
         for plain in [
             r#"{"answer": {"name": "weather"}}"#,
             r#"{"name": "Bern", "size": 1}"#,
@@ -351,7 +354,7 @@ fn calls_in_forms_of_their_own() {
          \"parameters\": {\"city\": \"Bern\"}}\n]<|END_ACTION|>",
         &[thought("hm"), bern()],
     );
-    // Functionary's arguments are JSON, Seed's lists and objects Python's.
+    // Functionary's arguments are JSON; Seed's lists and objects are Python's.
     check(FUNCTIONS, "", "<function=weather>{\"city\": \"Bern\"}</function>", &[bern()]);
     check(
         FUNCTIONS,
@@ -402,7 +405,7 @@ fn a_call_that_never_ends_is_text() {
     }
 }
 
-/// Text of marks and what stands between them.
+/// Random sequences of marks and texts.
 fn soup() -> impl Strategy<Value = Vec<String>> {
     const PIECES: &[&str] = &[
         "<think>",
@@ -482,7 +485,7 @@ proptest! {
 
     #[test]
     fn nothing_but_blanks_and_marks_is_lost(words in prop::collection::vec("[a-z<>|{}\\[\\]\" ]{0,8}", 0..6)) {
-        // No mark is complete in it, so all of it is text.
+        // The text contains no complete mark, so all of it is text.
         let whole = words.concat();
         for template in ALL {
             let parts = read(template, "", true, words.iter().map(String::as_str));

@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 
 use super::calls::literal;
 
-/// Tools as a request has them: `{"type": "function", "function": {"name": …, "parameters": SCHEMA}}`, or the inner object.
+/// Tools as in a request: `{"type": "function", "function": {"name": …, "parameters": SCHEMA}}`, or
+/// the inner object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tools(HashMap<String, Value>);
 
 impl Tools {
-    /// Reads the tools of a request; what has no name is no tool.
+    /// Reads the tools of a request; tools without a name are ignored.
     pub fn new(tools: Option<&Value>) -> Self {
         let list = tools.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let tool = |tool: &Value| {
@@ -23,31 +24,31 @@ impl Tools {
         Self(list.iter().filter_map(tool).collect())
     }
 
-    /// Whether there are none.
+    /// Whether there are no tools.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is a tool of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Names and the schemas of their arguments, by name.
+    /// Returns the names and parameter schemas, sorted by name.
     pub(crate) fn sorted(&self) -> Vec<(&str, &Value)> {
         let mut tools: Vec<_> = self.0.iter().map(|(name, schema)| (name.as_str(), schema)).collect();
         tools.sort_unstable_by_key(|(name, _)| *name);
         tools
     }
 
-    /// An argument that was written without quotes, by the type that the schema gives it. What does not fit is text.
+    /// Converts an unquoted argument to a type that the schema allows; otherwise it stays text.
     pub(super) fn argument(&self, tool: &str, name: &str, written: &str) -> Value {
         let schema = self.0.get(tool).and_then(|schema| schema.get("properties")?.get(name));
         let parsed = match written.trim() {
             "True" => Value::Bool(true),
             "False" => Value::Bool(false),
             "None" => Value::Null,
-            // Templates print lists and objects as Python does, too.
+            // Templates print lists and objects in Python's syntax, too.
             text => match serde_json::from_str(text).ok().or_else(|| literal(text)) {
                 Some(parsed) => parsed,
                 None => return written.into(),
@@ -63,13 +64,14 @@ impl Tools {
             "null" => parsed.is_null(),
             _ => false,
         };
-        // Without a type only what cannot be meant as text is something else.
+        // Without a type in the schema, only objects and lists are converted, because they cannot
+        // be meant as text.
         let other = types.is_empty() && (parsed.is_object() || parsed.is_array());
         if other || types.iter().any(fits) { parsed } else { written.into() }
     }
 }
 
-/// The types that a schema allows; none where it does not say.
+/// Returns the types that a schema allows; empty if it specifies none.
 fn types(schema: &Value) -> Vec<&str> {
     let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| schema.get(*key)?.as_array()).flatten();
     let own: Vec<&str> = match schema.get("type") {
@@ -80,7 +82,7 @@ fn types(schema: &Value) -> Vec<&str> {
     own.into_iter().chain(alternatives.flat_map(types)).collect()
 }
 
-/// The object of a call's arguments, where they are one: as it is, or as text that holds one.
+/// Converts a call's arguments to an object: an object, or a text that contains one.
 pub(super) fn object(arguments: Value) -> Option<Map<String, Value>> {
     match arguments {
         Value::Object(map) => Some(map),

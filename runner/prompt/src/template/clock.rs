@@ -1,26 +1,26 @@
-//! The time that templates see: that of whoever asks, with its distance from UTC.
+//! The time that templates see: the client's local time with its offset from UTC.
 
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::fmt::temporal::Pieces;
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
 
-/// A moment at a place.
+/// A point in time with a time zone.
 #[derive(Clone, Debug)]
 pub(super) struct Clock(Zoned);
 
 impl Clock {
-    /// The time that a request says, as RFC 3339 writes it; else that of this machine, in UTC.
+    /// Returns the time in a request (RFC 3339), else this machine's time in UTC.
     pub(super) fn at(said: Option<&str>) -> Self {
         Self(said.and_then(read).unwrap_or_else(|| Timestamp::now().to_zoned(TimeZone::UTC)))
     }
 
-    /// As Python's `strftime` writes it.
+    /// Formats the time like Python's `strftime`.
     pub(super) fn strftime(&self, format: &str) -> Result<String, String> {
         BrokenDownTime::from(&self.0).to_string(format).map_err(|error| format!("strftime_now(\"{format}\"): {error}"))
     }
 
-    /// The day, so many days from it, as `2006-01-02`.
+    /// Returns the date `days` days later, as `2006-01-02`.
     pub(super) fn day(&self, days: i64) -> String {
         let date = self.0.date();
         date.saturating_add(jiff::Span::new().try_days(days).unwrap_or_default()).to_string()
@@ -53,7 +53,7 @@ mod tests {
             assert_eq!(clock.strftime(format).ok().as_deref(), expect, "{format}");
         }
         assert_eq!((clock.day(0), clock.day(-3)), ("2026-02-03".to_owned(), "2026-01-31".to_owned()));
-        // Whoever says no time gets one all the same.
+        // An invalid time falls back to the current time.
         assert!(Clock::at(Some("soon")).day(0) >= Clock::at(None).day(-1));
     }
 }

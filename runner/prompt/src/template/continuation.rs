@@ -1,21 +1,22 @@
-//! Answers that the client has begun: the last message is the assistant's, and the model goes on where it ends.
+//! Continued answers: the last message is the assistant's, and the model continues it.
 //!
-//! Jinja templates close every message. So the conversation before is rendered up to where an answer begins, and the text of
-//! the last message follows; transformers' `continue_final_message` and llama.cpp's server give the same prompt.
+//! Jinja templates close every message. Therefore the conversation before it is rendered up to the
+//! beginning of an answer, and the text of the last message is appended. The prompt equals that of
+//! transformers' `continue_final_message` and of llama.cpp's server.
 
 use protocol::{Message, RenderRequest};
 
 use super::ChatTemplate;
 
-/// What opens and closes thinking, in templates that begin an answer with it.
+/// Opening and closing tags of thinking, in templates whose answers begin with it.
 const THINKING: [(&str, &str); 3] =
     [("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<seed:think>", "</seed:think>")];
 
-/// What begins an answer in Harmony, the format of gpt-oss; the channel and the text follow.
+/// Beginning of an answer in Harmony, the format of gpt-oss; the channel and the text follow.
 const HARMONY: &str = "<|start|>assistant";
 
-/// The begun answer and the messages before it, where an answer is to begin and the last message is one. A call of a tool is
-/// whole: nothing can go on with it.
+/// Returns the answer to continue and the messages before it, if the request asks for an answer and
+/// the last message is the assistant's. A tool call is complete and cannot be continued.
 pub(super) fn of<'r>(request: &'r RenderRequest, template: &ChatTemplate) -> Option<(&'r Message, &'r [Message])> {
     let (last, before) = request.messages.split_last()?;
     let is_begun = last.role == "assistant" && !last.rest.contains_key("tool_calls");
@@ -23,8 +24,8 @@ pub(super) fn of<'r>(request: &'r RenderRequest, template: &ChatTemplate) -> Opt
     (wanted && is_begun && !before.is_empty() && !template.continues(request)).then_some((last, before))
 }
 
-/// The prompt up to the answer, and the begun answer: its thinking first, as the template with that source marks it. A template
-/// without marks for thinking leaves it out, as it does in whole messages.
+/// Appends the answer to continue to the prompt: its thinking first, in the marks of the template
+/// with this source. A template without marks for thinking omits it, as in complete messages.
 pub(super) fn appended(rendered: String, begun: &Message, source: &str) -> String {
     let thought = ["reasoning_content", "thinking"].into_iter().find_map(|key| begun.rest.get(key)?.as_str());
     let thought = thought.filter(|thought| !thought.is_empty());
@@ -32,11 +33,11 @@ pub(super) fn appended(rendered: String, begun: &Message, source: &str) -> Strin
     if is_harmony { in_channels(rendered, begun, thought) } else { between_marks(rendered, begun, thought, source) }
 }
 
-/// Harmony: each part of an answer is a message of its own, which says its channel.
+/// Harmony: each part of an answer is a separate message whose header names its channel.
 fn in_channels(mut rendered: String, begun: &Message, thought: Option<&str>) -> String {
     if let Some(thought) = thought {
         rendered.extend(["<|channel|>analysis<|message|>", thought]);
-        // An answer without text goes on with its thinking.
+        // An answer without text continues its thinking.
         if begun.content.is_empty() {
             return rendered;
         }
@@ -94,11 +95,12 @@ mod tests {
         let user = json!({"role": "user", "content": "2+2"});
         let begun = json!({"role": "assistant", "content": "It is "});
         assert_eq!(rendered(PLAIN, json!([user, begun])), "<user>2+2</user><assistant>It is ");
-        // Where the answer is whole, nothing goes on.
+        // With a complete answer, nothing is continued.
         assert_eq!(rendered(PLAIN, json!([begun])), "<assistant>It is </assistant><assistant>");
         let called = json!({"role": "assistant", "content": "", "tool_calls": []});
         assert!(rendered(PLAIN, json!([user, called])).ends_with("</assistant><assistant>"));
-        // Jinja drops a line break at the very end of a template, so the published ones have it in a text.
+        // Jinja drops a line break at the very end of a template, so published templates put it
+        // into a string.
         let thinking = format!("{PLAIN}{{{{ '<think>\\n' }}}}");
         assert_eq!(
             rendered(&thinking, json!([user, begun])),
@@ -106,7 +108,7 @@ mod tests {
         );
         let thought = json!({"role": "assistant", "content": "", "reasoning_content": "Four"});
         assert_eq!(rendered(&thinking, json!([user, thought])), "<user>2+2</user><assistant><think>\nFour");
-        // Qwen 3's template names the marks and does not open them.
+        // Qwen 3's template mentions the marks but does not open them.
         let unopened = format!("{PLAIN}{{% if false %}}<think>{{% endif %}}");
         assert_eq!(rendered(&unopened, json!([user, thought])), "<user>2+2</user><assistant><think>\nFour");
         assert_eq!(rendered(PLAIN, json!([user, thought])), "<user>2+2</user><assistant>");

@@ -1,16 +1,17 @@
-//! Messages as templates want them, whichever API they came by.
+//! Completes messages for templates, independent of the client's API.
 //!
-//! Clients leave out what another API does not have: the arguments of a call are text or an object, a tool's answer names
-//! the tool or the call, thinking has two names. Templates take the strictest of it, so what is missing is added; nothing
-//! that a client said is changed but the form of arguments, and ids where the template takes none but its own form.
+//! APIs differ in the fields of a message. The arguments of a call are text or an object, a tool's
+//! answer names the tool or the call, and thinking has two names. Templates expect the strictest
+//! form, so missing fields are added. Existing fields stay unchanged, except for the form of
+//! arguments, and for ids if the template accepts only a special form.
 
 use protocol::Message;
 use serde_json::{Map, Value};
 
-/// How long ids of calls are in Mistral's templates, which refuse others.
+/// Length of call ids in Mistral's templates, which refuse other lengths.
 const MISTRAL_ID: usize = 9;
 
-/// The messages, completed for a template with this text.
+/// Completes the messages for a template with this text.
 pub(super) fn complete(messages: &[Message], template: &str) -> Vec<Message> {
     let mut calls = Calls { short: template.contains("[TOOL_CALLS]"), ..Calls::default() };
     messages.iter().cloned().map(|message| calls.complete(message)).collect()
@@ -19,16 +20,16 @@ pub(super) fn complete(messages: &[Message], template: &str) -> Vec<Message> {
 /// The calls so far.
 #[derive(Default)]
 struct Calls {
-    /// Ids must be nine letters and digits.
+    /// Whether ids must consist of nine letters and digits.
     short: bool,
     known: Vec<Known>,
 }
 
-/// A call that was made.
+/// An earlier call.
 struct Known {
-    /// Its id as the client has it; may be empty.
+    /// The client's id; can be empty.
     said: String,
-    /// Its id as the template gets it.
+    /// The id that the template gets.
     given: String,
     name: String,
     answered: bool,
@@ -77,14 +78,14 @@ impl Calls {
         self.known.push(Known { said, given, name, answered: false });
     }
 
-    /// A tool's answer gets the call's id and the tool's name.
+    /// Adds the call's id and the tool's name to a tool's answer.
     fn answer(&mut self, rest: &mut Map<String, Value>) {
         let text = |rest: &Map<String, Value>, key: &str| rest.get(key).and_then(Value::as_str).map(str::to_owned);
         let said = text(rest, "tool_call_id").filter(|id| !id.is_empty());
         let name = text(rest, "name").or_else(|| text(rest, "tool_name"));
         let call = match said {
             Some(said) => self.known.iter_mut().rev().find(|call| call.said == said),
-            // Without an id answers come in the order of their calls.
+            // Answers without an id are in the order of their calls.
             None => {
                 self.known.iter_mut().find(|call| !call.answered && name.as_ref().is_none_or(|name| *name == call.name))
             }
@@ -135,7 +136,7 @@ mod tests {
                 {"role": "tool", "content": "2", "tool_call_id": "call00002", "name": "f", "tool_name": "f"},
             ]),
         );
-        // As OpenAI's do: arguments as text, ids of their own.
+        // As OpenAI's clients write it: arguments as text, with ids.
         let given = call("call_abcdef", json!("{\"a\": 1}"));
         let answer = json!({"role": "tool", "tool_call_id": "call_abcdef", "content": "1"});
         for (template, id) in [("", "call_abcdef"), ("[TOOL_CALLS]", "call00001")] {

@@ -1,4 +1,5 @@
-//! Chat templates of the reference data: every rendered prompt, and random conversations against transformers.
+//! Tests with the chat templates of the reference data: every rendered prompt, and random
+//! conversations compared with transformers.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,10 @@ use vocabulary::{chat_templates, special_tokens};
 use super::{ChatTemplate, conversation};
 use crate::reference_data::{fixtures, skipped};
 
-/// When every conversation takes place.
+/// The time of all conversations.
 const NOW: &str = "2026-02-03T04:05:06+00:00";
 
-/// The folder of the reference data; `None` where it is not here.
+/// Returns the folder of the reference data; `None` if it is absent.
 fn folder() -> Option<PathBuf> {
     fixtures("the chat templates' fixtures", "hf")
 }
@@ -25,7 +26,7 @@ fn json_of(path: &Path) -> Option<Value> {
     Some(serde_json::from_slice(&std::fs::read(path).ok()?).expect("JSON"))
 }
 
-/// The templates of a folder with their special tokens.
+/// Returns the templates of a folder with their special tokens.
 fn templates(model: &Path) -> Option<(Vec<Named>, Map<String, Value>)> {
     let config = json_of(&model.join("tokenizer_config.json"))?;
     let mut variables =
@@ -38,7 +39,7 @@ fn templates(model: &Path) -> Option<(Vec<Named>, Map<String, Value>)> {
     (!named.is_empty()).then_some((named, variables))
 }
 
-/// Every template of the fixtures by the name of its tokenizer, once.
+/// Returns every distinct template of the fixtures with the name of its tokenizer.
 fn all_templates() -> Vec<(String, Vec<Named>, Map<String, Value>)> {
     let Some(folder) = folder() else { return Vec::new() };
     let manifest = json_of(&folder.join("manifest.json")).expect("a manifest");
@@ -112,7 +113,7 @@ fn pick<'t>(random: &mut StdRng, texts: &[&'t str]) -> &'t str {
     texts[random.random_range(0..texts.len())]
 }
 
-/// What people and models write.
+/// Returns a random text that users or models could write.
 fn content(random: &mut StdRng) -> String {
     let mut text = String::new();
     for _ in 0..random.random_range(0..4) {
@@ -147,7 +148,7 @@ fn content(random: &mut StdRng) -> String {
     text
 }
 
-/// A JSON value of any kind.
+/// Returns a JSON value of any kind.
 fn value(random: &mut StdRng, depth: usize) -> Value {
     match random.random_range(0..if depth > 2 { 6 } else { 8 }) {
         0 => json!(null),
@@ -200,7 +201,7 @@ fn tools(random: &mut StdRng) -> Vec<Value> {
     all[..random.random_range(1..4)].to_vec()
 }
 
-/// A conversation, mostly of people and models in turn, sometimes not.
+/// Returns a random conversation, usually with alternating users and assistants.
 fn messages(random: &mut StdRng) -> Vec<Value> {
     let mut all = Vec::new();
     if random.random_bool(0.4) {
@@ -261,7 +262,7 @@ fn request(random: &mut StdRng) -> RenderRequest {
     }
 }
 
-/// What transformers makes of templates and the variables of conversations.
+/// Renders templates with transformers, for the variables of each conversation.
 fn transformers(work: &[(&str, Vec<Value>)]) -> Option<Vec<Vec<Value>>> {
     let Some(python) = std::env::var_os("LODE_TEST_MLX") else {
         skipped(
@@ -286,8 +287,8 @@ fn transformers(work: &[(&str, Vec<Value>)]) -> Option<Vec<Vec<Value>>> {
     Some(serde_json::from_slice(&output.stdout).expect("an answer"))
 }
 
-/// Random conversations by every template of the fixtures, against transformers. `scripts/campaign conversations` does more of
-/// them, and takes a folder with templates of yours.
+/// Compares random conversations, rendered with every template of the fixtures, with transformers.
+/// `scripts/campaign conversations` runs more of them, and accepts a folder with further templates.
 #[test]
 fn random_conversations_are_rendered_as_transformers_does() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));

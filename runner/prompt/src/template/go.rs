@@ -1,8 +1,9 @@
 //! Go's templates, as Ollama renders them.
 //!
-//! Ollama's models and Modelfiles have them. A template that goes over `.Messages` is rendered once, with the whole
-//! conversation; any other once for each prompt and its answer, the last time up to where the answer begins. One that asks for
-//! `.Suffix` says how what is missing between two texts is asked for.
+//! Ollama's models and Modelfiles contain such templates. A template that uses `.Messages` is
+//! rendered once with the whole conversation. Any other template is rendered once for each prompt
+//! and its answer, the last time up to the beginning of the answer. A template that uses `.Suffix`
+//! supports fill-in-the-middle.
 //!
 //! Sources: Go's `text/template`; Ollama's `template/template.go`.
 
@@ -24,16 +25,16 @@ use super::clock::Clock;
 use crate::Error;
 use tree::{Command, Node, Operand, Pipe, Templates};
 
-/// A template that has been read.
+/// A parsed template.
 #[derive(Debug)]
 pub(super) struct GoTemplate {
     templates: Templates,
-    /// The fields and variables that stand in it, in lower case.
+    /// Names of the fields and variables that it uses, in lower case.
     names: BTreeSet<String>,
 }
 
 impl GoTemplate {
-    /// Reads it. Where it has no place for the answer, that is its end.
+    /// Parses a template. If it has no place for the answer, the answer is appended at its end.
     pub(super) fn read(source: &str) -> Result<Self, Error> {
         let mut templates = tree::read(source)?;
         let mut names = BTreeSet::new();
@@ -49,7 +50,7 @@ impl GoTemplate {
         Ok(Self { templates, names })
     }
 
-    /// Renders a conversation, or the text before a gap where the request says what follows it.
+    /// Renders a conversation, or the text before a gap if the request specifies the text after it.
     pub(super) fn render(&self, request: &RenderRequest, clock: &Clock) -> Result<String, Error> {
         let mut out = String::new();
         let root = self.templates.get("").map(Vec::as_slice).unwrap_or_default();
@@ -72,7 +73,7 @@ impl GoTemplate {
     }
 }
 
-/// The names of all fields and variables.
+/// Collects the names of all fields and variables.
 fn collect(nodes: &[Node], names: &mut BTreeSet<String>) {
     for node in nodes {
         match node {
@@ -105,7 +106,7 @@ fn collect_operand(operand: &Operand, names: &mut BTreeSet<String>) {
     }
 }
 
-/// A template without what follows the answer.
+/// Returns a template without the part after the answer.
 fn up_to_response(nodes: &[Node]) -> Vec<Node> {
     let mut found = false;
     cut(nodes, &mut found)

@@ -1,8 +1,9 @@
-//! Jinja as Hugging Face transformers renders it.
+//! Jinja as in Hugging Face transformers.
 //!
-//! `trim_blocks` and `lstrip_blocks` on, loop controls, a `generation` block that renders as its content,
-//! `raise_exception`, `strftime_now`, Python's string methods, and a `tojson` that keeps the order of keys and escapes
-//! neither HTML nor non-ASCII. Source: `transformers/utils/chat_template_utils.py`.
+//! `trim_blocks` and `lstrip_blocks` are on. There are loop controls, a `generation` block that
+//! renders as its content, `raise_exception`, `strftime_now`, and Python's string methods. `tojson`
+//! keeps the order of keys and escapes neither HTML nor non-ASCII. Source:
+//! `transformers/utils/chat_template_utils.py`.
 
 mod filters;
 mod json;
@@ -22,17 +23,18 @@ use super::clock::Clock;
 use super::explain_length;
 use crate::{Error, MAX_TEXT};
 
-/// What a template may recurse before it is stopped.
+/// Maximum recursion depth of a template.
 const RECURSION_LIMIT: usize = 100;
-/// How much a template may do before it is stopped; the largest published ones need a fraction per message.
+/// Maximum number of steps of a template. The largest published templates need a fraction of it per
+/// message.
 const FUEL: u64 = 10_000_000;
 
-/// Templates that have been read.
+/// Parsed templates.
 #[derive(Debug)]
 pub(super) struct Jinja(Environment<'static>);
 
 impl Jinja {
-    /// Reads them all.
+    /// Parses templates.
     pub(super) fn read(named: &[Named], clock: Clock) -> Result<Self, Error> {
         let mut environment = environment(clock);
         for (name, source) in named {
@@ -42,7 +44,7 @@ impl Jinja {
         Ok(Self(environment))
     }
 
-    /// Renders the one of this name.
+    /// Renders the template with this name.
     pub(super) fn render(&self, name: &str, variables: &Map<String, serde_json::Value>) -> Result<String, Error> {
         let template = self.0.get_template(name).map_err(|e| Error::Template(explain(&e)))?;
         let mut text = Bounded(Vec::new());
@@ -53,7 +55,7 @@ impl Jinja {
     }
 }
 
-/// A text that a template may make no longer than [`MAX_TEXT`].
+/// Output of a template, limited to [`MAX_TEXT`] bytes.
 struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
@@ -70,7 +72,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// The message with its cause: what a template raised is in the cause.
+/// Returns the error message with its cause, which contains the text that a template raised.
 fn explain(error: &minijinja::Error) -> String {
     if let Some(failure) = std::error::Error::source(error).filter(|_| error.kind() == ErrorKind::WriteFailure) {
         return failure.to_string();

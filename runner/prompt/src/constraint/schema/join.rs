@@ -1,4 +1,4 @@
-//! Schemas that hold at once, as one: `allOf`, and what stands beside `$ref` and `anyOf`.
+//! Joins schemas that apply at the same time into one: `allOf`, and keys beside `$ref` and `anyOf`.
 
 use std::cell::Cell;
 
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::unfold::Unfolding;
 use super::{MAX_DEPTH, Schema};
 
-/// What an object's schema may say so that it can be joined with another.
+/// Keys of an object schema that can be joined with another.
 const OF_OBJECTS: [&str; 4] = ["type", "properties", "required", "additionalProperties"];
-/// What says nothing of a value, beside what begins with `x-`.
+/// Keys that do not constrain a value, in addition to keys that begin with `x-`.
 const NOTES: [&str; 18] = [
     "title",
     "description",
@@ -30,15 +30,16 @@ const NOTES: [&str; 18] = [
     "externalDocs",
     "propertyOrdering",
 ];
-/// How many values are copied at most while schemas are joined; those beyond stay apart.
+/// Maximum number of values that are copied while schemas are joined; schemas beyond it are not
+/// joined.
 const MAX_JOINED: usize = 1 << 20;
 
-/// The whole schema, for references into it.
+/// The whole schema, which references point into.
 pub(super) struct Root {
     definitions: Schema,
-    /// How many values may still be copied while schemas are joined.
+    /// Remaining number of values that may be copied while schemas are joined.
     left: Cell<usize>,
-    /// What is joined of the same parts again within itself.
+    /// Joined schemas that recursively contain themselves.
     pub(super) unfolding: Unfolding,
 }
 
@@ -47,7 +48,7 @@ impl Root {
         Self { definitions: schema.clone(), left: Cell::new(MAX_JOINED), unfolding: Unfolding::default() }
     }
 
-    /// A schema without those beside it that hold too, where they can be joined.
+    /// Joins a schema with all schemas that apply together with it, if possible.
     pub(super) fn joined(&self, schema: &Schema) -> Schema {
         let mut base = schema.clone();
         let only = match base.get("allOf") {
@@ -55,7 +56,7 @@ impl Root {
             _ => None,
         };
         if let Some(only) = only.filter(|_| !says_more(&base, "allOf")) {
-            // What is alone stays as it is: a reference may refer to itself.
+            // A single part is not expanded, because a reference can refer to itself.
             base.shift_remove("allOf");
             base = self.join(base, &only, 0).unwrap_or_else(|| schema.clone());
         } else {
@@ -65,7 +66,7 @@ impl Root {
         base
     }
 
-    /// What stands beside alternatives, put into each of them.
+    /// Distributes the keys beside alternatives over each alternative.
     pub(super) fn distributed(&self, schema: Schema) -> Schema {
         let Some(key) = ["anyOf", "oneOf"].into_iter().find(|key| schema.contains_key(*key) && says_more(&schema, key))
         else {
@@ -83,7 +84,8 @@ impl Root {
         }
     }
 
-    /// Schemas that hold at once, one of which has alternatives, as alternatives of schemas that hold at once.
+    /// Distributes a conjunction over alternatives: schemas that apply together, one of which has
+    /// alternatives, become alternatives of such conjunctions.
     fn spread(&self, schema: &Schema) -> Option<Schema> {
         let parts = schema.get("allOf")?.as_array()?;
         let (place, own, key) = parts.iter().enumerate().find_map(|(place, part)| {
@@ -106,7 +108,8 @@ impl Root {
         Some(notes.into_iter().chain([(key.to_owned(), Value::Array(all?))]).collect())
     }
 
-    /// Two schemas that hold at once as one; nothing where they are not both of objects, or one of them says nothing.
+    /// Joins two schemas that apply together. Returns `None` unless both describe objects, or one
+    /// of them is empty.
     fn join(&self, mut base: Schema, part: &Value, depth: usize) -> Option<Schema> {
         let part = part.as_object()?;
         if !says_anything(part) {
@@ -120,7 +123,7 @@ impl Root {
         join_apart(&base, &part).or_else(|| join_objects(base, part))
     }
 
-    /// A schema without references, and without others that hold too.
+    /// Resolves the references and joins the conjunctions of a schema.
     fn flat(&self, mut schema: Schema, depth: usize) -> Option<Schema> {
         self.spend(schema.values().map(weight).sum::<usize>() + 1)?;
         if depth > MAX_DEPTH {
@@ -142,14 +145,15 @@ impl Root {
         Some(schema)
     }
 
-    /// Counts values that are to be copied; nothing where they are too many.
+    /// Consumes the budget of copied values; `None` if it is exceeded.
     fn spend(&self, values: usize) -> Option<()> {
         self.left.set(self.left.get().checked_sub(values)?);
         Some(())
     }
 
-    /// A schema whose parts stay apart. What they refer to is put into their places: where it stands it is closed, and would
-    /// refuse what the other parts name.
+    /// Returns a schema whose parts are not joined. References in the parts are replaced by their
+    /// targets: the definition itself is closed and would refuse properties that the other parts
+    /// name.
     fn opened(&self, schema: &Schema, depth: usize) -> Schema {
         let mut opened = schema.clone();
         if depth > MAX_DEPTH {
@@ -170,12 +174,12 @@ impl Root {
         opened
     }
 
-    /// Whether the schema has a definition of that name.
+    /// Whether the schema has a definition of this name.
     pub(super) fn defines(&self, name: &str) -> bool {
         self.definitions.get("$defs").is_some_and(|own| own.get(name).is_some())
     }
 
-    /// What a reference within the schema names.
+    /// Returns the target of a reference within the schema.
     fn target(&self, reference: &str) -> Option<&Value> {
         let path = reference.strip_prefix("#/")?;
         let mut parts = path.split('/').map(|part| part.replace("~1", "/").replace("~0", "~"));
@@ -187,12 +191,12 @@ impl Root {
     }
 }
 
-/// Whether a schema is made of several that hold at once.
+/// Whether a schema is a conjunction of several schemas.
 pub(super) fn joins(schema: &Schema) -> bool {
     schema.contains_key("allOf") || says_more(schema, "$ref")
 }
 
-/// How many values there are in one.
+/// Returns the number of values in a value.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
@@ -201,24 +205,24 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// Whether a key of a schema says nothing of a value.
+/// Whether a key of a schema is a mere annotation.
 fn is_note(key: &str) -> bool {
     NOTES.contains(&key) || key.starts_with("x-")
 }
 
-/// Whether a schema says anything of a value.
+/// Whether a schema constrains a value.
 pub(super) fn says_anything(schema: &Schema) -> bool {
     schema.keys().any(|key| !is_note(key))
 }
 
-/// Whether a schema says something of a value beside this key.
+/// Whether a schema contains `key` and further keys that constrain a value.
 fn says_more(schema: &Schema, key: &str) -> bool {
     schema.contains_key(key) && schema.keys().any(|own| own != key && !is_note(own))
 }
 
-/// Two schemas that speak of different things as one.
+/// Joins two schemas that have different keywords.
 fn join_apart(base: &Schema, part: &Schema) -> Option<Schema> {
-    // What these mean depends on what stands beside them.
+    // The meaning of these keywords depends on their neighbours.
     let depends = [
         "properties",
         "additionalProperties",
@@ -238,12 +242,13 @@ fn join_apart(base: &Schema, part: &Schema) -> Option<Schema> {
     })
 }
 
-/// The schemas of two objects as one.
+/// Joins the schemas of two objects.
 fn join_objects(mut base: Schema, part: Schema) -> Option<Schema> {
     let is_plain = |schema: &Schema| {
         let known = |key: &String| OF_OBJECTS.contains(&key.as_str()) || is_note(key);
         let kind = schema.get("type").is_none_or(|kind| kind == "object");
-        // What one of them says of other properties is said of those of the other, too.
+        // A restriction of other properties would also apply to the properties that the other
+        // schema names.
         let others = schema.get("additionalProperties").is_none_or(|others| *others == Value::Bool(true));
         schema.keys().all(known) && kind && others
     };
@@ -265,7 +270,7 @@ fn join_objects(mut base: Schema, part: Schema) -> Option<Schema> {
                 let new: Vec<Value> = more.into_iter().filter(|name| !own.contains(name)).collect();
                 own.extend(new);
             }
-            // The outer note says more of the place where the value stands.
+            // The outer annotation is more specific to the place of the value.
             (_, Some(_), _) => {}
             (_, None, value) => {
                 base.insert(key, value);

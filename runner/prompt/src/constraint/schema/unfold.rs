@@ -1,5 +1,6 @@
-//! Joined schemas that stand in themselves: two lists whose items are lists of their kind, for instance. What is joined of them is
-//! joined of the same parts again further in; there it gets a name, and is referred to.
+//! Joined schemas that contain themselves: for instance, two lists whose items are lists of the
+//! same kind. A join of the same parts recurs inside the joined schema. There it gets a name and is
+//! referenced.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,19 +8,19 @@ use serde_json::{Value, json};
 
 use super::Schema;
 
-/// Which joined schemas are being made, and those that got a name.
+/// The joined schemas in progress, and the ones that got a name.
 #[derive(Default)]
 pub(super) struct Unfolding {
-    /// What each is made of, from the outermost on, and its name where it was met again.
+    /// The parts of each joined schema, from the outermost on, and its name if it recurred.
     open: RefCell<Vec<(String, Option<String>)>>,
     made: RefCell<Schema>,
     names: Cell<usize>,
 }
 
 impl Unfolding {
-    /// A reference to the schema of these parts, where that is being made.
+    /// Returns a reference to the joined schema of these parts, if it is in progress.
     ///
-    /// `taken` says which names others have.
+    /// `taken` returns whether a name is in use.
     pub(super) fn again(&self, parts: &str, taken: impl Fn(&str) -> bool) -> Option<Schema> {
         let mut open = self.open.borrow_mut();
         let (_, name) = open.iter_mut().find(|(own, _)| own == parts)?;
@@ -35,12 +36,12 @@ impl Unfolding {
         Some(reference(name))
     }
 
-    /// Remembers that the schema of these parts is being made.
+    /// Records that the joined schema of these parts is in progress.
     pub(super) fn begin(&self, parts: String) {
         self.open.borrow_mut().push((parts, None));
     }
 
-    /// The schema that was begun last, or a reference to it where it was met again.
+    /// Finishes the schema that was begun last. Returns it, or a reference to it if it recurred.
     pub(super) fn end(&self, schema: Schema) -> Schema {
         let Some((_, Some(name))) = self.open.borrow_mut().pop() else { return schema };
         let reference = reference(&name);
@@ -48,7 +49,7 @@ impl Unfolding {
         reference
     }
 
-    /// The schemas that got names.
+    /// Returns the schemas that got names.
     pub(super) fn made(&self) -> Schema {
         self.made.take()
     }

@@ -1,13 +1,14 @@
-//! Calls in Gemma's own form: `call:NAME{KEY:VALUE,…}`, where texts stand between quoting marks and keys between none.
+//! Calls in Gemma's syntax: `call:NAME{KEY:VALUE,…}`, where texts are between quoting marks and
+//! keys are not quoted.
 
 use serde_json::{Map, Number, Value};
 
 use super::{Call, is_name};
 
-/// How deep lists and objects may be.
+/// Maximum depth of lists and objects.
 const MAX_DEPTH: usize = 64;
 
-/// Reads one call; `quote` stands on both sides of a text.
+/// Parses one call; `quote` delimits texts.
 pub(super) fn read(body: &str, quote: &str) -> Option<Vec<Call>> {
     let rest = body.trim().strip_prefix("call:")?;
     let (name, _) = rest.split_once('{')?;
@@ -17,7 +18,7 @@ pub(super) fn read(body: &str, quote: &str) -> Option<Vec<Call>> {
     source.rest.trim().is_empty().then(|| vec![Call { name: name.to_owned(), arguments }])
 }
 
-/// What is not read yet.
+/// The unread rest.
 struct Source<'s> {
     rest: &'s str,
     quote: &'s str,

@@ -1,11 +1,12 @@
-//! Calls as `<invoke name="NAME">` with `<parameter name="KEY">VALUE</parameter>`, as `MiniMax` and `DeepSeek` V3.2 write them.
+//! Calls as `<invoke name="NAME">` with `<parameter name="KEY">VALUE</parameter>`, as in `MiniMax`
+//! and `DeepSeek` V3.2.
 
 use serde_json::Map;
 
 use super::{Call, Tools, is_name};
 
-/// Reads calls whose tags have `prefix` before their names. Values are text as it is, unless the tool's schema or the tag
-/// (`string="false"`: JSON) says otherwise.
+/// Parses calls whose tags have `prefix` before their names. Values are plain text, unless the
+/// tool's schema or the tag (`string="false"` means JSON) specifies otherwise.
 pub(super) fn read(body: &str, prefix: &str, tools: &Tools) -> Option<Vec<Call>> {
     let (invoke, parameter) = (format!("<{prefix}invoke name="), format!("<{prefix}parameter name="));
     let close = format!("</{prefix}parameter>");
@@ -31,7 +32,7 @@ pub(super) fn read(body: &str, prefix: &str, tools: &Tools) -> Option<Vec<Call>>
     Some(calls)
 }
 
-/// The name between quotes, and what follows the tag.
+/// Returns the name between quotes, and the text after the tag.
 fn named(text: &str) -> Option<(&str, &str)> {
     let (tag, rest) = text.split_once('>')?;
     let (name, _) = tag.strip_prefix('"')?.split_once('"')?;

@@ -1,16 +1,16 @@
-//! Calls as JSON objects, and as Mistral's names with JSON arguments.
+//! Calls as JSON objects, and Mistral's names with JSON arguments.
 
 use serde_json::{Deserializer, Map, Value};
 
 use super::{Call, Tools, is_name};
 use crate::reader::tools::object;
 
-/// Where Mistral's models begin another call, tell its id, and begin its arguments.
+/// Marks of Mistral's models: begin of a further call, its id, and its arguments.
 const CALLS: &str = "[TOOL_CALLS]";
 const ID: &str = "[CALL_ID]";
 const ARGUMENTS: &str = "[ARGS]";
 
-/// Calls one after the other, and what follows them.
+/// Parses consecutive calls; returns them and the remaining text.
 pub(super) fn read(body: &str) -> Option<(Vec<Call>, &str)> {
     let mut calls = Vec::new();
     let mut rest = body;
@@ -28,7 +28,7 @@ pub(super) fn read(body: &str) -> Option<(Vec<Call>, &str)> {
     }
 }
 
-/// Calls that nothing marks: every name must be a tool's.
+/// Parses calls without marks: every name must be that of a tool.
 pub(super) fn unmarked<'b>(body: &'b str, tools: &Tools) -> Option<(Vec<Call>, &'b str)> {
     let (value, rest) = value(body.trim_start())?;
     let bare = |value: &Value| ["arguments", "parameters"].iter().any(|key| value.get(key).is_some());
@@ -41,7 +41,7 @@ pub(super) fn unmarked<'b>(body: &'b str, tools: &Tools) -> Option<(Vec<Call>, &
     (told && calls.iter().all(|call| tools.has(&call.name))).then_some((calls, rest))
 }
 
-/// A value with one or several calls, or a name with arguments.
+/// Parses a value with one or several calls, or a name with arguments.
 fn one(text: &str) -> Option<(Vec<Call>, &str)> {
     if text.starts_with(['{', '[']) {
         let (value, rest) = value(text)?;
@@ -57,7 +57,7 @@ fn one(text: &str) -> Option<(Vec<Call>, &str)> {
     Some((vec![Call { name: name.to_owned(), arguments: object(arguments)? }], rest))
 }
 
-/// The first JSON value of a text, and what follows it.
+/// Returns the first JSON value of a text, and the remaining text.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = Deserializer::from_str(text).into_iter::<Value>();
     let value = values.next()?.ok()?;
@@ -71,7 +71,7 @@ fn calls(value: Value) -> Option<Vec<Call>> {
     }
 }
 
-/// `{"name": …, "arguments": …}` in its spellings; `{"function": {…}}` around it.
+/// Converts `{"name": …, "arguments": …}` in its variants, possibly inside `{"function": {…}}`.
 fn call(value: Value) -> Option<Call> {
     let Value::Object(mut map) = value else { return None };
     if let Some(Value::Object(inner)) = map.get("function") {

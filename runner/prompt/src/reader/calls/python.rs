@@ -1,13 +1,14 @@
-//! Calls as Python writes them: `NAME(KEY=VALUE, …)`, alone, in lines, in a list, or within `print(…)`.
+//! Calls in Python's syntax: `NAME(KEY=VALUE, …)`, alone, in lines, in a list, or within
+//! `print(…)`.
 
 use serde_json::{Map, Number, Value};
 
 use super::{Call, is_name};
 
-/// How deep lists and dictionaries may be.
+/// Maximum depth of lists and dictionaries.
 const MAX_DEPTH: usize = 64;
 
-/// Reads all of a text as calls.
+/// Parses a whole text as calls.
 pub(super) fn read(body: &str) -> Option<Vec<Call>> {
     let body = body.trim();
     let inner = body.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(body);
@@ -22,14 +23,14 @@ pub(super) fn read(body: &str) -> Option<Vec<Call>> {
     }
 }
 
-/// Reads a text that is one value.
+/// Parses a text that is one value.
 pub(crate) fn literal(text: &str) -> Option<Value> {
     let mut source = Source(text);
     let value = source.value(0)?;
     source.rest().is_empty().then_some(value)
 }
 
-/// What is not read yet.
+/// The unread rest.
 struct Source<'s>(&'s str);
 
 impl<'s> Source<'s> {
@@ -111,7 +112,7 @@ impl<'s> Source<'s> {
         Some(Value::Object(map))
     }
 
-    /// A string; escapes are Python's, those that are not known stay as they are.
+    /// Parses a string; escapes are Python's, and unknown ones stay unchanged.
     fn string(&mut self, quote: char) -> Option<String> {
         self.eat(quote).then_some(())?;
         let mut text = String::new();

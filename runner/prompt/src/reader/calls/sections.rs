@@ -1,7 +1,8 @@
-//! Calls in sections, each with marks of its own around the name and before the arguments.
+//! Calls in sections, each with marks around the name and before the arguments.
 //!
-//! `DeepSeek` V3 and R1 write `function`, the separator, the name and the arguments in a fenced block; V3.1 writes the name,
-//! the separator and bare arguments. Kimi's names are `functions.NAME:0`.
+//! `DeepSeek` V3 and R1 write `function`, the separator, the name, and the arguments in a fenced
+//! block. V3.1 writes the name, the separator and bare arguments. Kimi's names are
+//! `functions.NAME:0`.
 
 use serde_json::Value;
 

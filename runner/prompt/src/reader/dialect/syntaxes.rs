@@ -1,17 +1,17 @@
-//! The table of ways in which calls are written.
+//! The table of call syntaxes.
 
 use super::{Body, CallSyntax, Ends, Mark, Spelling};
 
-/// Several of them at once, as Apriel and `MiniMax` M1 do.
+/// Several calls at once, as in Apriel and `MiniMax` M1.
 const TOOL_CALLS: Mark = Mark { open: "<tool_calls>", ends: Ends::At("</tool_calls>"), body: Body::Json, whole: false };
 
-/// As Hermes and Qwen do, and many after them.
+/// The syntax of Hermes and Qwen, and of many later models.
 const TOOL_CALL: Mark = Mark { open: "<tool_call>", ends: Ends::At("</tool_call>"), body: Body::Json, whole: false };
 
 const HERMES: Spelling =
     Spelling { before: "<tool_call>\n{\"name\": \"", between: "\", \"arguments\": ", after: "}\n</tool_call>" };
 
-/// Those that a template is looked through for, in this order.
+/// The syntaxes that a template is searched for, in this order.
 pub(super) static ALL: &[CallSyntax] = &[
     CallSyntax {
         name: "deepseek",
@@ -279,7 +279,7 @@ pub(super) static ALL: &[CallSyntax] = &[
     },
 ];
 
-/// For templates that offer tools and do not say how they are called.
+/// For templates that offer tools without specifying a call syntax.
 pub(super) static GENERIC: CallSyntax = CallSyntax {
     name: "generic",
     evidence: &[],

@@ -1,4 +1,4 @@
-//! What Ollama gives its templates: the conversation under the names that they use.
+//! The data of Ollama's templates: the conversation under the names that they use.
 //!
 //! Source: Ollama's `template/template.go`, `Execute`, `collate` and the types around them.
 
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::value::{Field, List, Map, Shown, Struct, Value, sorted};
 
-/// The data of a template that knows messages.
+/// Returns the data of a template that uses messages.
 pub(super) fn whole(request: &RenderRequest) -> Value {
     let (system, messages) = collated(&request.messages);
     data(
@@ -23,7 +23,7 @@ pub(super) fn whole(request: &RenderRequest) -> Value {
     )
 }
 
-/// The data of a template that knows one prompt and its answer.
+/// Returns the data of a template that uses a single prompt and its answer.
 pub(super) fn turn(request: &RenderRequest, turn: &Turn) -> Value {
     data(
         request,
@@ -35,12 +35,12 @@ pub(super) fn turn(request: &RenderRequest, turn: &Turn) -> Value {
     )
 }
 
-/// The data of a template that asks for what is missing between two texts.
+/// Returns the data of a template for fill-in-the-middle.
 pub(super) fn insert(request: &RenderRequest, prefix: &str, suffix: &str) -> Value {
     data(request, [("Prompt", Value::text(prefix)), ("Suffix", Value::text(suffix)), ("Response", Value::text(""))])
 }
 
-/// A prompt and its answer, with what precedes them.
+/// A prompt and its answer, with the system prompt before them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) system: String,
@@ -48,7 +48,7 @@ pub(super) struct Turn {
     pub(super) response: String,
 }
 
-/// A conversation as such turns. The last one may have no answer yet, or be empty.
+/// Splits a conversation into such turns. The last one can lack an answer, or be empty.
 pub(super) fn turns(messages: &[Message]) -> Vec<Turn> {
     let (_, messages) = collated(messages);
     let mut turns = Vec::new();
@@ -73,12 +73,12 @@ pub(super) fn turns(messages: &[Message]) -> Vec<Turn> {
     turns
 }
 
-/// What is in all data besides.
+/// Returns the data with the variables that all templates have.
 fn data<const N: usize>(request: &RenderRequest, items: [(&str, Value); N]) -> Value {
     let variable = |name: &str| request.variables.get(name);
     let thinks = variable("thinking").and_then(Json::as_bool);
     let level = variable("reasoning_effort").and_then(Json::as_str).unwrap_or_default();
-    // Who wants a model to think and does not say how much wants the middle.
+    // If thinking is requested without a level, the medium level is used.
     let level = if level.is_empty() && thinks == Some(true) { "medium" } else { level };
     let thinking = [
         ("Think", Value::Bool(thinks.unwrap_or_default())),
@@ -89,7 +89,8 @@ fn data<const N: usize>(request: &RenderRequest, items: [(&str, Value); N]) -> V
     Value::Map(Rc::new(Map { items, ..Map::default() }))
 }
 
-/// All system prompts as one, and the messages; neighbours with the same role are one, but for tools' answers.
+/// Returns the joined system prompts, and the messages. Adjacent messages with the same role are
+/// joined, except for tools' answers.
 fn collated(messages: &[Message]) -> (String, Vec<Message>) {
     let mut system = Vec::new();
     let mut collated: Vec<Message> = Vec::new();
@@ -113,7 +114,7 @@ fn record(kind: &'static str, shown: Shown, fields: Vec<Field>) -> Value {
     Value::Struct(Rc::new(Struct { kind, fields, shown }))
 }
 
-/// A field under Go's name in JSON too.
+/// Creates a field whose JSON name is Go's name.
 fn plain(name: &'static str, value: Value) -> Field {
     Field { name, key: name, optional: false, value }
 }
@@ -182,8 +183,8 @@ fn tools(tools: Option<&Json>) -> Value {
     list(tools, Shown::Json)
 }
 
-/// A tool. Its function and its parameters print as JSON, for which templates are written; since version 0.14 Ollama prints them
-/// as Go prints a struct.
+/// Converts a tool. Its function and its parameters print as JSON, which templates expect; since
+/// version 0.14, Ollama prints them as Go prints a struct.
 fn tool(tool: &Json) -> Value {
     let function = tool.get("function").unwrap_or(tool);
     let parameters = &function["parameters"];
@@ -227,7 +228,7 @@ fn texts(items: Option<&Vec<Json>>) -> Value {
     list(items.map(|items| items.iter().map(|item| text_of(Some(item))).collect()), Shown::Plain)
 }
 
-/// A property of a tool's parameters. Its own properties are in the order of the request.
+/// Converts a property of a tool's parameters. Its own properties keep the order of the request.
 fn property(schema: &Json) -> Value {
     let kinds = match &schema["type"] {
         Json::String(kind) => vec![Value::text(kind)],

@@ -1,4 +1,4 @@
-//! Running a Go template over its data.
+//! Execution of a Go template with its data.
 
 use super::functions::{call, entry};
 use super::tree::{Branch, Command, Node, Operand, Pipe, Templates};
@@ -7,13 +7,13 @@ use crate::template::clock::Clock;
 use crate::template::explain_length;
 use crate::{Error, MAX_TEXT};
 
-/// How deep templates may call each other.
+/// Maximum depth of nested template calls.
 const MAX_DEPTH: usize = 100;
-/// How many nodes, operands and items of loops a template may go through; the largest published ones need a fraction per
-/// message.
+/// Maximum number of nodes, operands and loop items that a template may process. The largest
+/// published templates need a fraction of it per message.
 const FUEL: u64 = 10_000_000;
 
-/// Renders the nodes over their data, behind what is in `out`.
+/// Renders the nodes with their data, and appends to `out`.
 pub(super) fn execute(
     templates: &Templates,
     nodes: &[Node],
@@ -34,12 +34,12 @@ struct Run<'r> {
     out: &'r mut String,
     fuel: u64,
     depth: usize,
-    /// Of the pipeline that was computed last.
+    /// Line of the last evaluated pipeline.
     line: usize,
     variables: Vec<(String, Value)>,
 }
 
-/// How a list of nodes ended.
+/// How the execution of a list of nodes ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
@@ -62,7 +62,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Renders a template with variables of its own: `$` is its data.
+    /// Renders a template with a separate scope of variables, in which `$` is its data.
     fn call(&mut self, nodes: &[Node], data: &Value) -> Result<Flow, String> {
         if self.depth == MAX_DEPTH {
             return Err(format!("templates call each other {MAX_DEPTH} deep at most"));
@@ -152,7 +152,7 @@ impl Run<'_> {
         flow
     }
 
-    /// The variables of a loop: the item, or its key and the item.
+    /// Sets the variables of a loop: the item, or its key and the item.
     fn set(&mut self, pipe: &Pipe, key: Value, item: &Value) -> Result<(), String> {
         let values = match pipe.declared.len() {
             0 => return Ok(()),
@@ -175,7 +175,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a pipeline gives, in its variable too where it has one.
+    /// Evaluates a pipeline, and assigns the value to its variable if it has one.
     fn pipe(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, String> {
         let value = self.commands(pipe, dot)?;
         if let Some(name) = pipe.declared.first() {
@@ -184,7 +184,7 @@ impl Run<'_> {
         Ok(value)
     }
 
-    /// Command after command; what one gives is the last argument of the next.
+    /// Evaluates the commands in sequence; the result of each is the last argument of the next.
     fn commands(&mut self, pipe: &Pipe, dot: &Value) -> Result<Value, String> {
         self.line = pipe.line;
         let mut last = None;
@@ -243,7 +243,8 @@ impl Run<'_> {
         call(name, &values, self.clock)
     }
 
-    /// The first argument that is true (`or`) or not (`and`), else the last one. Those behind it are not computed.
+    /// Returns the first argument that is true (`or`) or false (`and`), else the last one. Later
+    /// arguments are not evaluated.
     fn first(&mut self, wanted: bool, args: &[Operand], dot: &Value, last: Option<Value>) -> Result<Value, String> {
         let mut value = None;
         for arg in args {
@@ -257,7 +258,7 @@ impl Run<'_> {
     }
 }
 
-/// A field of a field of a value.
+/// Resolves a path of fields in a value.
 fn fields(value: Value, path: &[String]) -> Result<Value, String> {
     path.iter().try_fold(value, |value, name| match &value {
         Value::Map(map) => Ok(entry(map, name)),
@@ -270,7 +271,7 @@ fn fields(value: Value, path: &[String]) -> Result<Value, String> {
     })
 }
 
-/// An operand as it may have been written, for errors.
+/// Formats an operand as in the source, for error messages.
 fn shown(operand: &Operand) -> String {
     match operand {
         Operand::Field(path) => format!(".{}", path.join(".")),

@@ -1,4 +1,4 @@
-//! The functions of Go's templates, and those that Ollama adds.
+//! The functions of Go's templates, and the functions that Ollama adds.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -32,12 +32,13 @@ const KNOWN: [&str; 22] = [
     "toTypeScriptType",
 ];
 
-/// Whether there is a function of this name. `call` is not among them: no value is a function.
+/// Whether a function of this name exists. `call` is excluded, because no value is a function.
 pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// Calls a function. `and` and `or` are not here, because they leave out what they do not need.
+/// Calls a function. `and` and `or` are handled elsewhere, because they do not evaluate all
+/// arguments.
 pub(super) fn call(name: &str, args: &[Value], clock: &Clock) -> Result<Value, String> {
     let text = |text: String| Ok(Value::text(&text));
     match (name, args) {
@@ -134,7 +135,7 @@ fn index(value: &Value, key: &Value) -> Result<Value, String> {
     }
 }
 
-/// What a map has under a name, or what stands for what it has not.
+/// Returns the value of a key in a map, or the map's default.
 pub(super) fn entry(map: &Map, key: &str) -> Value {
     let known = map.items.iter().find(|(name, _)| name == key).map(|(_, value)| value);
     known.or(map.absent.as_ref()).cloned().unwrap_or(Value::Nil)
@@ -200,7 +201,7 @@ fn urlquery(text: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-/// The type of a tool's property, as TypeScript writes it.
+/// Returns the type of a tool's property in TypeScript's syntax.
 fn typescript(property: &Value) -> String {
     let Value::Struct(property) = property else { return "any".to_owned() };
     let of = |name: &str| property.fields.iter().find(|field| field.name == name).map(|field| &field.value);

@@ -1,8 +1,8 @@
-//! Go's template text, cut into words: text between actions, and what stands in them.
+//! Lexer of Go templates: splits the source into texts and the words of actions.
 
 use crate::Error;
 
-/// A word, and the line it stands on.
+/// A token, and its line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token {
     pub(super) word: Word,
@@ -17,9 +17,9 @@ pub(super) enum Word {
     Open,
     /// `}}`.
     Close,
-    /// Between words that are apart.
+    /// White space between words.
     Space,
-    /// A name or keyword.
+    /// A name or a keyword.
     Name(String),
     /// `.NAME`.
     Field(String),
@@ -35,10 +35,10 @@ pub(super) enum Word {
 }
 
 const SIGNS: [&str; 6] = [":=", "=", "|", ",", "(", ")"];
-/// What is trimmed beside an action with a `-`.
+/// Characters that a `-` beside an action trims.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Cuts a template into words; comments are left out.
+/// Splits a template into tokens; comments are omitted.
 pub(super) fn lex(source: &str) -> Result<Vec<Token>, Error> {
     let mut lexer = Lexer { source, at: 0, counted: (0, 1), tokens: Vec::new() };
     let mut trims = false;
@@ -71,7 +71,7 @@ fn trim_marker(action: &str) -> bool {
 struct Lexer<'s> {
     source: &'s str,
     at: usize,
-    /// Where the last word began, and its line.
+    /// Position of the last token, and its line.
     counted: (usize, usize),
     tokens: Vec<Token>,
 }
@@ -95,7 +95,7 @@ impl<'s> Lexer<'s> {
         Err(Error::Template(format!("{reason} (line {})", self.line())))
     }
 
-    /// Reads from `{{` to behind `}}`; whether what follows is to be trimmed.
+    /// Reads from `{{` to the end of `}}`; returns whether the text that follows is to be trimmed.
     fn action(&mut self, trims: bool) -> Result<bool, Error> {
         self.push(Word::Open);
         self.at += if trims { 4 } else { 2 };
@@ -117,7 +117,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    /// Goes behind the end of an action, where it is here; whether it trims.
+    /// Skips the end of an action, if it is at the current position; returns whether it trims.
     fn end(&mut self) -> Option<bool> {
         let rest = self.rest();
         let blank = rest.trim_start_matches(BLANKS);
@@ -166,7 +166,7 @@ impl<'s> Lexer<'s> {
         let rest = self.rest();
         let part = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
         let mut length = rest.find(|c: char| !part(c)).unwrap_or(rest.len());
-        // A sign within belongs to an exponent only.
+        // A sign within a number is only valid in an exponent.
         if let Some(sign) = rest[1..length].find(['+', '-']).filter(|at| !rest[..=*at].ends_with(['e', 'E', 'p', 'P']))
         {
             length = sign + 1;
@@ -186,7 +186,7 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    /// A text or a character between quotes.
+    /// Reads a quoted text or character.
     fn quoted(&mut self, quote: char) -> Result<(), Error> {
         let body = &self.rest()[1..];
         let (text, length) = if quote == '`' {
@@ -214,7 +214,7 @@ impl<'s> Lexer<'s> {
     }
 }
 
-/// What stands before the closing quote, and how long it is as it was written.
+/// Returns the unescaped text before the closing quote, and its length in the source.
 fn unquoted(body: &str, quote: char) -> Option<(String, usize)> {
     let mut bytes = Vec::new();
     let mut chars = body.char_indices();

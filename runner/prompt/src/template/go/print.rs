@@ -1,13 +1,13 @@
-//! `print`, `println` and `printf`, as Go's package `fmt` does them.
+//! `print`, `println` and `printf`, as in Go's package `fmt`.
 
 use std::fmt::Write;
 
 use super::value::{Value, general};
 
-/// How wide or precise a number in a format may be.
+/// Maximum width or precision in a format.
 const MAX_SIZE: usize = 1024;
 
-/// Values one after the other; a blank stands between two of which none is text.
+/// Concatenates values, with a blank between two values if neither is a text.
 pub(super) fn sprint(values: &[Value]) -> String {
     let mut out = String::new();
     for (position, value) in values.iter().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn sprint(values: &[Value]) -> String {
     out
 }
 
-/// Values with blanks between them, and a line break.
+/// Joins values with blanks, and appends a line break.
 pub(super) fn sprintln(values: &[Value]) -> String {
     values.iter().map(Value::shown).collect::<Vec<_>>().join(" ") + "\n"
 }
@@ -38,7 +38,7 @@ struct Directive {
     precision: Option<usize>,
 }
 
-/// Values in a format.
+/// Formats values.
 pub(super) fn sprintf(format: &str, values: &[Value]) -> String {
     let mut out = String::new();
     let mut rest = format;
@@ -173,7 +173,7 @@ fn scientific(number: f64, precision: usize) -> String {
     format!("{digits}e{sign}{size:0>2}")
 }
 
-/// A text as Go writes it in its source.
+/// Quotes a text as in Go's source code.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

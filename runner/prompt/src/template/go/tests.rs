@@ -1,4 +1,5 @@
-//! What Go's own `text/template` makes of templates for each construct, and what ends a template that does not end.
+//! Tests of each construct against Go's own `text/template`, and of the limits that stop endless
+//! templates.
 
 use std::path::Path;
 

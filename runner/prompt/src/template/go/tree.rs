@@ -1,4 +1,4 @@
-//! What a Go template is made of, and how it is read.
+//! The syntax tree of a Go template, and its parser.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use super::functions;
 use super::lexer::{Token, Word, lex};
 use crate::Error;
 
-/// How deep parentheses and blocks may stand in each other.
+/// Maximum depth of nested parentheses and blocks.
 const MAX_DEPTH: usize = 100;
 
-/// One part of a template.
+/// A node of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     Text(String),
-    /// Prints what it gives, unless it only sets variables.
+    /// Prints the value of a pipeline, unless the pipeline sets variables.
     Action(Pipe),
     If(Branch),
     With(Branch),
@@ -28,7 +28,7 @@ pub(super) enum Node {
     Continue,
 }
 
-/// A condition or what is looped over, and what follows.
+/// A block: its condition or loop value, its body, and its `else` part.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Branch {
     pub(super) pipe: Pipe,
@@ -41,12 +41,12 @@ pub(super) struct Branch {
 pub(super) struct Pipe {
     pub(super) line: usize,
     pub(super) declared: Vec<String>,
-    /// `=`: the variables are there already.
+    /// True for `=`, which assigns to existing variables.
     pub(super) assigns: bool,
     pub(super) commands: Vec<Command>,
 }
 
-/// What is asked for, and with which arguments.
+/// An operation, followed by its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Command(pub(super) Vec<Operand>);
 
@@ -68,10 +68,10 @@ pub(super) enum Operand {
     Pipe(Box<Pipe>),
 }
 
-/// The templates of a text by name; the text itself has none.
+/// Templates by name; the main template has an empty name.
 pub(super) type Templates = HashMap<String, Vec<Node>>;
 
-/// Reads a text. Every template that is called must be there.
+/// Parses a source. Every template that it calls must be defined.
 pub(super) fn read(source: &str) -> Result<Templates, Error> {
     let mut parser = Parser {
         tokens: lex(source)?,
@@ -93,7 +93,7 @@ pub(super) fn read(source: &str) -> Result<Templates, Error> {
     Ok(parser.templates)
 }
 
-/// A template that is called and is not there.
+/// Returns a template that is called but not defined.
 fn missing(nodes: &[Node], known: &Templates) -> Option<(String, usize)> {
     nodes.iter().find_map(|node| match node {
         Node::Template { name, line, .. } => (!known.contains_key(name)).then(|| (name.clone(), *line)),
@@ -104,11 +104,11 @@ fn missing(nodes: &[Node], known: &Templates) -> Option<(String, usize)> {
     })
 }
 
-/// What ends a list of nodes.
+/// The end of a list of nodes.
 #[derive(Clone, Debug, PartialEq)]
 enum End {
     End,
-    /// What follows `else` in the same action: nothing, or another `if` or `with`.
+    /// `else`, with the keyword that follows in the same action: none, `if` or `with`.
     Else(Option<&'static str>),
 }
 
@@ -125,9 +125,9 @@ struct Parser {
     tokens: Vec<Token>,
     at: usize,
     depth: usize,
-    /// How many loops are open: `break` and `continue` want one.
+    /// Number of open loops; `break` and `continue` require one.
     loops: usize,
-    /// Those that are known here, the one without a name first.
+    /// Variables in scope; the first is `$`, which has an empty name.
     variables: Vec<String>,
     templates: Templates,
 }
@@ -151,7 +151,7 @@ impl Parser {
         word
     }
 
-    /// The next word that is no blank.
+    /// Returns the next word other than white space.
     fn solid(&mut self) -> Option<&Word> {
         while self.peek() == Some(&Word::Space) {
             self.at += 1;
@@ -183,7 +183,7 @@ impl Parser {
         result
     }
 
-    /// Nodes until what ends them; nothing where the text does.
+    /// Parses nodes up to the end of the list; the end is `None` at the end of the source.
     fn list(&mut self) -> Result<(Vec<Node>, Option<End>), Error> {
         let mut nodes = Vec::new();
         loop {
@@ -248,7 +248,7 @@ impl Parser {
         Ok(Part::Node(Node::Action(pipe)))
     }
 
-    /// What follows `if`, `with` and `range`, to the end of the block.
+    /// Parses the rest of `if`, `with` or `range`, to the end of the block.
     fn branch(&mut self, kind: &'static str) -> Result<Branch, Error> {
         let known = self.variables.len();
         let is_loop = usize::from(kind == "range");
@@ -263,7 +263,7 @@ impl Parser {
                 (nodes, Some(End::End)) => Some(nodes),
                 _ => return self.failed(&format!("the `else` of `{kind}` has no `end`")),
             },
-            // One `end` closes all of such a chain.
+            // A single `end` closes the whole chain.
             Some(End::Else(Some(next))) if next == kind => {
                 let branch = self.deeper(|parser| parser.branch(next))?;
                 Some(vec![if next == "if" { Node::If(branch) } else { Node::With(branch) }])
@@ -297,7 +297,7 @@ impl Parser {
         Ok(Node::Template { name, pipe, line })
     }
 
-    /// The body of a template of its own, which knows no variables but its data.
+    /// Parses the body of a named template, which has no variables in scope except its data.
     fn body(&mut self, name: String) -> Result<(), Error> {
         let outer = std::mem::replace(&mut self.variables, vec![String::new()]);
         let loops = std::mem::take(&mut self.loops);
@@ -325,12 +325,12 @@ impl Parser {
         Ok(Part::Node(Node::Template { name, pipe: Some(pipe), line }))
     }
 
-    /// A pipeline, to behind the word that ends it.
+    /// Parses a pipeline, including the word that ends it.
     fn pipe(&mut self, end: &Word) -> Result<Pipe, Error> {
         self.pipe_with(end, 1)
     }
 
-    /// One that may set so many variables.
+    /// Parses a pipeline that may set up to `most` variables.
     fn pipe_with(&mut self, end: &Word, most: usize) -> Result<Pipe, Error> {
         let line = self.line();
         let (declared, assigns) = self.declaration()?;
@@ -340,7 +340,7 @@ impl Parser {
         let mut commands = Vec::new();
         loop {
             let command = self.command(end)?;
-            // Go takes a `|` before the end.
+            // Go accepts a `|` before the end.
             if command.0.is_empty() && !commands.is_empty() && self.peek() == Some(end) {
                 self.at += 1;
                 break;
@@ -370,7 +370,7 @@ impl Parser {
         Ok(Pipe { line, declared, assigns, commands })
     }
 
-    /// `$a := `, `$a, $b := ` or `$a = `, where they are here.
+    /// Parses `$a := `, `$a, $b := ` or `$a = `, if it is at the current position.
     fn declaration(&mut self) -> Result<(Vec<String>, bool), Error> {
         let begin = self.at;
         let mut names = Vec::new();
@@ -397,7 +397,7 @@ impl Parser {
         Ok((Vec::new(), false))
     }
 
-    /// Operands until a `|` or the end.
+    /// Parses operands up to a `|` or the end.
     fn command(&mut self, end: &Word) -> Result<Command, Error> {
         let mut operands = Vec::new();
         loop {
@@ -441,7 +441,7 @@ impl Parser {
         Ok(if fields.is_empty() { operand } else { Operand::Chain(Box::new(operand), fields) })
     }
 
-    /// Fields that follow at once.
+    /// Parses fields that follow without white space.
     fn fields(&mut self) -> Vec<String> {
         let mut fields = Vec::new();
         while let Some(Word::Field(name)) = self.peek().cloned() {
@@ -452,10 +452,10 @@ impl Parser {
     }
 }
 
-/// What an action is.
+/// Result of parsing an action.
 enum Part {
     Node(Node),
-    /// It only defines something.
+    /// A definition without output.
     Nothing,
     End(End),
 }

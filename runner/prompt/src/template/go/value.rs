@@ -1,4 +1,4 @@
-//! What Go templates compute with, and how Go prints it.
+//! The values of Go templates, and their printed forms in Go.
 //!
 //! Sources: the packages `text/template`, `fmt` and `encoding/json` of Go.
 
@@ -8,7 +8,7 @@ use std::rc::Rc;
 /// A value of a template.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    /// Nothing: `nil`, and what a map of anything has not got.
+    /// No value: `nil`, or a missing key in a map of any values.
     Nil,
     Bool(bool),
     Int(i64),
@@ -19,28 +19,28 @@ pub(super) enum Value {
     Struct(Rc<Struct>),
 }
 
-/// Values in order.
+/// A list of values.
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) items: Vec<Value>,
     pub(super) shown: Shown,
-    /// Nothing was given: `null` in JSON.
+    /// Whether the list was not given; it is `null` in JSON.
     pub(super) absent: bool,
 }
 
-/// Values by name, in the order of the names; those of a property in the order in which they came.
+/// Values by name, sorted by name; the properties of a property keep their original order.
 #[derive(Debug, Default)]
 pub(super) struct Map {
     pub(super) items: Vec<(String, Value)>,
     pub(super) shown: Shown,
-    /// What a name gives that is not there.
+    /// Value of missing keys.
     pub(super) absent: Option<Value>,
 }
 
-/// A value with fields that have names of their own in JSON.
+/// A value with fields, which can have other names in JSON.
 #[derive(Debug)]
 pub(super) struct Struct {
-    /// Go's name of the type, for errors.
+    /// Go's name of the type, for error messages.
     pub(super) kind: &'static str,
     pub(super) fields: Vec<Field>,
     pub(super) shown: Shown,
@@ -49,9 +49,9 @@ pub(super) struct Struct {
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// Its name in JSON.
+    /// Name in JSON.
     pub(super) key: &'static str,
-    /// Left out of JSON where it is empty.
+    /// Whether the field is omitted from JSON if it is empty.
     pub(super) optional: bool,
     pub(super) value: Value,
 }
@@ -59,12 +59,12 @@ pub(super) struct Field {
 /// How a value is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// As Go prints any value.
+    /// As Go prints values by default.
     #[default]
     Plain,
     /// As JSON.
     Json,
-    /// One as itself, several as a list: the types of a property.
+    /// A single item as itself, several as a list; for the types of a property.
     OneOrList,
 }
 
@@ -77,7 +77,7 @@ impl Value {
         Self::List(Rc::new(List { items, ..List::default() }))
     }
 
-    /// A value that came as JSON: all numbers are floating, maps are in the order of their keys.
+    /// Converts a JSON value: all numbers become floats, and maps are sorted by key.
     pub(super) fn of_json(json: &serde_json::Value) -> Self {
         match json {
             serde_json::Value::Null => Self::Nil,
@@ -91,7 +91,7 @@ impl Value {
         }
     }
 
-    /// Whether it counts as true in a condition: what is not empty, and any struct.
+    /// Whether the value counts as true in a condition: non-empty values, and any struct.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Nil => false,
@@ -105,7 +105,7 @@ impl Value {
         }
     }
 
-    /// Go's name of its type, for errors.
+    /// Returns Go's name of the type, for error messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "nil",
@@ -119,7 +119,7 @@ impl Value {
         }
     }
 
-    /// What an action prints.
+    /// Returns the output of an action.
     pub(super) fn printed(&self) -> String {
         match self {
             Self::Nil => "<no value>".to_owned(),
@@ -127,7 +127,7 @@ impl Value {
         }
     }
 
-    /// As `fmt` prints it with `%v`.
+    /// Formats the value as `%v` in `fmt` does.
     pub(super) fn shown(&self) -> String {
         let joined = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(" ");
         match self {
@@ -152,7 +152,7 @@ impl Value {
         }
     }
 
-    /// As Go's `encoding/json` writes it.
+    /// Formats the value as Go's `encoding/json` does.
     pub(super) fn json(&self) -> String {
         let mut out = String::new();
         self.write_json(&mut out);
@@ -188,7 +188,7 @@ impl Value {
         }
     }
 
-    /// Whether an optional field is in JSON.
+    /// Whether an optional field is included in JSON.
     fn is_told(&self) -> bool {
         match self {
             Self::Struct(_) | Self::Map(_) => true,
@@ -197,7 +197,7 @@ impl Value {
     }
 }
 
-/// What is in a map, in the order of the names.
+/// Returns the items of a map, sorted by name.
 pub(super) fn sorted(
     map: &serde_json::Map<String, serde_json::Value>,
     of: fn(&serde_json::Value) -> Value,
@@ -218,7 +218,7 @@ fn write_object<'v>(items: impl Iterator<Item = (&'v str, &'v Value)>, out: &mut
     out.push('}');
 }
 
-/// A text between quotes; what HTML reads is escaped too.
+/// Quotes a text for JSON; HTML's special characters are escaped too.
 fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
@@ -239,12 +239,12 @@ fn quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// A number as JSON has it: whole digits between 1e-6 and 1e21.
+/// Formats a number for JSON: without exponent between 1e-6 and 1e21.
 fn json_number(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let text = exponential(number);
-        // One digit is enough for a small negative exponent.
+        // A small negative exponent has one digit only.
         return match text.rsplit_once("e-0") {
             Some((digits, exponent)) => format!("{digits}e-{exponent}"),
             None => text,
@@ -253,7 +253,7 @@ fn json_number(number: f64) -> String {
     format!("{number}")
 }
 
-/// The shortest digits, with an exponent of at least two digits.
+/// Formats a number with the shortest digits and an exponent of at least two digits.
 fn exponential(number: f64) -> String {
     let text = format!("{number:e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -261,7 +261,8 @@ fn exponential(number: f64) -> String {
     format!("{digits}e{sign}{size:0>2}")
 }
 
-/// `%g` with the shortest digits: with an exponent below −4 and from 6 on.
+/// Formats a number as `%g` with the shortest digits: with an exponent if the number's exponent is
+/// below −4 or at least 6.
 pub(super) fn general(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() {

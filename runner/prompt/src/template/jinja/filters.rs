@@ -1,4 +1,4 @@
-//! Filters that print values as Python does, or know what is not defined.
+//! Filters that print values as Python does, or that accept undefined values.
 
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
@@ -11,7 +11,7 @@ pub(super) fn string(value: Value) -> String {
     python::str(&value)
 }
 
-/// Items, or an attribute of each, with a text between them.
+/// Joins items, or an attribute of each, with a separator.
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 pub(super) fn join(value: Value, between: Option<String>, attribute: Option<String>) -> Result<String, Error> {
     let mut parts = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn join(value: Value, between: Option<String>, attribute: Option<Stri
     Ok(parts.join(&between.unwrap_or_default()))
 }
 
-/// How many items there are; none in what is not defined.
+/// Returns the number of items; 0 for an undefined value.
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 pub(super) fn length(value: Value) -> Result<usize, Error> {
     if value.is_undefined() {

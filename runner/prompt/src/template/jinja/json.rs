@@ -1,4 +1,4 @@
-//! `tojson`: Python's `json.dumps`, without escapes of what is not ASCII.
+//! `tojson`: Python's `json.dumps`, without escapes for non-ASCII characters.
 
 use std::fmt::Write;
 
@@ -8,20 +8,20 @@ use serde_json::Value as Json;
 
 use super::python::float;
 
-/// How far `tojson` may indent.
+/// Maximum indentation of `tojson`.
 const MAX_INDENT: usize = 16;
 
-/// How JSON is written; see Python's `json.dumps`.
+/// Style of the output; see Python's `json.dumps`.
 struct Style {
-    /// Blanks per level, on lines of their own.
+    /// Blanks per level if each item is on a separate line; `None` for a single line.
     indent: Option<usize>,
-    /// What stands after an item, and after a key.
+    /// Separators after an item, and after a key.
     separators: (String, String),
     ascii: bool,
     sort: bool,
 }
 
-/// A value as JSON. Options: `indent`, `separators`, `ensure_ascii`, `sort_keys`.
+/// Converts a value to JSON. Options: `indent`, `separators`, `ensure_ascii`, `sort_keys`.
 #[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 pub(super) fn to_json(value: Value, indent: Option<usize>, options: Kwargs) -> Result<Value, Error> {
     let invalid = |reason: String| Error::new(ErrorKind::InvalidOperation, reason);
@@ -52,7 +52,8 @@ fn flag(options: &Kwargs, name: &str) -> Result<bool, Error> {
     Ok(options.get::<Option<Value>>(name)?.is_some_and(|value| value.is_true()))
 }
 
-/// Those of the call, else Python's: no blank ends a line.
+/// Returns the separators of the call, else Python's defaults, which have no trailing blank in
+/// indented output.
 fn separators(options: &Kwargs, indent: Option<usize>) -> Result<(String, String), Error> {
     let Some(given) = options.get::<Option<Value>>("separators")?.filter(|given| !given.is_none()) else {
         return Ok((if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()));
@@ -119,7 +120,7 @@ impl Style {
     }
 }
 
-/// A number as Python writes it.
+/// Formats a number as Python does.
 fn python_number(number: &serde_json::Number) -> String {
     match number.as_f64() {
         Some(value) if number.is_f64() => float(value),

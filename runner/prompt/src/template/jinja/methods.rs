@@ -1,4 +1,5 @@
-//! Methods of Python's texts, lists and dictionaries: those of the library, and what it lacks.
+//! Methods of Python's strings, lists and dictionaries: those in `minijinja_contrib`, and further
+//! ones.
 
 use minijinja::value::{Value, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -38,7 +39,7 @@ fn of_text(text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Err
         "ljust" | "rjust" | "center" => from_args::<(usize, Option<&str>)>(args).and_then(|(width, fill)| {
             let missing = width.saturating_sub(text.chars().count());
             bounded(missing)?;
-            // Python puts the odd one before, where the width is odd.
+            // For an odd width, Python puts the odd blank before the text.
             let before = match method {
                 "ljust" => 0,
                 "rjust" => missing,
@@ -57,7 +58,7 @@ fn one(args: &[Value]) -> Result<&str, Error> {
     from_args::<(&str,)>(args).map(|(one,)| one)
 }
 
-/// Refuses to fill up a text that is longer than any that a template makes.
+/// Refuses padding that is longer than the maximum output of a template.
 fn bounded(missing: usize) -> Result<(), Error> {
     if missing <= crate::MAX_TEXT {
         return Ok(());
@@ -69,7 +70,7 @@ fn swapped(c: char) -> Vec<char> {
     if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
 }
 
-/// Splits from the end, at most so often: at a mark, or at blanks.
+/// Splits from the end, at most `most` times: at a separator, or at blanks.
 fn rsplit(text: &str, mark: Option<&str>, most: Option<i64>) -> Value {
     let mut most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! Values as Python has them: what is given to a template prints itself as Python's lists, dictionaries and numbers do.
+//! Python's values: the values in a template print like Python's lists, dictionaries and numbers.
 
 use std::fmt;
 use std::fmt::Write;
@@ -8,10 +8,10 @@ use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind};
 use minijinja::{Error, Output, State};
 use serde_json::{Map, Value as Json};
 
-/// The methods of a dictionary, which are attributes of it too.
+/// Methods of a dictionary, which are also attributes.
 pub(super) const METHODS: [&str; 7] = ["items", "keys", "values", "get", "pop", "update", "copy"];
 
-/// A value that came as JSON.
+/// Converts a JSON value.
 pub(super) fn value(json: &Json) -> Value {
     match json {
         Json::Array(items) => Value::from_object(List(items.iter().map(value).collect())),
@@ -20,7 +20,7 @@ pub(super) fn value(json: &Json) -> Value {
     }
 }
 
-/// A dictionary that came as JSON.
+/// Converts a JSON object to a dictionary.
 pub(super) fn dictionary(map: &Map<String, Json>) -> Value {
     Value::from_object(Dictionary(map.iter().map(|(key, item)| (key.clone(), value(item))).collect()))
 }
@@ -46,7 +46,7 @@ impl Object for List {
     }
 }
 
-/// Few keys: they are looked for one by one.
+/// A dictionary. It has few keys, so that a linear search is fast.
 #[derive(Debug)]
 struct Dictionary(Vec<(String, Value)>);
 
@@ -61,7 +61,7 @@ impl Object for Dictionary {
         self.find(key.as_str()?).cloned()
     }
 
-    /// An attribute: a key, or else a method.
+    /// Returns an attribute: the value of a key, or else a method.
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let method = || METHODS.contains(&key).then(|| Value::from_object(Method));
         self.find(key).cloned().or_else(method)
@@ -76,7 +76,7 @@ impl Object for Dictionary {
     }
 }
 
-/// A method that is not called.
+/// A method that is referenced but not called.
 #[derive(Debug)]
 struct Method;
 
@@ -90,7 +90,7 @@ impl Object for Method {
     }
 }
 
-/// Prints a value as `str` does.
+/// Prints a value as Python's `str` does.
 pub(super) fn print(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Number | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => Ok(out.write_str(&str(value))?),
@@ -98,7 +98,7 @@ pub(super) fn print(out: &mut Output, state: &State, value: &Value) -> Result<()
     }
 }
 
-/// Python's `str`.
+/// Converts a value to a string like Python's `str`.
 pub(super) fn str(value: &Value) -> String {
     if value.kind() == ValueKind::String { value.to_string() } else { repr(value) }
 }
@@ -132,7 +132,8 @@ fn dict(items: impl Iterator<Item = (Value, Value)>) -> String {
     format!("{{{}}}", items.join(", "))
 }
 
-/// The shortest digits that are this number; with an exponent below 1e-4 and from 1e16 on.
+/// Formats a float with the shortest digits that identify it; with an exponent below 1e-4 and from
+/// 1e16.
 pub(super) fn float(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() {
@@ -155,7 +156,7 @@ pub(super) fn float(number: f64) -> String {
     if text.contains('.') { text } else { text + ".0" }
 }
 
-/// A text in quotes: single ones, unless only they stand in it.
+/// Quotes a text: with single quotes, unless it contains single quotes and no double quotes.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::from(quote);
@@ -176,7 +177,8 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Whether Python prints a character as it is: no control, no mark of format, no separator but the space, no private use.
+/// Whether Python prints a character unescaped: no control or format characters, no separators
+/// other than the space, no private-use characters.
 fn is_printable(c: char) -> bool {
     !c.is_control()
         && (c == ' ' || !c.is_whitespace())
