@@ -1,4 +1,4 @@
-//! Tokenizers: from `tokenizer.json`, or built from a GGUF vocabulary.
+//! Tokenizers: from a `tokenizer.json`, or built from a GGUF vocabulary.
 
 mod bpe;
 mod byte_level;
@@ -26,48 +26,49 @@ use own::Own;
 pub use pair::{Pair, PairForm};
 pub(crate) use token_bytes::TokenBytes;
 
-/// What to do about special tokens when text is encoded.
+/// Treatment of special tokens when text is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Special {
-    /// Add those that the model wants around a text, such as BOS.
+    /// Whether the special tokens that the model expects around a text are added, such as BOS.
     pub add: bool,
-    /// Read those in the text as such, not as text.
+    /// Whether special tokens in the text are parsed as such; otherwise they are plain text.
     pub parse: bool,
 }
 
-/// Bytes of a text that is long.
+/// Texts above this size in bytes are tokenized one at a time.
 const LONG: usize = 256 << 10;
 
-/// Text to tokens and back.
+/// Converts text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
     kind: Kind,
-    /// Texts lose the spaces before some punctuation.
+    /// Whether the decoder removes the spaces before some punctuation.
     cleans_spaces: bool,
-    /// Held for a long text: each takes memory while it is cut.
+    /// Locked while a long text is tokenized, which takes much memory.
     long: Mutex<()>,
 }
 
 #[derive(Debug)]
 enum Kind {
-    /// Reading special tokens as text is a switch of the library's tokenizer, so there are two, which share the vocabulary: texts in one
-    /// mode do not wait for texts in the other.
+    /// A tokenizer of the library. Its treatment of special tokens in text is a mutable setting.
+    /// There are therefore two instances, which share the vocabulary, so that texts in one mode do
+    /// not wait for texts in the other.
     Library {
-        /// Reads special tokens as such.
+        /// Parses special tokens as such.
         tokenizer: Box<Library>,
-        /// Reads them as text.
+        /// Treats special tokens as plain text.
         literal: Box<Library>,
         around: Around,
     },
     Own(Box<Own>),
 }
 
-/// What stands around a text, where the library does not know.
+/// Special tokens around a text, if the library does not add them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Around {
     before: Option<u32>,
     after: Option<u32>,
-    /// Between two texts, after what ends the first.
+    /// Token between two texts, after the token that ends the first.
     between: Option<u32>,
 }
 
@@ -87,7 +88,7 @@ impl Around {
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`.
+    /// Creates a tokenizer from a `tokenizer.json`.
     pub fn from_json(raw: &[u8]) -> Result<Self, Error> {
         match TokenTable::of_tokenizer_json(raw).map_err(Error::tokenizer)? {
             Some(table) => Self::from_table(TokenTable::open(Arc::new(table)).map_err(Error::tokenizer)?),
@@ -95,13 +96,13 @@ impl Tokenizer {
         }
     }
 
-    /// Builds a tokenizer from a GGUF vocabulary.
+    /// Creates a tokenizer from a GGUF vocabulary.
     pub fn from_vocabulary(vocabulary: Vocabulary) -> Result<Self, Error> {
         let table = TokenTable::of_vocabulary(vocabulary).map_err(Error::tokenizer)?;
         Self::from_table(TokenTable::open(Arc::new(table)).map_err(Error::tokenizer)?)
     }
 
-    /// Builds a tokenizer over a table: nothing of the vocabulary is copied.
+    /// Creates a tokenizer over a table, without copying the vocabulary.
     pub fn from_table(table: TokenTable) -> Result<Self, Error> {
         match table.settings().map_err(Error::tokenizer)? {
             Settings::TokenizerJson(document) => {
@@ -111,7 +112,7 @@ impl Tokenizer {
         }
     }
 
-    /// Builds the tokenizer of a GGUF vocabulary whose pieces and merges are in a table.
+    /// Creates the tokenizer of a GGUF vocabulary whose pieces and merges are in a table.
     pub fn over(table: TokenTable, vocabulary: Vocabulary) -> Result<Self, Error> {
         if table.is_empty() {
             return Err(Error::tokenizer("the vocabulary is empty"));
@@ -144,7 +145,7 @@ impl Tokenizer {
         Self { kind: Kind::Library { tokenizer, literal, around }, cleans_spaces: false, long: Mutex::new(()) }
     }
 
-    /// The number of tokens.
+    /// Returns the number of tokens.
     pub fn size(&self) -> usize {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.get_vocab_size(true),
@@ -152,7 +153,7 @@ impl Tokenizer {
         }
     }
 
-    /// The token with exactly this text.
+    /// Returns the token with exactly this text.
     pub fn id(&self, text: &str) -> Option<u32> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.token_to_id(text),
@@ -160,7 +161,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of a token as the vocabulary has it.
+    /// Returns the text of a token as in the vocabulary.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.id_to_token(id),
@@ -168,7 +169,8 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes of every token, by id. Refused where the vocabulary does not tell them, as `WordPiece` does not.
+    /// Returns the bytes of every token, by id. Fails for vocabularies that do not specify them,
+    /// such as `WordPiece`.
     pub(crate) fn token_bytes(&self) -> Result<Vec<TokenBytes>, Error> {
         let size = self.size();
         match &self.kind {
@@ -184,7 +186,7 @@ impl Tokenizer {
         }
     }
 
-    /// The bytes of one token; special ones have none unless they are wanted.
+    /// Returns the bytes of one token; special tokens have none unless `with_special` is true.
     #[cfg(test)]
     fn bytes_of(&self, id: u32, with_special: bool) -> Result<Vec<u8>, Error> {
         match (&self.kind, self.token_bytes()?.swap_remove(id as usize)) {
@@ -194,7 +196,7 @@ impl Tokenizer {
         }
     }
 
-    /// Cuts text into tokens; long texts one after the other.
+    /// Tokenizes a text. Long texts are tokenized one at a time.
     ///
     /// # Errors
     /// [`Error::TooLong`] beyond [`MAX_TEXT`](crate::MAX_TEXT) bytes.
@@ -214,7 +216,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens; bytes that are not UTF-8 become U+FFFD.
+    /// Decodes tokens to text; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.decode(ids, !with_special).map_err(Error::tokenizer),
@@ -222,8 +224,9 @@ impl Tokenizer {
         }
     }
 
-    /// The text of all tokens of a text: as [`decode`](Self::decode), and without the spaces that such texts lose. What is told while
-    /// it is made does not lose them.
+    /// Decodes the tokens of a complete text: like [`decode`](Self::decode), but with the spaces
+    /// before some punctuation removed, if the vocabulary requires this. Streamed text keeps these
+    /// spaces.
     pub fn whole_text(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
         let text = self.decode(ids, with_special)?;
         Ok(if self.cleans_spaces { spaces::cleaned(&text) } else { text })

@@ -1,14 +1,16 @@
-//! Other shapes of a conversation whose own shape a template refuses.
+//! Alternative shapes of a conversation, for templates that refuse the original.
 //!
-//! Many templates raise an error for a system message that is not the first, or for two user messages in a row. Coding agents
-//! send both. Every text stays; messages are joined, and system messages move to the front.
+//! Many templates raise an error for a system message that is not the first, or for two consecutive
+//! user messages. Coding agents send both. All texts are kept; messages are joined, and system
+//! messages move to the front.
 
 use protocol::Message;
 
-/// Stands between joined texts.
+/// Separator between joined texts.
 const GAP: &str = "\n\n";
 
-/// The shapes to try, in order; none if the conversation has neither a late system message nor neighbours to be joined.
+/// Returns the shapes to try, in order. The list is empty if the conversation has neither a late
+/// system message nor adjacent messages to join.
 pub(super) fn alternatives(messages: &[Message]) -> Vec<Vec<Message>> {
     let late_system = messages.iter().skip(1).any(|message| message.role == "system");
     let neighbours = messages.windows(2).any(|pair| can_join(&pair[0], &pair[1]));
@@ -23,12 +25,12 @@ pub(super) fn alternatives(messages: &[Message]) -> Vec<Vec<Message>> {
     std::iter::once(first).chain(within_user(&system.content, others)).collect()
 }
 
-/// True if both messages are the system's, or both the user's.
+/// True if both messages are from the system, or both from the user.
 fn can_join(one: &Message, next: &Message) -> bool {
     one.role == next.role && matches!(one.role.as_str(), "system" | "user")
 }
 
-/// Joins neighbours that [`can_join`].
+/// Joins adjacent messages that [`can_join`].
 fn joined(messages: Vec<Message>) -> Vec<Message> {
     let mut all: Vec<Message> = Vec::with_capacity(messages.len());
     for message in messages {
@@ -42,8 +44,8 @@ fn joined(messages: Vec<Message>) -> Vec<Message> {
     all
 }
 
-/// Puts the system prompt before the first text of the user, for templates without a system role. `None` if there is no user
-/// message: the system prompt would be lost.
+/// Puts the system prompt before the first text of the user, for templates without a system role.
+/// Returns `None` if there is no user message, because the system prompt would be lost.
 fn within_user(system: &str, mut messages: Vec<Message>) -> Option<Vec<Message>> {
     let user = messages.iter_mut().find(|message| message.role == "user")?;
     user.content = [system, &user.content].join(GAP);

@@ -1,7 +1,8 @@
-//! BPE over a token table, as the `tokenizers` library does it.
+//! BPE over a token table, equivalent to that of the `tokenizers` library.
 //!
-//! Source of the rule: `models/bpe` of `tokenizers`: begin with single characters; as long as two neighbours have a merge, do the
-//! one of the lowest rank, leftmost first. A character without a token becomes its bytes, or the unknown token, or nothing.
+//! Source of the algorithm: `models/bpe` of `tokenizers`. It starts with single characters. As long
+//! as two adjacent symbols have a merge, it applies the merge of the lowest rank, leftmost first. A
+//! character without a token becomes its bytes, or the unknown token, or nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,41 +11,42 @@ use serde::{Deserialize, Deserializer};
 use tokenizers::{Result, Token};
 use vocabulary::TokenTable;
 
-/// What cutting needs besides the table; the fields of a `tokenizer.json`.
+/// Options of the model besides the table; the fields of a `tokenizer.json`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Rules {
-    /// Stands for characters without a token.
+    /// Token for characters without a token.
     pub(super) unk_token: Option<String>,
-    /// A run of such characters is one token.
+    /// Whether a run of such characters becomes one token.
     #[serde(default, deserialize_with = "or_false")]
     pub(super) fuse_unk: bool,
-    /// Characters without a token become tokens `<0xXX>`.
+    /// Whether characters without a token become tokens `<0xXX>`.
     #[serde(default, deserialize_with = "or_false")]
     pub(super) byte_fallback: bool,
-    /// A word that is a token is that token, whatever its merges say.
+    /// Whether a word that is a token becomes this token, regardless of merges.
     #[serde(default, deserialize_with = "or_false")]
     pub(super) ignore_merges: bool,
 }
 
-/// Nothing and `null` are false, as for the library.
+/// Deserializes a missing value and `null` as false, like the library.
 fn or_false<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<bool, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// BPE over a table.
+/// BPE model over a table.
 #[derive(Clone, Debug)]
 pub(super) struct Bpe {
     table: TokenTable,
     rules: Rules,
-    /// The tokens of single bytes; empty where there is no fallback to them.
+    /// The tokens of single bytes; empty without byte fallback.
     bytes: Vec<Option<u32>>,
 }
 
-/// A part of a word that is a token; without text where it has become one with the part before.
+/// A symbol: a part of a word that is a token. Its length is 0 after it was merged into the
+/// previous symbol.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     id: u32,
-    /// In bytes.
+    /// Length in bytes.
     length: usize,
     before: Option<usize>,
     after: Option<usize>,
@@ -57,11 +59,12 @@ impl Bpe {
         Self { table, rules, bytes }
     }
 
-    /// The tokens of single characters.
+    /// Splits a word into the tokens of single characters.
     fn characters(&self, word: &str) -> Result<Vec<Symbol>> {
         let mut symbols = Vec::with_capacity(word.len());
         let mut add = |id, length| symbols.push(Symbol { id, length, before: None, after: None });
-        // An unknown character waits for what comes after it, as it does in the library: bytes overtake it.
+        // An unknown token is held back until the next known character or the end, as in the
+        // library; tokens of bytes are added before it.
         let mut unknown: Option<(u32, usize)> = None;
         let mut buffer = [0; 4];
         for c in word.chars() {
@@ -94,7 +97,7 @@ impl Bpe {
         Ok(symbols)
     }
 
-    /// The tokens of a character's bytes, where all have one.
+    /// Returns the tokens of a character's bytes, if all have one.
     fn bytes_of(&self, text: &str) -> Option<Vec<u32>> {
         text.bytes().map(|byte| self.bytes.get(usize::from(byte)).copied().flatten()).collect()
     }
@@ -110,7 +113,7 @@ impl Bpe {
             self.propose(symbols, left - 1, &mut queue);
         }
         while let Some(Reverse((_, left, id))) = queue.pop() {
-            // Either may have become another token in the meantime.
+            // Either symbol can have been merged in the meantime.
             let Symbol { id: own, length, after: Some(right), .. } = symbols[left] else { continue };
             let merge = self.table.merge(own, symbols[right].id);
             if length == 0 || merge.is_none_or(|merge| merge.id != id) {
@@ -129,7 +132,7 @@ impl Bpe {
         }
     }
 
-    /// Queues the merge of a symbol with the next one, where there is one.
+    /// Queues the merge of a symbol with the next one, if there is one.
     fn propose(&self, symbols: &[Symbol], left: usize, queue: &mut BinaryHeap<Reverse<(u32, usize, u32)>>) {
         let Some(right) = symbols[left].after else { return };
         if let Some(merge) = self.table.merge(symbols[left].id, symbols[right].id) {
@@ -142,7 +145,7 @@ impl Bpe {
         Token::new(id, text.to_owned(), (start, start + length))
     }
 
-    /// Cuts a word.
+    /// Tokenizes a word.
     pub(super) fn tokenize(&self, word: &str) -> Result<Vec<Token>> {
         if self.rules.ignore_merges
             && let Some(id) = self.table.id(word).filter(|_| !word.is_empty())
@@ -168,12 +171,12 @@ impl Bpe {
         self.table.get(id).map(|token| token.text.to_owned())
     }
 
-    /// All texts with their ids.
+    /// Returns all texts with their ids.
     pub(super) fn vocabulary(&self) -> HashMap<String, u32> {
         self.table.ids().filter_map(|id| Some((self.text(id)?, id))).collect()
     }
 
-    /// The number of different texts.
+    /// Returns the number of distinct texts.
     pub(super) fn size(&self) -> usize {
         self.table.texts()
     }
@@ -191,7 +194,7 @@ mod tests {
     use crate::tokenizer::library::{AnyModel, read};
     use crate::tokenizer::{Special, Tokenizer};
 
-    /// A model of the library with some of the letters, the pairs that are given, and some bytes.
+    /// Creates a library model with some of the letters, the given pairs, and some bytes.
     fn document(letters: &[usize], pairs: &[(usize, usize)], switches: [bool; 4], bytes: usize) -> serde_json::Value {
         let [fuse_unk, byte_fallback, ignore_merges, has_unknown] = switches;
         let mut texts: Vec<String> =
@@ -199,7 +202,7 @@ mod tests {
         texts.push("<unk>".to_owned());
         texts.sort_unstable();
         texts.dedup();
-        // Every byte but the last few.
+        // All bytes except the last few.
         texts.extend((0..=255).take(bytes).map(|byte| format!("<0x{byte:02X}>")));
         let mut merges = Vec::new();
         for (left, right) in pairs {
@@ -243,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Added tokens have the ids of the vocabulary or follow it, and what says nothing is false.
+    /// Added tokens have the ids of the vocabulary or follow it; missing options are false.
     #[test]
     fn documents_are_read_as_the_library_reads_them() {
         let added = |text: &str| {

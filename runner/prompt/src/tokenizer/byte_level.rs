@@ -1,7 +1,7 @@
-//! BPE from a GGUF vocabulary: of bytes, or of text.
+//! BPE from a GGUF vocabulary: byte-level, or of text.
 //!
-//! How text is split before merging has a name in the file, `tokenizer.ggml.pre`, and patterns in the table
-//! of `vocabulary`.
+//! The file names the pre-tokenizer in `tokenizer.ggml.pre`; the table of the crate `vocabulary`
+//! contains its patterns.
 
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -18,7 +18,7 @@ use super::library::{AnyModel, Library};
 use super::pieces::SPACE;
 use crate::Error;
 
-/// Builds the tokenizer of a vocabulary whose pieces and merges are in a table.
+/// Creates the tokenizer of a vocabulary whose pieces and merges are in a table.
 pub(super) fn build(table: &TokenTable, pre_tokenizer: &str) -> Result<Library, Error> {
     let split = pre_tokenizer::of_file(pre_tokenizer)
         .ok_or_else(|| Error::tokenizer(format!("the pre-tokenizer `{pre_tokenizer}` is not known yet")))?;

@@ -1,5 +1,5 @@
-//! Vocabularies of the reference data: the ids of every text, and texts from ids. For a GGUF file llama.cpp is right, for a folder
-//! its `tokenizer.json`.
+//! Tests with the vocabularies of the reference data: the ids of every text, and texts from ids.
+//! The reference is llama.cpp for a GGUF file, and the `tokenizer.json` for a folder.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -16,7 +16,7 @@ const PLAIN: Special = Special { add: false, parse: true };
 const WHOLE: Special = Special { add: true, parse: true };
 const AS_TEXT: Special = Special { add: false, parse: false };
 
-/// A folder of the reference data; `None` where they are not here.
+/// Returns a folder of the reference data; `None` if it is absent.
 fn folder(name: &str) -> Option<PathBuf> {
     fixtures("the tokenizers' fixtures", name)
 }
@@ -40,7 +40,7 @@ fn vocabulary(path: &Path) -> Vocabulary {
     Vocabulary::read(&gguf).expect("it is read").expect("a vocabulary")
 }
 
-/// What went wrong, in words.
+/// Messages of failed checks.
 #[derive(Default)]
 struct Wrong(Vec<String>);
 
@@ -127,7 +127,7 @@ fn check_case(tokenizer: &Tokenizer, case: &Value, name: &str, wrong: &mut Wrong
         wrong.check(&tokenizer.encode(text, special).expect("ids"), expected, || format!("{name} {text:?}{how}"));
     }
     let decoded = case["decoded"].as_str().map(|text| text.as_bytes().to_vec());
-    // What is no UTF-8 becomes U+FFFD here.
+    // Bytes that are not UTF-8 become U+FFFD here.
     let lossy = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let decoded = lossy(decoded.unwrap_or_else(|| bytes(case["decoded_hex"].as_str().expect("hexadecimal"))));
     wrong.check(&tokenizer.whole_text(&plain, true).expect("a text"), &decoded, || format!("{name} {text:?} and back"));
@@ -165,8 +165,8 @@ fn tokenizers_of_folders_are_their_own() {
     wrong.done();
 }
 
-/// Texts of all kinds: words, digits, punctuation, runs of one character, control characters, letters of many scripts, special
-/// tokens.
+/// Returns a random text of words, digits, punctuation, runs of one character, control characters,
+/// letters of many scripts, and special tokens.
 fn random_text(random: &mut impl rand::Rng, special: &[String]) -> String {
     let mut text = String::new();
     for _ in 0..random.random_range(1..12) {
@@ -195,7 +195,8 @@ fn random_text(random: &mut impl rand::Rng, special: &[String]) -> String {
     text
 }
 
-/// Random texts against Python's `tokenizers`, on every tokenizer of the fixtures. `scripts/campaign tokenizers` does more of them.
+/// Compares the tokens of random texts with Python's `tokenizers`, for every tokenizer of the
+/// fixtures. `scripts/campaign tokenizers` runs more of them.
 #[test]
 fn random_texts_are_cut_as_python_does() {
     use rand::SeedableRng;

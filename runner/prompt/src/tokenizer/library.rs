@@ -1,4 +1,4 @@
-//! Tokenizers of the `tokenizers` library, with our BPE where a token table has the vocabulary.
+//! Tokenizers of the `tokenizers` library, with our BPE model for vocabularies in a token table.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,21 @@ use crate::Error;
 pub(super) type Library =
     TokenizerImpl<AnyModel, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
-/// Reads a `tokenizer.json` whose model is the library's.
+/// Reads a `tokenizer.json` whose model is the library's own.
 pub(super) fn read(raw: &[u8]) -> std::result::Result<Library, Error> {
     let mut tokenizer: Library =
         serde_json::from_slice(raw.strip_prefix(b"\xef\xbb\xbf").unwrap_or(raw)).map_err(Error::tokenizer)?;
-    // Some files cut or pad texts for training; a prompt is neither.
+    // Some files enable truncation or padding for training, which prompts must not have.
     tokenizer.with_truncation(None).map_err(Error::tokenizer)?;
     tokenizer.with_padding(None);
     Ok(tokenizer)
 }
 
-/// The fields of a `tokenizer.json` beside those that cut or pad texts for training.
+/// The fields of a `tokenizer.json`, except for truncation and padding.
 #[derive(Deserialize)]
 struct Document {
     version: Option<String>,
-    /// Their ids are those of the vocabulary, or follow it in this order, as in the library.
+    /// As in the library, their ids are those of the vocabulary, or follow it in this order.
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
     normalizer: Option<NormalizerWrapper>,
@@ -43,7 +43,7 @@ struct Document {
     model: Rules,
 }
 
-/// Builds the tokenizer of a `tokenizer.json` whose vocabulary and merges are in a table.
+/// Creates the tokenizer of a `tokenizer.json` whose vocabulary and merges are in a table.
 pub(super) fn over(table: TokenTable, document: &str) -> std::result::Result<Library, Error> {
     let document: Document = serde_json::from_str(document).map_err(Error::tokenizer)?;
     if let Some(version) = document.version.filter(|version| version != "1.0") {
@@ -58,7 +58,7 @@ pub(super) fn over(table: TokenTable, document: &str) -> std::result::Result<Lib
     Ok(tokenizer)
 }
 
-/// What cuts words. A clone shares the vocabulary.
+/// The model of a tokenizer, which splits words into tokens. Clones share the vocabulary.
 #[derive(Clone, Debug)]
 pub(super) enum AnyModel {
     Table(Bpe),

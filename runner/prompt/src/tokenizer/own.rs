@@ -1,5 +1,5 @@
-//! Tokenizers of GGUF vocabularies that are not BPE by pairs: special tokens are cut out first, what is between them is cut by the
-//! model of the vocabulary.
+//! Tokenizers of GGUF vocabularies that are not pair-based BPE. Special tokens are extracted first;
+//! the vocabulary's model tokenizes the text between them.
 
 use vocabulary::{TokenTable, Vocabulary, VocabularyKind};
 
@@ -16,13 +16,13 @@ pub(super) struct Own {
     pieces: Pieces,
     around: Around,
     model: Model,
-    /// The first space of a text is not the text's own.
+    /// Whether the tokenizer puts a space before every text, which the decoder removes.
     add_space_prefix: bool,
 }
 
 #[derive(Debug)]
 enum Model {
-    /// By scores; a space is put before a text and after special tokens.
+    /// BPE by scores; a space is put before a text and after special tokens.
     Scores(Box<SentencePiece>),
     Words(WordPiece),
     Likeliest(Unigram),
@@ -60,7 +60,7 @@ impl Own {
         self.pieces.get(id).map(|piece| piece.text)
     }
 
-    /// What stands around texts.
+    /// Returns the special tokens around texts.
     pub(super) fn around(&self) -> Around {
         self.around
     }
@@ -92,14 +92,15 @@ impl Own {
         Ok(out)
     }
 
-    /// The bytes of a token. Control pieces have none unless they are wanted.
+    /// Returns the bytes of a token. Control pieces have none unless `with_control` is true.
     pub(super) fn bytes(&self, id: u32, with_control: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.pieces.decode(id, with_control, &mut bytes);
         bytes
     }
 
-    /// The text of tokens; bytes that are not UTF-8 become U+FFFD. The space that was put before the text is left out.
+    /// Decodes tokens to text; bytes that are not UTF-8 become U+FFFD. The space that was put
+    /// before the text is removed.
     pub(super) fn decode(&self, ids: &[u32], with_control: bool) -> String {
         let mut bytes = Vec::new();
         for (index, id) in ids.iter().enumerate() {
@@ -184,7 +185,8 @@ mod tests {
         for raw in [&[1u8, 0][..], &[8, 0, 0, 0, 1, 2], &[4, 0, 0, 0, 0, 0, 0, 0]] {
             assert!(table(raw).expect_err("cut off").to_string().contains("cut off"));
         }
-        // The root leads by `a` to a unit that ends a key, whose value is a place beyond the texts, or a text without an end.
+        // From the root, `a` leads to a unit that ends a key. Its value is a position beyond the
+        // texts, or a text without an end.
         let node = u32::from(b'a');
         let leads = |value: u32, texts: &[u8]| {
             let mut units = vec![0u32; 128];

@@ -1,39 +1,42 @@
-//! Two texts as one sequence, as models that compare them read it.
+//! Two texts as one sequence, the input of models that compare them.
 //!
-//! What stands around the texts is what the post-processor of a `tokenizer.json` puts there. GGUF files say less: the first text
-//! is as it is alone, then comes the separator where the file adds one, then the second text with what ends it (llama.cpp,
+//! The post-processor of a `tokenizer.json` determines the special tokens around the texts. GGUF
+//! files specify less: the first text has the same tokens around it as a single text. The separator
+//! follows if the file adds one, then the second text with its end token (llama.cpp,
 //! `format_prompt_rerank`).
 
 use super::{Around, Kind, Tokenizer};
 use crate::Error;
 
-/// Texts of which a vocabulary has tokens: what stands around a pair is learned with them.
+/// Probe texts that most vocabularies have tokens for; the special tokens around a pair are derived
+/// from them.
 const PROBES: [[&str; 2]; 4] = [["a", "0"], ["0", "."], [".", "x"], ["x", "a"]];
 
-/// What stands around two texts.
+/// The special tokens around two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairForm {
     before: Vec<u32>,
     between: Vec<u32>,
     after: Vec<u32>,
-    /// How many of the tokens between are of the first type, where those behind them are of the second.
+    /// Number of tokens between the texts that have the first type, if the tokens after them have
+    /// the second type.
     first_type: Option<usize>,
 }
 
 /// Two texts as one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The tokens of both, and what stands around them.
+    /// Tokens of both texts, with the special tokens.
     pub tokens: Vec<u32>,
-    /// Where tokens of the second type begin; none where all of them are of the first.
+    /// Index of the first token of the second type; `None` if all tokens have the first type.
     pub second: Option<usize>,
 }
 
 impl Tokenizer {
-    /// What stands around two texts.
+    /// Returns the special tokens around two texts.
     ///
     /// # Errors
-    /// A post-processor that puts them together otherwise than one after the other, each once.
+    /// The post-processor does not put the texts one after the other, each once.
     pub fn pair_form(&self) -> Result<PairForm, Error> {
         let around = match &self.kind {
             Kind::Library { tokenizer, around, .. } => {
@@ -45,7 +48,7 @@ impl Tokenizer {
                     let found = PROBES.into_iter().map(pair).collect::<Result<Vec<_>, Error>>()?;
                     let mut forms = found.into_iter().flatten();
                     let form = forms.next();
-                    // What stands around is the same around other texts.
+                    // The special tokens must be the same for all probe texts.
                     return form.filter(|form| forms.all(|other| other == *form)).ok_or_else(|| {
                         Error::tokenizer("its post-processor does not put two texts one after the other, each once")
                     });
@@ -59,7 +62,8 @@ impl Tokenizer {
 }
 
 impl PairForm {
-    /// Learned from a pair; nothing where a text has no tokens there, or they are not together and in their order.
+    /// Derives the form from an encoded pair; `None` if a text has no tokens in it, or if the texts
+    /// are split or out of order.
     fn of(both: &tokenizers::Encoding) -> Option<Self> {
         let of = both.get_sequence_ids();
         let place = |text: usize| {
@@ -84,24 +88,25 @@ impl PairForm {
         })
     }
 
-    /// The same, where tokens have no types.
+    /// Returns the same form for models without token types.
     #[must_use]
     pub fn of_one_type(self) -> Self {
         Self { first_type: None, ..self }
     }
 
-    /// How many tokens stand around the texts.
+    /// Returns the number of special tokens around the texts.
     pub fn len(&self) -> usize {
         self.before.len() + self.between.len() + self.after.len()
     }
 
-    /// Whether nothing stands around the texts.
+    /// Whether there are no special tokens around the texts.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many tokens are left of two texts where all tokens may be so many: the longer text is cut to the length of the other, then
-    /// both to the half, as the library does it (`truncate_encodings`, `LongestFirst`).
+    /// Returns how many tokens of two texts are kept if the whole sequence is limited to `all`
+    /// tokens. The longer text is cut to the length of the other, then both to half the limit, as
+    /// in the library (`truncate_encodings`, `LongestFirst`).
     pub fn left(&self, [first, second]: [usize; 2], all: usize) -> [usize; 2] {
         let all = all.saturating_sub(self.len());
         let [shorter, longer] = [first.min(second), first.max(second)];
@@ -115,7 +120,7 @@ impl PairForm {
         if first <= second { [shorter, longer] } else { [longer, shorter] }
     }
 
-    /// Puts the tokens of two texts together.
+    /// Joins the tokens of two texts.
     pub fn join(&self, first: &[u32], second: &[u32]) -> Pair {
         let begin = self.before.len() + first.len();
         let tokens = [&self.before, first, &self.between, second, &self.after].concat();
@@ -123,7 +128,7 @@ impl PairForm {
     }
 }
 
-/// As a file has it: what is between is of the first type.
+/// The form of a GGUF file: the tokens between the texts have the first type.
 impl From<Around> for PairForm {
     fn from(around: Around) -> Self {
         let between: Vec<u32> = around.after.into_iter().chain(around.between).collect();
@@ -186,7 +191,7 @@ mod tests {
         assert_eq!(pair(parted), Pair { tokens: vec![1, 3, 2, 2, 4, 4, 2], second: Some(4) });
     }
 
-    /// A tokenizer with this template of pairs.
+    /// Derives the form of a tokenizer with this pair template.
     fn templated(pair: &[Value]) -> Result<PairForm, Error> {
         let special = json!({"S": {"id": "S", "ids": [1], "tokens": ["S"]}});
         let single = [json!({"Sequence": {"id": "A", "type_id": 0}})];
@@ -211,7 +216,7 @@ mod tests {
         let early = form(&[text("A", 0), special(0), special(1), text("B", 1)]);
         assert_eq!(early, Pair { tokens: vec![7, 1, 1, 8, 8], second: Some(2) });
         assert_eq!(form(&[text("A", 0), text("B", 0)]), Pair { tokens: vec![7, 8, 8], second: None });
-        // What cannot be cut and put together.
+        // Templates that are refused.
         for pair in [
             &[special(0), text("B", 0), special(0), text("A", 0)][..],
             &[text("B", 0), text("A", 0), text("B", 0)],

@@ -1,4 +1,5 @@
-//! The pieces of a GGUF vocabulary: by id, by text, and those that are found in text before anything else is.
+//! The pieces of a GGUF vocabulary: by id, by text, and pieces that are matched in text before any
+//! other.
 
 use std::collections::HashMap;
 
@@ -6,32 +7,32 @@ use vocabulary::{PieceKind, Token, TokenTable};
 
 use crate::Error;
 
-/// What stands for a space in pieces.
+/// The character for a space in pieces.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// More bytes than any real piece has.
+/// Maximum length of a piece in bytes; real pieces are shorter.
 const MAX_PIECE: usize = 1024;
 
 /// The pieces of a vocabulary.
 #[derive(Debug)]
 pub(super) struct Pieces {
     table: TokenTable,
-    /// Length of the longest piece that text becomes, in bytes.
+    /// Length in bytes of the longest piece that text can become.
     longest: usize,
     longest_user_defined: Option<usize>,
-    /// Found in text before anything else: control pieces only where they are asked for.
+    /// Pieces that are matched in text before any other; control pieces only on request.
     atoms: HashMap<String, (u32, PieceKind)>,
-    /// The lengths in bytes that atoms have.
+    /// The distinct lengths of atoms in bytes.
     atom_lengths: Vec<usize>,
 }
 
-/// A part of a text.
+/// A fragment of a text.
 pub(super) enum Fragment<'t> {
     Atom(u32),
     Text(&'t str),
 }
 
-/// An atom in a text.
+/// A match of an atom in a text.
 struct Match {
     start: usize,
     length: usize,
@@ -40,7 +41,8 @@ struct Match {
 
 impl Pieces {
     /// # Errors
-    /// A piece that is longer than any real one: each place of a text is held against all lengths that pieces have.
+    /// A piece is longer than [`MAX_PIECE`]: each position of a text is compared with all lengths
+    /// of pieces.
     pub(super) fn new(table: TokenTable) -> Result<Self, Error> {
         if let Some(long) = table.ids().find(|id| table.length(*id) > MAX_PIECE) {
             let length = table.length(long);
@@ -70,12 +72,12 @@ impl Pieces {
         self.table.len() as usize
     }
 
-    /// Length of the longest piece that text becomes, in bytes.
+    /// Returns the length in bytes of the longest piece that text can become.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// Length of the longest piece that the user has defined, in bytes.
+    /// Returns the length in bytes of the longest user-defined piece.
     pub(super) fn longest_user_defined(&self) -> Option<usize> {
         self.longest_user_defined
     }
@@ -88,13 +90,13 @@ impl Pieces {
         self.table.get(id)
     }
 
-    /// The pieces of a kind, with their ids.
+    /// Returns the pieces of a kind, with their ids.
     pub(super) fn of_kind(&self, kind: PieceKind) -> impl Iterator<Item = (u32, Token<'_>)> {
         let own = move |id: &u32| self.table.kind(*id) == Some(kind);
         self.table.ids().filter(own).filter_map(|id| Some((id, self.table.get(id)?)))
     }
 
-    /// Cuts out the pieces that are found in text before anything else is: longer ones before shorter ones, wherever they are.
+    /// Extracts the atoms of a text: longer ones before shorter ones, at any position.
     pub(super) fn fragments<'t>(&self, text: &'t str, parse_control: bool) -> Vec<Fragment<'t>> {
         let mut found: Vec<Match> =
             text.char_indices().flat_map(|(start, _)| self.atoms_at(text, start, parse_control)).collect();
@@ -123,7 +125,7 @@ impl Pieces {
         fragments
     }
 
-    /// The atoms that begin at a place of a text.
+    /// Returns the atoms that begin at a position of a text.
     fn atoms_at(&self, text: &str, start: usize, parse_control: bool) -> impl Iterator<Item = Match> {
         self.atom_lengths.iter().filter_map(move |length| {
             let (id, kind) = self.atoms.get(text.get(start..start.checked_add(*length)?)?)?;
@@ -132,7 +134,7 @@ impl Pieces {
         })
     }
 
-    /// The bytes of a token. Control pieces have none unless they are wanted.
+    /// Appends the bytes of a token. Control pieces have none unless `with_control` is true.
     pub(super) fn decode(&self, id: u32, with_control: bool, out: &mut Vec<u8>) {
         let Some(piece) = self.get(id) else { return };
         match piece.kind {
@@ -147,12 +149,12 @@ impl Pieces {
     }
 }
 
-/// The byte of a piece `<0xXX>`.
+/// Returns the byte of a piece `<0xXX>`.
 pub(super) fn byte_of(text: &str) -> Option<u8> {
     u8::from_str_radix(text.strip_prefix("<0x")?.strip_suffix('>')?, 16).ok()
 }
 
-/// The table of a vocabulary.
+/// Creates the table of a vocabulary.
 #[cfg(test)]
 pub(super) fn table(vocabulary: &vocabulary::Vocabulary) -> TokenTable {
     let bytes = TokenTable::of_vocabulary(vocabulary.clone()).expect("a table");

@@ -1,8 +1,9 @@
 //! `SentencePiece`'s BPE by scores, with byte fallback.
 //!
-//! Source of the algorithm: `bpe_model.cc` of `SentencePiece` and `llama-vocab.cpp` of llama.cpp: begin with single
-//! characters; as long as two neighbours make a piece, merge those with the highest score, leftmost first; what is no
-//! piece in the end becomes bytes.
+//! Source of the algorithm: `bpe_model.cc` of `SentencePiece` and `llama-vocab.cpp` of llama.cpp.
+//! It starts with single characters. As long as two adjacent symbols form a piece, it merges the
+//! pair with the highest score, leftmost first. Symbols that are not pieces in the end become
+//! bytes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use vocabulary::PieceKind;
 
 use super::pieces::{Pieces, byte_of};
 
-/// What merging needs besides the pieces.
+/// Parameters of the algorithm besides the pieces.
 #[derive(Debug)]
 pub(super) struct SentencePiece {
     bytes: [Option<u32>; 256],
@@ -29,7 +30,7 @@ impl SentencePiece {
         Self { bytes, unknown }
     }
 
-    /// Cuts a text whose spaces are `▁` into pieces.
+    /// Splits a text, whose spaces are `▁`, into pieces.
     pub(super) fn cut(&self, pieces: &Pieces, text: &str, out: &mut Vec<u32>) {
         Merger { own: self, pieces }.merge(text, out);
     }
@@ -41,7 +42,8 @@ struct Merger<'a> {
 }
 
 impl Merger<'_> {
-    /// The piece of that text that text may become: no control piece is ever merged from text.
+    /// Returns the piece with this text, if text can become it: control pieces are never merged
+    /// from text.
     fn text_id(&self, text: &str) -> Option<u32> {
         let is_text = |id: &u32| {
             let kind = self.pieces.get(*id).map(|piece| piece.kind);
@@ -65,7 +67,7 @@ impl Merger<'_> {
             self.propose(text, &symbols, right - 1, right, &mut queue);
         }
         while let Some(Merge { left, right, length, .. }) = queue.pop() {
-            // Either may have been merged with another in the meantime.
+            // Either symbol can have been merged in the meantime.
             let whole = symbols[left].end > symbols[left].start && symbols[right].end > symbols[right].start;
             if !whole || symbols[left].after != Some(right) || symbols[right].end - symbols[left].start != length {
                 continue;
@@ -113,7 +115,7 @@ struct Symbol {
     after: Option<usize>,
 }
 
-/// Two neighbours that make a piece.
+/// Two adjacent symbols that form a piece.
 struct Merge {
     score: f32,
     left: usize,
@@ -122,7 +124,7 @@ struct Merge {
 }
 
 impl Ord for Merge {
-    /// The highest score first, then the leftmost.
+    /// Orders by the highest score, then the leftmost position.
     fn cmp(&self, other: &Self) -> Ordering {
         self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
     }

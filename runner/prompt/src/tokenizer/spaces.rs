@@ -1,8 +1,9 @@
-//! Spaces that texts lose where they are put together from tokens: those before some punctuation, and in contractions.
+//! Removal of spaces from decoded texts: before some punctuation, and in contractions.
 //!
-//! Source of the rules: `detokenize` in `llama-vocab.cpp` of llama.cpp, after `clean_up_tokenization` of Hugging Face transformers.
+//! Source of the rules: `detokenize` in `llama-vocab.cpp` of llama.cpp, after
+//! `clean_up_tokenization` of Hugging Face transformers.
 
-/// The text without such spaces.
+/// Returns the text without such spaces.
 pub(super) fn cleaned(text: &str) -> String {
     let text = without_spaces(text, |rest| rest.starts_with(['?', '!', '.', ',']));
     // A single apostrophe loses the spaces on both sides.
@@ -15,7 +16,7 @@ pub(super) fn cleaned(text: &str) -> String {
     without_spaces(&joined, |rest| ["'s", "'m", "'re", "'ve"].iter().any(|end| rest.starts_with(end)))
 }
 
-/// Leaves out each space before a rest of the text that is such.
+/// Removes each space that is followed by a text that `is_so` accepts.
 fn without_spaces(text: &str, is_so: impl Fn(&str) -> bool) -> String {
     let is_kept = |(at, c): &(usize, char)| *c != ' ' || !is_so(&text[at + 1..]);
     text.char_indices().filter(is_kept).map(|(_, c)| c).collect()

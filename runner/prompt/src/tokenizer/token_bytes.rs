@@ -1,18 +1,19 @@
-//! The bytes of each token: what a constraint on text is computed with.
+//! The bytes of each token, which constraints on text are computed from.
 
 use super::library::Library;
 use crate::Error;
 
-/// What a token adds to a text.
+/// The text of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TokenBytes {
-    /// These bytes; not whole characters always.
+    /// These bytes, which can contain incomplete characters.
     Text(Vec<u8>),
-    /// None: a special token with this name.
+    /// No bytes: a special token with this name.
     Special(String),
 }
 
-/// Of a `tokenizer.json`, or of byte-level BPE from a GGUF vocabulary; `size` tokens.
+/// Returns the bytes of the `size` tokens of a `tokenizer.json`, or of a byte-level BPE from a GGUF
+/// vocabulary.
 pub(super) fn of_library(tokenizer: &Library, size: usize) -> Result<Vec<TokenBytes>, Error> {
     let decoder = serde_json::to_value(tokenizer.get_decoder()).map_err(Error::tokenizer)?;
     let spelling = Spelling::of(&decoder)?;
@@ -39,14 +40,14 @@ pub(super) fn of_library(tokenizer: &Library, size: usize) -> Result<Vec<TokenBy
 /// How a vocabulary spells bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {
-    /// A character for each byte, as GPT-2 has them.
+    /// One character per byte, as in GPT-2.
     ByteLevel,
     /// Text with `▁` for spaces, and `<0xXX>` for single bytes.
     Pieces,
 }
 
 impl Spelling {
-    /// Reads it off the decoder.
+    /// Determines the spelling from the decoder.
     fn of(decoder: &serde_json::Value) -> Result<Self, Error> {
         let mut kinds = Vec::new();
         collect(decoder, &mut kinds);
@@ -62,7 +63,7 @@ impl Spelling {
     fn bytes(self, text: &str) -> Vec<u8> {
         match self {
             Self::ByteLevel => {
-                // A character that stands for no byte is itself.
+                // A character that does not stand for a byte represents itself.
                 let byte = |c: char| byte_of(c).map_or_else(|| c.to_string().into_bytes(), |byte| vec![byte]);
                 text.chars().flat_map(byte).collect()
             }
@@ -74,7 +75,7 @@ impl Spelling {
     }
 }
 
-/// The `type`s of a decoder and of those within it.
+/// Collects the `type`s of a decoder and of its nested decoders.
 fn collect<'d>(decoder: &'d serde_json::Value, kinds: &mut Vec<&'d str>) {
     kinds.extend(decoder.get("type").and_then(serde_json::Value::as_str));
     for inner in decoder.get("decoders").and_then(serde_json::Value::as_array).into_iter().flatten() {
@@ -82,8 +83,9 @@ fn collect<'d>(decoder: &'d serde_json::Value, kinds: &mut Vec<&'d str>) {
     }
 }
 
-/// The byte that a character of a byte-level vocabulary stands for. Source: `bytes_to_unicode` of GPT-2: printable bytes of
-/// Latin-1 are themselves, the others follow from U+0100 on in their order.
+/// Returns the byte that a character of a byte-level vocabulary stands for. Source:
+/// `bytes_to_unicode` of GPT-2: printable bytes of Latin-1 represent themselves, the other bytes
+/// are numbered from U+0100.
 fn byte_of(c: char) -> Option<u8> {
     let printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if let Ok(byte) = u8::try_from(u32::from(c)) {

@@ -1,21 +1,21 @@
-//! The likeliest pieces of a text by their scores, as `SentencePiece` has them.
+//! Unigram: the most likely segmentation of a text by scores, as in `SentencePiece`.
 //!
-//! Sources: `normalizer.cc` and `unigram_model.cc` of `SentencePiece`, and `llama-vocab.cpp` of llama.cpp: texts between special
-//! tokens are normalized by themselves, pieces that the user has defined cost nothing, unknown characters are ten less likely than
-//! the least likely piece.
+//! Sources: `normalizer.cc` and `unigram_model.cc` of `SentencePiece`, and `llama-vocab.cpp` of
+//! llama.cpp. Texts between special tokens are normalized separately. User-defined pieces have the
+//! score 0. The score of an unknown character is that of the least likely piece minus 10.
 
 use vocabulary::PieceKind;
 
 use super::pieces::{Pieces, SPACE};
 use crate::Error;
 
-/// How much less likely than any piece a character without one is.
+/// Difference between the lowest score of a piece and the score of an unknown character.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// More bytes than any character becomes; a guard for time and memory.
+/// Maximum bytes of a character's replacement; limits time and memory.
 const MAX_REPLACEMENT: usize = 1024;
 
-/// What cutting needs besides the pieces.
+/// Parameters of the algorithm besides the pieces.
 #[derive(Debug)]
 pub(super) struct Unigram {
     map: CharacterMap,
@@ -41,7 +41,8 @@ impl Unigram {
 
     pub(super) fn cut(&self, pieces: &Pieces, text: &str, out: &mut Vec<u32>) -> Result<(), Error> {
         let text = self.normalized(pieces, text)?;
-        // For each place the last piece of the likeliest way to it: where it begins, its id, the score of the way.
+        // For each position, the last piece of the best path to it: its start, its id, and the
+        // score of the path.
         let mut ways: Vec<Option<(usize, Option<u32>, f64)>> = vec![None; text.len() + 1];
         ways[0] = Some((0, None, 0.0));
         for (start, c) in text.char_indices() {
@@ -76,7 +77,7 @@ impl Unigram {
         Ok(())
     }
 
-    /// What characters become by the map, with `▁` for spaces; one stands before each text.
+    /// Replaces characters by the map, and spaces by `▁`, which is also put before each text.
     fn normalized(&self, pieces: &Pieces, text: &str) -> Result<String, Error> {
         let mut out = String::with_capacity(text.len() * 3);
         let (mut at, mut in_word, mut prefixed) = (0, false, false);
@@ -105,7 +106,7 @@ impl Unigram {
     }
 }
 
-/// The score of a piece that text may become.
+/// Returns the score of a piece that text can become.
 fn score(pieces: &Pieces, id: u32) -> Option<f64> {
     let piece = pieces.get(id)?;
     match piece.kind {
@@ -115,9 +116,10 @@ fn score(pieces: &Pieces, id: u32) -> Option<f64> {
     }
 }
 
-/// `SentencePiece`'s table of what characters become (`precompiled_charsmap`): the length of a double array of 32-bit units in bytes,
-/// the array, and texts that end with a zero byte. A unit has the offset of its children in bits 10 to 30 (times 256 where bit 9 is
-/// set), whether it ends a key in bit 8, and the byte that leads to it in bits 0 to 7; a unit that holds a value has bit 31.
+/// `SentencePiece`'s table of character replacements (`precompiled_charsmap`): the length in bytes
+/// of a double array of 32-bit units, the array, and zero-terminated texts. A unit has the offset
+/// of its children in bits 10 to 30 (times 256 if bit 9 is set). Bit 8 marks the end of a key, and
+/// bits 0 to 7 contain the byte that leads to the unit. A unit that holds a value has bit 31 set.
 #[derive(Debug)]
 struct CharacterMap {
     units: Vec<u32>,
@@ -139,8 +141,8 @@ impl CharacterMap {
         Ok(Self { units, texts: texts.to_vec() })
     }
 
-    /// What the beginning of a text becomes, and how many bytes that is: a piece that the user has defined stays, else the longest
-    /// beginning that is in the table counts, else a character stays.
+    /// Returns the replacement of the beginning of a text, and its length in bytes. A user-defined
+    /// piece is kept, else the longest key of the table is replaced, else a character is kept.
     fn next<'t>(&'t self, pieces: &Pieces, text: &'t str) -> Result<(&'t str, usize), Error> {
         if let Some(length) = user_defined(pieces, text) {
             return Ok((&text[..length], length));
@@ -158,7 +160,8 @@ impl CharacterMap {
         Ok((&text[..length], length))
     }
 
-    /// The longest beginning that is a key: its length, and where its text begins.
+    /// Returns the longest key that the text begins with: its length, and the position of its
+    /// replacement.
     fn longest(&self, text: &[u8]) -> Option<(usize, usize)> {
         let offset = |unit: u32| (unit >> 10) << ((unit & (1 << 9)) >> 6);
         let mut node = offset(*self.units.first()?);
@@ -179,7 +182,7 @@ impl CharacterMap {
     }
 }
 
-/// The length of the longest piece of the user's that a text begins with.
+/// Returns the length of the longest user-defined piece that a text begins with.
 fn user_defined(pieces: &Pieces, text: &str) -> Option<usize> {
     pieces.longest_user_defined().and_then(|most| {
         (1..=most.min(text.len())).rev().find(|length| {

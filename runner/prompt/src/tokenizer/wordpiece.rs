@@ -1,7 +1,7 @@
-//! The longest pieces of each word, as BERT has them.
+//! `WordPiece`: splits each word into the longest matching pieces, as in BERT.
 //!
-//! Source of the rule: `llama-vocab.cpp` of llama.cpp, which has words of any length, unlike BERT itself. Words are made by the
-//! library's normalizer and pre-tokenizer of BERT.
+//! Source of the algorithm: `llama-vocab.cpp` of llama.cpp, where words can have any length, unlike
+//! in BERT itself. The library's BERT normalizer and pre-tokenizer produce the words.
 
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
@@ -10,7 +10,7 @@ use tokenizers::{NormalizedString, Normalizer, OffsetReferential, OffsetType, Pr
 use super::pieces::{Pieces, SPACE};
 use crate::Error;
 
-/// What cutting into words needs besides the pieces.
+/// Normalizer and options besides the pieces.
 #[derive(Debug)]
 pub(super) struct WordPiece {
     normalizer: BertNormalizer,
@@ -38,7 +38,8 @@ impl WordPiece {
     }
 }
 
-/// Cuts a word into the longest pieces from its beginning on; false where a rest is none.
+/// Splits a word into the longest pieces from its beginning; returns false if a rest matches no
+/// piece.
 fn longest(pieces: &Pieces, word: &str, out: &mut Vec<u32>) -> bool {
     let mut rest = word;
     while !rest.is_empty() {

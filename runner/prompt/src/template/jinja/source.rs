@@ -1,8 +1,8 @@
-//! Changes of a template's text before it is read, for what the engine does in another way.
+//! Changes to a template's source for features that the engine handles differently.
 
-/// A template as the engine is to read it: line breaks are `\n`; `{% generation %}`, which marks the assistant's part for
-/// training, is a block that always renders; a subscript with the name of a method is an attribute, which is the method where
-/// there is no such key.
+/// Prepares a template for the engine. Line breaks become `\n`. `{% generation %}`, which marks the
+/// assistant's part for training, becomes a block that always renders. A subscript with the name of
+/// a method becomes an attribute, which is the method if there is no such key.
 pub(super) fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
@@ -19,7 +19,8 @@ pub(super) fn prepared(source: &str) -> String {
     out
 }
 
-/// How long a tag is; all of the text where it has no end. Quotes hide its end, in comments nothing does.
+/// Returns the length of a tag, or of the whole text if the tag has no end. An end within quotes
+/// does not count, except in comments.
 fn end(tag: &str) -> usize {
     let close = match tag.get(..2) {
         Some("{%") => "%}",
@@ -53,7 +54,7 @@ fn changed(tag: &str) -> String {
     let mut tag = tag.to_owned();
     for method in super::python::METHODS {
         for quote in ['"', '\''] {
-            // Behind a value only: `["items"]` alone is a list.
+            // Only after a value: `["items"]` alone is a list.
             let subscript = format!("[{quote}{method}{quote}]");
             let mut from = 0;
             while let Some(at) = tag[from..].find(&subscript).map(|at| from + at) {
