@@ -1,13 +1,13 @@
-//! The devices that a runner could compute on: what `lode-runner --devices=json` prints.
+//! The devices that a runner can compute on, as `lode-runner --devices=json` prints them.
 
 use serde::{Deserialize, Serialize};
 
-/// What this build of the runner finds on this machine.
+/// The devices that this build of the runner finds on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
-    /// Devices that work, the ones that `auto` prefers first; the CPU is the last.
+    /// Devices that work, in the order in which `auto` prefers them; the CPU is the last.
     pub usable: Vec<Device>,
-    /// Devices, or kinds of them, that do not.
+    /// Devices, or kinds of devices, that do not work.
     pub unusable: Vec<UnusableDevice>,
 }
 
@@ -16,22 +16,22 @@ pub struct Devices {
 pub struct Device {
     /// As load plans name it: `cpu`, `cuda:0`, `metal`.
     pub name: String,
-    /// What people call it.
+    /// Description of the device, for messages to the user.
     pub description: String,
-    /// Bytes of its memory that are free, where it has memory of its own.
+    /// Free bytes of the device's own memory; `None` if it has no memory of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<u64>,
-    /// All bytes of its memory, where it has memory of its own.
+    /// Total bytes of the device's own memory; `None` if it has no memory of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
 
-/// A device, or a kind of them, that does not work.
+/// A device, or a kind of devices, that does not work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnusableDevice {
-    /// `cuda`, `cuda:1`, `metal`.
+    /// Name of the device or of the kind: `cuda`, `cuda:1`, `metal`.
     pub name: String,
-    /// Why, and what to do about it.
+    /// Why it does not work, and what the user can do about it.
     pub reason: String,
 }
 

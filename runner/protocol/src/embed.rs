@@ -1,48 +1,50 @@
-//! Embedding: texts to vectors.
+//! Embeddings: vectors for texts.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing to embed.
+/// One input to embed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum EmbedInput {
-    /// Text; the tokens that the model wants around one are added.
+    /// Text. The runner adds the special tokens that the model expects around a text.
     Text {
         /// The text.
         text: String,
     },
-    /// Tokens as they are.
+    /// Token ids, used unchanged.
     Tokens {
-        /// The ids.
+        /// The token ids.
         tokens: Vec<u32>,
     },
 }
 
-/// What to embed.
+/// Request for the embeddings of some inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EmbedRequest {
-    /// Each gives a vector.
+    /// The inputs; each gives one vector.
     pub inputs: Vec<EmbedInput>,
-    /// Whether the end of an input that does not fit is dropped; else it is refused.
+    /// If true, the end of an input that does not fit into the context is dropped; if false, such
+    /// an input is refused.
     pub truncate: bool,
-    /// The name of the model's prompt that goes before each text; the model's default where there is none.
+    /// Name of the model's prompt that is put before each text; `None` means the model's default
+    /// prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Only the first so many elements of each vector, normalised again.
+    /// Number of leading elements to keep of each vector; the shortened vector is normalized again.
     #[serde(default)]
     pub dimensions: Option<u32>,
-    /// The place of the first input in the client's list, for errors.
+    /// Index of the first input in the client's list, for error messages.
     #[serde(default)]
     pub first: u64,
 }
 
-/// The vectors, in the order of the inputs; of length 1 (L2).
+/// The vectors, in the order of the inputs; each has L2 norm 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EmbedReply {
-    /// `[inputs][dimensions]`.
+    /// Vectors, `[inputs][dimensions]`.
     pub embeddings: Vec<Vec<f32>>,
-    /// Tokens of each input, those that were dropped not counted.
+    /// Number of tokens of each input, without dropped tokens.
     pub prompt_tokens: Vec<u64>,
-    /// Tokens of all inputs that were dropped because they did not fit.
+    /// Number of tokens, over all inputs, that were dropped because they did not fit.
     pub truncated_tokens: u64,
 }

@@ -1,53 +1,57 @@
-//! Generating: the request, and the events that answer it.
+//! Generation: the request, and the events that the runner sends in response.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{FailureKind, RenderRequest};
 
-/// What to go on from.
+/// The input that a generation continues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Prompt {
-    /// A conversation, rendered by the chat template.
+    /// A conversation, rendered with the chat template.
     Chat(Box<RenderRequest>),
-    /// Text as it is; special tokens in it are read as such, and those that the model wants are added.
+    /// Raw text. Special tokens in it are parsed as such, and the tokens that the model expects
+    /// around a text are added.
     Text {
         /// The text.
         text: String,
     },
-    /// Tokens as they are.
+    /// Token ids, used unchanged.
     Tokens {
-        /// The ids.
+        /// The token ids.
         tokens: Vec<u32>,
     },
-    /// What is missing between two texts. Refused where the model has no tokens for it.
+    /// Fill-in-the-middle: the model generates the text between two texts. Refused if the model has
+    /// no tokens for it.
     Insert {
-        /// What comes before.
+        /// Text before the gap.
         prefix: String,
-        /// What comes after.
+        /// Text after the gap.
         suffix: String,
     },
 }
 
-/// What the text of an answer must be. The runner offers the sampler only tokens that may follow.
+/// Constraint on the text of the answer. The runner offers the sampler only tokens that the
+/// constraint allows next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Format {
     /// Any JSON object.
     Json,
-    /// JSON that fits a schema.
+    /// JSON that conforms to a schema.
     Schema {
-        /// The JSON schema. Objects that name properties and say nothing of others have no others.
+        /// The JSON schema. An object with `properties` and without `additionalProperties` allows
+        /// no further properties.
         schema: serde_json::Value,
     },
-    /// Text that a regular expression matches, from its beginning to its end.
+    /// Text that a regular expression matches from beginning to end.
     Regex {
-        /// In the syntax of Rust's `regex`; without what looks around.
+        /// Pattern in the syntax of Rust's `regex`, without look-around.
         pattern: String,
     },
     /// Text of a context-free grammar.
     Lark {
-        /// In `llguidance`'s variant of Lark's syntax; `start` is where it begins.
+        /// Grammar in `llguidance`'s variant of Lark's syntax; the start rule is `start`.
         grammar: String,
     },
 }
@@ -56,69 +60,76 @@ pub enum Format {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes; the text is read for calls where the prompt has tools.
+    /// The model decides. If the prompt has tools, the text is parsed for calls.
     #[default]
     Auto,
-    /// It may not: nothing is read as a call.
+    /// The model may not call tools; no text is parsed as a call.
     None,
-    /// It must call one.
+    /// The model must call a tool.
     Required,
-    /// It must call this one.
+    /// The model must call the named tool.
     Named {
-        /// The function.
+        /// Name of the function.
         name: String,
     },
 }
 
-/// What to generate.
+/// Request for a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of the request of its own")]
 pub struct GenerateRequest {
-    /// What to go on from.
+    /// The input to continue.
     pub prompt: Prompt,
-    /// Tokens before the prompt's, from an earlier generation.
+    /// Tokens of an earlier generation, which precede those of the prompt.
     #[serde(default)]
     pub before: Vec<u32>,
-    /// How to choose tokens.
+    /// Sampling parameters.
     #[serde(default)]
     pub sampling: Sampling,
-    /// Strings that end the generation; they are not part of its text.
+    /// Stop strings. A generation ends when one of them appears; the stop string is not part of the
+    /// text.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// At most so many tokens; until the context is full where there is no limit.
+    /// Maximum number of tokens to generate; `None` means until the context is full.
     #[serde(default)]
     pub max_tokens: Option<u64>,
-    /// How many of a prompt's first tokens stay when it does not fit and its beginning is dropped.
+    /// Number of leading prompt tokens to keep when the prompt does not fit and tokens are dropped.
     #[serde(default)]
     pub keep: u64,
-    /// Whether the beginning of a prompt that does not fit is dropped; else it is refused.
+    /// If true, the beginning of a prompt that does not fit is dropped; if false, such a prompt is
+    /// refused.
     #[serde(default = "yes")]
     pub truncate: bool,
-    /// Whether the oldest tokens after `keep` are dropped when the context is full; else the generation ends.
+    /// If true, the oldest tokens after the first `keep` are dropped when the context is full; if
+    /// false, the generation ends.
     #[serde(default)]
     pub shift: bool,
-    /// Ends a generation whose last so many tokens are the same few again and again; 0 never does.
+    /// Ends a generation if its last `repeat_limit` tokens repeat the same short sequence; 0
+    /// disables the check.
     #[serde(default)]
     pub repeat_limit: u64,
-    /// For each token, its log-probability and those of so many others.
+    /// Number of most likely alternatives to report with each token's log-probability; `None`
+    /// reports no log-probabilities.
     #[serde(default)]
     pub top_logprobs: Option<u32>,
-    /// Added to the logits of these tokens.
+    /// Pairs of a token id and a value that is added to its logit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logit_bias: Vec<(u32, f32)>,
-    /// What the text must be; thinking before it is free.
+    /// Constraint on the text of the answer; thinking before the answer is not constrained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// Whether tools may be called.
+    /// Whether the model may call tools.
     #[serde(default)]
     pub tool_choice: ToolChoice,
-    /// Tell thinking apart from the answer, where the model marks it; else it is text.
+    /// If true, thinking is reported separately from the answer, if the model marks it; if false,
+    /// it is part of the text.
     #[serde(default)]
     pub thinking: bool,
-    /// Tell the tokens of prompt and answer at the end.
+    /// If true, the last event reports the tokens of the prompt and the answer.
     #[serde(default)]
     pub tell_tokens: bool,
-    /// Whose request it is: what was computed of a prompt is found again only by requests with the same.
+    /// Isolation domain of the request. Cached prefixes are reused only by requests with the same
+    /// domain.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
 }
@@ -128,7 +139,7 @@ fn yes() -> bool {
 }
 
 impl GenerateRequest {
-    /// A request with everything else as it is where nothing is said.
+    /// Creates a request in which all options have their defaults.
     pub fn new(prompt: Prompt) -> Self {
         Self {
             prompt,
@@ -151,29 +162,32 @@ impl GenerateRequest {
     }
 }
 
-/// How to choose the next token. Filters apply in this order: penalties, top-k, typical, top-p, min-p, temperature.
+/// Sampling parameters. Filters apply in this order: penalties, top-k, typical, top-p, min-p,
+/// temperature.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the likeliest token always.
+    /// Divisor of the logits; 0 always selects the most likely token.
     pub temperature: f32,
-    /// Keeps the k likeliest; 0 keeps all.
+    /// Keeps the k most likely tokens; 0 keeps all.
     pub top_k: u32,
-    /// Keeps the likeliest whose probabilities sum up to p; 1 keeps all.
+    /// Keeps the most likely tokens whose probabilities sum up to p; 1 keeps all.
     pub top_p: f32,
-    /// Keeps those at least p times as likely as the likeliest; 0 keeps all.
+    /// Keeps tokens that are at least p times as likely as the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Keeps those whose surprise is nearest to the expected one, up to this mass; 1 keeps all.
+    /// Keeps the tokens whose surprisal is closest to the entropy, up to this probability mass; 1
+    /// keeps all.
     pub typical_p: f32,
-    /// How many of the last tokens the penalties look at; 0 none.
+    /// Number of most recent tokens that the penalties consider; 0 disables the penalties.
     pub repeat_last_n: u32,
-    /// Divides positive logits and multiplies negative ones of tokens that occurred; 1 does nothing.
+    /// Divides the positive logits and multiplies the negative logits of tokens that occurred; 1
+    /// has no effect.
     pub repeat_penalty: f32,
-    /// Subtracted once from the logits of tokens that occurred.
+    /// Subtracted once from the logit of each token that occurred.
     pub presence_penalty: f32,
-    /// Subtracted from the logits of tokens for each time they occurred.
+    /// Subtracted from a token's logit once for each occurrence.
     pub frequency_penalty: f32,
-    /// Makes a generation repeatable; another one each time where there is none.
+    /// Seed that makes a generation reproducible; `None` means a new random seed.
     pub seed: Option<u64>,
 }
 
@@ -199,58 +213,58 @@ impl Default for Sampling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model ended it, or a stop string.
+    /// The model generated an end token, or a stop string appeared.
     Stop,
-    /// The limit of tokens or the context was reached.
+    /// The token limit or the end of the context was reached.
     Length,
-    /// The same few tokens came again and again, see [`GenerateRequest::repeat_limit`].
+    /// The generation repeated the same short sequence; see [`GenerateRequest::repeat_limit`].
     Repetition,
 }
 
 /// Counts and times of a generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: u64,
-    /// Of those, found in the KV cache from the request before.
+    /// Number of prompt tokens that were already in the KV cache.
     pub cached_tokens: u64,
-    /// Tokens of the prompt that were dropped because they did not fit.
+    /// Number of prompt tokens that were dropped because they did not fit.
     pub truncated_tokens: u64,
-    /// Nanoseconds from the first token of the prompt to the logits after its last.
+    /// Nanoseconds from the first prompt token to the logits after the last one.
     pub prompt_nanos: u64,
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub tokens: u64,
-    /// Nanoseconds for generating them.
+    /// Nanoseconds spent on generating them.
     pub nanos: u64,
 }
 
-/// A token with its log-probability, before sampling changed anything.
+/// A token with its log-probability, as the model computes it: before sampling changes the logits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Logprob {
-    /// The token.
+    /// The token id.
     pub id: u32,
-    /// Its text; not whole characters always.
+    /// Text of the token, which can contain incomplete characters.
     pub text: String,
     /// Natural logarithm of its probability.
     pub logprob: f32,
-    /// The likeliest tokens at this place.
+    /// The most likely tokens at this position.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub top: Vec<Logprob>,
 }
 
-/// A line of the answer to a generate request.
+/// One line of the response to a generation request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum GenerateEvent {
-    /// More text, always whole characters; empty where only log-probabilities are told.
+    /// More text, always complete characters; empty if the event only carries log-probabilities.
     Text {
         /// The text.
         text: String,
-        /// Of the tokens since the last event, where they were asked for.
+        /// Log-probabilities of the tokens since the last event, if requested.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<Logprob>,
     },
-    /// More of what the model thinks before it answers.
+    /// More of the model's thinking, which precedes its answer.
     Thinking {
         /// The text.
         text: String,
@@ -258,59 +272,59 @@ pub enum GenerateEvent {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<Logprob>,
     },
-    /// The model calls a tool; whole.
+    /// A complete tool call.
     ToolCall {
-        /// The function.
+        /// Name of the function.
         name: String,
-        /// An object.
+        /// Arguments, as a JSON object.
         arguments: serde_json::Map<String, serde_json::Value>,
-        /// Of the tokens since the last event, where they were asked for.
+        /// Log-probabilities of the tokens since the last event, if requested.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         logprobs: Vec<Logprob>,
     },
-    /// The end.
+    /// The regular end of the generation.
     Done {
-        /// Why.
+        /// Why the generation ended.
         reason: FinishReason,
         /// Counts and times.
         usage: Usage,
-        /// The tokens of prompt and answer, where they were asked for.
+        /// Tokens of the prompt and the answer, if requested.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tokens: Vec<u32>,
-        /// The stop string that ended it, where one did.
+        /// The stop string that ended the generation, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stop: Option<String>,
     },
-    /// The end, for a reason that is not the model's.
+    /// The generation failed.
     Error {
-        /// For people.
+        /// Message for the user.
         error: String,
-        /// What is at fault.
+        /// Kind of the failure.
         kind: FailureKind,
     },
 }
 
-/// A sequence that the model is to judge at every position.
+/// Request to compute the model's logits or log-probabilities for every position of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvaluateRequest {
-    /// The ids.
+    /// The token ids.
     pub tokens: Vec<u32>,
-    /// Feed one token at a time, as decoding does, instead of all at once.
+    /// If true, the runner feeds one token at a time, as decoding does; if false, all at once.
     #[serde(default)]
     pub stepwise: bool,
-    /// What is wanted.
+    /// The values to return.
     #[serde(default)]
     pub output: EvaluateOutput,
 }
 
-/// What an evaluation gives, as little-endian `f32`.
+/// The values that an evaluation returns, as little-endian `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluateOutput {
     /// The logits after each token, `[tokens, vocabulary]`. All of them are in memory at once.
     #[default]
     Logits,
-    /// The natural logarithm of the probability of each token but the first, `[tokens - 1]`. Memory is bounded, however
-    /// long the sequence.
+    /// The natural logarithm of the probability of each token except the first, `[tokens - 1]`.
+    /// Memory use is bounded, however long the sequence is.
     Logprobs,
 }

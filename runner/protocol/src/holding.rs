@@ -1,129 +1,141 @@
-//! What the process that holds weights on GPUs is told and asked.
+//! Messages of the *holder*, the process that keeps weights in the memory of GPUs.
 //!
-//! `lode-runner --hold` has arrays of weights in the memory of GPUs, each once, whichever models have it: an array is named by its blob's digest
-//! and its place there. Its standard input is a Unix socket on which the daemon asks for a [`Survey`], or opens a session for a
-//! runner ([`HolderCall::Hold`]). A session is two sockets. By one the daemon passes the blobs' descriptors, as it does to a runner; on the
-//! other the runner asks for arrays ([`ArrayCall`]), is told where they are and gets descriptors of the device's memory, which it maps. What was asked
-//! for is in use until that socket closes. Only the holder writes arrays, from descriptors that the daemon has opened: what is under a
-//! digest is never a runner's word.
+//! The holder is `lode-runner --hold`. It keeps each array of weights in GPU memory once, however
+//! many models contain it. An array is identified by the digest of its blob and its offset in that
+//! blob. The holder's standard input is a Unix socket on which the daemon requests a [`Survey`] or
+//! opens a session for a runner ([`HolderCall::Hold`]).
 //!
-//! Messages are JSON behind their length, see [`passing`](crate::passing).
+//! A session consists of two sockets. On the first, the daemon passes the descriptors of the blobs,
+//! as it does to a runner. On the second, the runner requests arrays ([`ArrayCall`]). The holder
+//! replies with their locations and with descriptors of device memory, which the runner maps.
+//! Requested arrays stay in use until that socket closes. Only the holder writes arrays, and it
+//! reads them from descriptors that the daemon opened. A runner therefore cannot decide which bytes
+//! are stored under a digest.
+//!
+//! Messages are JSON with a length prefix; see [`passing`](crate::passing).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Blob, Device, FailureKind, UnusableDevice};
 
-/// What the daemon wants of the holder.
+/// Requests from the daemon to the holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HolderCall {
-    /// Answered by a [`Survey`].
+    /// Requests the state of the devices; the reply is a [`Survey`].
     Survey {
-        /// As load plans name it: `auto`, `cuda:N`.
+        /// Device as load plans name it: `auto`, `cuda:N`.
         device: String,
-        /// The blobs of the model that is to be loaded.
+        /// Digests of the blobs of the model to be loaded.
         blobs: Vec<String>,
     },
-    /// Comes with two sockets: for the blobs' descriptors, and to the runner. There is no answer.
+    /// Opens a session. The message carries two sockets: one for the blobs' descriptors, one to the
+    /// runner. There is no reply.
     Hold {
-        /// What is passed, in this order.
+        /// The blobs whose descriptors are passed, in this order.
         blobs: Vec<Blob>,
-        /// What the runner takes for itself.
+        /// Device memory to reserve for the runner.
         reserved: Vec<Reserved>,
     },
 }
 
-/// Bytes of a device that a runner takes.
+/// Bytes of a device's memory that a runner uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    /// Which device.
+    /// Name of the device.
     pub device: String,
-    /// Its KV cache and activations.
+    /// Bytes of the runner's KV cache and activations.
     pub own: u64,
-    /// Arrays that it will ask for.
+    /// Bytes of the arrays that the runner will request.
     pub weights: u64,
 }
 
-/// The devices that can be computed on, with what is free of them.
+/// The devices, with their free memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survey {
-    /// Those that work; of each is free what nobody has and what nobody uses.
+    /// Devices that work. Their free memory excludes bytes that are promised to sessions, and
+    /// includes arrays that no session uses.
     pub devices: Vec<SurveyedDevice>,
-    /// Those that do not.
+    /// Devices that do not work.
     pub unusable: Vec<UnusableDevice>,
 }
 
-/// A device and what is there of a model.
+/// A device, with the bytes of the model that are already in its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SurveyedDevice {
-    /// What it is.
+    /// The device.
     pub device: Device,
-    /// Its number among those of its kind, by which `main_gpu` means it.
+    /// Index among the devices of its kind, as `main_gpu` counts them.
     pub index: u64,
-    /// Bytes of the model's blobs that others use: they take no more room.
+    /// Bytes of the model's blobs that other sessions use; loading them needs no further memory.
     pub shared: u64,
-    /// Bytes of the model's blobs that are there, whether or not somebody uses them.
+    /// Bytes of the model's blobs that are in the device's memory, whether or not a session uses
+    /// them.
     pub there: u64,
 }
 
-/// What a runner wants of the holder.
+/// Requests from a runner to the holder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArrayCall {
-    /// What will be asked for on a device, in this order: so that it is read from the disk before. There is no answer, and other arrays can be
-    /// asked for as well.
+    /// Announces the arrays that the runner will request on a device, in this order, so that the
+    /// holder reads them from disk ahead of time. There is no reply. Other arrays can be requested
+    /// too.
     Coming {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// Parts of blobs.
+        /// The announced parts of blobs.
         parts: Vec<BlobPart>,
     },
-    /// An array, to be used until the socket closes. Answered by an [`ArrayReply`]; it is not there yet.
+    /// Requests an array, which stays in use until the socket closes. The holder replies with an
+    /// [`ArrayReply`] before the bytes have been copied.
     Array {
-        /// Which device.
+        /// Name of the device.
         device: String,
-        /// The place of its blob among those of the session.
+        /// Index of the blob in the session's list of blobs.
         blob: usize,
-        /// Where it begins there.
+        /// Offset of the array in the blob, in bytes.
         offset: u64,
-        /// Its bytes.
+        /// Size of the array in bytes.
         size: u64,
     },
-    /// Answered when all arrays that were asked for are there. No more can be asked for then.
+    /// Waits for the copies. The holder replies when all requested arrays are in memory; no more
+    /// can be requested afterwards.
     Finish,
 }
 
 /// A part of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobPart {
-    /// The place of the blob among those of the session.
+    /// Index of the blob in the session's list of blobs.
     pub blob: usize,
-    /// Where it begins there.
+    /// Offset of the part in the blob, in bytes.
     pub offset: u64,
-    /// Its bytes.
+    /// Size of the part in bytes.
     pub size: u64,
 }
 
-/// What a runner is told.
+/// Replies of the holder to a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ArrayReply {
-    /// Where the array is.
+    /// The location of an array.
     At {
-        /// The number of the memory that it lies in. Comes with its descriptor where it is the first of that memory.
+        /// Number of the slab, the shared memory that contains the array. The first reply for a
+        /// slab carries its descriptor.
         slab: u64,
-        /// Bytes of that memory.
+        /// Size of the slab in bytes.
         slab_size: u64,
-        /// Where it begins there.
+        /// Offset of the array in the slab, in bytes.
         offset: u64,
     },
-    /// All arrays are there.
+    /// All requested arrays are in memory.
     Finished {
-        /// Bytes that were copied to devices for this session.
+        /// Number of bytes that were copied to devices for this session.
         copied: u64,
     },
-    /// It cannot be had.
+    /// The request failed.
     Failed {
-        /// Whose fault it is.
+        /// Kind of the failure.
         kind: FailureKind,
-        /// For people.
+        /// Message for the user.
         error: String,
     },
 }

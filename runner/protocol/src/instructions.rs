@@ -1,15 +1,16 @@
-//! Instructions of the CPU that kernels are compiled for.
+//! CPU instruction sets that kernels are compiled for.
 //!
-//! | set | needs | what it is for |
+//! | set | needs | used for |
 //! |---|---|---|
 //! | `scalar` | nothing | the definition of every kernel |
 //! | `avx2` | AVX2, FMA, F16C | vectors of 8 |
-//! | `avx-vnni` | and AVX-VNNI | integer products in one instruction |
-//! | `avx512` | AVX-512 F, BW, DQ, VL | vectors of 16 |
-//! | `avx512-vnni` | and AVX-512 VNNI | integer products in one instruction |
-//! | `avx512-bf16` | and AVX-512 BF16, VBMI | products of BF16 and FP8 weights with activations rounded to BF16 |
+//! | `avx-vnni` | `avx2`, AVX-VNNI | integer products in one instruction |
+//! | `avx512` | `avx2`, AVX-512 F, BW, DQ, VL | vectors of 16 |
+//! | `avx512-vnni` | `avx512`, AVX-512 VNNI | integer products in one instruction |
+//! | `avx512-bf16` | `avx512-vnni`, AVX-512 BF16, VBMI | BF16, FP8 weights × BF16 activations |
 
-/// A set of instructions, each with what those before it can do (but that AVX-512 has no AVX-VNNI).
+/// An instruction set. Each includes all sets before it, except that AVX-512 does not include
+/// AVX-VNNI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstructionSet {
     /// `scalar`
@@ -27,11 +28,11 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// All of them.
+    /// All instruction sets, in ascending order.
     pub const ALL: [Self; 6] =
         [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512, Self::Avx512Vnni, Self::Avx512Bf16];
 
-    /// As people write it.
+    /// Returns the name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -43,22 +44,22 @@ impl InstructionSet {
         }
     }
 
-    /// Reads what people write, in any case.
+    /// Parses a name, ignoring case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name().eq_ignore_ascii_case(name))
     }
 
-    /// Those that this machine has, the best one last.
+    /// Returns the sets that this machine supports, the best one last.
     pub fn available() -> impl DoubleEndedIterator<Item = Self> {
         Self::ALL.into_iter().filter(|set| set.is_here())
     }
 
-    /// Their names, for people.
+    /// Returns the names of the available sets, separated by commas, for messages.
     pub fn available_names() -> String {
         Self::available().map(Self::name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether this machine has them.
+    /// Whether this machine supports the instruction set.
     #[cfg(target_arch = "x86_64")]
     pub fn is_here(self) -> bool {
         let avx2 =
@@ -83,7 +84,7 @@ impl InstructionSet {
         }
     }
 
-    /// Whether this machine has them.
+    /// Whether this machine supports the instruction set.
     #[cfg(not(target_arch = "x86_64"))]
     pub fn is_here(self) -> bool {
         self == Self::Scalar

@@ -1,13 +1,13 @@
-//! The runner protocol: what the daemon and a runner say to one another.
+//! The runner protocol: the messages between the daemon and a runner.
 //!
-//! A runner is a process that serves HTTP on a Unix socket. Requests and answers are JSON; a generation is answered by
-//! lines of JSON, one [`GenerateEvent`] each.
+//! A runner is a process that serves HTTP on a Unix socket. Requests and replies are JSON. The
+//! reply to a generation request consists of lines of JSON, one [`GenerateEvent`] each.
 //!
-//! | call | request | answer |
+//! | call | request | reply |
 //! |---|---|---|
 //! | `POST /load` | [`LoadRequest`] | [`LoadReply`]; once per process |
 //! | `POST /context` | [`ContextRequest`] | [`LoadReply`] |
-//! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines, the last is `done` or `error` |
+//! | `POST /generate` | [`GenerateRequest`] | [`GenerateEvent`] lines; `done` or `error` is last |
 //! | `POST /evaluate` | [`EvaluateRequest`] | little-endian `f32`, see [`EvaluateOutput`] |
 //! | `POST /embed` | [`EmbedRequest`] | [`EmbedReply`] |
 //! | `POST /rerank` | [`RerankRequest`] | [`RerankReply`] |
@@ -15,21 +15,23 @@
 //! | `POST /detokenize` | [`Tokens`] | [`Text`] |
 //! | `POST /render` | [`RenderRequest`] | [`Text`] |
 //! | `GET /status` | – | [`Status`] |
-//! | `POST /unload` | – | an empty answer, then the process ends |
+//! | `POST /unload` | – | an empty reply, then the process ends |
 //!
-//! A daemon may tell a runner by `--cpu` which of the machine's instructions to compute with: an [`InstructionSet`], which both of
-//! them look for in the same way.
+//! The option `--cpu` of the runner selects the [`InstructionSet`] to compute with. The daemon and
+//! the runner detect the available sets with the same code.
 //!
 //! `lode-runner --devices=json` prints [`Devices`] and ends.
 //!
-//! A runner has no path of the store. Its standard input is a Unix socket, by which the daemon passes the descriptors of the
-//! blobs that a load plan names, in its order: messages of one byte, their number, with up to [`DESCRIPTORS`] of them. The runner answers each
-//! message by a byte when it has taken what came with it, so that few descriptors are open at a time. When the socket
-//! closes, the runner ends.
+//! A runner has no path of the store. Its standard input is a Unix socket on which the daemon
+//! passes the descriptors of the blobs in a load plan, in the plan's order. Each message is one
+//! byte, the number of descriptors that it carries, at most [`DESCRIPTORS`]. The runner replies to
+//! each message with one byte when it has taken the descriptors, so that few are open at a time.
+//! When the socket closes, the runner ends.
 //!
-//! Weights on GPUs are held by a process of the same program, see [`HolderCall`].
+//! Another process of the same program keeps weights on GPUs; see [`HolderCall`].
 //!
-//! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection cancels its generation.
+//! An error is a status of 400 or more with a [`Failure`]. A client that closes its connection
+//! cancels its generation.
 
 mod devices;
 mod embed;
@@ -59,17 +61,18 @@ pub use text::{Message, RenderRequest, Text, TokenCount, TokenizeRequest, Tokens
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol; a runner refuses to load for another one.
+/// Version of the protocol. A runner refuses to load a model for a daemon with another version.
 pub const VERSION: u32 = 12;
 
-/// Descriptors that a message passes, at most.
+/// Maximum number of descriptors in one message.
 pub const DESCRIPTORS: usize = 64;
 
-/// How a refusal of a prompt that is longer than the context begins. Clients of Ollama look for it; the other APIs have an
-/// error code or a text of their own for it.
+/// Beginning of the error message for a prompt that is longer than the context. Clients of Ollama
+/// look for this text; the other APIs have an error code or a text of their own.
 pub const TOO_LONG: &str = "the input length exceeds the context length";
 
-/// The refusal of a prompt of so many tokens where the context has so many; `advice` says what the user can do.
+/// Returns the error message for a prompt of `tokens` tokens that exceeds a context of `context`
+/// tokens. `advice` tells the user what to do.
 pub fn too_long(tokens: u64, context: u64, advice: &str) -> String {
     format!("{TOO_LONG}: {tokens} tokens > {context} maximum; {advice}")
 }
@@ -77,22 +80,22 @@ pub fn too_long(tokens: u64, context: u64, advice: &str) -> String {
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// For people.
+    /// Message for the user.
     pub error: String,
-    /// What is at fault.
+    /// Kind of the failure.
     pub kind: FailureKind,
 }
 
-/// What is at fault where something fails, as far as somebody acts on it.
+/// The kinds of failures that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The request asks for what is not given.
+    /// The request is invalid, or asks for something that the model or the runner does not offer.
     BadRequest,
-    /// This build, or this device, cannot compute with the model; another attempt gives the same.
+    /// This build or this device cannot compute the model; a retry fails in the same way.
     Unsupported,
-    /// There is not enough memory now; there may be when other models have been unloaded.
+    /// There is not enough memory now. A retry can succeed after other models have been unloaded.
     OutOfMemory,
-    /// The runner, the model's files or the machine.
+    /// The runner, the model's files or the machine is at fault.
     Internal,
 }

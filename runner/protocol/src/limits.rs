@@ -1,16 +1,18 @@
-//! What a runner has in memory at a time, at most. The runner keeps to these numbers, and the daemon's plan counts with them.
+//! Limits on a runner's memory. The runner keeps to these numbers, and the daemon's load plan
+//! relies on them.
 
-/// Tokens of a prompt that are computed at a time.
+/// Maximum number of prompt tokens that are computed at a time.
 pub const CHUNK: usize = 256;
-/// Positions that a layer with a window keeps beside it: those of a chunk, and some more, so that an answer can be taken back
-/// and another one be generated.
+/// Positions that a sliding-window layer keeps in addition to its window: those of one chunk, and
+/// 256 more, so that an answer can be rolled back and generated again.
 pub const AHEAD: usize = CHUNK + 256;
-/// Copies of recurrent states that a slot keeps, beside the one that is computed with: what a prompt that goes on from
-/// an earlier place can begin with.
+/// Maximum number of checkpoints of recurrent states that a slot keeps, in addition to the current
+/// state. A prompt that continues from an earlier position starts from a checkpoint.
 pub const CHECKPOINTS: usize = 3;
-/// Rows of queries that attend together on the CPU, and positions of keys that they see at a time.
+/// Attention tile on the CPU: the number of query rows, and the number of key positions per step.
 pub const TILE: (usize, usize) = (96, 128);
-/// Attention scores of one layer on a device that has none of our kernels, which need none in memory.
+/// Maximum number of attention scores in memory at a time, on a device without our kernels. Our
+/// kernels do not store scores.
 pub const DEVICE_SCORES: usize = 1 << 25;
-/// Bytes of passes that are recorded on a device, all of a model's.
+/// Maximum bytes of all recorded passes of a model on a device.
 pub const DEVICE_RECORDINGS: usize = 128 << 20;

@@ -1,137 +1,148 @@
-//! Loading a model: the plan that the daemon made from the manifest.
+//! Loading a model: the plan that the daemon derives from the manifest.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a runner needs of a model. Blobs do not change; their descriptors are passed beside it.
+/// Everything a runner needs to load a model. Blobs are immutable; the daemon passes their
+/// descriptors separately.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoadRequest {
-    /// [`VERSION`](crate::VERSION) of the daemon.
+    /// The daemon's [`VERSION`](crate::VERSION).
     pub version: u32,
-    /// The manifest's digest.
+    /// Digest of the manifest.
     pub model: String,
     /// `auto`, `cpu`, `cuda:N` or `metal`.
     pub device: String,
-    /// What people are told of the choice of `device`, where the daemon has made it.
+    /// Explanation of the choice of `device`, for messages to the user; empty if the daemon did not
+    /// choose it.
     #[serde(default)]
     pub device_note: String,
-    /// Devices with their layers, in the order of these; the others are the CPU's. Where there are none, all are on `device`.
+    /// Assignment of layers to devices, in layer order. Layers that no entry contains are on the
+    /// CPU. If the list is empty, all layers are on `device`.
     #[serde(default)]
     pub layers: Vec<DeviceLayers>,
-    /// Whether weights on devices are somebody else's, who is asked for them: the first descriptor is the socket to him.
+    /// If true, the holder process keeps the weights on devices; the first descriptor is the socket
+    /// to it.
     #[serde(default)]
     pub is_held: bool,
-    /// Tokens that a sequence may have.
+    /// Maximum number of tokens in a sequence.
     pub context: u64,
-    /// Sequences that are generated at a time; each has `context` tokens of the KV cache.
+    /// Number of sequences that are generated concurrently; each has `context` tokens of the KV
+    /// cache.
     pub slots: u64,
-    /// How the KV cache keeps keys and values.
+    /// Element type of the KV cache.
     pub kv_type: KvType,
-    /// Dequantize all weights and compute in float32 throughout: slow, large, exact.
+    /// If true, all weights are dequantized and everything is computed in float32: slow, large,
+    /// exact.
     pub reference: bool,
-    /// Compute a token on the CPU in the same way whether it is given or generated: slower answers, the same to the bit.
+    /// If true, the CPU computes prompt tokens and generated tokens in the same way: slower, but
+    /// bit-identical.
     #[serde(default)]
     pub deterministic: bool,
-    /// What the decoder is built from: `architectures::Blueprint` as JSON.
+    /// The decoder's blueprint: `architectures::Blueprint` as JSON.
     pub blueprint: serde_json::Value,
-    /// The files of the model, each once. The daemon opens them and passes their descriptors in this order.
+    /// The files of the model, each once. The daemon opens them and passes their descriptors in
+    /// this order.
     pub blobs: Vec<Blob>,
-    /// Every tensor.
+    /// All tensors of the model.
     pub tensors: Vec<Tensor>,
-    /// What adapters add to projections, in the order in which it is added.
+    /// Low-rank updates that adapters add to projections, in the order in which they are added.
     #[serde(default)]
     pub adapters: Vec<LowRank>,
     /// Tokenizer, templates, configs, GGUF headers.
     pub documents: Vec<Document>,
-    /// The place in `blobs` of the vocabulary as a `vocabulary::TokenTable`, where the daemon has one; else the runner makes it
-    /// from the document.
+    /// Index in `blobs` of the vocabulary as a `vocabulary::TokenTable`. If `None`, the runner
+    /// derives the table from the tokenizer document.
     #[serde(default)]
     pub token_table: Option<usize>,
     /// A chat template that replaces the model's own.
     pub template: Option<String>,
 }
 
-/// A device and the layers that it computes.
+/// A device, and the range of layers that it computes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceLayers {
-    /// As [`LoadRequest::device`] names it.
+    /// Device as [`LoadRequest::device`] names it.
     pub device: String,
-    /// The first of them; what follows the layers has the number behind the last.
+    /// Index of the first layer. The output part after the last layer counts as one more layer.
     pub first: u64,
-    /// How many.
+    /// Number of layers.
     pub count: u64,
 }
 
-/// A tensor: how it is encoded and where its arrays are.
+/// A tensor: its encoding and the location of its arrays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     /// Canonical name.
     pub name: String,
     /// `F32`, `F16`, `BF16`, …, or a `quant_type` such as `q4_1`, `int4`, `mxfp8`, `fp8_128x128`.
     pub dtype: String,
-    /// Elements of a row that share a scale; 0 where `dtype` says everything.
+    /// Number of elements of a row that share a scale; 0 if `dtype` implies it.
     #[serde(default)]
     pub group: u64,
     /// Logical dimensions, outermost first.
     pub shape: Vec<u64>,
-    /// The codes, or the elements themselves.
+    /// The codes of a quantized tensor, or the elements themselves.
     pub weight: Array,
-    /// A number for each group or block.
+    /// One scale for each group or block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Array>,
-    /// The value of code 0 for each group.
+    /// The value of code 0, for each group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<Array>,
-    /// One multiplier for the tensor.
+    /// One multiplier for the whole tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_scale: Option<Array>,
 }
 
-/// What an adapter adds to a projection: `scale · up(down(x))`.
+/// A low-rank update that an adapter adds to a projection: `scale · up(down(x))`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LowRank {
-    /// The projection's weight: an `architectures::Tensor` of the blueprint as JSON.
+    /// Weight of the projection: an `architectures::Tensor` of the blueprint as JSON.
     pub weight: serde_json::Value,
-    /// What the files of the adapter call it.
+    /// Name of the module in the adapter's files.
     pub module: String,
     /// `[rank, input]`.
     pub down: Tensor,
     /// `[output, rank]`.
     pub up: Tensor,
-    /// Both are stored the other way round.
+    /// True if both factors are stored transposed.
     #[serde(default)]
     pub transposed: bool,
-    /// Which expert's factors are meant, where the tensors have those of several.
+    /// The expert that this update is for, if the tensors contain the factors of several experts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expert: Option<ExpertOf>,
-    /// The rows of `up` that are the weight's: `architectures::Rows` as JSON; all where there are none.
+    /// Rows of `up` that belong to the weight: `architectures::Rows` as JSON; `None` means all
+    /// rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<serde_json::Value>,
-    /// The layout of heads that the rows of `up` have, as the blueprint names it: `half` or `interleaved`; that of the weight where
-    /// there is none.
+    /// Layout of the heads in the rows of `up`, named as in the blueprint: `half` or `interleaved`.
+    /// `None` means the layout of the weight.
     pub layout: Option<String>,
-    /// What the product is multiplied by.
+    /// Factor of the product.
     pub scale: f64,
 }
 
-/// An expert among those whose factors are in one tensor.
+/// One expert among several whose factors are in the same tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpertOf {
-    /// Its number.
+    /// Index of the expert.
     pub index: u64,
-    /// Among how many, where `down` is `[experts · rank, input]` and `up` `[output, rank · experts]`, whose column
-    /// `r · experts + e` is of expert `e`; `None` where the tensors are stacks, the number of the expert first.
+    /// Number of experts, if their factors are joined in one matrix: `down` is
+    /// `[experts · rank, input]`, `up` is `[output, rank · experts]`, and column `r · experts + e`
+    /// of `up` belongs to expert `e`. `None` if the tensors are stacks whose first dimension is the
+    /// expert.
     pub joined: Option<u64>,
-    /// Of joined factors: `down` has the transpose of `up`, and `up` that of `down`.
+    /// For joined factors: `down` holds the transpose of `up`, and `up` the transpose of `down`.
     #[serde(default)]
     pub is_swapped: bool,
 }
 
-/// Where the bytes of an array are.
+/// Location of the bytes of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Array {
-    /// The place of its blob in [`LoadRequest::blobs`].
+    /// Index of the blob in [`LoadRequest::blobs`].
     pub blob: usize,
-    /// First byte in the blob.
+    /// Offset of the first byte in the blob.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
@@ -142,42 +153,42 @@ pub struct Array {
 /// A file of the model that is not a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// Its name, e.g. `tokenizer.json`; a GGUF header has the name of its file.
+    /// File name, e.g. `tokenizer.json`; a GGUF header has the name of its file.
     pub name: String,
-    /// The place of its blob in [`LoadRequest::blobs`].
+    /// Index of the blob in [`LoadRequest::blobs`].
     pub blob: usize,
 }
 
-/// A file of the model. A runner has no path of it.
+/// A file of the model. A runner does not know its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blob {
-    /// What errors call it: its digest.
+    /// Name of the blob in error messages: its digest.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// How a KV cache keeps its elements.
+/// Element type of a KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KvType {
-    /// 4 bytes.
+    /// 4 bytes per element.
     F32,
-    /// 2 bytes.
+    /// 2 bytes per element.
     #[default]
     F16,
-    /// 2 bytes, with the range of `f32`.
+    /// 2 bytes per element, with the range of `f32`.
     Bf16,
-    /// 34 bytes for 32 elements.
+    /// 34 bytes per 32 elements.
     #[serde(rename = "q8_0")]
     Q8_0,
 }
 
 impl KvType {
-    /// All of them.
+    /// All element types.
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
 
-    /// As people write it.
+    /// Returns the name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -187,12 +198,12 @@ impl KvType {
         }
     }
 
-    /// Reads what people write, in any case.
+    /// Parses a name, ignoring case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kv_type| kv_type.name().eq_ignore_ascii_case(name))
     }
 
-    /// Bytes of a row of so many elements; whole blocks.
+    /// Returns the bytes of a row of `elements` elements, rounded up to whole blocks.
     pub fn row_bytes(self, elements: u64) -> u64 {
         match self {
             Self::F32 => elements * 4,
@@ -202,7 +213,8 @@ impl KvType {
     }
 }
 
-/// Another KV cache for the loaded model; the weights stay as they are. What is being generated ends first.
+/// Request to replace the KV cache of the loaded model; the weights stay loaded. Running
+/// generations finish first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextRequest {
     /// See [`LoadRequest::context`].
@@ -213,45 +225,46 @@ pub struct ContextRequest {
     pub kv_type: KvType,
 }
 
-/// What a load has come to.
+/// The result of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReply {
-    /// The device that was chosen.
+    /// The selected device.
     pub device: String,
-    /// What it is, or why no other was chosen.
+    /// Description of the device, or the reason why no other was selected.
     pub device_note: String,
-    /// Tokens that a sequence may have.
+    /// Maximum number of tokens in a sequence.
     pub context: u64,
-    /// Sequences that are generated at a time.
+    /// Number of sequences that are generated concurrently.
     pub slots: u64,
-    /// How the KV cache keeps its elements.
+    /// Element type of the KV cache.
     pub kv_type: KvType,
-    /// Bytes of weights, mapped or on the device.
+    /// Bytes of weights, mapped or on devices.
     pub weights: u64,
     /// Bytes of the KV cache of all slots.
     pub kv_cache: u64,
-    /// Bytes of weights and KV cache that are in memory of devices.
+    /// Bytes of weights and KV cache in the memory of devices.
     #[serde(default)]
     pub on_devices: u64,
-    /// Bytes of the process that nobody shares, after the load; 0 where the system does not say.
+    /// Private bytes of the process after the load; 0 if the system does not report them.
     pub private: u64,
 }
 
-/// What a runner is doing.
+/// State of a runner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The loaded model's manifest digest; none before the load.
+    /// Digest of the loaded model's manifest; `None` before the load.
     pub model: Option<String>,
-    /// Generations that run or wait.
+    /// Number of generations that run or wait.
     pub active: u64,
-    /// While the engine computes, a number that changes with each layer and each pass.
+    /// Heartbeat: a number that changes with each layer and each pass; `None` while the engine does
+    /// not compute.
     pub computing: Option<u64>,
-    /// Processes that it has forked; they end with it.
+    /// Ids of the processes that the runner has forked; they end with it.
     pub helpers: Vec<u32>,
-    /// Whether it was built to compute on the CPU only.
+    /// True if the runner was built to compute on the CPU only.
     pub is_for_cpu: bool,
-    /// Bytes of the process that nobody shares; 0 where the system does not say.
+    /// Private bytes of the process; 0 if the system does not report them.
     pub private: u64,
-    /// The process id.
+    /// Process id of the runner.
     pub pid: u32,
 }

@@ -1,4 +1,5 @@
-//! Messages with descriptors on Unix sockets: four bytes of length, little-endian, and JSON. Descriptors come with the length.
+//! Messages with file descriptors on Unix sockets. A message is its length in four bytes
+//! (little-endian) and JSON. The descriptors accompany the length.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
 use std::mem::MaybeUninit;
@@ -15,19 +16,19 @@ use serde::de::DeserializeOwned;
 
 use crate::DESCRIPTORS;
 
-/// Bytes of a message, at most.
+/// Maximum size of a message in bytes.
 const LONGEST: usize = 64 << 20;
 
-/// Descriptors are for this program only.
+/// Received descriptors are close-on-exec, so child programs do not inherit them.
 #[cfg(target_os = "linux")]
 const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const FLAGS: RecvFlags = RecvFlags::empty();
 
-/// Sends a message.
+/// Sends a message with descriptors.
 ///
 /// # Errors
-/// The other side has closed, or takes nothing in the socket's time.
+/// The other process has closed the socket, or accepts no bytes within the socket's timeout.
 pub fn send(mut socket: &UnixStream, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let bytes = serde_json::to_vec(message)?;
     let length = u32::try_from(bytes.len()).ok().filter(|length| *length as usize <= LONGEST);
@@ -36,10 +37,11 @@ pub fn send(mut socket: &UnixStream, message: &impl Serialize, descriptors: &[Bo
     socket.write_all(&bytes)
 }
 
-/// Receives a message with its descriptors; `None` where the other side has closed.
+/// Receives a message with its descriptors; `None` if the other process has closed the socket.
 ///
 /// # Errors
-/// It is no message of that type, or descriptors are missing: this process may not have so many.
+/// The message has another type, or descriptors are missing because this process has reached its
+/// limit of open files.
 pub fn receive<T: DeserializeOwned>(mut socket: &UnixStream) -> Result<Option<(T, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
     let (begun, descriptors) = receive_with(socket, &mut length)?;
@@ -56,10 +58,11 @@ pub fn receive<T: DeserializeOwned>(mut socket: &UnixStream) -> Result<Option<(T
     Ok(Some((serde_json::from_slice(&bytes)?, descriptors)))
 }
 
-/// Sends bytes with descriptors, no more than [`DESCRIPTORS`]. The bytes are few: a socket takes them at once.
+/// Sends bytes with at most [`DESCRIPTORS`] descriptors. The caller passes few bytes, which a
+/// socket accepts in one call.
 ///
 /// # Errors
-/// The other side has closed.
+/// The other process has closed the socket.
 pub fn send_with(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -70,10 +73,11 @@ pub fn send_with(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_
     if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-/// Receives the first bytes of a message with its descriptors; 0 where the other side has closed.
+/// Receives the first bytes of a message with its descriptors; 0 bytes if the other process has
+/// closed the socket.
 ///
 /// # Errors
-/// What the system says, but interruptions.
+/// Every error of the system except interruptions, which are retried.
 pub fn receive_with(socket: impl AsFd, bytes: &mut [u8]) -> std::result::Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     loop {

@@ -1,24 +1,25 @@
-//! Reranking: how well each of some texts answers a query.
+//! Reranking: scores for how well documents answer a query.
 
 use serde::{Deserialize, Serialize};
 
-/// What to score.
+/// Request for the scores of some documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RerankRequest {
-    /// What is looked for.
+    /// The search query.
     pub query: String,
-    /// Each gets a score.
+    /// The documents; each gets one score.
     pub documents: Vec<String>,
-    /// What counts as an answer, in the place of the model's own words for it.
+    /// Instruction that defines relevance; `None` means the model's default instruction.
     pub instruction: Option<String>,
-    /// Whether the end of what does not fit is dropped; else it is refused.
+    /// If true, the end of a text that does not fit is dropped; if false, such a text is refused.
     pub truncate: bool,
-    /// The most tokens of a document.
+    /// Maximum number of tokens of a document.
     pub document_tokens: Option<u64>,
-    /// Scores as the model computes them, before they are brought between 0 and 1.
+    /// If true, the scores are returned as the model computes them, not mapped to the range from 0
+    /// to 1.
     pub raw_scores: bool,
-    /// The place of the first document in the client's list, for errors.
+    /// Index of the first document in the client's list, for error messages.
     #[serde(default)]
     pub first: u64,
 }
@@ -26,10 +27,11 @@ pub struct RerankRequest {
 /// The scores, in the order of the documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RerankReply {
-    /// The larger, the better.
+    /// Scores; larger is better.
     pub scores: Vec<f64>,
-    /// Tokens that each document took with its query, those that were dropped not counted.
+    /// Number of tokens of each document with its query, without dropped tokens.
     pub prompt_tokens: Vec<u64>,
-    /// Tokens of all documents and queries that were dropped because they did not fit.
+    /// Number of tokens, over all documents and queries, that were dropped because they did not
+    /// fit.
     pub truncated_tokens: u64,
 }

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// What was said; empty where nothing was, as in a message that only calls a tool.
+    /// Text of the message; empty if there is none, as in a message that only calls a tool.
     #[serde(default, deserialize_with = "text_or_null")]
     pub content: String,
-    /// Everything else that a template may look at: `tool_calls`, `name`, ….
+    /// All other fields that a template can read: `tool_calls`, `name`, ….
     #[serde(flatten)]
     pub rest: serde_json::Map<String, serde_json::Value>,
 }
@@ -19,30 +19,30 @@ fn text_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Str
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Text to be cut into tokens.
+/// Request to tokenize a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenizeRequest {
     /// The text.
     pub text: String,
-    /// Add the tokens that the model wants around a text, such as BOS.
+    /// If true, the tokens that the model expects around a text are added, such as BOS.
     #[serde(default)]
     pub add_special: bool,
-    /// Read special tokens in the text as such, not as text.
+    /// If true, special tokens in the text are parsed as such; if false, they are plain text.
     #[serde(default)]
     pub parse_special: bool,
 }
 
-/// How many tokens a prompt has.
+/// Number of tokens of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenCount {
-    /// With those that a generation puts before it.
+    /// The number, including the tokens that a generation puts before the prompt.
     pub tokens: u64,
 }
 
 /// Token ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// In order.
+    /// The ids, in order.
     pub tokens: Vec<u32>,
 }
 
@@ -53,26 +53,27 @@ pub struct Text {
     pub text: String,
 }
 
-/// A conversation to be rendered by the chat template.
+/// Request to render a conversation with the chat template.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RenderRequest {
-    /// The conversation.
+    /// The messages of the conversation.
     pub messages: Vec<Message>,
-    /// Tools, as the template wants them.
+    /// Tool definitions, in the form that the template expects.
     pub tools: Option<serde_json::Value>,
-    /// Begin the answer.
+    /// If true, the text ends with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
-    /// Where the answer begins and the last message is the assistant's, go on with that.
+    /// If true, and the answer begins after an assistant's message, the answer continues that
+    /// message.
     pub continue_final_message: bool,
-    /// A template instead of the model's.
+    /// Template to use in place of the model's own.
     pub template: Option<String>,
-    /// Further variables, e.g. `enable_thinking`.
+    /// Additional template variables, e.g. `enable_thinking`.
     pub variables: serde_json::Map<String, serde_json::Value>,
-    /// Documents that the answer is to be drawn from, as the template wants them.
+    /// Documents that the answer is to be based on, in the form that the template expects.
     pub documents: Option<serde_json::Value>,
-    /// What follows the gap that the last message precedes, where what is missing is asked for.
+    /// Text after the gap, for fill-in-the-middle; the last message is the text before the gap.
     pub suffix: Option<String>,
-    /// The time where the request comes from, as RFC 3339 writes it.
+    /// Local time of the client, in RFC 3339 format.
     pub now: Option<String>,
 }
