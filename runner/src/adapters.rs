@@ -1,4 +1,4 @@
-//! What adapters add to projections, mapped.
+//! Low-rank factors (LoRA) that adapters add to projections, read from mapped blobs.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -11,37 +11,39 @@ use protocol::{ExpertOf, LowRank};
 
 use crate::mapped::{self, MappedTensor, Mapper};
 
-/// The factors of all adapters by the weights that they are added to.
+/// The factors of all adapters, by the weight that they are added to.
 #[derive(Debug, Default)]
 pub(crate) struct Adapters {
     factors: HashMap<WeightKey, Vec<Factors>>,
-    /// Weights that a layer has asked for.
+    /// Weights whose factors a layer has requested.
     used: RefCell<HashSet<WeightKey>>,
 }
 
-/// A weight: the name of its tensor, the item of the stack, and the first of its rows.
+/// Key of a weight: the name of its tensor, the item of the stack, and the first of its rows.
 type WeightKey = (String, Option<u64>, Option<u64>);
 
-/// The factors of an adapter for one projection.
+/// The factors of one adapter for one projection: it adds `scale · up(down(x))`.
 #[derive(Debug)]
 pub(crate) struct Factors {
-    /// What the adapter calls the projection.
+    /// Name of the projection in the adapter's files.
     pub(crate) module: String,
     pub(crate) down: Factor,
     pub(crate) up: Factor,
     pub(crate) scale: f64,
-    /// The rows of `up` that are the projection's; all where there are none.
+    /// The rows of `up` that belong to the projection; `None` means all rows.
     pub(crate) rows: Option<Rows>,
-    /// How the rows of `up` lie, where they are those of heads that are rotated; as those of the weight where there is none.
+    /// The layout of heads in the rows of `up`, if RoPE is applied to these heads. `None` means the
+    /// layout of the weight.
     pub(crate) layout: Option<HeadLayout>,
 }
 
-/// A factor, and how its matrix comes of what is stored.
+/// A factor: a stored array, and how its matrix is obtained from it.
 #[derive(Debug)]
 pub(crate) struct Factor {
     stored: MappedTensor,
     transposed: bool,
-    /// The expert, of how many, whose columns are meant: column `r · experts + e` is of expert `e`.
+    /// `[expert, experts]` if only the columns of one expert are used: column `r · experts + e`
+    /// belongs to expert `e`.
     columns: Option<[usize; 2]>,
 }
 
@@ -61,7 +63,7 @@ impl Adapters {
         Ok(Self { factors: all, used: RefCell::default() })
     }
 
-    /// What is added to a projection with that weight.
+    /// Returns the factors for the projection with this weight, and marks them as used.
     pub(crate) fn of(&self, weight: &Tensor) -> &[Factors] {
         if self.factors.is_empty() {
             return &[];
@@ -72,10 +74,10 @@ impl Adapters {
         factors
     }
 
-    /// Sees to it that nothing is left out in silence.
+    /// Checks that no factors are left out silently.
     ///
     /// # Errors
-    /// A weight that no layer has asked for.
+    /// Fails if no layer has requested the factors of some weight.
     pub(crate) fn check_used(&self) -> Result<()> {
         let used = self.used.borrow();
         let unused = self.factors.iter().filter(|(weight, _)| !used.contains(*weight));
@@ -85,13 +87,13 @@ impl Adapters {
         }
     }
 
-    /// Everything that is mapped.
+    /// Returns all mapped tensors.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &MappedTensor> {
         self.factors.values().flatten().flat_map(|factors| [&factors.down.stored, &factors.up.stored])
     }
 }
 
-/// The factors of one adapter for one weight, and the weight.
+/// Reads the factors of one adapter for one weight; returns the weight and the factors.
 fn factors(plan: &LowRank, mapper: Mapper<'_>) -> Result<(Tensor, Factors)> {
     let weight = serde_json::from_value(plan.weight.clone()).context("its weight cannot be read")?;
     let rows = plan.rows.clone().map(serde_json::from_value::<Rows>).transpose().context("its rows cannot be read")?;
@@ -150,28 +152,29 @@ impl Factor {
         Self { stored, transposed, columns: None }
     }
 
-    /// The matrix as it is stored, where nothing has to be done to it.
+    /// Returns the stored matrix if it can be used unchanged, with its rows in this order.
     pub(crate) fn mapped(&self, rows: HeadOrder) -> Option<&MappedTensor> {
         let is_stored = !self.transposed && self.columns.is_none();
         (is_stored && rows == HeadOrder::Same).then_some(&self.stored)
     }
 
-    /// Rows and columns.
+    /// Returns the numbers of rows and columns.
     pub(crate) fn shape(&self) -> (usize, usize) {
         let [rows, columns] = [self.stored.shape[0], self.stored.shape[1]];
         let columns = columns / self.columns.map_or(1, |[_, experts]| experts);
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
 
-    /// The matrix as float32 numbers of this process, its rows in another order. Factors are small.
+    /// Returns the matrix as float32 numbers in private memory, with its rows in another order.
+    /// Factors are small.
     pub(crate) fn expanded(&self, order: HeadOrder) -> Vec<f32> {
         self.rows((0..self.shape().0 as u64).map(|row| order.source(row) as usize))
     }
 
-    /// Some rows of the matrix, in this order, as float32 numbers.
+    /// Returns the `wanted` rows of the matrix, in this order, as float32 numbers.
     pub(crate) fn rows(&self, wanted: impl Iterator<Item = usize>) -> Vec<f32> {
         let (rows, columns) = self.shape();
-        // Of many experts' columns only these are decoded: each expert asks for its own.
+        // Only the columns of this expert are decoded: each expert requests its own.
         let stored = match self.columns {
             Some([first, step]) => self.stored.columns(first, step),
             None => self.stored.numbers(),

@@ -1,7 +1,10 @@
-//! What a decoder asks of whoever computes: coarse operations on rows of activations, a few of them for loading, and states of sequences.
+//! The interface between a decoder and a compute backend: coarse operations on rows of activations,
+//! a few operations for loading, and the states of sequences.
 //!
-//! There are two: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and [`candle`](crate::backends::candle),
-//! tensors on any device. Encodings of weights are known inside of them only.
+//! There are two backends: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and
+//! [`candle`](crate::backends::candle), tensors on any device.
+//! [`pipeline`](crate::backends::pipeline) runs ranges of layers on several of them. Only backends
+//! know the encodings of weights.
 
 mod pass;
 mod routing;
@@ -22,39 +25,41 @@ pub(crate) use routing::{ExpertsOf, Rule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;
 
-/// Computes. Activations are float32 rows, `[tokens, width]`.
+/// Computes the operations of a decoder. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Rows of activations.
     type Act: Debug + Send;
-    /// A projection: its weight, its bias, what adapters add.
+    /// A projection: its weight, its bias and the factors of adapters.
     type Matrix: Debug + Send + Sync;
-    /// A few numbers: weights of norms, sinks. Clones share them.
+    /// A vector of numbers, such as the weights of a norm or attention sinks. Clones share it.
     type Vector: Clone + Debug + Send + Sync;
-    /// What a layer keeps of a sequence.
+    /// The state that a layer keeps of a sequence.
     type State: State;
-    /// What turns the heads of a pass's tokens.
+    /// Rotary angles of the tokens of a pass.
     type Angles: Debug + Send;
-    /// Experts among which it chooses by itself.
+    /// Experts of a layer, prepared for a backend that does the routing itself.
     type Experts: Debug + Send + Sync;
-    /// What it remembers of a decoder's passes.
+    /// Recordings of a decoder's passes.
     type Recordings: Debug + Default + Send + Sync;
 
-    /// Where it computes, as load plans name it.
+    /// Returns the name of the device that computes, as in load plans.
     fn device(&self) -> String;
-    /// How many of `tokens` to append to a sequence of `length` in one pass, at most, for a model of so many heads.
+    /// Returns how many of `tokens` one pass may append at most to a sequence of `length`. `heads`
+    /// is the largest number of query heads of a layer.
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize;
 
-    /// Who computes a layer, where layers are shared out; what follows the last one has the number behind it.
+    /// Returns the backend that computes a layer, if layers are split across devices. The index
+    /// after the last layer stands for the final norm and the output projection.
     #[must_use]
     fn of_layer(&self, _layer: usize) -> Self {
         self.clone()
     }
-    /// Rows that whoever has the layer before has made, for this one.
+    /// Takes over rows from the backend of the previous layer.
     fn received(&self, x: Self::Act) -> Result<Self::Act> {
         Ok(x)
     }
 
-    /// Computes a pass; what it gives is of use until the next one.
+    /// Computes a pass. Its result is valid until the next pass.
     fn pass(
         &self,
         _recordings: &Self::Recordings,
@@ -67,34 +72,35 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
 
     /// Prepares a projection.
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Self::Matrix>;
-    /// Prepares numbers.
+    /// Prepares a vector.
     fn vector(&self, numbers: Vec<f32>) -> Result<Self::Vector>;
-    /// The state of a layer for a new sequence.
+    /// Creates the state of a layer for a new sequence.
     fn state(&self, shape: StateShape) -> Result<Self::State>;
 
-    /// Rows that `fill` writes: `[rows, width]`.
+    /// Creates rows, `[rows, width]`, that `fill` writes.
     fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Self::Act>;
-    /// Hands some rows to `each`, in order.
+    /// Calls `each` with some rows, in order.
     fn read(&self, x: &Self::Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
-    /// How many rows there are.
+    /// Returns the number of rows.
     fn count(&self, x: &Self::Act) -> usize;
-    /// Some rows, in that order.
+    /// Returns some rows, in the given order.
     fn select(&self, x: &Self::Act, rows: &[usize]) -> Result<Self::Act>;
 
-    /// `x · Wᵀ + b` for several projections of the same rows.
+    /// Computes `x · Wᵀ + b` for several projections of the same rows.
     fn project<'a, const N: usize>(&'a self, matrices: [&'a Self::Matrix; N], x: &Self::Act) -> Result<[Self::Act; N]> {
         self.project_runs(&[Run { by: 0, rows: 0..self.count(x) }], |_| matrices, x)
     }
-    /// The same for runs of rows, one or more that are all rows in their order, each by projections of its own; those of a kind are
-    /// alike in shape.
+    /// Computes the same for runs of rows, where each run has its own projections. There is at
+    /// least one run, and together the runs cover all rows in order. The Nth projections of all
+    /// runs have the same shape.
     fn project_runs<'a, const N: usize>(
         &'a self,
         runs: &[Run],
         by: impl Fn(usize) -> [&'a Self::Matrix; N] + Sync,
         x: &Self::Act,
     ) -> Result<[Self::Act; N]>;
-    /// Each head of `x` by a matrix of its own: `[tokens, heads · input]` to `[tokens, heads · output]`; by its transpose
-    /// where that is said.
+    /// Multiplies each head of `x` by its own matrix, or by the transpose of it if `transposed`:
+    /// `[tokens, heads · input]` to `[tokens, heads · output]`.
     fn project_heads<'a>(
         &'a self,
         heads: usize,
@@ -102,20 +108,22 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         transposed: bool,
         x: &Self::Act,
     ) -> Result<Self::Act>;
-    /// Normalizes each run of as many elements as the norm has weights.
+    /// Normalizes each run of `norm.width` elements.
     fn norm(&self, norm: &NormOf<Self>, x: &Self::Act) -> Result<Self::Act>;
-    /// Changes every element.
+    /// Applies an operation to every element.
     fn map(&self, x: Self::Act, map: Map<'_, Self::Act>) -> Result<Self::Act>;
-    /// A part of each head: `[tokens, heads · width]` to `[tokens, heads · part]`.
+    /// Extracts a part of each head: `[tokens, heads · width]` to `[tokens, heads · part]`.
     fn part(&self, x: &Self::Act, part: Part) -> Result<Self::Act>;
-    /// Puts the heads of two side by side: `[tokens, heads · (a + b)]`.
+    /// Joins each head of `a` with the same head of `b`, side by side: `[tokens, heads · (a + b)]`
+    /// for heads of `a` and `b` elements.
     fn join(&self, a: &Self::Act, b: &Self::Act, heads: usize) -> Result<Self::Act>;
 
-    /// Prepares the rotation of a pass's tokens.
+    /// Prepares the rotary angles of a pass's tokens.
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Self::Angles>;
-    /// Turns a part of each head.
+    /// Applies the rotary embedding to a part of each head.
     fn rotate(&self, x: Self::Act, part: Part, angles: &Self::Angles) -> Result<Self::Act>;
-    /// Appends keys and values to the sequences, and lets queries attend to them: `[tokens, heads · value_dim]`.
+    /// Appends keys and values to the sequences, then lets the queries attend to them. Returns
+    /// `[tokens, heads · value_dim]`.
     fn attend(
         &self,
         attend: &Attend<'_, Self>,
@@ -123,8 +131,9 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
     ) -> Result<Self::Act>;
-    /// A causal convolution of each channel over positions: weights `[width, kernel]`. It is the part of the sequences'
-    /// recurrent states from number `at` on, `[kernel - 1, width]`.
+    /// Computes a causal convolution of each channel over positions, with weights `[width,
+    /// kernel]`. Its past inputs, `[kernel - 1, width]`, are kept in the sequences' recurrent
+    /// states, from element `convolution.at` on.
     fn convolve(
         &self,
         convolution: &Convolution<Self>,
@@ -132,8 +141,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         sequences: &mut [Sequence<'_, Self>],
         layer: usize,
     ) -> Result<Self::Act>;
-    /// A gated delta rule, see [`architectures::DeltaNet`]; the matrices of its heads are the first part of the sequences'
-    /// recurrent states, `[value_heads, key_dim, value_dim]`.
+    /// Computes a gated delta rule, see [`architectures::DeltaNet`]. The matrices of its heads,
+    /// `[value_heads, key_dim, value_dim]`, are the first part of the sequences' recurrent states.
     fn delta_rule(
         &self,
         rule: &DeltaRule<Self>,
@@ -142,20 +151,24 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         layer: usize,
     ) -> Result<Self::Act>;
 
-    /// Whether it finds the [best](Self::best) of logits where they are.
+    /// Whether the backend can find the [best](Self::best) candidates of logits without copying the
+    /// logits to the host.
     fn selects(&self) -> bool {
         false
     }
-    /// The best of some rows of logits, for a backend that [selects](Self::selects).
+    /// Returns the best candidates of some rows of logits. Only for a backend that
+    /// [selects](Self::selects).
     fn best(&self, _logits: &Self::Act, _wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
         bail!("invariant: who selects knows how")
     }
 
-    /// Prepares experts among which this backend chooses by itself; `None` where it cannot, and only computes what others have chosen.
+    /// Prepares experts for [`route`](Self::route). Returns `None` if the backend cannot choose
+    /// experts itself; the caller then chooses them.
     fn experts(&self, _experts: &ExpertsOf<'_, Self>) -> Result<Option<Self::Experts>> {
         Ok(None)
     }
-    /// What the experts of each token make of it, put to `sum`; they are chosen by `logits`, `[tokens, experts]`.
+    /// Adds the weighted outputs of each token's experts to `sum`. The experts are chosen by
+    /// `logits`, `[tokens, experts]`.
     fn route(
         &self,
         experts: &Self::Experts,
@@ -163,62 +176,65 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         x: &Self::Act,
         sum: Option<Self::Act>,
     ) -> Result<Self::Act>;
-    /// Puts each row's share of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
+    /// Adds each weighted row of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
     fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 }
 
-/// Added to the square of a length before the queries and keys of a delta rule are divided by it.
+/// Added to the squared length of the queries and keys of a delta rule, before they are divided by
+/// their length.
 pub(crate) const LENGTH_EPSILON: f32 = 1e-6;
 
-/// What a layer keeps of a sequence. All layers of a sequence have the same length.
+/// The state that a layer keeps of a sequence. The states of all layers of a sequence have the same
+/// length.
 pub(crate) trait State: Debug + Send + Sized {
-    /// The longest beginning of at most `length` tokens that it can go back to.
+    /// Returns the length of the longest prefix, of at most `length` tokens, that the state can go
+    /// back to.
     fn nearest(&self, length: usize) -> usize;
-    /// Goes back to a length that [`nearest`](Self::nearest) gave.
+    /// Goes back to a length that [`nearest`](Self::nearest) returned.
     fn truncate(&mut self, length: usize);
-    /// Remembers where it is, if it could not come back otherwise.
+    /// Saves the current position, if the state could not go back to it otherwise.
     fn checkpoint(&mut self);
-    /// Whether positions can be taken out of it.
+    /// Whether these positions can be removed from the state.
     fn can_shift(&self, shift: &Shift<'_>) -> bool;
-    /// Takes positions out of it.
+    /// Removes positions from the state.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// Fails if there is no memory.
     fn shift(&mut self, shift: &Shift<'_>) -> Result<()>;
-    /// A state of its own with the first tokens, where it can be had without computing.
+    /// Returns a separate state with the first `length` tokens, if this needs no computation.
     fn share(&self, length: usize) -> Option<Self>;
 }
 
-/// What a projection is made of.
+/// The parts that a projection is made from.
 pub(crate) struct MatrixSource<B: Backend> {
     pub(crate) weight: WeightSource,
     /// `[output]`.
     pub(crate) bias: Option<Vec<f32>>,
-    /// What adapters add: `scale · up(down(x))`.
+    /// Factors of adapters, which add `scale · up(down(x))`.
     pub(crate) adapters: Vec<LowRank<B>>,
 }
 
-/// Where the numbers of a matrix are.
+/// The source of a matrix's numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum WeightSource {
     /// Rows of a mapped matrix.
     Mapped {
         tensor: MappedTensor,
-        /// Some of them; all, where it is not said.
+        /// Selected rows; `None` means all.
         rows: Option<Rows>,
     },
-    /// Columns of a mapped matrix.
+    /// Columns of a mapped matrix, which become the rows.
     Transposed {
         tensor: MappedTensor,
-        /// Some of them; all, where it is not said.
+        /// Selected columns; `None` means all.
         columns: Option<Rows>,
     },
-    /// `[rows, columns]` in memory of this process.
+    /// `[rows, columns]` in private memory.
     Numbers { numbers: Vec<f32>, shape: [usize; 2] },
 }
 
 impl WeightSource {
-    /// Rows and columns of the matrix.
+    /// Returns the numbers of rows and columns of the matrix.
     pub(crate) fn shape(&self) -> [usize; 2] {
         match self {
             Self::Mapped { tensor, rows } => {
@@ -232,7 +248,7 @@ impl WeightSource {
     }
 }
 
-/// What an adapter adds to a projection.
+/// The factors that an adapter adds to a projection.
 #[derive(Debug)]
 pub(crate) struct LowRank<B: Backend> {
     /// `[rank, input]`.
@@ -246,47 +262,49 @@ pub(crate) struct LowRank<B: Backend> {
 #[derive(Debug)]
 pub(crate) struct NormOf<B: Backend> {
     pub(crate) kind: NormKind,
-    /// Elements that are normed together.
+    /// Number of elements that are normalized together.
     pub(crate) width: usize,
-    /// `[width]`, or `[runs · width]` where runs take turns.
+    /// `[width]`, or `[runs · width]` if each of `runs` consecutive runs of elements, such as
+    /// heads, has its own weights.
     pub(crate) weight: B::Vector,
     /// `[width]`.
     pub(crate) bias: Option<B::Vector>,
     pub(crate) epsilon: f32,
 }
 
-/// Which elements of each head are meant.
+/// A range of elements of each head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Elements of a head.
+    /// Number of elements of a head.
     pub(crate) width: usize,
-    /// The first that is meant.
+    /// Index of the first selected element.
     pub(crate) first: usize,
-    /// How many.
+    /// Number of selected elements.
     pub(crate) count: usize,
 }
 
-/// How the heads of a pass's tokens are turned.
+/// Parameters of the rotary angles of a pass's tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnglesOf<'a> {
-    /// Radians per position, one for two rotated elements: those of short sequences, and those of long ones.
+    /// Radians per position, one for each pair of rotated elements: for short sequences, then for
+    /// long ones.
     pub(crate) frequencies: [&'a [f64]; 2],
-    /// Of each token.
+    /// Position of each token.
     pub(crate) positions: &'a [usize],
-    /// Of each token whether its sequence is a long one.
+    /// For each token, whether its sequence uses the frequencies of long sequences.
     pub(crate) long: &'a [bool],
-    /// Rotated elements are multiplied by it.
+    /// Factor by which rotated elements are multiplied.
     pub(crate) magnitude: f64,
     pub(crate) layout: HeadLayout,
 }
 
 impl AnglesOf<'_> {
-    /// Angles of a token.
+    /// Returns the number of angles of a token.
     pub(crate) fn half(&self) -> usize {
         self.frequencies[0].len()
     }
 
-    /// Cosines and sines of all tokens, `[tokens, half]` each.
+    /// Writes the scaled cosines and sines of all tokens, `[tokens, half]` each.
     pub(crate) fn fill(&self, cosines: &mut [f32], sines: &mut [f32]) {
         let rows = cosines.chunks_exact_mut(self.half()).zip(sines.chunks_exact_mut(self.half()));
         for ((cosines, sines), (position, long)) in rows.zip(self.positions.iter().zip(self.long)) {
@@ -299,13 +317,14 @@ impl AnglesOf<'_> {
     }
 }
 
-/// How queries attend.
+/// Parameters of attention.
 #[derive(Debug)]
 pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) key_dim: usize,
-    /// Where values are the first elements of keys, how many of them.
+    /// Number of elements of a value. With [`Values::InKeys`], values are this many first elements
+    /// of keys.
     pub(crate) value_dim: usize,
     pub(crate) values: Values,
     pub(crate) scale: f32,
@@ -316,12 +335,12 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) sinks: Option<&'a B::Vector>,
 }
 
-/// Where values are.
+/// The place of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Values {
-    /// In rows of their own.
+    /// In separate rows.
     Own,
-    /// They are the first elements of keys; what is given as values is not looked at.
+    /// In the first elements of keys; the value argument is ignored.
     InKeys,
 }
 
@@ -333,7 +352,7 @@ pub(crate) struct Convolution<B: Backend> {
     /// `[width]`.
     pub(crate) bias: Option<B::Vector>,
     pub(crate) kernel: usize,
-    /// Where its part of the recurrent state begins.
+    /// Index in the recurrent state where the past inputs of the convolution begin.
     pub(crate) at: usize,
 }
 
@@ -350,7 +369,7 @@ pub(crate) struct DeltaRule<B: Backend> {
     pub(crate) decay_bias: B::Vector,
 }
 
-/// What a delta rule gets, before queries and keys are divided by their length.
+/// Inputs of a delta rule. Queries and keys are not yet divided by their length.
 pub(crate) struct DeltaInputs<'a, B: Backend> {
     /// `[tokens, key_heads · key_dim]`.
     pub(crate) query: &'a B::Act,
@@ -364,47 +383,48 @@ pub(crate) struct DeltaInputs<'a, B: Backend> {
     pub(crate) decay: &'a B::Act,
 }
 
-/// What a new state is for.
+/// Parameters of a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateShape {
     pub(crate) state: LayerState,
-    /// Tokens that a sequence may have.
+    /// Largest number of tokens of a sequence.
     pub(crate) context: usize,
-    /// How keys and values are kept.
+    /// Type in which keys and values are stored.
     pub(crate) kv_type: KvType,
 }
 
-/// A sequence in a pass: its layers' states, and the tokens that are appended.
+/// A sequence in a pass: the states of its layers, and the tokens that the pass appends.
 #[derive(Debug)]
 pub(crate) struct Sequence<'a, B: Backend> {
     pub(crate) states: &'a mut [B::State],
     pub(crate) span: Span,
-    /// Whether frequencies of long sequences hold for it.
+    /// Whether the sequence uses the frequencies of long sequences.
     pub(crate) long: bool,
-    /// The first of the pass's tokens of it that is of the second text, where there are two.
+    /// Index of the first token of the second text, counted among the sequence's tokens in this
+    /// pass. `None` if no token belongs to a second text.
     pub(crate) second: Option<usize>,
 }
 
 /// The tokens of a sequence in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The first among those of the pass.
+    /// Index of the first among the tokens of the pass.
     pub(crate) first: usize,
     /// Position of the first in the sequence.
     pub(crate) position: usize,
-    /// How many.
+    /// Number of tokens.
     pub(crate) tokens: usize,
-    /// Whether they are given, and not generated one after the other.
+    /// Whether the tokens are given, as those of a prompt, and not generated one by one.
     pub(crate) is_prompt: bool,
 }
 
 impl Span {
-    /// The first position after them.
+    /// Returns the first position after the span.
     pub(crate) fn end(self) -> usize {
         self.position + self.tokens
     }
 
-    /// The positions that a token sees; `token` is its place in the span.
+    /// Returns the positions that a token attends to; `token` is its index in the span.
     pub(crate) fn seen(self, token: usize, window: Option<usize>, causal: bool) -> Range<usize> {
         let own = self.position + token;
         let from = window.map_or(0, |window| (own + 1).saturating_sub(window));
@@ -417,11 +437,11 @@ impl Span {
     }
 }
 
-/// Positions that are taken out of a sequence; those behind them move up.
+/// Positions that are removed from a sequence; later positions move up.
 #[derive(Clone, Debug)]
 pub(crate) struct Shift<'a> {
     pub(crate) removed: Range<usize>,
-    /// How keys are turned back, where they are turned at all.
+    /// Rotation that takes keys to their new positions; `None` if RoPE is not applied to keys.
     pub(crate) turn: Option<Turn<'a>>,
 }
 
@@ -431,6 +451,6 @@ pub(crate) struct Turn<'a> {
     pub(crate) cosines: &'a [f32],
     pub(crate) sines: &'a [f32],
     pub(crate) layout: HeadLayout,
-    /// The first element of the part.
+    /// Index of the first element of the part.
     pub(crate) first: usize,
 }

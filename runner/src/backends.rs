@@ -1,4 +1,4 @@
-//! Who computes.
+//! Backends: the implementations of [`Backend`](crate::backend::Backend).
 
 mod blocks;
 pub(crate) mod candle;

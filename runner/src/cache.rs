@@ -1,4 +1,4 @@
-//! What a slot keeps of its sequence: the tokens that were computed, and what the layers keep of them.
+//! The cache of a slot: the tokens that were computed, and the states that the layers keep of them.
 
 use std::sync::Arc;
 
@@ -9,29 +9,32 @@ use protocol::KvType;
 use crate::backend::{Backend, Sequence, Shift, Span, State, Turn};
 use crate::decoder::Decoder;
 
-/// The sequence of a slot, for whoever works on it.
+/// The sequence of a slot, as work on the slot uses it.
 pub(crate) trait Cache {
-    /// Tokens that fit.
+    /// Returns the number of tokens that fit.
     fn context(&self) -> usize;
-    /// The tokens that are there.
+    /// Returns the tokens that were computed.
     fn tokens(&self) -> &[u32];
-    /// Prepares for `tokens`: forgets what is not of use to them, and says how many of them remain. The last of them is
-    /// always left to compute, because its logits are needed.
+    /// Prepares for `tokens`: keeps a common prefix, removes all other tokens, and returns the
+    /// number of tokens that remain. The last of `tokens` always remains to be computed, because
+    /// its logits are needed.
     fn keep_prefix(&mut self, tokens: &[u32]) -> usize;
-    /// Whether a sequence of that length needs everything to be computed anew, because it has other frequencies.
+    /// Whether a sequence of that length must be computed from its beginning, because it uses other
+    /// rotary frequencies.
     fn begins_anew(&self, length: usize) -> bool;
-    /// Forgets everything, for a sequence of a length that [`begins_anew`](Self::begins_anew).
+    /// Removes all tokens, for a sequence of a length that [`begins_anew`](Self::begins_anew).
     fn lengthen(&mut self);
-    /// Takes tokens out of a full context: the first `keep` stay, and the later half of the others. Gives what is
-    /// left; what of it is not among [`tokens`](Self::tokens) then is to be computed anew.
+    /// Removes tokens from a full context: the first `keep` stay, and the later half of the rest.
+    /// Returns the remaining tokens. The caller must compute again the ones that are not in
+    /// [`tokens`](Self::tokens) afterwards.
     fn shift(&mut self, keep: usize) -> Vec<u32>;
 
-    /// Tokens that are there.
+    /// Returns the number of tokens that were computed.
     fn len(&self) -> usize {
         self.tokens().len()
     }
 
-    /// That so many more tokens fit.
+    /// Checks that so many more tokens fit.
     fn check_room(&self, tokens: usize) -> Result<()> {
         let room = self.context() - self.len();
         ensure!(tokens <= room, "{tokens} tokens do not fit into the {room} that the context has left");
@@ -39,33 +42,33 @@ pub(crate) trait Cache {
     }
 }
 
-/// How large the sequences of slots may be.
+/// Size and type of the caches of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheShape {
-    /// Tokens that fit.
+    /// Number of tokens that fit.
     pub(crate) context: usize,
-    /// How keys and values are kept.
+    /// Type in which keys and values are stored.
     pub(crate) kv_type: KvType,
 }
 
-/// The sequence of a slot.
+/// The sequence of a slot, with the states of its layers.
 #[derive(Debug)]
 pub(crate) struct SlotCache<B: Backend> {
-    /// The tokens whose states are there, from position 0 on.
+    /// Tokens whose states are computed, from position 0 on.
     tokens: Vec<u32>,
     states: Vec<B::State>,
     context: usize,
-    /// Whether the sequence has the second of two sets of frequencies.
+    /// Whether the sequence uses the second of two sets of rotary frequencies.
     long: bool,
-    /// Knows how keys are turned.
+    /// Knows the rotary embedding of keys.
     decoder: Arc<Decoder<B>>,
 }
 
 impl<B: Backend> SlotCache<B> {
-    /// An empty sequence.
+    /// Creates an empty sequence.
     ///
     /// # Errors
-    /// Where the device has no room for it, or cannot keep that type.
+    /// Fails if the device has no memory for it, or cannot store that type.
     pub(crate) fn new(shape: CacheShape, decoder: &Arc<Decoder<B>>) -> Result<Self> {
         let states = decoder.states(shape.context, shape.kv_type)?;
         let decoder = decoder.clone();
@@ -74,7 +77,8 @@ impl<B: Backend> SlotCache<B> {
         Ok(cache)
     }
 
-    /// The sequence in a pass that appends so many generated tokens; `first` is the first of them among those of the pass.
+    /// Returns the sequence for a pass that appends `tokens` generated tokens; `first` is the index
+    /// of the first of them in the pass.
     pub(crate) fn sequence(&mut self, first: usize, tokens: usize) -> Sequence<'_, B> {
         let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false };
         Sequence { states: &mut self.states, span, long: self.long, second: None }
@@ -88,13 +92,14 @@ impl<B: Backend> SlotCache<B> {
         }
     }
 
-    /// Goes back to what it was before a pass that failed.
+    /// Restores the sequence from before a pass that failed.
     pub(crate) fn restore(&mut self) {
         let length = self.nearest(self.tokens.len());
         self.truncate(length);
     }
 
-    /// The longest beginning of at most `length` tokens that all layers can go back to.
+    /// Returns the length of the longest prefix, of at most `length` tokens, that all layers can go
+    /// back to.
     fn nearest(&self, mut length: usize) -> usize {
         loop {
             let common = self.states.iter().map(|state| state.nearest(length)).min().unwrap_or(0);
@@ -110,7 +115,8 @@ impl<B: Backend> SlotCache<B> {
         self.tokens.truncate(length);
     }
 
-    /// Takes over the first tokens of another slot's sequence, where that has them for nothing; says how many.
+    /// Takes over the first tokens of another slot's sequence, if this needs no computation and
+    /// brings more tokens. Returns their number.
     pub(crate) fn share(&mut self, other: &Self, tokens: &[u32]) -> usize {
         let length = common_prefix(&other.tokens, tokens);
         let length = other.nearest(length.min(tokens.len().saturating_sub(1)));
@@ -185,8 +191,8 @@ impl<B: Backend> Cache for SlotCache<B> {
         if shifted {
             self.tokens.clone_from(&rest);
         } else {
-            // What differs is computed anew: keys are turned by their positions. A shift that failed half-way has left nothing
-            // of use.
+            // Tokens behind the removed ones must be computed again, because RoPE depends on their
+            // positions. A shift that failed half-way leaves no usable states.
             let kept = if possible { 0 } else { common_prefix(&self.tokens, &rest) };
             let kept = self.nearest(if same { kept } else { 0 });
             self.truncate(kept);
@@ -196,7 +202,7 @@ impl<B: Backend> Cache for SlotCache<B> {
     }
 }
 
-/// How many tokens two sequences begin with in common.
+/// Returns the length of the common prefix of two sequences.
 pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,16 +1,18 @@
-//! How many threads compute: physical cores, of those that this process may run on, as many as its quota lets run.
+//! The number of compute threads: the physical cores that this process may run on, at most as many
+//! as its CPU quota allows.
 
 use std::collections::HashSet;
 use std::thread::available_parallelism;
 
-/// How many threads compute.
+/// Returns the number of compute threads.
 pub(crate) fn threads() -> usize {
-    // Affinity and the quotas of control groups, of both versions.
+    // Respects the affinity, and the quotas of control groups v1 and v2.
     let allowed = available_parallelism().map_or(1, usize::from);
     physical_cores().map_or(allowed, |cores| cores.min(allowed)).max(1)
 }
 
-/// Cores that this process may run on; threads of one core count once. `None` where the system does not say.
+/// Returns the number of cores that this process may run on. Threads of one core count once. `None`
+/// if the system does not report them.
 fn physical_cores() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -22,7 +24,7 @@ fn physical_cores() -> Option<usize> {
     Some(cores.len()).filter(|cores| *cores > 0)
 }
 
-/// Numbers as `0-3,8`.
+/// Parses a list of numbers, such as `0-3,8`.
 fn parse_list(list: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for part in list.split(',') {

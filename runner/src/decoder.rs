@@ -1,4 +1,5 @@
-//! The decoder: embedding, layers, norm, output projection, as a blueprint says, on whoever computes.
+//! The decoder: embedding, layers, norm and output projection, built from a blueprint and computed
+//! by a backend.
 
 mod embedding;
 
@@ -15,42 +16,44 @@ use crate::pulse::Pulse;
 use crate::weights::Weights;
 use embedding::{Embedding, Place};
 
-/// Tokens whose logits are in memory at a time, at most: a vocabulary has up to some hundred thousand.
+/// Largest number of tokens whose logits are in memory at a time: a vocabulary has up to some
+/// hundred thousand.
 const LOGITS: usize = 64;
 
 /// A decoder with its weights.
 #[derive(Debug)]
 pub(crate) struct Decoder<B: Backend> {
-    /// Who computes what is before the layers.
+    /// Backend of the embedding and of the first layer.
     first: B,
-    /// Who computes what follows them.
+    /// Backend of the final norm and the output projection.
     last: B,
     embedding: Embedding<B>,
     layers: Vec<Layer<B>>,
     norm: Option<NormOf<B>>,
     output: Option<Output<B>>,
-    /// How heads are turned, each way that some layer has.
+    /// The distinct rotary embeddings of all layers.
     turns: Vec<TurnOf>,
-    /// What each layer keeps of a sequence, and how its keys are turned, where they are.
+    /// For each layer the state that it keeps of a sequence, and the rotary embedding of its keys,
+    /// if any.
     states: Vec<(LayerState, Option<Turned>)>,
-    /// The most query heads of any layer.
+    /// Largest number of query heads of a layer.
     heads: usize,
     causal: bool,
-    /// What decides which of two sets of frequencies a sequence has.
+    /// Rule that selects one of two sets of rotary frequencies for a sequence.
     switch: Option<Switch>,
-    /// Memory of a pass.
+    /// Buffers of a pass.
     scratch: Mutex<Scratch<B>>,
     pulse: Pulse,
-    /// What the backend remembers of passes.
+    /// The backend's recordings of passes.
     recordings: B::Recordings,
 }
 
-/// What keys of a layer are turned by.
+/// The rotary embedding of a layer's keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turned {
-    /// The place among the decoder's turns.
+    /// Index in the decoder's `turns`.
     turn: usize,
-    /// The first element of a key that is turned.
+    /// Index of the first rotated element of a key.
     first: usize,
 }
 
@@ -61,16 +64,16 @@ struct Output<B: Backend> {
     soft_cap: Option<f32>,
 }
 
-/// A way to turn heads.
+/// A rotary embedding.
 #[derive(Debug)]
 struct TurnOf {
-    /// What it was made from, and the size of heads.
+    /// Its parameters, the size of heads, and their layout.
     key: (Rope, u64, HeadLayout),
-    /// Radians per position: of short sequences, and of long ones.
+    /// Radians per position: for short sequences, then for long ones.
     frequencies: [Vec<f64>; 2],
 }
 
-/// Memory of a pass, which is used again by the next.
+/// Buffers of a pass, reused by the next pass.
 #[derive(Debug)]
 struct Scratch<B: Backend> {
     places: Vec<Place>,
@@ -149,31 +152,32 @@ impl<B: Backend> Decoder<B> {
         Ok(decoder)
     }
 
-    /// What the backend remembers of passes.
+    /// Returns the backend's recordings of passes.
     #[cfg(test)]
     pub(crate) fn recordings(&self) -> &B::Recordings {
         &self.recordings
     }
 
-    /// Beats with each layer.
+    /// Returns the heartbeat, which advances with each layer.
     pub(crate) fn pulse(&self) -> &Pulse {
         &self.pulse
     }
 
-    /// Whether it gives logits.
+    /// Whether the model computes logits.
     pub(crate) fn generates(&self) -> bool {
         self.output.is_some()
     }
 
-    /// What decides which of two sets of frequencies a sequence has. Nothing that was computed with one is of use to the other.
+    /// Returns the rule that selects one of two sets of rotary frequencies for a sequence. States
+    /// that were computed with one set are useless with the other.
     pub(crate) fn switch(&self) -> Option<Switch> {
         self.switch
     }
 
-    /// The states of a new sequence.
+    /// Creates the states of a new sequence.
     ///
     /// # Errors
-    /// Where the device has no room for them, or cannot keep that type.
+    /// Fails if the device has no memory for them, or cannot store that type.
     pub(crate) fn states(&self, context: usize, kv_type: KvType) -> Result<Vec<B::State>> {
         let state = |(layer, (state, _)): (&Layer<B>, &(LayerState, _))| {
             layer.backend.state(StateShape { state: *state, context, kv_type })
@@ -181,7 +185,8 @@ impl<B: Backend> Decoder<B> {
         self.layers.iter().zip(&self.states).map(state).collect()
     }
 
-    /// For each layer the cosines and sines that turn keys back by so many positions, and where they begin.
+    /// Returns, for each layer with rotated keys, the rotation that moves keys back by so many
+    /// positions.
     pub(crate) fn turns_back(&self, positions: usize, long: bool) -> Vec<Option<TurnBack>> {
         let angles = |turned: &Turned| {
             let turn = &self.turns[turned.turn];
@@ -192,21 +197,23 @@ impl<B: Backend> Decoder<B> {
         self.states.iter().map(|(_, turned)| turned.as_ref().map(angles)).collect()
     }
 
-    /// How many of `tokens` to append to a sequence of `length` in one pass, at most.
+    /// Returns how many of `tokens` one pass may append at most to a sequence of `length`.
     pub(crate) fn chunk(&self, length: usize, tokens: usize) -> usize {
-        // Tokens that see later ones are computed together.
+        // Tokens that attend to later ones are computed in one pass.
         if self.causal { self.first.chunk(self.heads, length, tokens) } else { tokens }
     }
 
-    /// Whether a text is computed at once.
+    /// Whether a text must be computed in one pass, because its tokens attend to later ones.
     pub(crate) fn sees_whole_texts(&self) -> bool {
         !self.causal
     }
 
-    /// Appends tokens to sequences, all in one pass. `ids` are those of all sequences, one after the other.
+    /// Appends tokens to sequences, all in one pass. `ids` are the tokens of all sequences, one
+    /// sequence after the other.
     ///
     /// # Errors
-    /// Where tokens are not in the vocabulary, or there is no memory. States are of use then only as far as they were before.
+    /// Fails if a token is not in the vocabulary, or there is no memory. The states are then valid
+    /// only for the tokens from before the pass.
     pub(crate) fn forward(&self, ids: &[u32], sequences: &mut [Sequence<'_, B>]) -> Result<Stream<B>> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let Scratch { places, positions, long, angles } = &mut *scratch;
@@ -246,7 +253,7 @@ impl<B: Backend> Decoder<B> {
         Ok(Stream(self.last.received(stream)?))
     }
 
-    /// Gives `each` the logits after some tokens of a pass, `[vocabulary]`, in order.
+    /// Calls `each` with the logits after some tokens of a pass, `[vocabulary]`, in order.
     pub(crate) fn logits(
         &self,
         stream: &Stream<B>,
@@ -261,13 +268,14 @@ impl<B: Backend> Decoder<B> {
         Ok(())
     }
 
-    /// Whether it finds the best of logits where they are.
+    /// Whether the backend can find the best candidates of logits without copying the logits to the
+    /// host.
     pub(crate) fn selects(&self) -> bool {
         self.last.selects()
     }
 
-    /// Gives `each` what is wanted of the logits after some tokens of a pass, in any order, with its place: the best of them, or the
-    /// row, `[vocabulary]`.
+    /// Calls `each` for every entry of `wanted`, in any order, with its index and the logits after
+    /// its token: the best candidates if there is a selection, else the row, `[vocabulary]`.
     pub(crate) fn best(
         &self,
         stream: &Stream<B>,
@@ -296,7 +304,8 @@ impl<B: Backend> Decoder<B> {
         Ok(())
     }
 
-    /// Gives `each` the normed hidden states of some tokens of a pass, `[hidden]`, in order.
+    /// Calls `each` with the hidden states of some tokens of a pass after the final norm,
+    /// `[hidden]`, in order.
     pub(crate) fn hidden(
         &self,
         stream: &Stream<B>,
@@ -311,7 +320,7 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Logits of rows of a stream.
+    /// Computes the logits of rows of a stream.
     fn project(&self, rows: &B::Act) -> Result<B::Act> {
         let output = self.output.as_ref().context("the model gives no logits; it embeds or scores texts")?;
         let [mut logits] = match &self.norm {
@@ -328,15 +337,15 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-/// What was wanted of the logits after a token.
+/// The logits after a token, in the form that the caller requested.
 pub(crate) enum Logits<'a> {
     /// All of them, `[vocabulary]`.
     Row(&'a [f32]),
-    /// The best.
+    /// The best candidates.
     Best(Best),
 }
 
-/// What turns keys back.
+/// A rotation that moves keys back by some positions.
 #[derive(Debug)]
 pub(crate) struct TurnBack {
     pub(crate) cosines: Vec<f32>,
@@ -346,7 +355,8 @@ pub(crate) struct TurnBack {
 }
 
 impl TurnOf {
-    /// How a layer turns heads: the place among all ways, where it is added if it is the first of its kind.
+    /// Returns the rotary embedding of a layer, if it has one. Adds it to `turns` if none there is
+    /// equal.
     fn of(weights: &Weights, mixer: &architectures::Mixer, turns: &mut Vec<Self>) -> Result<Option<Turned>> {
         let (rope, head_dim, layout, first) = match mixer {
             architectures::Mixer::Attention(own) => {

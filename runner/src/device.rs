@@ -1,9 +1,11 @@
-//! Which device computes: a choice at run time among what the build and the machine have.
+//! Selection of the compute device at run time, from the devices that the build and the machine
+//! support.
 //!
-//! `emulated:N` is no device of a machine: the kernels of GPUs, run on the CPU with N MiB of memory of their own, for whoever works on
-//! kernels and tests what is around them. `lode-runner --emulator FOLDER` compiles them. `emulated:N+M` are two of them.
+//! `emulated:N` is an emulated GPU: its kernels run on the CPU, with N MiB of memory of its own. It
+//! serves work on kernels and tests of the code around them. `lode-runner --emulator FOLDER`
+//! compiles the kernels. `emulated:N+M` are two such devices.
 //!
-//! Only this module and what is below it name CUDA or Metal.
+//! Only this module and its submodules name CUDA or Metal.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -15,45 +17,45 @@ use candle_core::Device;
 use device::{Machine, Vault};
 use protocol::{Devices, UnusableDevice};
 
-/// Whether there is no other device for this build than the CPU.
+/// Whether this build supports no device other than the CPU.
 pub(crate) const IS_CPU_ONLY: bool = !cfg!(any(feature = "cuda", feature = "metal"));
 
 /// A device to compute on.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) device: Opening,
-    /// What it is, or why no other was chosen.
+    /// Description of the device, or the reason why no other one was chosen.
     pub(crate) note: String,
 }
 
-/// What was opened.
+/// An opened device.
 #[derive(Debug)]
 pub(crate) enum Opening {
-    /// A device of candle, the CPU too.
+    /// A device of candle, which may be the CPU.
     Candle(Device),
-    /// The kernels of GPUs on the CPU, and what that device is called.
+    /// An emulated GPU, and its name.
     Emulated(Machine, String),
 }
 
 /// A device whose memory can be held for runners.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// As [`open`] takes it.
+    /// Name, as [`open`] takes it.
     pub(crate) name: String,
-    /// Its number among those of its kind.
+    /// Index among the devices of its kind.
     pub(crate) index: u64,
     pub(crate) description: String,
 }
 
-/// What the emulated devices are, for people.
+/// Human-readable description of emulated devices.
 const EMULATED_NOTE: &str = "thread by thread: for tests";
-/// How the emulated devices are called.
+/// Prefix of the names of emulated devices.
 const EMULATED: &str = "emulated:";
 
-/// The device for `auto`, `cpu`, `cuda`, `cuda:N` or `metal`.
+/// Opens the device for `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `emulated:N`.
 ///
-/// `auto` takes the first GPU that works and the CPU where none does, and the note says why; asking for what the build or the machine
-/// lacks is an error, never a silent fallback.
+/// `auto` opens the first GPU that works, else the CPU, and the note gives the reason. A named
+/// device that the build or the machine lacks is an error, never a silent fallback.
 pub(crate) fn open(choice: &str) -> Result<Opened> {
     match choice {
         "cpu" => Ok(Opened::of(Device::Cpu, "as it was asked for".to_owned())),
@@ -73,7 +75,8 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
     }
 }
 
-/// The devices that a choice means whose memory can be held for runners: `auto` and `cuda` are all GPUs of NVIDIA's.
+/// Returns the devices of a choice whose memory can be held for runners. `auto` and `cuda` mean all
+/// NVIDIA GPUs.
 pub(crate) fn held(choice: &str) -> Vec<Result<Held, UnusableDevice>> {
     if let Some(sizes) = choice.strip_prefix(EMULATED) {
         let one = |(index, size): (u64, &str)| {
@@ -92,10 +95,10 @@ pub(crate) fn held(choice: &str) -> Vec<Result<Held, UnusableDevice>> {
     }
 }
 
-/// The memory of a device.
+/// Opens the memory of a device.
 ///
 /// # Errors
-/// There is no such device whose memory could be shared.
+/// There is no such device, or its memory cannot be shared.
 pub(crate) fn vault(name: &str) -> Result<Vault> {
     match (index_of(name), emulated_bytes(name)) {
         #[cfg(feature = "cuda")]
@@ -117,18 +120,18 @@ fn gpus(_index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
     vec![Err(unusable("cuda", &lacks_cuda()))]
 }
 
-/// The number of a GPU of NVIDIA's by its name.
+/// Parses the index of an NVIDIA GPU from its name.
 fn index_of(name: &str) -> Option<usize> {
     name.strip_prefix("cuda:")?.parse().ok()
 }
 
-/// Bytes of an emulated device by its name.
+/// Parses the size of an emulated device from its name, in bytes.
 fn emulated_bytes(name: &str) -> Option<u64> {
     let mebibytes: u64 = name.strip_prefix(EMULATED)?.parse().ok()?;
     mebibytes.checked_mul(1 << 20).filter(|bytes| *bytes > 0)
 }
 
-/// Every device that [`open`] could give, and why others could not be had.
+/// Returns every device that [`open`] can open, and the reasons why others cannot be used.
 pub(crate) fn survey() -> Devices {
     let mut devices = Devices::default();
     #[cfg(feature = "cuda")]
@@ -148,7 +151,7 @@ pub(crate) fn survey() -> Devices {
     devices
 }
 
-/// A survey for people, a line for each device.
+/// Formats a survey for users, a line for each device.
 pub(crate) fn table(devices: &Devices) -> String {
     let mut text = String::new();
     for protocol::Device { name, description, free, total } in &devices.usable {
@@ -165,7 +168,8 @@ pub(crate) fn table(devices: &Devices) -> String {
     text
 }
 
-/// Bytes of a device's memory that are free, and all; where it has memory of its own that can be asked for.
+/// Returns free and total bytes of the device's memory; `None` if the device does not report memory
+/// of its own.
 pub(crate) fn memory(device: &Device) -> Option<(u64, u64)> {
     match device {
         #[cfg(feature = "cuda")]
@@ -179,10 +183,10 @@ fn automatic() -> Opened {
     for (kind, found) in [("CUDA", first_cuda()), ("Metal", metal())] {
         match found {
             Ok(opened) => return opened,
-            // What no machine like this one has says nothing.
+            // Devices that this kind of machine never has are not reported.
             Err(_) if kind == "Metal" && !cfg!(target_os = "macos") => {}
             Err(_) if kind == "CUDA" && cfg!(target_os = "macos") => {}
-            // What this build cannot have is told once, by `lode doctor`.
+            // `lode doctor` reports once that this build lacks CUDA.
             Err(_) if kind == "CUDA" && !cfg!(feature = "cuda") => {}
             Err(error) => reasons.push(format!("{error:#}")),
         }
@@ -194,7 +198,7 @@ fn asked_for(index: usize) -> Result<Opened> {
     cuda(index).with_context(|| format!("CUDA device {index} cannot be used; choose the device `cpu`"))
 }
 
-/// The first GPU of NVIDIA's that works.
+/// Opens the first NVIDIA GPU that works.
 fn first_cuda() -> Result<Opened> {
     #[cfg(feature = "cuda")]
     return cuda::open_first();
@@ -226,7 +230,7 @@ impl Opened {
         Self { device: Opening::Candle(device), note }
     }
 
-    /// How it is called, as [`open`] takes it.
+    /// Returns the name of the device, as [`open`] takes it.
     pub(crate) fn name(&self) -> String {
         match &self.device {
             Opening::Candle(device) => name(device),
@@ -243,7 +247,7 @@ fn unusable(name: &str, reason: &Error) -> UnusableDevice {
     UnusableDevice { name: name.to_owned(), reason: format!("{reason:#}") }
 }
 
-/// The name of a device as [`open`] takes it.
+/// Returns the name of a device, as [`open`] takes it.
 pub(crate) fn name(device: &Device) -> String {
     match device.location() {
         candle_core::DeviceLocation::Cpu => "cpu".to_owned(),
@@ -266,7 +270,8 @@ mod tests {
         }
         if !cfg!(feature = "cuda") {
             assert!(format!("{:#}", open("cuda:0").expect_err("no CUDA")).contains("--features cuda"));
-            // What this build cannot have is told once, by the survey, and not beside each model.
+            // The survey reports once that the build lacks a device; the note of each model does
+            // not.
             let opened = open("auto").expect("the CPU");
             assert!(matches!(opened.device, Opening::Candle(Device::Cpu)) && opened.note.is_empty(), "{opened:?}");
         }

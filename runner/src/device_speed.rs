@@ -1,8 +1,10 @@
-//! How fast a device computes, against what its memory gives: made weights of Llama's shape, so that it runs on a bare machine.
+//! Measures how fast a device computes, compared with its memory bandwidth. The models have
+//! synthetic weights of Llama's shape, so that a machine needs no model files.
 //!
-//! Ignored as a test; `scripts/bench gpu` runs it. `LODE_TEST_DEVICE` names the device, `LODE_SPEED_MODELS` the models (`tiny`, `1b`, `8b`),
-//! `LODE_SPEED_TYPES` the types of weights. Speeds of tokens are the median of several measurements, after some that do not count; prompts and loads are
-//! measured once.
+//! The test is ignored by default; `scripts/bench gpu` runs it. `LODE_TEST_DEVICE` names the
+//! device, `LODE_SPEED_MODELS` the models (`tiny`, `1b`, `8b`), and `LODE_SPEED_TYPES` the types of
+//! weights. The speed of decoding is the median of several measurements after a warm-up; prompts
+//! and loads are measured once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,30 +24,31 @@ use crate::made::{MadeModel, Numbers, Shape, Sizes};
 use crate::read_ahead;
 use crate::weights::Weights;
 
-/// Tokens of a prompt that are computed at once, as the engine does.
+/// Tokens of a prompt that one pass computes, as in the engine.
 const CHUNK: usize = protocol::limits::CHUNK;
-/// Measurements of which the median is told, and steps of each.
+/// Number of measurements, of which the median is reported, and number of steps of each.
 const ROUNDS: usize = 5;
 const STEPS: u32 = 10;
-/// Bytes by which a device's memory is measured.
+/// Bytes of a copy that measures a device's memory.
 const PROBE: usize = 256 << 20;
-/// Of a model's bytes, those that a fine-tune does not share: one in so many.
+/// A fine-tune changes one of so many bytes of its base model, and shares all other bytes.
 const CHANGED: u64 = 10;
 
-/// Models by their names.
+/// Sizes of the models, by name.
 const MODELS: [(&str, Sizes); 3] = [
     ("tiny", Sizes { hidden: 256, width: 512, layers: 2, heads: 4, key_heads: 2, vocabulary: 512 }),
     ("1b", Sizes { hidden: 2048, width: 8192, layers: 16, heads: 32, key_heads: 8, vocabulary: 128_256 }),
     ("8b", Sizes { hidden: 4096, width: 14_336, layers: 32, heads: 32, key_heads: 8, vocabulary: 128_256 }),
 ];
 
-/// Types of weights, as load plans name them, with the elements of a group; and the share of the memory's speed that a token is to have,
-/// in hundredths.
+/// Types of weights, as load plans name them; elements of a group; and the wanted speed of decoding
+/// in percent of the memory bandwidth.
 const TYPES: [(&str, u64, f64); 5] =
     [("BF16", 0, 70.0), ("q8_0", 32, 65.0), ("q4_k", 256, 60.0), ("int4", 64, 60.0), ("nvfp4", 16, 60.0)];
-/// How many times the tokens of one sequence eight are to give.
+/// Wanted throughput of eight sequences, as a multiple of the throughput of one.
 const TIMES_WANTED: f64 = 5.0;
-/// What a load is to give of a copy, and what a fine-tune's load is to take of its base's time at most, in hundredths.
+/// Wanted speed of a load in percent of the speed of a copy; and the longest time of a fine-tune's
+/// load, in percent of the time of its base model's load.
 const LOAD_WANTED: f64 = 80.0;
 const TUNE_WANTED: f64 = 15.0;
 
@@ -64,7 +67,8 @@ fn per_second(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / 1e9 / time.as_secs_f64()
 }
 
-/// What a device's memory gives: GB/s of copies within it (read and written) and of copies to it.
+/// Measures a device's memory: GB/s of copies within it, where bytes read and bytes written both
+/// count, and GB/s of copies to it.
 fn ceilings(machine: &Machine) -> Result<[f64; 2]> {
     let probe = if cfg!(feature = "cuda") { PROBE } else { PROBE >> 3 };
     let bytes = vec![1; probe];
@@ -97,7 +101,8 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Seconds of a prompt and of a decoded token of so many sequences at a depth, and launches of it one by one and when it comes again.
+    /// Measures so many sequences at a depth. Returns the prompt's tokens per second, the median
+    /// time of a decoding step, and the launches of a step without a recording and with one.
     fn decode(&self, sequences: usize, depth: usize) -> Result<(f64, Duration, [u64; 2])> {
         let shape = CacheShape { context: depth + 256, kv_type: KvType::F16 };
         let mut first = SlotCache::new(shape, &self.decoder)?;
@@ -121,7 +126,7 @@ impl Measured<'_> {
         }
         slots.push(first);
         let tokens: Vec<u32> = (0..sequences as u32).collect();
-        // As many as are asked for where nobody says how many.
+        // As many as a sampler selects by default.
         let selection = Selection { count: 40, changes: Vec::new(), allowed: None };
         let wanted: Vec<_> = (0..sequences).map(|row| (row, Some(selection.clone()))).collect();
         let mut step = || -> Result<()> {
@@ -132,7 +137,8 @@ impl Measured<'_> {
             slots.iter_mut().zip(&tokens).for_each(|(slot, token)| slot.advance(&[*token]));
             Ok(())
         };
-        // The first pass is launched one by one, the second is recorded, the others are launched at once.
+        // The first pass launches kernels one by one, the second is recorded, later ones launch the
+        // recording.
         let mut launches = [0; 2];
         for at in [0, 0, 1, 1] {
             let before = self.machine.launches();
@@ -169,12 +175,13 @@ impl Measured<'_> {
     }
 }
 
-/// What is wanted, where it was missed.
+/// Returns the wanted value as text if it was missed.
 fn missed(is_missed: bool, wanted: f64, unit: &str) -> String {
     if is_missed { format!(" (wanted: {wanted:.0}{unit})") } else { String::new() }
 }
 
-/// A decoder whose weights the holder has, with the bytes of its weights and the time that it took.
+/// Loads a decoder whose weights the holder has. Returns it with the bytes of its weights and the
+/// time of the load.
 fn loaded(here: &Here, backend: &Candle, model: &MadeModel) -> Result<(Decoder<Candle>, u64, Duration)> {
     let before = backend.resident_bytes();
     let begin = Instant::now();
@@ -189,7 +196,8 @@ fn loaded(here: &Here, backend: &Candle, model: &MadeModel) -> Result<(Decoder<C
     Ok((decoder, backend.resident_bytes() - before, begin.elapsed()))
 }
 
-/// The matrices that a fine-tune changes: one in [`CHANGED`] bytes of what goes to the device.
+/// Returns the names of the matrices that a fine-tune changes: one in [`CHANGED`] bytes of the
+/// loaded weights.
 fn changed(model: &MadeModel) -> Vec<String> {
     let loaded = read_ahead::loaded(&model.blueprint, &model.plan.tensors);
     let all: u64 = loaded.iter().map(|(_, tensor)| model.bytes_of(&tensor.name)).sum();
@@ -216,7 +224,8 @@ fn speed_of_the_device() -> Result<()> {
     println!("copies within its memory: {bandwidth:.0} GB/s, from page-locked memory to it: {upload:.1} GB/s\n");
     let folder = tempfile::tempdir()?;
     let names = MODELS.map(|(name, _)| name);
-    // The first load of a process opens the device's memory, and makes page-locked buffers: that is nobody's load.
+    // The first load of a process opens the device's memory and allocates page-locked buffers. It
+    // is not measured.
     let here = Here::new(Keep::Bytes(0));
     let small = Shape::llama(MODELS[0].1);
     let warm = small.make("warm", ("BF16", 0), Numbers::Repeating, &folder.path().join("warm"))?;
@@ -225,7 +234,7 @@ fn speed_of_the_device() -> Result<()> {
         let (_, sizes) = MODELS.into_iter().find(|(own, _)| *own == name).context("a model")?;
         for dtype in chosen("LODE_SPEED_TYPES", &TYPES.map(|(name, ..)| name)) {
             let (_, group, least) = TYPES.into_iter().find(|(own, ..)| *own == dtype).context("a type")?;
-            // Paths are what arrays are held under.
+            // The holder identifies arrays by the paths of their files.
             let [base, tune] = ["base", "tune"].map(|part| folder.path().join(format!("{name}-{dtype}-{part}")));
             let shape = Shape::llama(sizes);
             let model = shape.make(name, (dtype, group), Numbers::Repeating, &base)?;

@@ -1,7 +1,7 @@
-//! Embedding: texts to vectors.
+//! Embeddings: vectors for texts.
 //!
-//! The hidden states of an input, after the last norm, are pooled to one vector, see [`Pooling`]; its first `dimensions`
-//! elements are kept and divided by their length.
+//! The hidden states of an input, after the final norm, are pooled to one vector, see [`Pooling`].
+//! The first `dimensions` elements of the vector are kept and divided by their length (L2).
 
 use std::borrow::Cow;
 
@@ -19,35 +19,36 @@ use crate::shorten::shorten;
 /// The tokens of a text.
 struct Input {
     tokens: Vec<u32>,
-    /// How many of the last ones end every text: they stay where a text is cut.
+    /// Number of last tokens that end every text: they stay when a text is truncated.
     end: usize,
-    /// How many of the first ones are not pooled.
+    /// Number of first tokens that are not pooled, because they belong to the prompt.
     skipped: usize,
 }
 
-/// An embedding on its way: one input after the other.
+/// An embedding in progress; it computes one input after the other.
 pub(crate) struct Embedding {
     inputs: Vec<Input>,
     truncate: bool,
     dimensions: Option<usize>,
     pooling: Pooling,
-    /// The most tokens of an input, where the model says.
+    /// Largest number of tokens of an input, if the model limits it.
     most: Option<usize>,
-    /// The input that is being computed.
+    /// Index of the input that is being computed.
     index: usize,
-    /// How many of its tokens have been.
+    /// Number of its tokens that were computed.
     fed: usize,
-    /// What is pooled of it so far.
+    /// Intermediate result of pooling the input.
     pooled: Pooled,
     answer: EmbedReply,
     reply: Option<oneshot::Sender<Result<EmbedReply, Fault>>>,
 }
 
 impl Embedding {
-    /// An embedding that answers `reply`; it stops where that is closed.
+    /// Creates an embedding that sends its result to `reply`; it stops if that channel is closed.
     ///
     /// # Errors
-    /// Where an input has no tokens, or one that is not in the vocabulary.
+    /// Fails if an input has no tokens, or a token that is not in the vocabulary; if the model
+    /// cannot embed here; or if it does not have the requested prompt.
     pub(crate) fn new(
         model: &Model,
         request: &EmbedRequest,
@@ -83,7 +84,7 @@ impl Embedding {
         }
     }
 
-    /// Takes the vector of the input that is complete.
+    /// Stores the vector of a completed input, and starts the next input.
     fn complete(&mut self, cache: &mut dyn Cache) -> Result<()> {
         let tokens = self.inputs[self.index].tokens.len();
         let vector = self.pooling.finish(std::mem::take(&mut self.pooled));
@@ -114,7 +115,7 @@ fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<Input, Faul
             let skipped = if model.sentence.pooling.includes_prompt || prompt.is_empty() {
                 0
             } else {
-                // Those of the prompt, without what ends it alone.
+                // The tokens of the prompt, without the ones that end every text.
                 let alone = encode(prompt)?;
                 alone.len() - end(&alone, &empty)
             };
@@ -123,12 +124,14 @@ fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<Input, Faul
     }
 }
 
-/// How many tokens end every text, of those that an empty one has.
+/// Returns how many of the last tokens end every text: the length of the common suffix with an
+/// empty text's tokens.
 fn end(tokens: &[u32], empty: &[u32]) -> usize {
     (0..=empty.len()).rev().find(|count| tokens.ends_with(&empty[empty.len() - count..])).unwrap_or(0)
 }
 
-/// The first elements of a vector, divided by their length (L2). A vector of zeros stays one.
+/// Returns the first elements of a vector, divided by their length (L2). A vector of zeros stays
+/// one.
 fn normalized(mut vector: Vec<f64>, dimensions: Option<usize>) -> Result<Vec<f32>> {
     vector.truncate(dimensions.unwrap_or(usize::MAX));
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -167,7 +170,7 @@ impl Work for Embedding {
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
         let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
         let (input, mut position) = (&self.inputs[self.index], self.fed);
-        // Where all of it is the prompt, something has to be pooled.
+        // An input that is nothing but the prompt is pooled as a whole.
         let skipped = if input.skipped < input.tokens.len() { input.skipped } else { 0 };
         rows.hidden(&mut |hidden| {
             if position >= skipped {
@@ -185,7 +188,7 @@ impl Work for Embedding {
         }
         if let Some(reply) = self.reply.take() {
             let none = EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 };
-            // Whoever asked may have left.
+            // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::replace(&mut self.answer, none)));
         }
         Ok(Progress::Finished)

@@ -1,8 +1,9 @@
 //! The engine: one thread that owns all slots and computes for all of them together.
 //!
-//! A slot is a KV cache and at most one piece of work on it. The last slot is for embeddings and rankings. Each step is one pass of the decoder: one token of every
-//! slot that decodes, and a chunk of one slot that has more to compute, a prompt mostly. So weights are read once for
-//! all slots, and a long prompt holds nobody up for longer than a chunk.
+//! A slot is a KV cache and at most one piece of work on it. The last slot is for embeddings and
+//! rankings. Each step is one pass of the decoder: one token of every slot that decodes, and a
+//! chunk of one slot that has more to compute, usually a prompt. So the weights are read once for
+//! all slots, and a long prompt delays the other slots by at most one chunk.
 //!
 //! ```text
 //! submit ──▶ waiting ──▶ slot: begin ──▶ feed ─▶ pass ─▶ take ──▶ finished
@@ -11,10 +12,11 @@
 //! ```
 //!
 //! # Invariants
-//! - Work that nobody waits for any more ends before the next step, also between the chunks of a prompt.
-//! - Work whose listener is slow is left out of steps; it holds up nobody else.
-//! - A result does not depend on what else is in the step, but for the rounding of float products in the reference mode and on GPUs.
-//! - Where a pass fails, all who took part are told.
+//! - Work whose listener is gone ends before the next step, also between the chunks of a prompt.
+//! - Work whose listener is slow is left out of steps; it delays no other work.
+//! - The result of work does not depend on other work in the step, except for the rounding of float
+//!   products in the reference mode and on GPUs.
+//! - If a pass fails, all work that took part in it reports the failure.
 
 mod choice;
 mod pass_rows;
@@ -40,24 +42,24 @@ use slot::{Slot, make};
 use work::guarded;
 pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Take, Wanted, Work, check_vocabulary};
 
-/// Tokens of a prompt in a step, at most, while others decode, who wait for it.
+/// Largest number of prompt tokens in a step while other slots decode and wait for the step.
 const CHUNK_BESIDE: usize = 128;
-/// How long to wait for slow listeners before looking again.
+/// Time between two checks whether slow listeners have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Tokens of another slot's sequence that are worth taking it over.
+/// Least number of additional tokens for which a slot takes over another slot's sequence.
 const SHARED: usize = 32;
 
-/// How many slots there are, and how large their caches are.
+/// The number of slots, and the size of their caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// How many; at least one.
+    /// Number of slots for conversations; at least one.
     pub(crate) count: usize,
-    /// Of each.
+    /// Size of each cache.
     pub(crate) shape: CacheShape,
 }
 
-/// The engine's thread; it ends, and is joined, when this is dropped.
+/// The engine's thread. It ends, and is joined, when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Engine {
     jobs: Option<Sender<Job>>,
@@ -69,7 +71,7 @@ enum Job {
     Change(Change),
 }
 
-/// Other slots, once nothing runs.
+/// A request to replace all slots once no work runs.
 struct Change {
     slots: Slots,
     done: oneshot::Sender<Result<()>>,
@@ -79,7 +81,7 @@ impl Engine {
     /// Starts the thread.
     ///
     /// # Errors
-    /// Where there is no memory for the slots.
+    /// Fails if there is no memory for the slots.
     pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
         let mut state = State {
@@ -100,15 +102,16 @@ impl Engine {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Puts work in line. Where the engine is gone the work is dropped, which whoever waits for it notices.
+    /// Queues work. If the engine has ended, the work is dropped, which its listener notices.
     pub(crate) fn submit(&self, work: Box<dyn Work>) {
         self.send(Job::Work(work));
     }
 
-    /// Replaces all slots once nothing runs on them; what is in line then begins on the new ones.
+    /// Replaces all slots once no work runs on them; queued work then begins on the new slots.
     ///
     /// # Errors
-    /// Where there is no memory for them; the old ones stay.
+    /// Fails if there is no memory for the new slots, and keeps the old ones; or if the engine has
+    /// ended.
     pub(crate) async fn change(&self, slots: Slots) -> Result<()> {
         let (done, answer) = oneshot::channel();
         self.send(Job::Change(Change { slots, done }));
@@ -117,7 +120,8 @@ impl Engine {
 
     fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            // Refused only where the thread has ended; dropping the job tells whoever waits.
+            // Sending fails only if the thread has ended; dropping the job closes the sender's
+            // channel.
             let _ = jobs.send(job);
         }
     }
@@ -127,22 +131,22 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told to everybody who waited.
+            // All listeners have already noticed a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// What a slot does in a step.
+/// The part of a slot in a step.
 struct Run {
     slot: usize,
-    /// Tokens that it feeds.
+    /// Number of tokens that it feeds.
     tokens: usize,
-    /// What is wanted of them.
+    /// Output that is needed for them.
     wanted: Wanted,
-    /// Whether they are all that the work has to feed.
+    /// Whether they are all tokens that the work has to feed.
     all: bool,
-    /// Its first token among those of the pass.
+    /// Index of its first token among the tokens of the pass.
     first: usize,
 }
 
@@ -155,18 +159,19 @@ struct State<B: Backend> {
     slots: Vec<Slot<B>>,
     shape: CacheShape,
     clock: u64,
-    /// Where to look first for a slot with more than one token to feed.
+    /// Slot at which the search for a slot with more than one token to feed begins.
     turn: usize,
     /// The tokens of a pass.
     ids: Vec<u32>,
-    /// Logits of a pass, `[wanted, vocabulary]`.
+    /// Rows of logits of a pass, `[wanted, vocabulary]`.
     logits: Vec<f32>,
-    /// For each of those who want the logits after their last token what they selected; `None` where they have a row of `logits`.
+    /// For each run that needs logits after its last token, the selected candidates; `None` if it
+    /// has a row of `logits`.
     best: Vec<Option<Best>>,
 }
 
 impl<B: Backend> State<B> {
-    /// Does what there is to do; `false` where nothing can come any more.
+    /// Runs one step. Returns `false` if the engine handle is gone and there is nothing left to do.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
             self.decoder.pulse().rest();
@@ -195,7 +200,7 @@ impl<B: Backend> State<B> {
         self.slots.iter().any(|slot| slot.work.is_some())
     }
 
-    /// All listeners are behind: waits a little. `false` where nothing can come any more.
+    /// Waits a moment while all listeners are behind. Returns `false` if the engine handle is gone.
     fn pause(&mut self) -> bool {
         self.decoder.pulse().rest();
         match self.inbox.recv_timeout(PAUSE) {
@@ -213,7 +218,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Drops work that nobody waits for.
+    /// Drops work whose listener is gone.
     fn retire(&mut self) {
         self.waiting.retain(|work| work.listener() != Listener::Gone);
         for slot in &mut self.slots {
@@ -223,7 +228,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Makes other slots, once nothing runs.
+    /// Replaces the slots as requested, once no work runs.
     fn replace(&mut self) {
         if self.is_busy() {
             return;
@@ -233,12 +238,13 @@ impl<B: Backend> State<B> {
                 self.slots = slots;
                 self.shape = change.slots.shape;
             });
-            // Whoever asked may have left.
+            // The requester may be gone.
             let _ = change.done.send(made);
         }
     }
 
-    /// Gives free slots to those who wait, in their order. While slots are to be replaced nothing begins.
+    /// Gives free slots to waiting work, in order of arrival. No work begins while slots are to be
+    /// replaced.
     fn assign(&mut self) {
         while self.changes.is_empty() {
             let found = (0..self.waiting.len()).find_map(|at| Some((at, self.slot_for(&*self.waiting[at])?)));
@@ -261,8 +267,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The free slot for work. Embeddings and rankings have the last slot, one at a time, so that none of them holds a conversation up or
-    /// leaves something in its cache.
+    /// Returns the free slot for work. Embeddings and rankings use the last slot, one at a time, so
+    /// that they neither delay a conversation nor leave tokens in its cache.
     fn slot_for(&self, work: &dyn Work) -> Option<usize> {
         let (last, conversations) = self.slots.split_last()?;
         if work.needs_no_past() {
@@ -272,7 +278,8 @@ impl<B: Backend> State<B> {
         choice::choose(&candidates, work.feed().tokens)
     }
 
-    /// Lets a slot begin with what another one has computed of the same prompt, where that is worth it.
+    /// Lets a slot take over the part of the prompt that another slot has computed, if that is
+    /// worthwhile.
     fn share(&mut self, index: usize, prompt: &[u32]) {
         let domain = self.slots[index].domain.clone();
         let common = |slot: &Slot<B>| common_prefix(slot.tokens(&domain), prompt);
@@ -290,7 +297,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// What the next step computes: a token of each slot that needs one only, and more of one slot.
+    /// Selects the runs of the next step: one token of each slot that needs only one, and more of
+    /// one slot.
     fn select(&mut self) -> Vec<Run> {
         let ready = |slot: &&Slot<B>| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
         let count = self.slots.len();
@@ -318,7 +326,7 @@ impl<B: Backend> State<B> {
             let all = tokens == feed.tokens.len();
             runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });
         }
-        // In the order of slots, which is that of the pass.
+        // Runs are in the order of slots, like the sequences of the pass.
         runs.sort_by_key(|run| run.slot);
         let mut first = 0;
         for run in &mut runs {
@@ -328,7 +336,7 @@ impl<B: Backend> State<B> {
         runs
     }
 
-    /// One pass, and what follows from it.
+    /// Computes one pass, and passes the results to the work.
     fn run(&mut self, runs: Vec<Run>) {
         if let Some(long) = runs.iter().find(|run| run.tokens > 1) {
             self.turn = long.slot + 1;
@@ -367,7 +375,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// The pass, and the logits of those who want them after their last token.
+    /// Computes a pass, and the logits for the runs that need them after their last token.
     fn compute(&mut self, runs: &[Run]) -> Result<Stream<B>> {
         self.ids.clear();
         let mut sequences = Vec::with_capacity(runs.len());
@@ -391,24 +399,26 @@ impl<B: Backend> State<B> {
         Ok(stream)
     }
 
-    /// What those want who want something of the logits after their last token.
+    /// Computes the logits, or the best candidates, for each run that needs them and feeds its last
+    /// token in this pass.
     fn find_last(&mut self, runs: &[Run], stream: &Stream<B>) -> Result<()> {
         let (logits, best) = (&mut self.logits, &mut self.best);
         logits.clear();
         best.clear();
         let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
         if self.decoder.selects() {
-            // What is allowed is found out while the device computes.
+            // The allowed tokens are determined while the device computes.
             let slots = &mut self.slots;
             let selected = |run: &Run| {
                 let work = slots[run.slot].work.as_mut();
-                // Whoever fails at it gets all logits, and fails at these, alone.
+                // Work that fails here gets all logits instead; then it fails alone when it takes
+                // them.
                 let selection = work.and_then(|work| guarded(|| Ok(work.selection())).ok().flatten());
                 (run.first + run.tokens - 1, selection)
             };
             let wanted: Vec<_> = wanted.map(selected).collect();
             best.resize_with(wanted.len(), || None);
-            // Rows come in the order of those who want them.
+            // Rows arrive in the order of the runs that need them.
             return self.decoder.best(stream, &wanted, &mut |at, found| {
                 match found {
                     Logits::Row(row) => logits.extend_from_slice(row),

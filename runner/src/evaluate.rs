@@ -1,4 +1,4 @@
-//! Evaluating a sequence that is known: what the model expects at every position of it.
+//! Evaluation of a known sequence: the logits or log-probabilities at each of its positions.
 
 use anyhow::{Context, Result, ensure};
 use protocol::{EvaluateOutput, EvaluateRequest};
@@ -8,10 +8,10 @@ use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
 use crate::model::Model;
 
-/// The most bytes of logits that are answered.
+/// Largest size of the logits in a response, in bytes.
 const MAX_LOGITS: usize = 1 << 30;
 
-/// An evaluation on its way, see [`EvaluateOutput`].
+/// An evaluation in progress, see [`EvaluateOutput`].
 pub(crate) struct Evaluation {
     request: EvaluateRequest,
     fed: usize,
@@ -20,10 +20,11 @@ pub(crate) struct Evaluation {
 }
 
 impl Evaluation {
-    /// An evaluation that answers `reply`; it stops where that is closed.
+    /// Creates an evaluation that sends its result to `reply`; it stops if that channel is closed.
     ///
     /// # Errors
-    /// Where the answer would be too large, there are no tokens, or one is not in the vocabulary.
+    /// Fails if the response would be too large, there are no tokens, or a token is not in the
+    /// vocabulary.
     pub(crate) fn new(
         request: EvaluateRequest,
         vocabulary: usize,
@@ -44,7 +45,7 @@ impl Work for Evaluation {
     }
 
     fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
-        // Nothing of what is there is kept, because the logits of all tokens are wanted.
+        // No cached token is kept, because the logits of all tokens are needed.
         cache.keep_prefix(&[]);
         cache.keep_prefix(&self.request.tokens);
         cache.check_room(self.request.tokens.len()).map_err(|error| Fault::Request(error.to_string()))
@@ -63,7 +64,7 @@ impl Work for Evaluation {
         rows.logits(&mut |logits| {
             match self.request.output {
                 EvaluateOutput::Logits => self.numbers.extend_from_slice(logits),
-                // Nothing follows the last one.
+                // No token follows the last one.
                 EvaluateOutput::Logprobs => {
                     self.numbers.extend(next.next().map(|token| logprob(logits, *token)).transpose()?);
                 }
@@ -74,7 +75,7 @@ impl Work for Evaluation {
             return Ok(Progress::More);
         }
         if let Some(reply) = self.reply.take() {
-            // Whoever asked may have left.
+            // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::take(&mut self.numbers)));
         }
         Ok(Progress::Finished)
@@ -100,7 +101,7 @@ fn check_size(request: &EvaluateRequest, vocabulary: usize) -> Result<(), String
     Ok(())
 }
 
-/// The natural logarithm of a token's probability, summed in double precision.
+/// Returns the natural logarithm of a token's probability. The sum is in double precision.
 pub(crate) fn logprob(logits: &[f32], token: u32) -> Result<f32> {
     let logit = logits.get(token as usize);
     let logit = logit.with_context(|| format!("token {token} is not in the vocabulary of {}", logits.len()))?;

@@ -1,11 +1,11 @@
-//! What is at fault where something fails, as far as somebody acts on it.
+//! The kinds of failures, as far as a caller acts on them.
 
 use std::io::ErrorKind;
 
 use anyhow::Error;
 use protocol::FailureKind;
 
-/// Why something failed, where its error says it.
+/// An error of a known kind.
 #[derive(Debug)]
 struct Marked {
     kind: FailureKind,
@@ -20,22 +20,24 @@ impl std::fmt::Display for Marked {
 
 impl std::error::Error for Marked {}
 
-/// Something that this build, or the device, does not have: another attempt gives the same.
+/// Marks an error as unsupported: this build or the device lacks a feature, and a retry fails
+/// again.
 pub(crate) fn unsupported(error: &Error) -> Error {
     mark(FailureKind::Unsupported, error)
 }
 
-/// A device gave no memory. Its drivers have no common error for it: whoever asks for nothing but memory knows.
+/// Marks an error as a lack of device memory. Drivers have no common error for it, so only code
+/// that requests nothing but memory can mark it.
 pub(crate) fn out_of_memory(error: &Error) -> Error {
     mark(FailureKind::OutOfMemory, error)
 }
 
-/// What another process said of a failure.
+/// Marks an error with the kind that another process reported.
 pub(crate) fn of_kind(kind: FailureKind, error: &Error) -> Error {
     mark(kind, error)
 }
 
-/// The same failure for somebody else who is told of it.
+/// Returns a copy of a failure, for another listener.
 pub(crate) fn again(error: &Error) -> Error {
     mark(kind(error), error)
 }
@@ -44,7 +46,7 @@ fn mark(kind: FailureKind, error: &Error) -> Error {
     Marked { kind, reason: format!("{error:#}") }.into()
 }
 
-/// What is at fault.
+/// Returns the kind of a failure.
 pub(crate) fn kind(error: &Error) -> FailureKind {
     for cause in error.chain() {
         if let Some(marked) = cause.downcast_ref::<Marked>() {
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_at_fault() {
-        // ENOMEM, as `mmap` gives it.
+        // ENOMEM, as `mmap` returns it.
         let memory = Error::from(std::io::Error::from_raw_os_error(12)).context("cannot map");
         assert_eq!(kind(&memory), FailureKind::OutOfMemory);
         assert_eq!(kind(&out_of_memory(&anyhow!("CUDA")).context("a layer")), FailureKind::OutOfMemory);

@@ -1,6 +1,8 @@
-//! The files of the model, which the daemon opens and passes: this process has no path of the store.
+//! The files of the model, which the daemon opens and passes: this process has no access to the
+//! store.
 //!
-//! Standard input is a Unix socket to the daemon. It closes when the daemon ends, in whatever way; then the runner ends.
+//! Standard input is a Unix socket to the daemon. It closes when the daemon ends for any reason;
+//! then the runner ends.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,35 +14,35 @@ use anyhow::{Context, Result, bail};
 use protocol::passing;
 use rustix::io::Errno;
 
-/// How long a file may take to come: the daemon only opens it.
+/// Longest wait for a file: the daemon only opens it.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Files that come, in the order of the load plan.
+/// Incoming files, in the order of the load plan.
 #[derive(Debug)]
 pub(crate) struct Files {
     source: Source,
-    /// Those of the last message that nobody has taken, the next one last.
+    /// Files of the last message that are not yet taken, the next one last.
     some: Vec<OwnedFd>,
-    /// Whether the daemon waits for word that the last message's files have been taken.
+    /// Whether the last message's files still have to be acknowledged to the daemon.
     owed: bool,
 }
 
-/// Where files come from.
+/// The source of files.
 #[derive(Debug)]
 enum Source {
-    /// Standard input, on which somebody listens.
+    /// Standard input, which a thread reads.
     Input(Receiver<Vec<OwnedFd>>),
-    /// A socket of their own.
+    /// A separate socket.
     Socket(UnixStream),
 }
 
 impl Files {
-    /// Those that come by a socket.
+    /// Returns the files that arrive on a socket.
     pub(crate) fn of(socket: UnixStream) -> Self {
         Self { source: Source::Socket(socket), some: Vec::new(), owed: false }
     }
 
-    /// Files that this process has.
+    /// Returns files that this process already has.
     #[cfg(test)]
     pub(crate) fn given(mut files: Vec<OwnedFd>) -> Self {
         files.reverse();
@@ -48,16 +50,17 @@ impl Files {
         Self { source: Source::Socket(socket), some: files, owed: false }
     }
 
-    /// Listens on standard input, and ends the process when that closes.
+    /// Starts a thread that reads standard input, and ends the process when it closes.
     pub(crate) fn listen() -> Self {
         let (sender, incoming) = channel();
         std::thread::spawn(move || {
             loop {
                 match receive(std::io::stdin().as_fd()) {
-                    // Nobody takes them where no model is loaded: they wait, and close with this process.
+                    // Without a load, files wait in the channel, and close with this process.
                     Ok(Some(files)) => drop(sender.send(files)),
                     Ok(None) => std::process::exit(0),
-                    // Another program has started this one, with a pipe or a terminal.
+                    // Another program has started this one, with a pipe or a terminal as standard
+                    // input.
                     Err(Errno::NOTSOCK) => {
                         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
                         std::process::exit(0);
@@ -72,10 +75,10 @@ impl Files {
         Self { source: Source::Input(incoming), some: Vec::new(), owed: false }
     }
 
-    /// The next file.
+    /// Returns the next file.
     ///
     /// # Errors
-    /// Where none comes.
+    /// Fails if no file arrives.
     pub(crate) fn next(&mut self) -> Result<OwnedFd> {
         if self.some.is_empty() {
             self.taken()?;
@@ -90,7 +93,7 @@ impl Files {
         Ok(file)
     }
 
-    /// Tells the daemon that all files of its last message have been taken.
+    /// Acknowledges to the daemon that all files of its last message have been taken.
     fn taken(&mut self) -> Result<()> {
         if std::mem::take(&mut self.owed) {
             let told = match &mut self.source {
@@ -104,7 +107,7 @@ impl Files {
 }
 
 impl Source {
-    /// The files of the next message.
+    /// Returns the files of the next message.
     fn next(&self) -> Result<Vec<OwnedFd>> {
         let late = || format!("the daemon passed no file within {} s", PATIENCE.as_secs());
         match self {
@@ -121,14 +124,14 @@ impl Source {
     }
 }
 
-/// The files of a message; `None` where the socket has closed.
+/// Receives the files of a message; `None` if the socket is closed.
 fn receive(socket: std::os::fd::BorrowedFd<'_>) -> Result<Option<Vec<OwnedFd>>, Errno> {
     let mut count = [0];
     let (received, files) = passing::receive_with(socket, &mut count)?;
     if received == 0 {
         return Ok(None);
     }
-    // The system drops descriptors that this process may not have.
+    // The kernel drops descriptors that exceed the limit of this process.
     let (came, sent) = (files.len(), usize::from(count[0]));
     if came == sent {
         return Ok(Some(files));

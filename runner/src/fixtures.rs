@@ -1,6 +1,7 @@
-//! The models of the reference data for tests in this process, and how a decoder of one is held against its golden numbers.
+//! The models of the reference data for in-process tests, and the comparison of a decoder with
+//! their golden numbers.
 //!
-//! A model is what its family makes of its documents; the arrays are read where they lie in its files.
+//! The blueprint of a model comes from its documents. Its arrays are read in place from its files.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,10 +30,10 @@ mod tests;
 
 pub(crate) use tests::by_kernels;
 
-/// Largest difference of a logit or an element, from the README of the fixtures.
+/// Largest accepted difference of a logit or a hidden element, from the README of the fixtures.
 const TOLERANCE: f32 = 2e-3;
 
-/// The reference data; `None` where they are not here.
+/// Returns the folder of the reference data; `None` if it is missing.
 pub(crate) fn folder() -> Option<PathBuf> {
     let shared = std::env::var_os("LODE_SHARED")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
@@ -43,9 +44,9 @@ pub(crate) fn folder() -> Option<PathBuf> {
     None
 }
 
-/// Says what a test leaves out.
+/// Reports that a test is skipped.
 pub(crate) fn skipped(reason: &str) {
-    // `scripts/test` says at the end what was skipped.
+    // `scripts/test` lists skipped tests at the end.
     if let Some(list) = std::env::var_os("LODE_TEST_SKIPPED") {
         let list = std::fs::File::options().append(true).create(true).open(list);
         list.expect("the list of what is skipped").write_all(format!("{reason}\n").as_bytes()).expect("a line");
@@ -53,13 +54,13 @@ pub(crate) fn skipped(reason: &str) {
     tracing::warn!("{reason}");
 }
 
-/// A safetensors file: its header, and where it is.
+/// Reads the header of a safetensors file.
 fn header(path: &Path) -> Result<Header> {
     let raw = std::fs::read(path)?;
     Ok(Header::parse(&raw, raw.len() as u64)?)
 }
 
-/// The tensors of a folder by name, as a load plan has them.
+/// Returns the tensors of a folder by name, as a load plan lists them, and the files.
 fn tensors(model: &Path) -> Result<(BTreeMap<String, protocol::Tensor>, Vec<PathBuf>)> {
     let (mut all, mut files) = (BTreeMap::new(), Vec::new());
     for entry in std::fs::read_dir(model)? {
@@ -90,7 +91,7 @@ fn tensors(model: &Path) -> Result<(BTreeMap<String, protocol::Tensor>, Vec<Path
     Ok((combined(all), files))
 }
 
-/// Puts arrays together that are one weight: blocks with their scales.
+/// Combines arrays that form one weight: blocks with their scales.
 fn combined(mut all: BTreeMap<String, protocol::Tensor>) -> BTreeMap<String, protocol::Tensor> {
     let blocks: Vec<String> = all.keys().filter_map(|name| name.strip_suffix("_blocks").map(str::to_owned)).collect();
     for name in blocks {
@@ -115,14 +116,14 @@ fn combined(mut all: BTreeMap<String, protocol::Tensor>) -> BTreeMap<String, pro
     all
 }
 
-/// A fixture.
+/// A model of the reference data with its golden numbers.
 pub(crate) struct Fixture {
     name: String,
     folder: PathBuf,
     pub(crate) blueprint: Blueprint,
     pub(crate) plan: LoadRequest,
     pub(crate) blobs: Blobs,
-    /// Largest difference of a logit or an element.
+    /// Largest accepted difference of a logit or a hidden element.
     tolerance: f32,
 }
 
@@ -135,7 +136,7 @@ impl Fixture {
             Ok(describe(Document::Config(&std::fs::read(config)?), &names)?.blueprint)
         };
         let classic = blueprint(&folder.join("model/config.json"))?;
-        // Models of our own are in one layout only.
+        // The models of this repository have only one layout of the config.
         let both = hf.join("manifest.json").is_file();
         assert!(
             !both || classic == blueprint(&folder.join("config_v5.json"))?,
@@ -153,7 +154,7 @@ impl Fixture {
         })
     }
 
-    /// A golden tensor of float32.
+    /// Returns a golden tensor of float32.
     fn golden(&self, name: &str) -> Result<Vec<f32>> {
         let path = self.folder.join("golden.safetensors");
         let (raw, header) = (std::fs::read(&path)?, header(&path)?);
@@ -163,7 +164,8 @@ impl Fixture {
         Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
-    /// Logits, and of `found`, which are those at every position, the same: all, or the last ones where it has no others.
+    /// Returns golden logits, and the part of `found`, the computed logits at every position, that
+    /// matches them: all of it, or the last positions if the fixture has only those.
     fn golden_logits<'a>(&self, sequence: &str, found: &'a [f32]) -> Result<(Vec<f32>, &'a [f32])> {
         let all = format!("logits.{sequence}");
         if self.has(&all)? {
@@ -179,7 +181,7 @@ impl Fixture {
         Ok(header(&self.folder.join("golden.safetensors"))?.tensor(golden).is_some())
     }
 
-    /// The files of its weights, in the order of its blobs.
+    /// Returns the files of its weights, in the order of its blobs.
     pub(crate) fn files(&self) -> Result<Vec<PathBuf>> {
         Ok(tensors(&self.folder.join("model"))?.1)
     }
@@ -208,7 +210,8 @@ impl Fixture {
         Ok(())
     }
 
-    /// Logits of a prompt that is computed at once, and of one that is computed in pieces.
+    /// Checks the logits of a prompt that is computed at once, and of one that is computed in
+    /// pieces.
     fn check_logits<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
         for pieces in [&[ids.len()][..], &[1, 1, ids.len() - 4, 2]] {
             let mut cache = cache(decoder)?;
@@ -237,11 +240,12 @@ impl Fixture {
     }
 }
 
-/// Files that are of another model than the folder of the same name, by llama.cpp's reading: it passes over windows that stand in
-/// them. Here Hugging Face's numbers are right.
+/// Models whose GGUF files have sliding windows that llama.cpp ignores. Their golden numbers are
+/// Hugging Face's, from the folder of the same name.
 const HONOURED: [&str; 2] = ["phi3", "exaone4"];
 
-/// A model of a GGUF file, with llama.cpp's numbers beside it, or Hugging Face's where these are right.
+/// Reads the model of a GGUF file, with llama.cpp's golden numbers, or Hugging Face's where only
+/// these are right.
 fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
     let folder = hf.join("../gguf/models").join(name);
     let path = folder.join("model.gguf");
@@ -272,7 +276,7 @@ fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
     Ok(fixture)
 }
 
-/// The load plan of a model.
+/// Returns the load plan of a model.
 pub(crate) fn plan(name: &str, blueprint: &Blueprint, tensors: Vec<protocol::Tensor>) -> Result<LoadRequest> {
     Ok(LoadRequest {
         version: protocol::VERSION,
@@ -308,12 +312,12 @@ pub(crate) fn cache_of<B: Backend>(decoder: &Arc<Decoder<B>>, kv_type: KvType) -
     SlotCache::new(CacheShape { context: 1024, kv_type }, decoder)
 }
 
-/// Appends generated tokens; gives the logits after each.
+/// Appends generated tokens; returns the logits after each.
 pub(crate) fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
     logits_of(decoder, cache, ids, false)
 }
 
-/// Appends tokens, generated ones or those of a prompt; gives the logits after each.
+/// Appends generated tokens or tokens of a prompt; returns the logits after each.
 pub(crate) fn logits_of<B: Backend>(
     decoder: &Arc<Decoder<B>>,
     cache: &mut SlotCache<B>,
@@ -332,7 +336,7 @@ pub(crate) fn logits_of<B: Backend>(
     Ok(found)
 }
 
-/// The hidden states of a text, in rows.
+/// Returns the hidden states of a text, row by row.
 fn hidden<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32]) -> Result<Vec<f32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
@@ -345,7 +349,7 @@ fn hidden<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32]) -> Result<Vec<f32>
     Ok(found)
 }
 
-/// The likeliest tokens after a prompt.
+/// Returns the tokens of a greedy continuation of a prompt.
 fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> Result<Vec<u32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
@@ -360,7 +364,7 @@ fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> R
     Ok(found)
 }
 
-/// The CPU, computing with plain weights in float32.
+/// Returns the CPU backend that computes plain weights in float32.
 pub(crate) fn cpu() -> Cpu {
     cpu_with(Instructions::in_float32().next_back().expect("the scalar ones are everywhere"))
 }
@@ -369,7 +373,7 @@ pub(crate) fn cpu_with(instructions: Instructions) -> Cpu {
     Cpu::new(Arc::new(Pool::new(2).expect("threads")), instructions)
 }
 
-/// The cosines of rows of `width`, from the least to the largest.
+/// Returns the cosine similarities of rows of `width`, in ascending order.
 pub(crate) fn cosines(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     assert!(a.len() == b.len() && !a.is_empty(), "as many rows");
@@ -380,7 +384,7 @@ pub(crate) fn cosines(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     all
 }
 
-/// The median over rows of `width` of their cosine.
+/// Returns the median cosine similarity of rows of `width`.
 pub(crate) fn median_cosine(a: &[f32], b: &[f32], width: usize) -> f64 {
     let all = cosines(a, b, width);
     all[all.len() / 2]

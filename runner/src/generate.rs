@@ -1,4 +1,4 @@
-//! A generation: prompt, then token by token, until something ends it.
+//! A generation: computes a prompt, then token by token, until a condition ends it.
 
 mod answer;
 mod held;
@@ -23,30 +23,30 @@ use held::Held;
 use long_repetition::LongRepetition;
 use short_repetition::ShortRepetition;
 
-/// A generation without a limit of its own, whose oldest tokens are dropped, ends after so many contexts: a model may
-/// never end by itself. Ollama's limit.
+/// A generation without a token limit, whose oldest tokens are dropped, ends after the tokens of so
+/// many contexts, because a model may never end by itself. Ollama's limit.
 const CONTEXTS: u64 = 10;
 
-/// Where events go.
+/// The receiver of events.
 pub(crate) trait Sink: Send {
-    /// Sends an event; `false` means that nobody listens any more.
+    /// Sends an event; returns `false` if the listener is gone.
     fn send(&self, event: GenerateEvent) -> bool;
-    /// Whether anybody listens, and has room for the events of a token.
+    /// Returns whether there is a listener, and whether it has room for the events of a token.
     fn listener(&self) -> Listener;
 }
 
-/// Tells the sink what went wrong.
+/// Reports a fault to the sink.
 pub(crate) fn refuse(sink: &dyn Sink, fault: &Fault) {
     sink.send(GenerateEvent::Error { error: fault.to_string(), kind: fault.kind() });
 }
 
-/// A generation on its way.
+/// A generation in progress.
 pub(crate) struct Generation {
     sink: Box<dyn Sink>,
     request: GenerateRequest,
     /// All tokens so far: the prompt's, then the answer's.
     tokens: Vec<u32>,
-    /// Tokens to be computed; those before `fed` have been.
+    /// Tokens to compute; the first `fed` of them are done.
     pending: Vec<u32>,
     fed: usize,
     sampler: Sampler,
@@ -56,15 +56,15 @@ pub(crate) struct Generation {
     long_repetition: LongRepetition,
     usage: Usage,
     begin: Instant,
-    /// Since when tokens are generated.
+    /// Time at which the first token was generated; `None` while the prompt is computed.
     answering: Option<Instant>,
 }
 
 impl Generation {
-    /// Makes the tokens of the prompt, which needs no slot.
+    /// Tokenizes the prompt, which needs no slot.
     ///
     /// # Errors
-    /// Where the request asks for what is not given.
+    /// Returns the sink and a fault if the request cannot be served.
     pub(crate) fn prepare(
         model: &Model,
         request: GenerateRequest,
@@ -90,7 +90,8 @@ impl Generation {
         }
     }
 
-    /// The next token, and the log-probabilities of all where somebody wants some of them.
+    /// Chooses the next token. Returns it with the log-probabilities of all tokens, if the request
+    /// wants some.
     fn choose(&mut self, output: Output<'_>) -> Result<(u32, Option<Vec<f32>>), Fault> {
         match output {
             Output::Last(logits) => self.choose_of_row(logits),
@@ -120,7 +121,7 @@ impl Generation {
         Ok((self.sampler.sample(logits)?, logprobs))
     }
 
-    /// Chooses the next token and tells its text; says why the generation ends where it does.
+    /// Chooses the next token and sends its text; if the generation ends, returns the reason.
     fn next(&mut self, model: &Model, output: Output<'_>, context: usize) -> Result<Step, Fault> {
         if self.is_long_enough(context) {
             return Ok(Step::End(FinishReason::Length));
@@ -146,14 +147,15 @@ impl Generation {
         })
     }
 
-    /// Whether no more tokens are wanted.
+    /// Whether the token limit is reached.
     fn is_long_enough(&self, context: usize) -> bool {
         let endless = self.request.shift.then_some(CONTEXTS * context as u64);
         let most = [self.request.max_tokens, endless].into_iter().flatten().min();
         most.is_some_and(|most| self.usage.tokens >= most)
     }
 
-    /// Makes the next token the one to be computed; where the context is full, what is left of it before.
+    /// Queues the token as the next one to compute. If the cache lost tokens that remain in the
+    /// context, they are queued before it.
     fn go_on(&mut self, token: u32, cache: &mut dyn Cache) -> Step {
         if self.is_long_enough(cache.context()) {
             return Step::End(FinishReason::Length);
@@ -167,7 +169,7 @@ impl Generation {
             let rest = cache.shift(self.request.keep as usize);
             self.pending.extend_from_slice(&rest[cache.len()..]);
         } else if cache.begins_anew(cache.len() + 1) {
-            // Longer sequences have other frequencies: all is computed once more.
+            // Longer sequences use other frequencies: all tokens are computed again.
             self.pending.extend_from_slice(cache.tokens());
             cache.lengthen();
         }
@@ -184,13 +186,13 @@ impl Generation {
     }
 }
 
-/// What follows from the logits after a token.
+/// The step that follows from the logits after a token.
 enum Step {
-    /// Another token, to be computed.
+    /// Another token to compute.
     Token(u32),
     /// The end.
     End(FinishReason),
-    /// Nobody listens any more.
+    /// The listener is gone.
     Gone,
 }
 
@@ -231,7 +233,8 @@ impl Work for Generation {
             return None;
         }
         let selection = self.sampler.selection(&self.request.logit_bias)?;
-        // Where the grammar refuses to go on, it does so once more when a token is taken.
+        // If the grammar fails here, it fails again when the token is taken, and the error is
+        // reported.
         let allowed = self.held.allowed(&self.answer.reader).ok()?;
         Some(Selection { allowed, ..selection })
     }
@@ -265,15 +268,15 @@ fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The tokens of the prompt, behind those that the request puts before it.
+/// Returns the tokens of the prompt, preceded by the tokens that the request puts before it.
 ///
 /// # Errors
-/// What a template or a tokenizer refuses.
+/// Fails if the template or the tokenizer refuses the prompt.
 pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Prompted, Fault> {
     let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
     let mut prompt = model.text.prompt(&request.prompt).map_err(blame)?;
     if !request.before.is_empty() && matches!(request.prompt, Prompt::Text { .. } | Prompt::Chat(_)) {
-        // What begins every text is there already.
+        // The request's tokens already include the tokens that begin every text.
         let lead = model.text.tokenizer.encode("", Special { add: true, parse: false })?;
         if prompt.tokens.starts_with(&lead) && request.before.starts_with(&lead) {
             prompt.tokens.drain(..lead.len());
@@ -283,7 +286,7 @@ pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Promp
     Ok(Prompted { tokens, ..prompt })
 }
 
-/// The tokens to begin with; how the answer is read; what it is held to.
+/// Returns the tokens to begin with, the reader of the answer, and the constraint on the answer.
 fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, Held), Fault> {
     let Prompted { tokens, rendered } = prompted(model, request)?;
     if tokens.is_empty() {
@@ -302,7 +305,7 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
     Ok((tokens, answer, held))
 }
 
-/// The tools that may be called.
+/// Returns the tools that the model may call.
 fn offered(request: &GenerateRequest) -> Tools {
     match &request.prompt {
         Prompt::Chat(chat) if request.tool_choice != ToolChoice::None => Tools::new(chat.tools.as_ref()),

@@ -1,4 +1,5 @@
-//! Weights that the holder has on devices: asked for by where they lie in the model's files, mapped, and read.
+//! Weights that the holder process keeps on devices. The runner requests them by their place in the
+//! model's files, and maps and reads them.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -11,39 +12,42 @@ use protocol::{ArrayCall, ArrayReply, BlobPart, passing};
 use crate::failure;
 use crate::mapped::{ArrayKey, Blobs};
 
-/// The holder's word, for a model. What it gave is in use until the last of these has gone.
+/// A session with the holder, for one model. The holder considers its arrays in use until the last
+/// clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder(Arc<Mutex<Session>>);
 
 #[derive(Debug)]
 struct Session {
     socket: UnixStream,
-    /// The places of blobs in the load plan, by where they are mapped.
+    /// Indexes of blobs in the load plan, by [`ArrayKey::blob`].
     blobs: HashMap<usize, usize>,
-    /// By device and number.
+    /// Mapped slabs, by device and number.
     slabs: HashMap<(String, u64), MappedSlab>,
 }
 
 impl Holder {
-    /// Talks to the holder of these files.
+    /// Creates a session over a socket to the holder, which has these files.
     pub(crate) fn new(socket: UnixStream, blobs: &Blobs) -> Self {
         Self(Arc::new(Mutex::new(Session { socket, blobs: blobs.places(), slabs: HashMap::new() })))
     }
 
-    /// Says what will be asked for on a device, in this order, so that it is read from the disk before.
+    /// Announces the parts that will be requested on a device, in this order, so that the holder
+    /// reads them from the disk in advance.
     ///
     /// # Errors
-    /// The holder has ended.
+    /// Fails if the holder has ended.
     pub(crate) fn coming(&self, device: &str, parts: Vec<BlobPart>) -> Result<()> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         passing::send(&session.socket, &ArrayCall::Coming { device: device.to_owned(), parts }, &[])
             .map_err(|_| ended())
     }
 
-    /// An array of a model on a device. It is there when [`finish`](Self::finish) returns.
+    /// Requests an array of the model on a device. Its contents are complete when
+    /// [`finish`](Self::finish) returns.
     ///
     /// # Errors
-    /// The device has no room for it, or the holder has ended.
+    /// Fails if the device has no room for it, or the holder has ended.
     pub(crate) fn array(&self, machine: &Machine, device: &str, key: ArrayKey) -> Result<Memory> {
         let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let blob = *session.blobs.get(&key.blob).context("invariant: an array is in a blob of the plan")?;
@@ -63,10 +67,10 @@ impl Holder {
         machine.within(slab, offset, key.size)
     }
 
-    /// Waits until all arrays are there; bytes that were copied for this model.
+    /// Waits until all arrays are complete; returns the bytes that were copied for this model.
     ///
     /// # Errors
-    /// The device has failed, or the holder has ended.
+    /// Fails if the device has failed, or the holder has ended.
     pub(crate) fn finish(&self) -> Result<u64> {
         let session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         passing::send(&session.socket, &ArrayCall::Finish, &[]).map_err(|_| ended())?;

@@ -1,12 +1,16 @@
-//! The process that holds weights on GPUs, for all runners of a daemon: `lode-runner --hold`, see [`protocol::HolderCall`].
+//! The process that holds weights on GPUs for all runners of a daemon: `lode-runner --hold`. See
+//! [`protocol::HolderCall`].
 //!
-//! An array is on a device once, whichever models have it, under its blob's digest and its place there. Runners map it. What nobody uses any more
-//! stays within a bound, so that a model that comes back, and a model that differs little from another, copy what differs only.
+//! An array is on a device once, even if several models contain it. Its key is the digest of its
+//! blob and its place in the blob. Runners map it. Unused arrays stay within a limit, so that a
+//! model that is loaded again, or that differs little from another, copies only the missing arrays.
 //!
 //! # Invariants
-//! - Only this process writes arrays, from files that the daemon has opened. It parses none of them.
-//! - A runner that ends, in whatever way, closes its socket, and gives back what it used.
-//! - It ends when the daemon closes its standard input. Arrays live on in the runners that have them mapped.
+//! - Only this process writes arrays, from files that the daemon has opened. It parses none of
+//!   them.
+//! - A runner that ends for any reason closes its socket, and thereby releases its arrays.
+//! - The process ends when the daemon closes its standard input. Arrays stay alive in the runners
+//!   that map them.
 
 mod ahead;
 mod arrays;
@@ -33,12 +37,12 @@ use crate::files::Files;
 use memory::{DeviceMemory, SessionId};
 use session::Session;
 
-/// What stays of arrays that nobody uses.
+/// Limit on the arrays that stay without a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// So many bytes of each device.
+    /// Number of bytes on each device.
     Bytes(u64),
-    /// So many hundredths of each device's memory.
+    /// Percentage of each device's memory.
     Percent(u64),
 }
 
@@ -63,30 +67,31 @@ impl Keep {
     }
 }
 
-/// How long to wait for what a runner used that has ended.
+/// Time to wait for ended runners to release their arrays.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long what nobody uses stays beyond the bound: a model that goes for another is followed by that one, which may share it.
+/// Time for which unused arrays may exceed the limit. A model that is unloaded for another is
+/// followed by it, and may share arrays with it.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The devices that were asked for so far, by name.
+/// The devices that have been requested so far, by name.
 #[derive(Debug)]
 struct Devices {
     all: Mutex<HashMap<String, Arc<Mutex<DeviceMemory>>>>,
     keep: Keep,
     /// The sockets of runners whose sessions have not ended.
     runners: Mutex<HashMap<SessionId, UnixStream>>,
-    /// A session has ended.
+    /// Signals that a session has ended.
     ended: Condvar,
-    /// When somebody last came or went.
+    /// Time of the last start or end of a session, or survey.
     last_change: Mutex<Instant>,
-    /// Whether somebody waits to trim.
+    /// Whether a session's thread is waiting to trim unused arrays.
     is_trimming: AtomicBool,
 }
 
 /// Serves the daemon until it closes standard input.
 ///
 /// # Errors
-/// The daemon says something that cannot be read.
+/// The daemon sends a message that cannot be decoded.
 pub(crate) fn run(keep: Keep) -> Result<()> {
     let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned()?;
     let daemon = UnixStream::from(input);
@@ -101,7 +106,7 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
                     continue;
                 };
                 let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
-                // Where it cannot begin it ends, and the runner sees it.
+                // A session that cannot begin closes its socket, so the runner notices.
                 if let Err(error) = devices.hold(SessionId(sessions), (blobs, files), &reserved, runner) {
                     tracing::error!("a session cannot begin: {error:#}");
                 }
@@ -124,7 +129,8 @@ impl Devices {
         })
     }
 
-    /// Begins a runner's session, which has a thread of its own. What was planned for it is kept when this returns.
+    /// Begins a runner's session in a thread of its own. Its planned memory is reserved when this
+    /// returns.
     fn hold(
         self: &Arc<Self>,
         id: SessionId,
@@ -153,7 +159,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A session has given back all that it used.
+    /// Notes that a session has released all of its arrays.
     fn end(&self, session: SessionId) {
         self.runners.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         self.ended.notify_all();
@@ -164,7 +170,8 @@ impl Devices {
         *self.last_change.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Waits until nobody has come or gone for a while, and has arrays go that are beyond the bound then. One session's thread does so for all.
+    /// Waits until no session has begun or ended for a while, then evicts unused arrays beyond the
+    /// limit. One session's thread does so for all.
     fn trim_later(&self) {
         if self.is_trimming.swap(true, Ordering::Relaxed) {
             return;
@@ -176,7 +183,7 @@ impl Devices {
         while let Some(left) = left() {
             std::thread::sleep(left);
         }
-        // Who goes from now on waits by himself.
+        // Sessions that end from now on start a wait of their own.
         self.is_trimming.store(false, Ordering::Relaxed);
         let all: Vec<_> = self.all.lock().unwrap_or_else(PoisonError::into_inner).clone().into_iter().collect();
         for (device, memory) in all {
@@ -187,15 +194,16 @@ impl Devices {
         }
     }
 
-    /// Waits until runners that have ended have given back what they used: whoever ended them plans with it.
+    /// Waits until ended runners have released their arrays, because the daemon plans with that
+    /// memory.
     fn settle(&self) {
         let runners = self.runners.lock().unwrap_or_else(PoisonError::into_inner);
         let any_gone = |runners: &mut HashMap<SessionId, UnixStream>| runners.values().any(is_gone);
-        // Who takes longer is counted as if he were there.
+        // A runner that takes longer still counts as using its memory.
         drop(self.ended.wait_timeout_while(runners, PATIENCE, any_gone));
     }
 
-    /// The memory of a device; it is opened where this is the first time.
+    /// Returns the memory of a device, and opens the device first if necessary.
     fn memory(&self, name: &str) -> Result<Arc<Mutex<DeviceMemory>>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = all.get(name) {
@@ -233,7 +241,8 @@ impl Devices {
         let memory = self.memory(name)?;
         let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let (free, total) = memory.free().unwrap_or_else(|error| {
-            // A device that has failed does so for this process for ever: the daemon starts another.
+            // A device that has failed stays unusable for this process; the daemon starts another
+            // one.
             tracing::error!(device = %name, "the device has failed: {error:#}");
             std::process::exit(1)
         });
@@ -247,7 +256,7 @@ impl Devices {
     }
 }
 
-/// Whether the other side has closed.
+/// Returns whether the peer has closed the socket.
 fn is_gone(socket: &UnixStream) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,18 +1,20 @@
-//! What this process gives up by itself once it has started: other programs, changing its limits, and signals to others.
+//! Permissions that this process gives up once it has started: running other programs, changing its
+//! limits, and sending signals to other processes.
 //!
-//! The daemon has taken the rest (files, sockets, other processes) before the program began. These are needed until the
-//! processes that render templates have their own limits.
+//! The daemon takes the other ones (files, sockets, other processes) before the program begins. The
+//! permissions here are needed until the processes that render templates have set their limits.
 
-/// What a process of this program goes on to do.
+/// The role of a process of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It computes; signals are for itself only.
+    /// It computes; it may send signals only to itself.
     Runner,
     /// It starts children, and may have to kill them.
     Nursery,
 }
 
-/// Gives these up, for this thread and all that it will start. What the kernel lacks is logged.
+/// Gives up the permissions, for this thread and all threads that it starts later. Logs what the
+/// kernel does not support.
 pub(crate) fn apply(part: Part) {
     if let Err(reason) = means::restrict(part) {
         tracing::warn!("runners are not fully isolated: {reason}");
@@ -22,10 +24,10 @@ pub(crate) fn apply(part: Part) {
 /// Limits the private memory of this process.
 ///
 /// # Errors
-/// Where the system knows no such limit.
+/// Fails if the system has no such limit.
 pub(crate) fn limit_memory(bytes: u64) -> std::io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    // A limit that was there may be lowered and not raised.
+    // An existing maximum may be lowered but not raised.
     let bytes = getrlimit(Resource::Data).maximum.map_or(bytes, |maximum| bytes.min(maximum));
     Ok(setrlimit(Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) })?)
 }
@@ -37,7 +39,7 @@ mod means {
     use super::Part;
     use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
 
-    /// Refuses the calls: they fail as if the user were not permitted.
+    /// Refuses the system calls: they fail with `EPERM`.
     pub(super) fn restrict(part: Part) -> Result<(), String> {
         let filter = filter(part).map_err(|e| format!("seccomp: {e}"))?;
         seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))
@@ -54,7 +56,7 @@ mod means {
             (libc::SYS_execve, Vec::new()),
             (libc::SYS_execveat, Vec::new()),
             (libc::SYS_setrlimit, Vec::new()),
-            // To ask for one is fine.
+            // Reading a limit is allowed.
             (libc::SYS_prlimit64, vec![sets_a_limit]),
             #[cfg(target_arch = "x86_64")]
             (x32::EXECVE, Vec::new()),
@@ -77,7 +79,7 @@ mod means {
         SeccompFilter::new(refused, SeccompAction::Allow, refusal, architecture)?.try_into()
     }
 
-    /// Numbers by which x86-64 kernels may take calls of x32.
+    /// Numbers under which x86-64 kernels may accept system calls of the x32 ABI.
     #[cfg(target_arch = "x86_64")]
     mod x32 {
         pub(super) const EXECVE: libc::c_long = 0x4000_0208;
@@ -102,7 +104,8 @@ mod tests {
 
     #[test]
     fn other_programs_and_limits_are_out_of_reach() {
-        // Restrictions are a thread's own, so the others of this program keep their powers.
+        // Restrictions apply to one thread, so the other threads of this program keep their
+        // permissions.
         let isolated = std::thread::spawn(|| {
             if let Err(reason) = means::restrict(Part::Runner) {
                 panic!("every kernel that we know has seccomp: {reason}");

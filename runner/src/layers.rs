@@ -1,4 +1,4 @@
-//! The layers that decoders are made of. None of them knows an architecture, and none who computes.
+//! The layers that decoders are made of. They depend neither on an architecture nor on a backend.
 
 mod attention;
 mod delta_net;
@@ -19,14 +19,14 @@ use latent::Latent;
 pub(crate) use residual::Residual;
 use short_conv::ShortConv;
 
-/// What all layers of a pass share.
+/// Data that all layers of a pass share.
 pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) backend: &'a B,
-    /// For each way that layers turn heads, the angles of the pass's tokens.
+    /// Rotary angles of the pass's tokens, for each distinct rotary embedding.
     pub(crate) angles: &'a [B::Angles],
 }
 
-/// What mixes positions.
+/// The part of a layer that mixes positions.
 #[derive(Debug)]
 pub(crate) enum Mixer<B: Backend> {
     Attention(Attention<B>),
@@ -35,13 +35,13 @@ pub(crate) enum Mixer<B: Backend> {
     ShortConv(ShortConv<B>),
 }
 
-/// How the layers of a decoder are loaded.
+/// The sources from which the layers of a decoder are loaded.
 pub(crate) struct Loader<'a, B: Backend> {
     pub(crate) backend: &'a B,
     pub(crate) weights: &'a Weights,
     /// Width of the residual stream.
     pub(crate) hidden: usize,
-    /// Where the angles of a layer are among those of a pass.
+    /// Index of the layer's rotary angles among the angles of a pass.
     pub(crate) angles: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ impl<B: Backend> Mixer<B> {
         })
     }
 
-    /// What layer `layer` makes of the normed stream.
+    /// Computes the output of layer `layer` for the normalized stream.
     pub(crate) fn forward(
         &self,
         pass: &Pass<'_, B>,

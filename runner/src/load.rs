@@ -1,4 +1,4 @@
-//! Loading: from the daemon's plan to a model, and to the slots it runs on.
+//! Loading: creates a model and its slots from the daemon's plan.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
@@ -31,45 +31,45 @@ use crate::sentence::Sentence;
 use crate::stages::{self, Computing, Stages};
 use crate::weights::Weights;
 
-/// What of the machine a load may use.
+/// The resources of the machine that a load may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// How many threads compute, where that is the CPU's part.
+    /// Number of threads that compute on the CPU.
     pub(crate) threads: usize,
-    /// How many files are mapped, at most.
+    /// Largest number of files that are mapped.
     pub(crate) maps: usize,
-    /// What kernels are made of.
+    /// CPU instructions that kernels use.
     pub(crate) instructions: Instructions,
-    /// Who renders templates.
+    /// The processes that render templates.
     pub(crate) renderer: Arc<Renderer>,
 }
 
-/// A model that runs.
+/// A loaded model.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     /// The manifest's digest.
     pub(crate) name: String,
     pub(crate) model: Arc<Model>,
     pub(crate) engine: Engine,
-    /// Beats while the engine computes.
+    /// Heartbeat of the engine.
     pub(crate) pulse: Pulse,
-    /// Where it computes.
+    /// Name of the device that computes.
     device: String,
-    /// What that is, or why it is no other.
+    /// Description of that device, or the reason why no other device computes.
     device_note: String,
     /// Bytes of weights.
     weights: u64,
-    /// Bytes of weights that are in memory of devices.
+    /// Bytes of weights in the memory of devices.
     on_devices: u64,
-    /// Which layers' states are, see [`Stages`].
+    /// For each layer, whether its states are on a device, see [`Stages`].
     layers_on_devices: Vec<bool>,
     blueprint: Blueprint,
     reference: bool,
-    /// Ends with the model.
+    /// The read-ahead ends when the model is dropped.
     _read_ahead: ReadAhead,
 }
 
-/// What a model is loaded from.
+/// The sources that a model is loaded from.
 struct Source<'a> {
     request: &'a LoadRequest,
     blobs: &'a Blobs,
@@ -80,7 +80,8 @@ struct Source<'a> {
     on_devices: &'a [bool],
 }
 
-/// Tells the holder what it will be asked for; the tensors that are this process's to read are left.
+/// Announces to the holder the arrays that it will have to provide; returns the tensors that this
+/// process reads itself.
 fn announce<'a>(
     request: &'a LoadRequest,
     blueprint: &Blueprint,
@@ -104,7 +105,7 @@ fn announce<'a>(
 }
 
 impl Loaded {
-    /// Prepares everything that a plan names; its files come from `files`.
+    /// Loads everything that a plan names; the files come from `files`.
     pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
         ensure!(ours == theirs, "this runner speaks protocol {ours}, the daemon {theirs}; install both from one build");
@@ -156,7 +157,7 @@ impl Loaded {
         let documents = Documents::new(&documents);
         let table = request.token_table.map(|place| blobs.get(place)).transpose()?;
         let template = Choice { given: request.template.as_deref(), renderer };
-        // Tokenizer and decoder share nothing, and either takes a while.
+        // Tokenizer and decoder are independent of each other, and each takes a while to load.
         let (text, decoder) = std::thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::load(template, documents, table));
             let decoder = Weights::map(request, blobs).and_then(|weights| {
@@ -202,17 +203,17 @@ impl Loaded {
         Ok((loaded, slots))
     }
 
-    /// Replaces the KV cache; the weights stay as they are.
+    /// Replaces the KV caches; the weights stay as they are.
     ///
     /// # Errors
-    /// Where there is no memory for it.
+    /// Fails if there is no memory for them.
     pub(crate) async fn change(&self, request: ContextRequest) -> Result<Slots> {
         let slots = slots(self.blueprint.context, self.reference, request);
         self.engine.change(slots).await?;
         Ok(slots)
     }
 
-    /// What a load has come to.
+    /// Returns the result of a load.
     pub(crate) fn reply(&self, slots: Slots, memory: &Account) -> LoadReply {
         LoadReply {
             device: self.device.clone(),
@@ -227,14 +228,15 @@ impl Loaded {
         }
     }
 
-    /// Bytes of weights and states on devices; of what is wholly there, small arrays and the embedding count too.
+    /// Returns the bytes of weights and states on devices. Small arrays and the embedding count too
+    /// if all layers are on devices.
     fn bytes_on_devices(&self, slots: Slots) -> u64 {
         let is_whole = self.layers_on_devices.iter().all(|own| *own);
         let weights = if is_whole { self.weights } else { self.on_devices };
         weights + self.cache_bytes(slots, |layer| self.layers_on_devices[layer])
     }
 
-    /// Bytes of all slots, once they are full, of the layers that are meant.
+    /// Returns the bytes that the selected layers take in all slots, once the slots are full.
     fn cache_bytes(&self, slots: Slots, is_meant: impl Fn(usize) -> bool) -> u64 {
         let CacheShape { context, kv_type } = slots.shape;
         let layer = |state: LayerState| {
@@ -247,7 +249,8 @@ impl Loaded {
     }
 }
 
-/// The slots that a request asks for, as far as the model goes. The reference mode keeps nothing but float32.
+/// Returns the slots for a request, with at most the model's context. The reference mode stores
+/// only float32.
 fn slots(longest: u64, reference: bool, request: ContextRequest) -> Slots {
     let context = request.context.min(longest).max(1) as usize;
     let kv_type = if reference { KvType::F32 } else { request.kv_type };

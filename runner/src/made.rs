@@ -1,4 +1,5 @@
-//! Models with made weights, for tests and measurements on a bare machine: nothing but a shape and a seed.
+//! Models with synthetic weights, defined by a shape and a seed, for tests and measurements on a
+//! machine without model files.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use crate::fixtures;
 use crate::mapped::Blobs;
 
-/// What a model looks like.
+/// The architecture of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) config: Value,
@@ -36,7 +37,7 @@ pub(crate) struct Sizes {
     pub(crate) vocabulary: u64,
 }
 
-/// A model of files, each with a tensor.
+/// A model in files, one for each tensor.
 #[derive(Debug)]
 pub(crate) struct MadeModel {
     pub(crate) blueprint: Blueprint,
@@ -45,17 +46,18 @@ pub(crate) struct MadeModel {
     pub(crate) blobs: Blobs,
 }
 
-/// What the bytes of tensors are.
+/// The contents of tensors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Numbers {
-    /// Small numbers of a seed, encoded: so that answers mean something.
+    /// Encoded small random numbers from a seed, so that results are meaningful.
     Random(u64),
-    /// Bytes that repeat, and are finite small numbers in any type: they are made as fast as a disk takes them.
+    /// A repeating pattern of bytes that are small finite numbers in any type. It is written as
+    /// fast as the disk allows.
     Repeating,
 }
 
 impl Shape {
-    /// Llama's.
+    /// Returns the shape of a Llama model.
     pub(crate) fn llama(sizes: Sizes) -> Self {
         let Sizes { hidden, width, layers, heads, key_heads, vocabulary } = sizes;
         let config = json!({
@@ -71,7 +73,8 @@ impl Shape {
         Self { config, tensors }
     }
 
-    /// The same with norms of heads, windows, caps, and the embedding as output: Gemma's.
+    /// Returns the shape of a Gemma model: Llama's with norms of heads, sliding windows, and the
+    /// embedding as output projection.
     pub(crate) fn gemma(sizes: Sizes) -> Self {
         let mut shape = Self::llama(sizes);
         let head = sizes.hidden / sizes.heads;
@@ -100,7 +103,8 @@ impl Shape {
         shape
     }
 
-    /// The same with norms of heads, and eight experts of which each token takes two: Qwen's.
+    /// Returns the shape of a Qwen model: Llama's with norms of heads, and eight experts of which
+    /// each token uses two.
     pub(crate) fn experts(sizes: Sizes) -> Self {
         const EXPERTS: u64 = 8;
         let mut shape = Self::llama(sizes);
@@ -132,7 +136,8 @@ impl Shape {
         shape
     }
 
-    /// Writes the model into a folder, its matrices in a type of weights: as load plans name it, with the elements of a group.
+    /// Writes the model into a folder. `kind` is the type of its matrices, as load plans name it,
+    /// and the elements of a group.
     pub(crate) fn make(&self, name: &str, kind: (&str, u64), numbers: Numbers, folder: &Path) -> Result<MadeModel> {
         std::fs::create_dir_all(folder)?;
         let (mut tensors, mut paths) = (Vec::new(), Vec::new());
@@ -144,7 +149,8 @@ impl Shape {
         self.of(name, tensors, paths)
     }
 
-    /// A fine-tune of a made model, whose matrices have other bytes where `is_changed` says so.
+    /// Writes a fine-tune of a model: its matrices have other bytes where `is_changed` returns
+    /// true.
     pub(crate) fn tune(
         &self,
         base: &MadeModel,
@@ -173,14 +179,14 @@ impl Shape {
 }
 
 impl MadeModel {
-    /// Bytes of a tensor.
+    /// Returns the bytes of a tensor.
     pub(crate) fn bytes_of(&self, name: &str) -> u64 {
         let tensor = self.plan.tensors.iter().find(|tensor| tensor.name == name);
         tensor.map_or(0, |tensor| crate::read_ahead::arrays_of(tensor).map(|array| array.size).sum())
     }
 }
 
-/// All but the networks.
+/// Returns the names and shapes of all tensors but the networks and the output projection.
 fn decoder(sizes: Sizes) -> Vec<(String, Vec<u64>)> {
     let Sizes { hidden, layers, heads, key_heads, vocabulary, .. } = sizes;
     let keys = hidden / heads * key_heads;
@@ -210,7 +216,7 @@ fn network(name: &str, hidden: u64, width: u64) -> Vec<(String, Vec<u64>)> {
         .into()
 }
 
-/// Writes a tensor to a file, which is blob `blob`; what a load plan says of it.
+/// Writes a tensor to a file, which is blob `blob`; returns its entry in the load plan.
 fn write(
     name: &str,
     shape: &[u64],
@@ -218,7 +224,7 @@ fn write(
     numbers: Numbers,
     (blob, path): (usize, &Path),
 ) -> Result<protocol::Tensor> {
-    // Embeddings and routers are in no other type as a rule.
+    // Embeddings and routers usually have no other type.
     let is_matrix = shape.len() == 2 && name != "model.embed_tokens.weight" && !name.ends_with("mlp.gate.weight");
     let (dtype, group) = if is_matrix { (dtype, group) } else { ("BF16", 0) };
     let encoding = Dtype::parse(dtype).map(Encoding::Plain).or_else(|| Encoding::parse(dtype, group));
@@ -248,7 +254,7 @@ fn write(
                 Role::Weight => &encoded.data,
                 Role::Scale => &encoded.scale,
                 Role::Bias => &encoded.bias,
-                // There is none without a tensor's largest number.
+                // Encoding without the tensor's largest number gives no global scale.
                 Role::GlobalScale => &[],
             })?,
             None => repeat(&mut file, usize::try_from(part.size())?)?,
@@ -264,12 +270,12 @@ fn write(
     Ok(own)
 }
 
-/// Encoded numbers.
+/// Returns random numbers, encoded.
 fn random(name: &str, shape: &[u64], encoding: Encoding, seed: u64) -> Encoded {
     let seed = name.bytes().fold(seed, |seed, byte| seed.wrapping_mul(1_099_511_628_211) ^ u64::from(byte));
     let mut random = StdRng::seed_from_u64(seed);
     let columns = shape[shape.len() - 1] as usize;
-    // Norms are about one, and products of matrices as large as what they are made of.
+    // The weights of norms are near one, and products of matrices are as large as their inputs.
     let (middle, spread) = if shape.len() == 1 { (1.0, 0.2) } else { (0.0, 3.0 / (columns as f32).sqrt()) };
     let count = shape.iter().product::<u64>() as usize;
     let numbers: Vec<f32> = (0..count).map(|_| middle + spread * (random.random::<f32>() - 0.5) * 2.0).collect();
@@ -278,7 +284,7 @@ fn random(name: &str, shape: &[u64], encoding: Encoding, seed: u64) -> Encoded {
     encoded
 }
 
-/// Writes bytes that repeat.
+/// Writes a repeating pattern.
 fn repeat(file: &mut impl Write, mut left: usize) -> Result<()> {
     let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 & 0x3f).collect();
     while left > 0 {

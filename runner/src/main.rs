@@ -1,26 +1,28 @@
 //! `lode-runner`: maps the tensor blobs of one model and runs it.
 //!
-//! The daemon starts one process for each loaded model, with a Unix socket to serve on as its standard output (see
-//! `lode-runner-protocol`) and a socket as its standard input, by which files come: when that closes, because the daemon ended
-//! in whatever way, the runner ends too.
+//! The daemon starts one process for each loaded model. The standard output of the process is a
+//! Unix socket to serve on (see `lode-runner-protocol`). Its standard input is a socket through
+//! which files arrive: when that closes, because the daemon ended for any reason, the runner ends
+//! too.
 //!
 //! ```text
 //! serve ──▶ load ──▶ engine ──▶ decoder ──▶ layers ──▶ backend: cpu (mapped weights, our threads)
 //! (HTTP)    (plan,    (slots) └──▶ cache                └─────▶ candle (tensors on any device)
 //!    │      weights)
 //!    ├──▶ model: tokenizer, template, stop strings
-//!    └──▶ generate (sampler), evaluate, embed: what is done on a slot
+//!    └──▶ generate (sampler), evaluate, embed: work on a slot
 //! ```
 //!
 //! # Invariants
-//! - Weights on the CPU are mapped and not copied, but the smallest blobs where there are more than the system maps; private memory
-//!   is KV cache, activations and the tokenizer.
+//! - Weights on the CPU are mapped and not copied, except for the smallest blobs if there are more
+//!   blobs than the system can map. Private memory is KV caches, activations and the tokenizer.
 //! - One thread computes, see [`engine`]; requests that run at the same time share its passes.
 //! - There is one decoder, built from a blueprint, which names no architecture.
-//! - Who computes is one of two [`backends`]; on the CPU's, decoder and sampler allocate nothing for a token but a block of states
-//!   every 256 positions.
-//! - `unsafe` is only in [`mapped`], in [`pool`], in [`renderer`], in the kernels of [`backends::cpu`], and in the tests that count allocations and
-//!   pages.
+//! - One of two [`backends`] computes, or several devices with a range of layers each. On the CPU,
+//!   decoder and sampler allocate nothing for a token, except for a block of states every 256
+//!   positions.
+//! - `unsafe` is only in [`mapped`], in [`pool`], in [`renderer`], in the kernels of
+//!   [`backends::cpu`], and in the tests that count allocations and pages.
 
 mod adapters;
 #[cfg(test)]
@@ -83,30 +85,31 @@ use renderer::{Renderer, Started};
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// Threads that compute on the CPU, where that is not left to the machine.
+    /// Number of threads that compute on the CPU; by default the number of usable cores.
     #[arg(long)]
     threads: Option<usize>,
-    /// The instructions that kernels are made of, where that is not left to the machine.
+    /// CPU instructions that the kernels use; by default the best available ones.
     #[arg(long)]
     cpu: Option<String>,
-    /// Say which devices there are to compute on, and end.
+    /// Print the devices that can compute, and exit.
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
     devices: Option<Format>,
-    /// Hold weights on GPUs for the daemon's runners; what nobody uses stays up to so many bytes of each, or a part of it.
+    /// Hold weights on GPUs for the daemon's runners. On each GPU, keep up to this many bytes of
+    /// unused weights, or this share of its memory.
     #[arg(long, value_name = "BYTES or N%")]
     hold: Option<holder::Keep>,
-    /// Compile the kernels of GPUs for the device `emulated:N` into a folder, and end.
+    /// Compile the GPU kernels for the device `emulated:N` into a folder, and exit.
     #[arg(long, value_name = "FOLDER")]
     emulator: Option<std::path::PathBuf>,
-    /// Give up other programs and changes of limits, once all has started.
+    /// Once everything has started, give up running other programs and changing limits.
     #[arg(long)]
     isolate: bool,
 }
 
-/// How devices are told.
+/// Output format of the list of devices.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// A line for each.
+    /// One line for each device.
     Text,
     /// `protocol::Devices`.
     Json,
@@ -118,9 +121,10 @@ fn main() -> ExitCode {
         return tell_devices(format);
     }
     let filter = tracing_subscriber::EnvFilter::try_from_env("LODE_LOG").unwrap_or_else(|_| "info".into());
-    // A log on a full disk must not end what is being said: by itself it would say so on standard error, and panic.
+    // A full disk must not interrupt logging code: by default, the subscriber would report the
+    // failure on standard error, and panic.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // A file or a pipe gets no escape sequences.
+    // Output to a file or a pipe has no escape sequences.
     let log = if std::io::stderr().is_terminal() { log } else { log.with_ansi(false) };
     log.log_internal_errors(false).init();
     if let Some(folder) = arguments.emulator {
@@ -132,7 +136,7 @@ fn main() -> ExitCode {
         }
         return done(holder::run(keep));
     }
-    // All before there are threads: each would keep what it could do.
+    // All of this happens before there are other threads: each would keep its permissions.
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
     let renderer = match Renderer::start(arguments.isolate) {
