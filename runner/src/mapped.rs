@@ -1,10 +1,11 @@
-//! Blobs mapped into memory, and tensors in them.
+//! Blobs mapped into memory, and the tensors in them.
 //!
-//! Blobs of a store never change and are replaced by nobody while a runner has them mapped: the store makes them
-//! read-only, deletes them only by unlinking, and an unlinked file stays mapped. That is what makes mapping them sound.
+//! Blobs of a store never change while a runner has them mapped: the store makes them read-only,
+//! never replaces them, and deletes them only by unlinking. An unlinked file stays mapped. This
+//! makes mapping them sound.
 //!
-//! Arrays lie at multiples of 8 in the blobs that an import writes, anywhere in files that came whole. So nothing here
-//! promises an alignment.
+//! Arrays lie at multiples of 8 in the blobs that an import writes, but anywhere in files that were
+//! stored whole. So no code here may assume an alignment.
 #![expect(unsafe_code, reason = "mapping files")]
 
 use std::collections::HashMap;
@@ -19,14 +20,15 @@ use formats::{Dtype, Encoding, Weight};
 use memmap2::Mmap;
 use protocol::Array;
 
-/// The encoding that a load plan names, where it is known.
+/// Returns the encoding that a load plan names, if it is known.
 pub(crate) fn encoding(plan: &protocol::Tensor) -> Option<Encoding> {
     Dtype::parse(&plan.dtype).map(Encoding::Plain).or_else(|| Encoding::parse(&plan.dtype, plan.group))
 }
 
 /// A tensor in mapped blobs. Clones share the mappings.
 ///
-/// Invariant: its arrays have the lengths that encoding and shape ask for, so that [`weight`](Self::weight) succeeds.
+/// Invariant: its arrays have the lengths that encoding and shape require, so that
+/// [`weight`](Self::weight) succeeds.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedTensor {
     encoding: Encoding,
@@ -39,7 +41,7 @@ pub(crate) struct MappedTensor {
     global_scale: Option<f32>,
 }
 
-/// The arrays of a tensor, each with where it lies.
+/// The arrays of a tensor, each with its key.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     pub(crate) codes: (ArrayKey, &'a [u8]),
@@ -48,10 +50,10 @@ pub(crate) struct Places<'a> {
     pub(crate) global_scale: Option<f32>,
 }
 
-/// An array of a mapped model: as long as its blob is mapped, no other has the same.
+/// Identifies an array of a mapped model. The key is unique as long as the blob exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ArrayKey {
-    /// Where the blob is mapped.
+    /// Address of the blob's [`Blob`] value.
     pub(crate) blob: usize,
     pub(crate) offset: usize,
     pub(crate) size: usize,
@@ -75,7 +77,7 @@ impl Part {
         Numbers { dtype: self.dtype, bytes: self.bytes() }
     }
 
-    /// The bytes from one of `of` equal shares up to another.
+    /// Returns shares `from..to` of the bytes, out of `of` equal shares.
     fn share(&self, from: u64, to: u64, of: u64) -> Result<Self, String> {
         let of = of as usize;
         if of == 0 || !self.size.is_multiple_of(of) {
@@ -88,12 +90,12 @@ impl Part {
 }
 
 impl MappedTensor {
-    /// How its numbers are encoded.
+    /// Returns the encoding of the numbers.
     pub(crate) fn encoding(&self) -> Encoding {
         self.encoding
     }
 
-    /// The tensor for readers of numbers.
+    /// Returns the tensor in the form that decoders of numbers take.
     pub(crate) fn weight(&self) -> Weight<'_> {
         Weight::again(self.encoding, &self.dimensions, self.arrays())
     }
@@ -111,7 +113,7 @@ impl MappedTensor {
         }
     }
 
-    /// Its arrays with their places, for whoever puts them elsewhere.
+    /// Returns the arrays with their keys, for code that copies them to a device.
     pub(crate) fn places(&self) -> Places<'_> {
         let place = |part: &Part| ArrayKey { blob: address(&part.blob), offset: part.offset, size: part.size };
         Places {
@@ -122,7 +124,7 @@ impl MappedTensor {
         }
     }
 
-    /// A vector as a matrix of one row; anything else as it is.
+    /// Returns a vector as a matrix of one row, and any other tensor unchanged.
     #[must_use]
     pub(crate) fn into_matrix(mut self) -> Self {
         if self.shape.len() == 1 {
@@ -132,22 +134,22 @@ impl MappedTensor {
         self
     }
 
-    /// Some rows of a matrix, or numbers of a vector.
+    /// Returns some rows of a matrix, or some elements of a vector.
     ///
     /// # Errors
-    /// There are no such rows, or blocks that share a scale lie across their ends.
+    /// Fails if there are no such rows, or if the range cuts a block of rows that share a scale.
     pub(crate) fn rows(&self, first: u64, count: u64) -> Result<Self, String> {
         let ([rows] | [rows, _]) = self.dimensions[..] else {
             return Err(format!("it has {} dimensions, rows are of 1 or 2", self.dimensions.len()));
         };
         let end = first.checked_add(count).filter(|end| *end <= rows && count > 0);
         let end = end.ok_or_else(|| format!("{count} rows from row {first} on, there are {rows}"))?;
-        // Rows of codes that share a row of scales.
+        // Number of rows of codes that share a row of scales.
         let block = match self.encoding {
             Encoding::BlockFp8 { rows: block, .. } => u64::from(block),
             _ => 1,
         };
-        // All rows share one row of scales: so does any part of them.
+        // If all rows share one row of scales, so does any part of them.
         let whole = block >= rows;
         if !whole && (!first.is_multiple_of(block) || !(end.is_multiple_of(block) || end == rows)) {
             return Err(format!("rows {first} to {end} cut blocks of {block} rows that share a scale"));
@@ -170,10 +172,10 @@ impl MappedTensor {
         Ok(part)
     }
 
-    /// One matrix of a stack.
+    /// Returns one matrix of a stack.
     ///
     /// # Errors
-    /// There is no such matrix.
+    /// Fails if there is no such matrix.
     pub(crate) fn item(&self, index: u64) -> Result<Self, String> {
         let [items, rest @ ..] = &self.dimensions[..] else { return Err("it has no dimensions".to_owned()) };
         if index >= *items || rest.is_empty() {
@@ -190,7 +192,8 @@ impl MappedTensor {
         Ok(part)
     }
 
-    /// All its numbers: of small tensors, or for those who compute with nothing else.
+    /// Returns all numbers as float32, for small tensors and for backends that compute only with
+    /// float32.
     pub(crate) fn numbers(&self) -> Vec<f32> {
         let weight = self.weight();
         let mut numbers = vec![0.0; weight.rows() * weight.columns()];
@@ -198,7 +201,7 @@ impl MappedTensor {
         numbers
     }
 
-    /// The numbers of every `step`th column of a matrix, from column `first` on.
+    /// Returns the numbers of every `step`th column of a matrix, from column `first` on.
     pub(crate) fn columns(&self, first: usize, step: usize) -> Vec<f32> {
         let [rows, columns] = [self.shape[0], self.shape[1]];
         let every = |numbers: &[f32]| -> Vec<f32> {
@@ -220,7 +223,7 @@ impl MappedTensor {
         numbers
     }
 
-    /// Bytes of all arrays.
+    /// Returns the bytes of all arrays.
     pub(crate) fn size(&self) -> usize {
         let rest = [&self.scale, &self.bias].into_iter().flatten().map(|part| part.size);
         self.data.size + rest.sum::<usize>() + self.global_scale.map_or(0, |_| size_of::<f32>())
@@ -230,9 +233,9 @@ impl MappedTensor {
 /// The bytes of a file of the model.
 #[derive(Debug)]
 pub(crate) enum Blob {
-    /// Where they are mapped.
+    /// The mapped file.
     Mapped(Mmap),
-    /// A copy: of the smallest files, where the system maps no more.
+    /// A copy in memory: for the smallest files, if the system cannot map more.
     Read(Vec<u8>),
 }
 
@@ -258,11 +261,11 @@ impl AsRef<[u8]> for Blob {
 pub(crate) struct Blobs(Vec<Arc<Blob>>);
 
 impl Blobs {
-    /// Takes the files of a plan, `next` after `next`. No more than `maps` of them are mapped, the largest: the smallest are
-    /// read.
+    /// Takes the files of a plan, one from each call of `next`. The largest `maps` files are
+    /// mapped; smaller ones are copied into memory.
     ///
     /// # Errors
-    /// A file that does not come, has another size, or cannot be mapped.
+    /// Fails if a file does not arrive, has another size, or cannot be mapped.
     pub(crate) fn take(
         plan: &[protocol::Blob],
         maps: usize,
@@ -284,7 +287,8 @@ impl Blobs {
                     file.read_to_end(&mut bytes)?;
                     return Ok(Blob::Read(bytes));
                 }
-                // SAFETY: blobs of a store are not written to after their commit, see the head of this file.
+                // SAFETY: blobs of a store are not written to after their commit, see the module
+                // documentation.
                 Ok(Blob::Mapped(unsafe { Mmap::map(&file) }.context("it cannot be mapped")?))
             };
             all.push(Arc::new(one().with_context(|| format!("blob `{}`", blob.name))?));
@@ -292,15 +296,15 @@ impl Blobs {
         Ok(Self(all))
     }
 
-    /// A blob by its place in the plan.
+    /// Returns a blob by its index in the plan.
     ///
     /// # Errors
-    /// The plan has no such blob.
+    /// Fails if the plan has no such blob.
     pub(crate) fn get(&self, place: usize) -> Result<&Arc<Blob>> {
         self.0.get(place).with_context(|| format!("the load plan names blob {place} of {}", self.0.len()))
     }
 
-    /// The place of each blob, by what an [`ArrayKey`] says of it.
+    /// Returns the index of each blob in the plan, by [`ArrayKey::blob`].
     pub(crate) fn places(&self) -> HashMap<usize, usize> {
         self.0.iter().enumerate().map(|(place, blob)| (address(blob), place)).collect()
     }
@@ -320,7 +324,7 @@ fn address(blob: &Arc<Blob>) -> usize {
     Arc::as_ptr(blob) as usize
 }
 
-/// Marks so many of the smallest blobs.
+/// Marks the `count` smallest blobs.
 fn smallest(plan: &[protocol::Blob], count: usize) -> Vec<bool> {
     let mut order: Vec<usize> = (0..plan.len()).collect();
     order.sort_unstable_by_key(|place| plan[*place].size);
@@ -329,12 +333,13 @@ fn smallest(plan: &[protocol::Blob], count: usize) -> Vec<bool> {
     marked
 }
 
-/// Places that weights leave to everything else that a process maps: libraries, threads, states of sequences.
+/// Mappings that weights leave for the rest of the process: libraries, threads, states of
+/// sequences.
 const OTHER_MAPS: usize = 8192;
 
-/// How many files this process maps, at most.
+/// Returns the largest number of files that this process maps.
 pub(crate) fn most_maps() -> usize {
-    // The kernel's default, where it does not say.
+    // The kernel's default, used if the limit cannot be read.
     const DEFAULT: usize = 65_530;
     let said = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok().and_then(|text| text.trim().parse().ok());
     said.unwrap_or(DEFAULT).saturating_sub(OTHER_MAPS).max(1024)
@@ -345,10 +350,11 @@ pub(crate) fn most_maps() -> usize {
 pub(crate) struct Mapper<'a>(pub(crate) &'a Blobs);
 
 impl Mapper<'_> {
-    /// The tensor that a load plan describes, checked against the blobs.
+    /// Returns the tensor that a load plan describes, checked against the blobs.
     ///
     /// # Errors
-    /// Which tensor cannot be read, and why: an array beyond its blob, of another length, missing, or one too many.
+    /// Names the tensor that cannot be read, and the reason: an array lies beyond its blob, has
+    /// another length, is missing, or is unexpected.
     pub(crate) fn tensor(self, plan: &protocol::Tensor, encoding: Encoding) -> Result<MappedTensor> {
         self.parts(plan, encoding).with_context(|| format!("tensor `{}`", plan.name))
     }
@@ -381,7 +387,7 @@ impl Mapper<'_> {
     }
 }
 
-/// The number of an array that has one.
+/// Returns the number of an array of one element.
 fn scalar(part: &Part) -> Result<f32> {
     let (dtype, size) = (part.dtype, part.size);
     ensure!(dtype == Dtype::F32, "its global scale is of type {dtype}, expected F32");

@@ -1,20 +1,22 @@
-//! What this process has in memory for itself.
+//! The private memory of this process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The system's account of this process. Open from the start, because an isolated process opens no files later.
+/// The kernel's memory statistics of this process. The file is opened at the start, because an
+/// isolated process cannot open files later.
 #[derive(Debug)]
 pub(crate) struct Account(Option<File>);
 
 impl Account {
-    /// Opens it, where the system has one.
+    /// Opens the statistics, if the system has them.
     pub(crate) fn open() -> Self {
         Self(File::open("/proc/self/smaps_rollup").ok())
     }
 
-    /// Bytes of pages that no file backs, those in swap included; 0 where the system does not say. Mapped weights are
-    /// not among them: they are in the page cache, whoever else has them mapped.
+    /// Returns the bytes of pages that no file backs, including swapped ones; 0 if the system does
+    /// not report them. Mapped weights do not count: they are in the page cache, which processes
+    /// share.
     pub(crate) fn private(&self) -> u64 {
         let mut text = [0; 4096];
         let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
@@ -23,7 +25,7 @@ impl Account {
     }
 }
 
-/// A line of `/proc/PID/smaps_rollup`, see proc(5).
+/// Returns the bytes in a line of `/proc/PID/smaps_rollup`, see proc(5).
 fn bytes(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! What a loaded model knows of text: tokenizer, template, and what ends a generation.
+//! The text part of a loaded model: tokenizer, template, and the tokens that end a generation.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,36 +17,36 @@ use crate::rendering::{Choice, Rendering};
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 
-/// What is known of a model beside its decoder.
+/// A loaded model without its decoder.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) text: TextModel,
-    /// Tokens that the decoder knows.
+    /// Number of tokens that the decoder knows.
     pub(crate) vocabulary: usize,
-    /// Whether it gives logits.
+    /// Whether the model computes logits.
     pub(crate) generates: bool,
-    /// How it embeds.
+    /// The settings for embeddings.
     pub(crate) sentence: Sentence,
-    /// How it ranks, or why it cannot.
+    /// The settings for rankings, or the reason why the model cannot rank.
     pub(crate) ranking: Result<Ranking>,
-    /// The head that scores texts, where it has one.
+    /// The head that scores texts, if the model has one.
     pub(crate) scorer: Option<Scorer>,
 }
 
-/// The part of a model that knows text.
+/// The part of a model that handles text.
 #[derive(Debug)]
 pub(crate) struct TextModel {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) rendering: Rendering,
     /// Tokens that end a generation.
     pub(crate) ends: Vec<u32>,
-    /// What begins every text, where the chat template may have forgotten it.
+    /// Id and text of the token that begins every text, if the chat template may have omitted it.
     bos: Option<(u32, String)>,
-    /// How it marks thinking and calls of tools.
+    /// The model's marks for thinking and tool calls.
     pub(crate) dialect: Dialect,
     /// The tokens of these marks.
     pub(crate) markers: Markers,
-    /// Made when the first answer is held to something, because it takes a while.
+    /// Created for the first constrained answer, because this takes a while.
     constraints: OnceLock<Result<ConstraintFactory, prompt::Error>>,
 }
 
@@ -55,7 +55,8 @@ pub(crate) struct TextModel {
 pub(crate) struct Prompted {
     /// Its tokens.
     pub(crate) tokens: Vec<u32>,
-    /// What the template made of a conversation: it may have begun the answer. Else empty.
+    /// The text of a conversation as the template rendered it, which may already begin the answer.
+    /// Empty for other prompts.
     pub(crate) rendered: String,
 }
 
@@ -66,12 +67,13 @@ impl TextModel {
         Self { tokenizer, rendering, ends, bos, dialect, markers, constraints: OnceLock::new() }
     }
 
-    /// Makes what holds answers to a format.
+    /// Returns the factory of constraints on answers, and creates it on the first call.
     pub(crate) fn constraints(&self) -> Result<&ConstraintFactory, &prompt::Error> {
         self.constraints.get_or_init(|| ConstraintFactory::new(&self.tokenizer, &self.ends)).as_ref()
     }
 
-    /// Takes the vocabulary from the table, where there is a good one; else from its document.
+    /// Loads tokenizer and template. The vocabulary comes from the token table if there is a valid
+    /// one, else from its document.
     pub(crate) fn load(template: Choice<'_>, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
         let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
             (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
@@ -91,7 +93,7 @@ impl TextModel {
         load(None)
     }
 
-    /// Makes the tokens of a prompt.
+    /// Converts a prompt to tokens.
     pub(crate) fn prompt(&self, prompt: &Prompt) -> Result<Prompted> {
         let tokens = match prompt {
             Prompt::Chat(request) => return self.conversation(request),
@@ -111,7 +113,8 @@ impl TextModel {
         Ok(Prompted { tokens, rendered })
     }
 
-    /// The tokens of a text; what begins every text stands before it, whether or not (`add`) a template made it.
+    /// Returns the tokens of a text with the tokens that begin every text. The tokenizer adds these
+    /// if `add`; otherwise a template made the text, and they are added if it omitted them.
     pub(crate) fn rendered(&self, text: &str, add: bool) -> Result<Vec<u32>> {
         let mut tokens = self.tokenizer.encode(text, Special { add, parse: true })?;
         if let Some((bos, _)) = self.bos.as_ref().filter(|(_, bos)| !add && !text.starts_with(bos)) {
@@ -130,17 +133,17 @@ impl<'a> Documents<'a> {
         Self(all)
     }
 
-    /// All of them.
+    /// Iterates over all documents.
     pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.0.iter().map(|(name, bytes)| (name.as_str(), &***bytes))
     }
 
-    /// The document of that name.
+    /// Returns the document of that name.
     pub(crate) fn find(self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(own, _)| *own == name).map(|(_, bytes)| bytes)
     }
 
-    /// A JSON document; `null` where there is none.
+    /// Returns a JSON document; `null` if there is none.
     pub(crate) fn json(self, name: &str) -> Result<Value> {
         let Some(raw) = self.find(name) else { return Ok(Value::Null) };
         serde_json::from_slice(&formats::json::tolerant(raw)).with_context(|| format!("`{name}` is not JSON"))
@@ -168,7 +171,7 @@ fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Choice<
     Ok(TextModel::new(tokenizer, template.among(own.templates(), variables)?, ends, None))
 }
 
-/// The tokenizer of a folder without `tokenizer.json`, in one of the other forms.
+/// Reads the tokenizer of a folder without `tokenizer.json`, in one of the other formats.
 fn folder_tokenizer(documents: Documents<'_>) -> Result<Option<Tokenizer>> {
     let config = documents.json("tokenizer_config.json")?;
     let is_ranks = |(name, raw): &(&str, &[u8])| {
@@ -191,7 +194,7 @@ fn folder_tokenizer(documents: Documents<'_>) -> Result<Option<Tokenizer>> {
 }
 
 fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_>) -> Result<TextModel> {
-    // Of a split, the first file has the keys.
+    // In a split model, only the first file has the metadata.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
         header.context("the model has no tokenizer: none of `tokenizer.json`, `tekken.json`, `tokenizer.model`, a file of tiktoken, `vocab.json` with `merges.txt`, nor a GGUF header")?;
@@ -210,7 +213,7 @@ fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_
     Ok(TextModel::new(Tokenizer::over(table, *vocabulary)?, rendering, ends, bos))
 }
 
-/// The vocabulary of a GGUF header, laid out.
+/// Lays out the vocabulary of a GGUF header as a token table.
 fn table_of(gguf: &Gguf<'_>) -> Result<TokenTable> {
     let vocabulary = Vocabulary::read(gguf)?.context("the GGUF header has no `tokenizer.ggml.tokens`")?;
     Ok(TokenTable::open(Arc::new(TokenTable::of_vocabulary(vocabulary)?))?)
@@ -226,7 +229,7 @@ mod tests {
         bytes.extend(text.as_bytes());
     }
 
-    /// A GGUF file with a vocabulary of three, and one tensor.
+    /// Returns a GGUF file with a vocabulary of three tokens, and one tensor.
     fn whole_file() -> Vec<u8> {
         const STRING: u32 = 8;
         const ARRAY: u32 = 9;

@@ -1,13 +1,14 @@
-//! The threads that compute: as many as there are cores to use, the caller's among them.
+//! The pool of compute threads: as many as there are usable cores, including the caller's thread.
 //!
-//! Work comes in regions: [`Pool::run`] hands out ranges of tasks until none are left and returns when all are done. Between
-//! regions the threads spin for a moment, because the next one mostly follows at once, then they sleep.
+//! Work comes in regions: [`Pool::run`] hands out ranges of tasks until none are left, and returns
+//! when all are done. Between regions the threads spin for a moment, because the next region
+//! usually follows at once; then they sleep.
 //!
 //! # Invariants
 //! - One region at a time: a second caller computes alone.
-//! - A thread that has not come when the tasks are all taken is not waited for, so that a process whose threads are kept
-//!   from running by others loses no time.
-//! - A panic in a region ends the process: what it left half-written is nobody's to repair.
+//! - A thread that has not joined the region when all tasks are taken is not waited for. So no time
+//!   is lost if other processes keep some threads from running.
+//! - A panic in a region ends the process, because data that was half-written cannot be repaired.
 #![expect(unsafe_code, reason = "threads share the caller's closure and write rows of one slice")]
 
 use std::cell::UnsafeCell;
@@ -19,15 +20,16 @@ use std::time::{Duration, Instant};
 
 /// How long a thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// The exit code of a process that a panic in a region has ended: `EX_SOFTWARE` of sysexits.h.
+/// The exit code of a process that ends because of a panic in a region: `EX_SOFTWARE` of
+/// sysexits.h.
 const PANICKED: i32 = 70;
 
-/// The threads. They end, and are joined, when this is dropped.
+/// The pool. Its threads end, and are joined, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Held by whoever has a region.
+    /// Locked by the caller of the current region.
     caller: Mutex<()>,
 }
 
@@ -35,53 +37,57 @@ pub(crate) struct Pool {
 struct Shared {
     /// Counts regions. Idle threads watch it.
     region: AtomicU32,
-    /// Whether a region takes in threads.
+    /// Whether threads may join the region.
     open: AtomicBool,
-    /// Threads in the region, the caller not counted.
+    /// Number of threads in the region, without the caller.
     inside: AtomicUsize,
-    /// The next task that nobody has taken.
+    /// The next free task.
     next: AtomicUsize,
-    /// Written while the region is not open and nobody is inside, read by those inside of an open one.
+    /// Written while the region is closed and no thread is inside; read by threads inside an open
+    /// region.
     job: UnsafeCell<Job>,
-    /// Whether the caller sleeps until all have left.
+    /// Whether the caller sleeps until all threads have left.
     waiting: AtomicBool,
-    /// The caller that sleeps.
+    /// The sleeping caller.
     sleeper: Mutex<Option<Thread>>,
-    /// For each thread whether it sleeps.
+    /// For each thread, whether it sleeps.
     sleeping: Vec<AtomicBool>,
     ended: AtomicBool,
 }
 
-/// What a region does.
+/// The work of a region.
 #[derive(Clone, Debug)]
 struct Job {
     work: *const (dyn Fn(Range<usize>) + Sync),
     tasks: usize,
-    /// Threads that may come.
+    /// Number of threads that may join.
     threads: usize,
 }
 
 impl Job {
-    /// How many of the tasks that are left a thread takes: long ranges first, which memory likes, short ones at the end, so
-    /// that a slow thread holds up nobody. The first range of one at half of the others' speed takes as long as the region does, where
-    /// half of the threads are such.
+    /// Returns how many of the remaining tasks a thread takes: long ranges first, which suit the
+    /// memory, and short ones at the end, so that a slow thread delays no other. If half of the
+    /// threads run at half speed, the first range of a slow thread takes as long as the whole
+    /// region.
     fn share(&self, left: usize) -> usize {
         (2 * left / (3 * self.threads)).max(1)
     }
 }
 
-// SAFETY: `job` is written by the one caller that holds `Pool::caller`, while `open` is false and after `inside` was seen to
-// be 0; others read it only between adding themselves to `inside`, having seen `open` to be true after that, and
-// subtracting themselves. Both flags are accessed in one total order (`SeqCst`), so a reader has seen the write.
+// SAFETY: `job` is written by the one caller that holds `Pool::caller`, while `open` is false and
+// after `inside` was seen to be 0. Other threads read it only between adding themselves to
+// `inside`, having seen `open` to be true after that, and subtracting themselves. Both flags are
+// accessed in one total order (`SeqCst`), so a reader has seen the write.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; the closure behind the pointer is `Sync` and outlives the region, see `Pool::run`.
+// SAFETY: as above. The closure behind the pointer is `Sync` and outlives the region, see
+// `Pool::run`.
 unsafe impl Send for Shared {}
 
 impl Pool {
-    /// A pool of so many threads, the caller's among them.
+    /// Creates a pool of so many threads, including the caller's.
     ///
     /// # Errors
-    /// Where the system gives no more threads.
+    /// Fails if the system creates no more threads.
     pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
         let others = threads.saturating_sub(1);
         let nothing: &'static (dyn Fn(Range<usize>) + Sync) = &|_| {};
@@ -100,7 +106,7 @@ impl Pool {
             let shared = shared.clone();
             std::thread::Builder::new().name(format!("compute-{}", index + 1)).spawn(move || shared.serve(index))
         };
-        // Threads that have been started end with it, where another cannot be.
+        // If a thread cannot be started, the threads that were started end with the pool.
         let mut pool = Self { shared: shared.clone(), threads: Vec::new(), caller: Mutex::new(()) };
         for index in 0..others {
             pool.threads.push(start(index)?);
@@ -108,7 +114,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many threads compute.
+    /// Returns the number of threads that compute.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len() + 1
     }
@@ -126,8 +132,9 @@ impl Pool {
             return;
         };
         let work: &(dyn Fn(Range<usize>) + Sync) = &work;
-        // SAFETY: only the lifetime changes. The pointer is used by threads inside of the region, and `Shared::close` returns
-        // when none is inside any more, which is before `work` ends; a panic in between ends the process.
+        // SAFETY: only the lifetime changes. Only threads inside the region use the pointer, and
+        // `Shared::close` returns when no thread is inside any more, which is before `work` ends. A
+        // panic in between ends the process.
         let work: *const (dyn Fn(Range<usize>) + Sync) = unsafe { std::mem::transmute(work) };
         self.shared.open(Job { work, tasks, threads: self.threads() });
         for (index, thread) in self.threads.iter().enumerate() {
@@ -139,7 +146,8 @@ impl Pool {
         self.shared.close();
     }
 
-    /// Calls `each` with every row of `out`, `width` elements each, in any order and from several threads.
+    /// Calls `each` with every row of `out`, `width` elements each, in any order and from several
+    /// threads.
     pub(crate) fn for_rows<T: Send>(&self, out: &mut [T], width: usize, each: impl Fn(usize, &mut [T]) + Sync) {
         assert!(width > 0 && out.len().is_multiple_of(width), "whole rows");
         let rows = out.len() / width;
@@ -168,13 +176,14 @@ impl Drop for Pool {
 impl Shared {
     fn open(&self, job: Job) {
         self.next.store(0, Ordering::SeqCst);
-        // SAFETY: the caller holds the pool, the region is not open, and nobody is inside who has seen it open.
+        // SAFETY: the caller holds the pool, the region is closed, and no thread inside has seen it
+        // open.
         unsafe { *self.job.get() = job };
         self.open.store(true, Ordering::SeqCst);
         self.region.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes tasks until there are none.
+    /// Takes tasks until none are left.
     fn work(&self) {
         // SAFETY: this thread is the caller, or it is inside and has seen the region open.
         let job = unsafe { &*self.job.get() };
@@ -188,7 +197,7 @@ impl Shared {
         std::mem::forget(bomb);
     }
 
-    /// Takes in nobody any more, and waits for those inside.
+    /// Closes the region, and waits for the threads inside.
     fn close(&self) {
         self.open.store(false, Ordering::SeqCst);
         let begin = Instant::now();
@@ -206,7 +215,7 @@ impl Shared {
         self.waiting.store(false, Ordering::SeqCst);
     }
 
-    /// What a thread does: waits for a region, works in it, again.
+    /// Runs a thread of the pool: waits for a region, works in it, and repeats.
     fn serve(&self, index: usize) {
         let mut seen = 0;
         loop {
@@ -228,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is another region than the one `seen` last.
+    /// Waits until there is another region than `seen`; returns its number.
     fn wait(&self, index: usize, seen: u32) -> u32 {
         let begin = Instant::now();
         loop {
@@ -249,14 +258,14 @@ impl Shared {
     }
 }
 
-/// A few dozen nanoseconds.
+/// Spins for a few dozen nanoseconds.
 fn spin() {
     for _ in 0..16 {
         std::hint::spin_loop();
     }
 }
 
-/// Ends the process where it is dropped, which only a panic does.
+/// Ends the process when it is dropped, which only a panic does.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -266,7 +275,7 @@ impl Drop for Bomb {
     }
 }
 
-/// A slice of which threads write different parts.
+/// A slice whose parts are written by different threads.
 pub(crate) struct SharedSlice<'a, T> {
     start: *mut T,
     length: usize,
@@ -278,10 +287,10 @@ impl<'a, T> SharedSlice<'a, T> {
         Self { start: slice.as_mut_ptr(), length: slice.len(), borrowed: std::marker::PhantomData }
     }
 
-    /// A part of it.
+    /// Returns a part of the slice.
     ///
     /// # Safety
-    /// Nobody else may have an element of it at the same time.
+    /// No other reference to an element of the part may exist at the same time.
     #[expect(clippy::mut_from_ref, reason = "the caller gives each part to one thread")]
     pub(crate) unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.length, "a part of the slice");
@@ -290,7 +299,8 @@ impl<'a, T> SharedSlice<'a, T> {
     }
 }
 
-// SAFETY: parts are given out by `range` only, whose callers see to it that no two threads have an element of it.
+// SAFETY: parts come only from `range`, whose callers ensure that no two threads have the same
+// element.
 unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
 
 #[cfg(test)]
@@ -325,7 +335,7 @@ mod tests {
         assert_eq!(total.into_inner(), 2000 * 1999 / 2);
     }
 
-    /// What [`a_panic_ends_the_process`] runs in a process of its own.
+    /// Panics in a separate process, which [`a_panic_ends_the_process`] starts.
     #[test]
     #[ignore = "ends the process"]
     fn panics() {

@@ -1,14 +1,14 @@
-//! How the hidden states of a text become one vector.
+//! Pooling: how the hidden states of a text become one vector.
 //!
-//! | where | what says so |
+//! | source | setting |
 //! |---|---|
 //! | GGUF | the key `ARCHITECTURE.pooling_type`: 1 mean, 2 first, 3 last; 4 is a head that scores |
 //! | sentence-transformers | `1_Pooling/config.json`: `pooling_mode_…`, or `pooling_mode` |
 //! | neither | the mean of all tokens |
 //!
-//! llama.cpp pools nothing where a model does not say; a mean is what its server is asked for (`--pooling mean`) where one
-//! vector is wanted of such a model. Several modes are one vector after the other, in the order of [`Mode::ALL`]
-//! (sentence-transformers, `modules/pooling.py`).
+//! llama.cpp pools nothing if a model has no setting; its server needs `--pooling mean` to give one
+//! vector for such a model. Several modes give one vector after the other, in the order of
+//! [`Mode::ALL`] (sentence-transformers, `modules/pooling.py`).
 
 use anyhow::{Result, ensure};
 use architectures::ScorerInput;
@@ -17,25 +17,25 @@ use serde_json::Value;
 
 use crate::model::Documents;
 
-/// What is taken of the hidden states.
+/// A mode of pooling hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// That of the first token.
+    /// The hidden state of the first token.
     First,
-    /// The largest of each element.
+    /// The maximum of each element.
     Max,
-    /// The mean of all tokens.
+    /// The mean over all tokens.
     Mean,
-    /// Their sum, divided by the square root of their number.
+    /// The sum over all tokens, divided by the square root of their number.
     MeanSqrt,
-    /// Their mean, where the position of a token, counted from 1, is its weight.
+    /// The weighted mean over all tokens, where the weight is the token's position, counted from 1.
     Weighted,
-    /// That of the last token.
+    /// The hidden state of the last token.
     Last,
 }
 
 impl Mode {
-    /// All of them with their names in a file.
+    /// All modes, each with its name and its flag in `1_Pooling/config.json`.
     const ALL: [(Self, &str, &str); 6] = [
         (Self::First, "cls", "pooling_mode_cls_token"),
         (Self::Max, "max", "pooling_mode_max_tokens"),
@@ -50,7 +50,7 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pooling {
     modes: Vec<Mode>,
-    /// Whether the tokens of a prompt before a text count.
+    /// Whether the tokens of a prompt before a text are pooled too.
     pub(crate) includes_prompt: bool,
 }
 
@@ -70,7 +70,7 @@ impl From<ScorerInput> for Pooling {
     }
 }
 
-/// What is pooled of a text so far: a vector of each mode, one after the other.
+/// The intermediate result for a text: a vector for each mode, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Pooled {
     sums: Vec<f64>,
@@ -84,10 +84,10 @@ impl Pooling {
         Self { modes: vec![mode], includes_prompt: true }
     }
 
-    /// What the documents of a model say.
+    /// Reads the setting from the documents of a model.
     ///
     /// # Errors
-    /// A mode that nobody knows.
+    /// Fails if a mode is unknown.
     pub(crate) fn of(documents: Documents<'_>) -> Result<Self> {
         let named = documents.iter().find(|(name, _)| name.ends_with("1_Pooling/config.json"));
         if let Some(config) =
@@ -99,7 +99,7 @@ impl Pooling {
     }
 
     fn of_config(config: &Value) -> Result<Self> {
-        // Newer files have the modes' names, older ones a flag for each.
+        // Newer files list the names of the modes, older files have a flag for each mode.
         let names: Vec<&str> = match config.get("pooling_mode") {
             Some(Value::String(name)) => vec![name],
             Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
@@ -130,7 +130,7 @@ impl Pooling {
         Some(Self::of_mode(mode))
     }
 
-    /// Adds the hidden state of the token at `position`; those are counted from the text's beginning.
+    /// Adds the hidden state of the token at `position`, counted from the beginning of the text.
     pub(crate) fn add(&self, pooled: &mut Pooled, hidden: &[f32], position: usize) {
         let width = hidden.len();
         let is_first = pooled.sums.is_empty();
@@ -153,7 +153,7 @@ impl Pooling {
         }
     }
 
-    /// The vector of a text.
+    /// Returns the vector of a text.
     pub(crate) fn finish(&self, mut pooled: Pooled) -> Vec<f64> {
         let width = (pooled.sums.len() / self.modes.len()).max(1);
         for (mode, sums) in self.modes.iter().zip(pooled.sums.chunks_exact_mut(width)) {

@@ -1,5 +1,5 @@
-//! Experts in fewer bits against the same in float: how close logits stay, with the quantized model's own choice of experts and with
-//! that of the float model.
+//! Compares experts in fewer bits with the same experts in float: how close logits stay, both with
+//! the quantized model's choice of experts and with the float model's.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::layers::experts::tape;
 use crate::mapped::Blobs;
 use crate::weights::Weights;
 
-/// The fixture with the numbers of its experts in another encoding.
+/// Loads the fixture with its experts in another encoding.
 fn quantized(
     fixture: &Fixture,
     encoding: Encoding,
@@ -45,7 +45,7 @@ fn quantized(
         tensor.weight.blob = usize::MAX;
     }
     std::fs::write(at, &bytes)?;
-    // All other tensors lie where they lay; the new blob comes behind theirs.
+    // All other tensors stay in their files; the new blob comes last.
     let mut files = fixture.files()?;
     files.push(at.to_owned());
     let place = files.len() - 1;

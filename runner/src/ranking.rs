@@ -1,15 +1,18 @@
-//! How a model ranks: what its documents say of pairs of texts, and of what makes a score of them.
+//! How a model ranks: the settings for pairs of texts and for scores in its documents.
 //!
-//! | document | what it says |
-//! |---|---|
-//! | the blueprint | whether there is a head that scores, and how many numbers it gives |
-//! | `modules.json`, `…_LogitScore/config.json` | `true_token_id`, `false_token_id`: the logits after the prompt that make the score |
-//! | `config_sentence_transformers.json`, `config.json` | `activation_fn`: what is done to the number; else sigmoid |
-//! | `sentence_bert_config.json`, `tokenizer_config.json` | `max_seq_length`, else `model_max_length`; see [`form`] for pairs |
+//! - The blueprint: whether there is a head that scores, and how many numbers it computes.
+//! - `modules.json` and `…_LogitScore/config.json`: `true_token_id` and `false_token_id`, the
+//!   tokens whose logits after the prompt form the score.
+//! - `config_sentence_transformers.json`, `config.json`: `activation_fn`, which is applied to the
+//!   number; sigmoid by default.
+//! - `sentence_bert_config.json`, `tokenizer_config.json`: `max_seq_length`, else
+//!   `model_max_length`; see [`form`] for pairs.
 //!
-//! Two numbers, as of `yes` and `no`, are one: their difference, whose sigmoid is the share of the first.
+//! Two numbers, such as the logits of `yes` and `no`, become one: their difference, whose sigmoid
+//! is the share of the first.
 //!
-//! Sources: `cross_encoder/model.py` and `modules/logit_score.py` of sentence-transformers 6; `build_pooling` of llama.cpp.
+//! Sources: `cross_encoder/model.py` and `modules/logit_score.py` of sentence-transformers 6;
+//! `build_pooling` of llama.cpp.
 
 mod form;
 mod inputs;
@@ -24,29 +27,29 @@ pub(crate) use form::Asked;
 use form::Form;
 pub(crate) use inputs::Inputs;
 
-/// More than any model's texts: libraries write such a number where there is no limit.
+/// Larger than the limit of any model: libraries write such a number if there is no limit.
 const NO_LIMIT: u64 = 1 << 32;
-/// The module of sentence-transformers that makes a score of logits.
+/// The module of sentence-transformers that computes a score from logits.
 const LOGIT_SCORE: &str = "LogitScore";
 
 /// How a model ranks.
 #[derive(Debug)]
 pub(crate) struct Ranking {
-    /// What gives numbers.
+    /// The source of the numbers.
     pub(crate) judge: Judge,
-    /// Which of them are the score.
+    /// Indexes of the numbers that form the score.
     score: Score,
     activation: Activation,
     form: Form,
-    /// The most tokens of a prompt.
+    /// Largest number of tokens of a prompt.
     most: usize,
-    /// Fills up, and so does not count as the last token.
+    /// The padding token, which does not count as the last token.
     padding: Option<u32>,
-    /// Whether a prompt that begins like the one before needs not be computed from its beginning.
+    /// Whether a prompt that begins like the previous one may reuse what was computed for it.
     pub(crate) keeps_beginning: bool,
 }
 
-/// What gives numbers for a pair of texts.
+/// The source of the numbers for a pair of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
     /// A head of the model.
@@ -55,7 +58,7 @@ pub(crate) enum Judge {
     Logits,
 }
 
-/// What is done to a number.
+/// A function that is applied to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Activation {
     Identity,
@@ -64,10 +67,10 @@ enum Activation {
 }
 
 impl Ranking {
-    /// What a model's documents say.
+    /// Reads the settings from a model's documents.
     ///
     /// # Errors
-    /// Why it cannot rank.
+    /// Fails, with the reason, if the model cannot rank.
     pub(crate) fn of(documents: Documents<'_>, blueprint: &Blueprint, text: &TextModel) -> Result<Self> {
         check_modules(documents)?;
         let (judge, score) = match &blueprint.scorer {
@@ -98,7 +101,8 @@ impl Ranking {
         })
     }
 
-    /// The score that numbers make, of which there are as many as labels, or tokens; `raw` where nothing is to be done to it.
+    /// Returns the score from numbers, one for each label or token. If `raw`, no activation is
+    /// applied.
     pub(crate) fn score(&self, number: impl Fn(usize) -> f64, raw: bool) -> f64 {
         let score = number(self.score.yes as usize) - self.score.no.map_or(0.0, |no| number(no as usize));
         match self.activation {
@@ -110,7 +114,7 @@ impl Ranking {
     }
 }
 
-/// Refuses modules that would change the score and are not computed.
+/// Refuses modules that would change the score but are not supported.
 fn check_modules(documents: Documents<'_>) -> Result<()> {
     let unknown = modules(documents)?.into_iter().find(|module| !["Transformer", LOGIT_SCORE].contains(&module.name()));
     match unknown {
@@ -123,7 +127,8 @@ fn check_modules(documents: Documents<'_>) -> Result<()> {
     }
 }
 
-/// The tokens whose logits are the score, and what is taken from it.
+/// Returns the token whose logit is the score, and the token whose logit is subtracted from it, if
+/// any.
 fn of_logits(documents: Documents<'_>, blueprint: &Blueprint) -> Result<Score> {
     let module = modules(documents)?.into_iter().find(|module| module.name() == LOGIT_SCORE);
     let module = module.context("it has neither a head that scores texts nor a module `LogitScore`")?;
@@ -148,7 +153,7 @@ impl Activation {
             &config["sentence_transformers"]["activation_fn"],
             &config["sbert_ce_default_activation_function"],
         ];
-        // Names of other packages are passed over there, too.
+        // sentence-transformers also ignores names from other packages.
         let name = says.into_iter().find_map(Value::as_str).filter(|name| name.starts_with("torch."));
         Ok(match name.and_then(|name| name.rsplit('.').next()) {
             None | Some("Sigmoid") => Self::Sigmoid,

@@ -1,8 +1,9 @@
-//! Asks for the weights of a model before they are needed, in the order of layers.
+//! Reads the weights of a model before they are needed, in the order of layers.
 //!
-//! Mapped pages are read when somebody touches them, and how far the system reads ahead of that is not ours to say. So a thread
-//! asks for one array after the other, while documents are parsed and layers are computed. What is in memory already costs
-//! next to nothing. Experts are left out: those that nobody chooses are not read.
+//! Mapped pages are read when they are first accessed, and the kernel decides how far it reads
+//! ahead of that. So a thread requests one array after the other, while documents are parsed and
+//! layers are computed. This costs next to nothing for pages that are already in memory. Experts
+//! are left out, so that unused ones are not read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use protocol::{Array, BlobPart};
 
 use crate::mapped::{Blob, Blobs};
 
-/// The thread that asks. It ends when all is asked for, or with this.
+/// The thread that requests arrays. It ends when all are requested, or when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     is_over: Arc<AtomicBool>,
@@ -23,9 +24,9 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Begins; nobody needs to wait for it.
+    /// Starts the thread; the caller need not wait for it.
     pub(crate) fn begin(blueprint: &Blueprint, tensors: &[&protocol::Tensor], blobs: &Blobs) -> Self {
-        // A place that no blob has is somebody else's to report.
+        // A blob that does not exist is reported when its tensor is mapped.
         let part =
             |array: &Array| Some((blobs.get(array.blob).ok()?.clone(), array.offset as usize, array.size as usize));
         let parts: Vec<_> = arrays(blueprint, tensors).into_iter().filter_map(part).collect();
@@ -48,7 +49,7 @@ impl ReadAhead {
         Self { is_over, thread }
     }
 
-    /// Waits until all is asked for.
+    /// Waits until all arrays are requested.
     #[cfg(test)]
     pub(crate) fn wait(mut self) {
         self.thread.take().expect("a thread").join().expect("it ends");
@@ -59,13 +60,13 @@ impl Drop for ReadAhead {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it is written by the thread itself.
+            // The thread itself has logged its panic.
             let _ = thread.join();
         }
     }
 }
 
-/// The arrays that every token needs, in the order of layers.
+/// Returns the arrays that every token needs, in the order of layers.
 fn arrays<'a>(blueprint: &Blueprint, tensors: &[&'a protocol::Tensor]) -> Vec<&'a Array> {
     let by_name: HashMap<&str, &protocol::Tensor> =
         tensors.iter().map(|tensor| (tensor.name.as_str(), *tensor)).collect();
@@ -73,13 +74,14 @@ fn arrays<'a>(blueprint: &Blueprint, tensors: &[&'a protocol::Tensor]) -> Vec<&'
     named.flat_map(|tensor| arrays_of(tensor)).collect()
 }
 
-/// The arrays of a tensor.
+/// Returns the arrays of a tensor.
 pub(crate) fn arrays_of(tensor: &protocol::Tensor) -> impl Iterator<Item = &Array> {
     std::iter::once(&tensor.weight).chain(&tensor.scale).chain(&tensor.bias)
 }
 
-/// The matrices that a decoder multiplies with, experts among them, with the layer of each, in the order in which it loads them: layers, then
-/// what belongs to none.
+/// Returns the matrices that a decoder multiplies by, including experts, each with its layer. They
+/// are in the order in which the decoder loads them: by layer, then the matrices that belong to no
+/// layer.
 pub(crate) fn loaded<'a>(
     blueprint: &Blueprint,
     tensors: &'a [protocol::Tensor],
@@ -94,19 +96,19 @@ pub(crate) fn loaded<'a>(
         is_read && tensor.shape.len() > 1
     };
     let mut all: Vec<_> = tensors.iter().filter(is_loaded).map(|tensor| (layer_of(&tensor.name), tensor)).collect();
-    // Experts come last of their layer.
+    // Experts come last in their layer.
     all.sort_by_key(|(layer, tensor)| {
         (layer.unwrap_or(usize::MAX), every_token.get(tensor.name.as_str()).copied().unwrap_or(usize::MAX))
     });
     all
 }
 
-/// Where the arrays of a tensor are.
+/// Returns the places of a tensor's arrays.
 pub(crate) fn parts_of(tensor: &protocol::Tensor) -> impl Iterator<Item = BlobPart> {
     arrays_of(tensor).map(|array| BlobPart { blob: array.blob, offset: array.offset, size: array.size })
 }
 
-/// The number of the layer in a tensor's name.
+/// Returns the number of the layer in a tensor's name.
 fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|word| word.parse().ok())
 }

@@ -1,14 +1,14 @@
-//! Chat templates are programs by strangers: they are rendered in a process of its own, so that one that grows without end
-//! is refused and ends neither the runner nor the answers of others.
+//! Renders chat templates in separate processes. Templates are programs by strangers: if one grows
+//! without end, it fails, and ends neither the runner nor the answers to other requests.
 //!
 //! ```text
 //! runner ──task──▶ nursery ──fork──▶ child: reads the template, renders, ends
 //!        ◀─reply──         ◀─reply──
 //! ```
 //!
-//! Nurseries are forked while the runner has one thread, give up what the runner gives up, and fork a child for each task, one
-//! after the other. A child that ends badly, or takes too long, is the task's failure. So a child has nothing of a conversation
-//! but its own.
+//! Nurseries are forked while the runner has one thread. They give up the permissions that the
+//! runner gives up, and fork a child for each task, one after the other. If a child crashes or
+//! takes too long, its task fails. So a child has no data of any conversation but its own.
 
 #![expect(unsafe_code, reason = "a fork")]
 
@@ -27,15 +27,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::isolation;
 
-/// Private bytes that a child may have: many times what a long conversation takes.
+/// Largest private memory of a child in bytes: many times the need of a long conversation.
 const MEMORY: u64 = 512 << 20;
-/// How long a child may take with a template of the model, and with one that a request brings.
+/// Longest time of a child with a template of the model, and with a template from a request.
 const TIME: Duration = Duration::from_secs(10);
 const TIME_OF_REQUESTS: Duration = Duration::from_secs(2);
-/// Nurseries, so that a slow template holds up few others.
+/// Number of nurseries: several, so that a slow template delays few other requests.
 const NURSERIES: usize = 4;
 
-/// What is to be done: to read a template, and to render a request where there is one.
+/// A task: to read a template, and to render a request if there is one.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task<'a> {
     template: Cow<'a, ChatTemplate>,
@@ -49,22 +49,22 @@ impl Task<'_> {
     }
 }
 
-/// The text, or why there is none.
+/// The rendered text, or the reason why there is none.
 type Reply = Result<String, String>;
 
-/// Renders templates in processes of their own.
+/// Renders templates in separate processes.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     nurseries: Vec<Mutex<UnixStream>>,
     pids: Vec<u32>,
-    /// Who is waited for where all have something to do.
+    /// The nursery to wait for when all are busy.
     turn: AtomicUsize,
 }
 
-/// Who goes on after the fork.
+/// The process that continues after the fork.
 pub(crate) enum Started {
     Runner(Renderer),
-    /// The nursery has done its work.
+    /// A nursery that has finished its work.
     Nursery(ExitCode),
 }
 
@@ -73,15 +73,16 @@ impl Renderer {
         Self { nurseries: nurseries.into_iter().map(Mutex::new).collect(), pids, turn: AtomicUsize::new(0) }
     }
 
-    /// Starts the nurseries. There must be no other thread, and nothing open that another process must not have.
+    /// Starts the nurseries. The caller must have no other thread, and no open file that another
+    /// process must not have.
     ///
     /// # Errors
-    /// Where the system gives no process.
+    /// Fails if the system creates no process.
     pub(crate) fn start(isolate: bool) -> io::Result<Started> {
         let (mut nurseries, mut pids) = (Vec::new(), Vec::new());
         for _ in 0..NURSERIES {
             let (ours, theirs) = UnixStream::pair()?;
-            // A nursery that does not answer at all is no more.
+            // A nursery that does not answer within this time is dead.
             ours.set_read_timeout(Some(2 * TIME))?;
             let Some(pid) = fork()? else {
                 drop((ours, nurseries));
@@ -93,15 +94,15 @@ impl Renderer {
         Ok(Started::Runner(Self::over(nurseries, pids)))
     }
 
-    /// The nurseries' process ids.
+    /// Returns the process ids of the nurseries.
     pub(crate) fn pids(&self) -> &[u32] {
         &self.pids
     }
 
-    /// Whether a template can be read.
+    /// Checks that a template can be read.
     ///
     /// # Errors
-    /// Why not.
+    /// Returns the reason if it cannot.
     pub(crate) fn check(&self, template: &ChatTemplate) -> Result<(), prompt::Error> {
         self.ask(&Task { template: Cow::Borrowed(template), request: None }).map(drop)
     }
@@ -109,7 +110,7 @@ impl Renderer {
     /// Renders a conversation.
     ///
     /// # Errors
-    /// What the template says, or that it takes too much.
+    /// Fails if the template reports an error, or exceeds the limits of memory or time.
     pub(crate) fn render(&self, template: &ChatTemplate, request: &RenderRequest) -> Result<String, prompt::Error> {
         self.ask(&Task { template: Cow::Borrowed(template), request: Some(Cow::Borrowed(request)) })
     }
@@ -120,14 +121,14 @@ impl Renderer {
         let reply = send(&mut stream, task.time(), &work).and_then(|()| receive(&mut stream));
         let reply = reply.ok().flatten().and_then(|(_, reply)| serde_json::from_slice::<Reply>(&reply).ok());
         let Some(reply) = reply else {
-            // Nothing can be rendered any more; the daemon starts another runner.
+            // No template can be rendered any more; the daemon starts another runner.
             tracing::error!("a process that renders templates has ended, or does not answer");
             std::process::exit(1);
         };
         reply.map_err(prompt::Error::Template)
     }
 
-    /// A nursery that has nothing to do, or the next in turn.
+    /// Returns an idle nursery, or waits for the next one in round-robin order.
     fn nursery(&self) -> MutexGuard<'_, UnixStream> {
         let free = self.nurseries.iter().find_map(|nursery| nursery.try_lock().ok());
         free.unwrap_or_else(|| {
@@ -136,7 +137,7 @@ impl Renderer {
         })
     }
 
-    /// One that renders in a thread of this process.
+    /// Returns a renderer that renders in a thread of this process.
     #[cfg(test)]
     pub(crate) fn in_a_thread() -> Self {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
@@ -145,11 +146,12 @@ impl Renderer {
     }
 }
 
-/// What a nursery does.
+/// Runs a nursery.
 fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
     let prepared = || {
         end_with_parent()?;
-        // The daemon's end of the standard input is the runner's, and standard output the socket that it serves on.
+        // Standard input is the runner's connection to the daemon, and standard output is the
+        // socket that the runner serves on. A nursery must not keep them.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null")?)?;
         io::Result::Ok(())
@@ -170,21 +172,21 @@ fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
     }
 }
 
-/// Has the system end this process with the one that forked it.
+/// Has the kernel kill this process when its parent ends.
 #[cfg(target_os = "linux")]
 fn end_with_parent() -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// It ends when the other end of its socket does.
+/// Does nothing: the process ends when the other end of its socket closes.
 #[cfg(not(target_os = "linux"))]
 fn end_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// The child's id in the parent, nothing in the child.
+/// Forks the process. Returns the child's id in the parent, and `None` in the child.
 fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: this process has one thread, so no lock is held by one that the child lacks.
+    // SAFETY: this process has one thread, so no lock is held by a thread that the child lacks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(None),
@@ -192,7 +194,7 @@ fn fork() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Does tasks until the runner is gone.
+/// Serves tasks until the runner is gone.
 fn serve(mut stream: UnixStream, each: impl Fn(&[u8], Duration) -> Vec<u8>) -> io::Result<()> {
     while let Some((time, task)) = receive(&mut stream)? {
         send(&mut stream, Duration::ZERO, &each(&task, time))?;
@@ -200,7 +202,7 @@ fn serve(mut stream: UnixStream, each: impl Fn(&[u8], Duration) -> Vec<u8>) -> i
     Ok(())
 }
 
-/// Does a task in a child.
+/// Serves a task in a child.
 fn in_a_child(task: &[u8], time: Duration) -> Vec<u8> {
     let reply = started(task).and_then(|(child, stream)| {
         let read = read_for(stream, time);
@@ -217,7 +219,7 @@ fn in_a_child(task: &[u8], time: Duration) -> Vec<u8> {
     reply.unwrap_or_else(|error| encoded(&Err(format!("there is no process for it: {error}; try again"))))
 }
 
-/// Starts a child; where its reply comes from.
+/// Starts a child; returns its id and the socket for its reply.
 fn started(task: &[u8]) -> io::Result<(Pid, UnixStream)> {
     let (ours, mut theirs) = UnixStream::pair()?;
     let Some(child) = fork()? else {
@@ -228,7 +230,7 @@ fn started(task: &[u8]) -> io::Result<(Pid, UnixStream)> {
     Ok((child, ours))
 }
 
-/// All that comes, where it comes in that time.
+/// Reads until the other end closes; fails if that takes longer than `time`.
 fn read_for(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
     let begun = Instant::now();
     let mut reply = Vec::new();
@@ -243,7 +245,7 @@ fn read_for(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Why a child gave no reply. A program that is refused memory aborts.
+/// Returns the reason why a child gave no reply. A program that gets no memory aborts.
 fn ended(status: Option<WaitStatus>) -> String {
     let signal = status.and_then(WaitStatus::terminating_signal);
     if signal == Some(Signal::ABORT.as_raw()) {
@@ -269,14 +271,14 @@ fn encoded(reply: &Reply) -> Vec<u8> {
     serde_json::to_vec(reply).unwrap_or_default()
 }
 
-/// Bytes after their number, and the time that what they ask for may take.
+/// Sends the time that a task may take, the number of bytes, and the bytes.
 fn send(stream: &mut UnixStream, time: Duration, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(&(time.as_millis() as u64).to_le_bytes())?;
     stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
     stream.write_all(bytes)
 }
 
-/// What was sent; nothing where the other end is gone.
+/// Receives a message; `None` if the other end is gone.
 fn receive(stream: &mut UnixStream) -> io::Result<Option<(Duration, Vec<u8>)>> {
     let mut head = [[0; 8]; 2];
     match stream.read_exact(head.as_flattened_mut()) {

@@ -1,4 +1,4 @@
-//! Which template a model's conversations are rendered by.
+//! The chat template of a model, and how it renders conversations.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use vocabulary::chat_templates::{self, Named};
 
 use crate::renderer::Renderer;
 
-/// What a model's template is chosen by.
+/// The inputs for choosing a model's template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
-    /// The template of the model's creator.
+    /// The template that the model's creator specified.
     pub(crate) given: Option<&'a str>,
     pub(crate) renderer: &'a Arc<Renderer>,
 }
 
-/// How a model's conversations become text.
+/// Converts a model's conversations to text.
 #[derive(Debug)]
 pub(crate) struct Rendering {
     template: Option<ChatTemplate>,
@@ -27,7 +27,8 @@ pub(crate) struct Rendering {
 }
 
 impl Choice<'_> {
-    /// The template of the model's creator where there is one, else the source's.
+    /// Creates the rendering from the template of the model's creator if there is one, else from
+    /// the source's templates.
     pub(crate) fn among(self, own: Vec<Named>, variables: Map<String, Value>) -> Result<Rendering> {
         let sources = match self.given {
             Some(text) => chat_templates::single(text.to_owned()),
@@ -43,7 +44,7 @@ impl Choice<'_> {
         Ok(Rendering { template: Some(template), renderer })
     }
 
-    /// The templates without those that cannot be read, unless it is the one that conversations need.
+    /// Removes templates that cannot be read, except for the one that conversations need.
     fn readable(self, templates: Vec<Named>) -> Vec<Named> {
         if templates.len() == 1 {
             return templates;
@@ -60,20 +61,21 @@ impl Choice<'_> {
 }
 
 impl Rendering {
-    /// The texts of all templates, one after the other.
+    /// Returns the texts of all templates, one after the other.
     pub(crate) fn text(&self) -> String {
         self.template.as_ref().map(ChatTemplate::text).unwrap_or_default()
     }
 
-    /// Whether a template renders this request: the model's, or its own.
+    /// Whether a template renders this request: the model's, or one in the request.
     pub(crate) fn has_template(&self, request: &RenderRequest) -> bool {
         self.template.is_some() || request.template.is_some()
     }
 
-    /// What asks for the text between two others, where the model's template says how.
+    /// Renders a prompt for the text between `prefix` and `suffix`, if the model's template
+    /// supports that.
     ///
     /// # Errors
-    /// What the template says, or that it takes too much.
+    /// Fails if the template reports an error, or exceeds the limits of memory or time.
     pub(crate) fn insert(&self, prefix: &str, suffix: &str) -> Option<Result<String>> {
         let template = self.template.as_ref().filter(|template| abilities::offers_insert(&template.text()))?;
         let request = RenderRequest {
@@ -84,10 +86,11 @@ impl Rendering {
         Some(self.renderer.render(template, &request).map_err(Into::into))
     }
 
-    /// Renders a conversation. Without a template the messages are taken as they are, a line each.
+    /// Renders a conversation. Without a template, the contents of the messages are joined, a line
+    /// each.
     ///
     /// # Errors
-    /// What the template says, or that it takes too much.
+    /// Fails if the template reports an error, or exceeds the limits of memory or time.
     pub(crate) fn render(&self, request: &RenderRequest) -> Result<String> {
         if let Some(template) = &self.template {
             return Ok(self.renderer.render(template, request)?);

@@ -1,6 +1,6 @@
-//! Reranking: a score for each document, of what the model makes of the query and the document together.
+//! Reranking: a score for each document, computed from the query and the document together.
 //!
-//! See [`Ranking`] for how the two become tokens, and what of the model's numbers is the score.
+//! See [`Ranking`] for how the two become tokens, and which numbers of the model form the score.
 
 use anyhow::{Context, anyhow};
 use prompt::Pair;
@@ -13,34 +13,34 @@ use crate::model::Model;
 use crate::pooling::Pooled;
 use crate::ranking::{Asked, Inputs, Judge, Ranking};
 
-/// A ranking on its way: one document after the other.
+/// A ranking in progress; it computes one document after the other.
 pub(crate) struct Rerank {
     inputs: Inputs,
     truncate: bool,
     raw: bool,
     judge: Judge,
     keeps_beginning: bool,
-    /// Tokens that fit.
+    /// Number of tokens that fit.
     context: usize,
-    /// The place of the first document in the client's list.
+    /// Index of the first document in the client's list.
     first: u64,
-    /// The input that is being computed.
+    /// Index of the input that is being computed.
     index: usize,
     /// Its tokens.
     input: Pair,
-    /// How many of them have been.
+    /// Number of its tokens that were computed.
     fed: usize,
-    /// What is pooled of it so far.
+    /// Intermediate result of pooling the input.
     pooled: Pooled,
     answer: RerankReply,
     reply: Option<oneshot::Sender<Result<RerankReply, Fault>>>,
 }
 
 impl Rerank {
-    /// A ranking that answers `reply`; it stops where that is closed.
+    /// Creates a ranking that sends its result to `reply`; it stops if that channel is closed.
     ///
     /// # Errors
-    /// Where the model cannot rank, or a document makes tokens that are not in the vocabulary.
+    /// Fails if the model cannot rank, or the texts cannot be converted to tokens.
     pub(crate) fn new(
         model: &Model,
         request: &RerankRequest,
@@ -57,7 +57,7 @@ impl Rerank {
             most: request.document_tokens.map(|most| most as usize),
         };
         let inputs = ranking.inputs(&asked, &request.documents, || !reply.is_closed()).map_err(blame)?;
-        // Until the context is known, which comes with a slot.
+        // The context is unknown until the work has a slot.
         let (input, _) = inputs.get(0, usize::MAX);
         Ok(Self {
             truncate: request.truncate,
@@ -76,7 +76,8 @@ impl Rerank {
         })
     }
 
-    /// Prepares the cache for the next input. Prompts begin alike: what was computed of that is of use where only the end counts.
+    /// Prepares the cache for the next input. Prompts have a common prefix; its states are reused
+    /// if only the end of a prompt counts.
     fn start(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
         if self.index == self.inputs.len() {
             return Ok(());
@@ -92,10 +93,10 @@ impl Rerank {
         Ok(())
     }
 
-    /// The tokens of an input, and how many were dropped.
+    /// Returns the tokens of an input, and how many were dropped.
     ///
     /// # Errors
-    /// They do not fit.
+    /// Fails if the tokens do not fit.
     fn fits(&self, index: usize) -> Result<(Pair, usize), Fault> {
         let (input, dropped) = self.inputs.get(index, self.context);
         let (count, most) = (input.tokens.len(), self.context);
@@ -111,7 +112,7 @@ impl Rerank {
         Err(Fault::Request(format!("document {}: {refused}", self.first + index as u64)))
     }
 
-    /// Takes the score of the input that is complete.
+    /// Stores the score of a completed input, and starts the next input.
     fn complete(&mut self, model: &Model, score: f64, cache: &mut dyn Cache) -> Result<(), Fault> {
         if !score.is_finite() {
             let damaged = "the model computed a score that is not a number; its weights may be damaged";
@@ -124,7 +125,7 @@ impl Rerank {
     }
 }
 
-/// How a model ranks.
+/// Returns how the model ranks.
 fn ranking(model: &Model) -> Result<&Ranking, Fault> {
     model.ranking.as_ref().map_err(|error| Fault::Request(format!("this model cannot rank: {error:#}")))
 }
@@ -186,7 +187,7 @@ impl Work for Rerank {
             return Ok(Progress::More);
         }
         if let Some(reply) = self.reply.take() {
-            // Whoever asked may have left.
+            // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::take(&mut self.answer)));
         }
         Ok(Progress::Finished)

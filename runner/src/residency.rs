@@ -1,4 +1,5 @@
-//! What of a model is read: pages of its file that are in memory after a pass, as `mincore` counts them.
+//! Tests which weights of a model are read: `mincore` counts the pages of its file that are in
+//! memory after a pass.
 #![expect(unsafe_code, reason = "asking for the pages of a mapping")]
 
 use std::fs::File;
@@ -23,11 +24,11 @@ use crate::weights::Weights;
 const HIDDEN: u64 = 1024;
 const WIDTH: u64 = 2048;
 const EXPERTS: u64 = 1536;
-/// Those that every token takes: their bias is above all scores.
+/// The experts that every token chooses: their bias is above all scores.
 const CHOSEN: [u64; 2] = [5, 900];
 const PAGE: usize = 4096;
 
-/// Tensors one after the other in a file that is holes but for what is written.
+/// Tensors one after the other in a sparse file.
 #[derive(Default)]
 struct Sparse {
     tensors: Vec<protocol::Tensor>,
@@ -35,7 +36,7 @@ struct Sparse {
 }
 
 impl Sparse {
-    /// Adds a tensor of float32; says where it is.
+    /// Adds a tensor of float32; returns its range of bytes.
     fn add(&mut self, name: impl Into<String>, shape: &[u64]) -> Range<u64> {
         let size = 4 * shape.iter().product::<u64>();
         // No two tensors share a page.
@@ -56,7 +57,8 @@ impl Sparse {
     }
 }
 
-/// A model of one layer whose experts are larger than the memory of most machines; the places of each expert's tensors.
+/// Adds a model of one layer whose experts are larger than the memory of most machines. Returns the
+/// ranges of the router's bias and of each expert's tensors.
 fn model(sparse: &mut Sparse) -> (Range<u64>, Vec<Vec<Range<u64>>>) {
     sparse.add("model.embed_tokens.weight", &[8, HIDDEN]);
     sparse.add("lm_head.weight", &[8, HIDDEN]);
@@ -74,7 +76,7 @@ fn model(sparse: &mut Sparse) -> (Range<u64>, Vec<Vec<Range<u64>>>) {
     }
     sparse.add("model.norm.weight", &[HIDDEN]);
     let bias = sparse.add(layer("block_sparse_moe.e_score_correction_bias"), &[EXPERTS]);
-    // A gap that is wider than what the system reads ahead.
+    // A gap that is wider than the kernel's read-ahead.
     sparse.end += 64 << 20;
     let expert = |sparse: &mut Sparse, index: u64| {
         let own = |part: &str| layer(&format!("block_sparse_moe.experts.{index}.{part}.weight"));
@@ -97,16 +99,17 @@ fn config() -> String {
     .to_string()
 }
 
-/// For each page of a mapping whether it is in memory.
+/// Returns for each page of a mapping whether it is in memory.
 fn resident(map: &Mmap) -> Result<Vec<bool>> {
     let mut pages = vec![0u8; map.len().div_ceil(PAGE)];
-    // SAFETY: the mapping is as long as is said, and there is a byte for each of its pages.
+    // SAFETY: the mapping has `map.len()` bytes, and there is a byte for each of its pages.
     let status = unsafe { libc::mincore(map.as_ptr().cast_mut().cast(), map.len(), pages.as_mut_ptr()) };
     ensure!(status == 0, "mincore: {}", std::io::Error::last_os_error());
     Ok(pages.into_iter().map(|page| page & 1 == 1).collect())
 }
 
-/// A model whose experts exceed memory runs in what those take that tokens are sent to.
+/// A model whose experts exceed memory runs with the memory of the experts that tokens are routed
+/// to.
 #[test]
 fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -114,7 +117,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let mut sparse = Sparse::default();
     let (bias, experts) = model(&mut sparse);
     let file = File::create(&path)?;
-    // All zeros, and no byte of it on the disk.
+    // The file is all zeros, and takes no space on the disk.
     if let Err(error) = file.set_len(sparse.end) {
         crate::fixtures::skipped(&format!("residency: a file of {} bytes cannot be made here: {error}", sparse.end));
         return Ok(());
@@ -149,7 +152,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
     let decoder = Arc::new(Decoder::load(&cpu, &weights, &blueprint)?);
     ReadAhead::begin(&blueprint, &plan.tensors.iter().collect::<Vec<_>>(), &blobs).wait();
-    // SAFETY: nobody writes to the file any more.
+    // SAFETY: no process writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;
     let in_memory = |pages: &[bool], place: &Range<u64>| {
         let own = &pages[place.start as usize / PAGE..(place.end as usize).div_ceil(PAGE)];
@@ -173,7 +176,8 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
             others += here;
         }
     }
-    // The system reads ahead of what is touched, some MiB at most; one page in a thousand would be 36 MiB.
+    // The kernel reads ahead of accessed pages, some MiB at most; one page in a thousand would be
+    // 36 MiB.
     let all = map.len() / PAGE;
     ensure!(
         used > 0 && others < all / 200,

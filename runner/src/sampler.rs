@@ -1,9 +1,11 @@
-//! Choosing the next token from logits.
+//! Sampling: the choice of the next token from logits.
 //!
-//! Penalties change logits; then candidates are filtered in the order top-k, typical, top-p, min-p; then the temperature
-//! divides what is left and one is drawn. Temperature 0 takes the likeliest after penalties.
-//! Sources: llama.cpp's `llama-sampler.cpp`; typical sampling: Meister et al. 2022 (arXiv 2202.00666); min-p: Nguyen et
-//! al. 2024 (arXiv 2407.01082).
+//! Penalties change logits. Then the filters top-k, typical, top-p and min-p reduce the candidates,
+//! in this order. Then the temperature divides the remaining logits, and one candidate is drawn.
+//! Temperature 0 takes the likeliest token after penalties.
+//!
+//! Sources: llama.cpp's `llama-sampler.cpp`; typical sampling: Meister et al. 2022 (arXiv
+//! 2202.00666); min-p: Nguyen et al. 2024 (arXiv 2407.01082).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -21,9 +23,9 @@ use crate::backend::{Best, Selection};
 pub(crate) struct Sampler {
     options: Sampling,
     random: StdRng,
-    /// The last tokens, oldest first, as many as penalties look at.
+    /// The last tokens, oldest first, as many as penalties consider.
     recent: Vec<u32>,
-    /// Memory of a choice, for the next one.
+    /// Buffers of a choice, reused by the next one.
     counts: HashMap<u32, f32>,
     candidates: Vec<Candidate>,
 }
@@ -36,16 +38,17 @@ struct Candidate {
 }
 
 impl Sampler {
-    /// A sampler; `prompt` is what the penalties see first.
+    /// Creates a sampler; `prompt` holds the tokens that penalties consider first.
     pub(crate) fn new(options: Sampling, prompt: &[u32]) -> Self {
         let random = options.seed.map_or_else(StdRng::from_os_rng, StdRng::seed_from_u64);
         let recent = prompt[prompt.len().saturating_sub(options.repeat_last_n as usize)..].to_vec();
-        // As many different ones as there may be, but for a look back that is unusually long.
+        // As many entries as there can be, unless penalties consider unusually many tokens.
         let counts = HashMap::with_capacity((options.repeat_last_n as usize).min(1 << 12));
         Self { options, random, recent, counts, candidates: Vec::new() }
     }
 
-    /// The next token. Logits that are not numbers are an error: the model or its weights are broken.
+    /// Returns the next token. Fails if logits are not numbers: the model or its weights are
+    /// broken.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<u32> {
         check(logits, "the model computed logits that are not numbers; its weights may be damaged")?;
         self.penalize(logits);
@@ -61,13 +64,13 @@ impl Sampler {
         self.recent.drain(..excess);
     }
 
-    /// What [`choose`](Self::choose) needs of logits to which `bias` is added first; `None` where it would need all of them. What may come is
-    /// for others to say.
+    /// Returns the selection that [`choose`](Self::choose) needs from logits to which `bias` is
+    /// added first; `None` if it would need all logits. The caller sets which tokens are allowed.
     pub(crate) fn selection(&mut self, bias: &[(u32, f32)]) -> Option<Selection> {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
         let count = match top_k as usize {
             _ if temperature <= 0.0 => 1,
-            // As a rule few have what all of these let through.
+            // Usually few tokens pass all of these filters.
             0 if !self.keeps_typical() && (top_p < 1.0 || min_p > 0.0) => MOST_BEST,
             count @ 1..=MOST_BEST => count,
             _ => return None,
@@ -88,8 +91,8 @@ impl Sampler {
         Some(Selection { count, changes, allowed: None })
     }
 
-    /// The next token by the best of logits, see [`selection`](Self::selection): the one that [`sample`](Self::sample) would give. `None` where these
-    /// do not tell.
+    /// Returns the next token from the best logits, see [`selection`](Self::selection): the token
+    /// that [`sample`](Self::sample) would return. `None` if the best logits do not suffice.
     pub(crate) fn choose(&mut self, best: &Best) -> Option<u32> {
         if best.is_broken || !best.largest.is_finite() {
             return None;
@@ -110,7 +113,7 @@ impl Sampler {
         if top_k > 0 {
             normalize(&mut candidates, 1.0);
         } else if candidates.len() == MOST_BEST {
-            // Those that are not here are less likely than all that are.
+            // Missing candidates are less likely than all that are present.
             let is_mass = candidates.iter().map(|candidate| candidate.probability).sum::<f32>() >= top_p;
             let least = candidates[0].probability * min_p.clamp(0.0, 1.0);
             if !(is_mass && top_p < 1.0) && candidates[MOST_BEST - 1].probability >= least {
@@ -123,7 +126,7 @@ impl Sampler {
         Some(id)
     }
 
-    /// How often each of the last tokens came.
+    /// Counts how often each of the last tokens occurred.
     fn count_recent(&mut self) {
         self.counts.clear();
         for id in &self.recent {
@@ -131,7 +134,8 @@ impl Sampler {
         }
     }
 
-    /// What positive logits of a token that came so often are divided by, and negative ones multiplied with; and what is subtracted then.
+    /// Returns the penalties of a token that occurred `count` times: the divisor of positive
+    /// logits, which is the factor of negative ones, and the number to subtract afterwards.
     fn penalty(&self, count: f32) -> (f32, f32) {
         let Sampling { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.options;
         (if repeat_penalty > 0.0 { repeat_penalty } else { 1.0 }, count * frequency_penalty + presence_penalty)
@@ -168,7 +172,7 @@ impl Sampler {
         id
     }
 
-    /// Draws one of candidates with their probabilities, the likeliest first.
+    /// Draws one of the candidates, which have probabilities and are sorted, the likeliest first.
     fn draw_sorted(&mut self, candidates: &mut Vec<Candidate>) -> u32 {
         if self.keeps_typical() {
             self.keep_typical(candidates);
@@ -206,17 +210,17 @@ impl Sampler {
                 return candidate.id;
             }
         }
-        // Rounding may leave a little; the likeliest is as good as any.
+        // Rounding may leave a small remainder; the likeliest token gets it.
         candidates[0].id
     }
 }
 
-/// The likeliest first, of equal ones the first; zeros are equal, whatever their sign.
+/// Orders the likeliest first, and by id if equal; zeros are equal, whatever their sign.
 fn descending(a: &Candidate, b: &Candidate) -> Ordering {
     (b.logit + 0.0).total_cmp(&(a.logit + 0.0)).then(a.id.cmp(&b.id))
 }
 
-/// Some logit is finite and none is above all numbers, or not a number.
+/// Checks that some logit is finite, and that none is infinite above or not a number.
 fn check(logits: &[f32], reason: &'static str) -> Result<()> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if !largest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
@@ -225,7 +229,7 @@ fn check(logits: &[f32], reason: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// The index of the largest logit, the first of equals.
+/// Returns the index of the largest logit, the first if several are equal.
 pub(crate) fn likeliest(logits: &[f32]) -> u32 {
     let best = (0u32..).zip(logits).fold(
         (0, f32::NEG_INFINITY),
@@ -236,10 +240,11 @@ pub(crate) fn likeliest(logits: &[f32]) -> u32 {
     best.0
 }
 
-/// Probabilities from logits divided by `temperature`.
+/// Computes probabilities from logits divided by `temperature`.
 fn normalize(candidates: &mut [Candidate], temperature: f32) {
     let largest = candidates.iter().fold(f32::NEG_INFINITY, |largest, candidate| largest.max(candidate.logit));
-    // Most of a vocabulary is so unlikely that float32 would lose it beside the rest.
+    // The sum is in float64: most of a vocabulary is so unlikely that float32 would lose it beside
+    // the rest.
     let mut total = 0.0_f64;
     for candidate in candidates.iter_mut() {
         candidate.probability = ((candidate.logit - largest) / temperature).exp();
@@ -250,7 +255,7 @@ fn normalize(candidates: &mut [Candidate], temperature: f32) {
     }
 }
 
-/// Keeps the first candidates whose probabilities sum up to `mass`, at least one.
+/// Keeps the first candidates, at least one, until their probabilities sum up to `mass`.
 fn truncate_at_mass(candidates: &mut Vec<Candidate>, mass: f32) {
     let mut sum = 0.0;
     let enough = candidates.iter().position(|candidate| {
@@ -260,7 +265,8 @@ fn truncate_at_mass(candidates: &mut Vec<Candidate>, mass: f32) {
     candidates.truncate(enough.map_or(candidates.len(), |at| at + 1).max(1));
 }
 
-/// Natural logarithms of the probabilities that logits stand for, in double precision.
+/// Returns the natural logarithms of the probabilities that logits stand for. The sum is in double
+/// precision.
 pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f32> {
     let largest = logits.iter().fold(f32::NEG_INFINITY, |largest, logit| largest.max(*logit));
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
@@ -279,7 +285,7 @@ mod tests {
         Sampling { temperature, top_k: 0, top_p: 1.0, seed: Some(7), repeat_last_n: 0, ..Sampling::default() }
     }
 
-    /// Which tokens come out of many draws.
+    /// Returns the distinct tokens of many draws.
     fn drawn(options: Sampling, logits: &[f32]) -> Vec<u32> {
         let mut sampler = Sampler::new(options, &[]);
         let mut seen: Vec<u32> = (0..2000).map(|_| sampler.sample(&mut logits.to_vec()).expect("numbers")).collect();
@@ -331,7 +337,7 @@ mod tests {
         assert!(Sampler::new(options, &[1]).sample(&mut [0.0, 0.0]).is_err());
     }
 
-    /// What a backend tells of logits.
+    /// Returns the candidates that a backend would select from logits.
     fn best(logits: &[f32], selection: &Selection) -> Best {
         let mut changed = logits.to_vec();
         for Change { token, bias, divisor, minus } in &selection.changes {
@@ -359,7 +365,7 @@ mod tests {
             (Sampling { top_k: MOST_BEST as u32, top_p: 1.0, repeat_penalty: 0.0, ..base }, true),
             (Sampling { top_k: 0, top_p: 0.5, ..base }, true),
             (Sampling { top_k: 0, top_p: 1.0, min_p: 0.1, ..base }, true),
-            // More than the best have a share.
+            // More tokens pass the filters than a backend selects.
             (Sampling { top_k: 0, top_p: 0.999_999, ..base }, false),
             (Sampling { top_k: 0, top_p: 1.0, min_p: 1e-6, ..base }, false),
         ] {
@@ -388,7 +394,7 @@ mod tests {
         ] {
             assert_eq!(Sampler::new(options, &[]).selection(&[]), None, "all are needed: {options:?}");
         }
-        // What is broken is told by the whole row.
+        // Broken logits are reported when the whole row is sampled.
         let mut sampler = Sampler::new(base, &[]);
         let selection = sampler.selection(&[]).expect("some tokens are enough");
         for bad in [[0.0, f32::NAN], [0.0, f32::INFINITY], [f32::NEG_INFINITY; 2]] {

@@ -1,7 +1,7 @@
 //! The head of a model that scores texts.
 //!
-//! It gets one row for a text, so it is computed here, in float64 and of the weights where they are mapped, whoever computes the
-//! layers. Formula and sources: [`architectures::Scorer`].
+//! It gets one row for a text, so it is computed here, in float64 and from the mapped weights,
+//! whichever backend computes the layers. Formula and sources: [`architectures::Scorer`].
 
 use anyhow::Result;
 use architectures::{Norm, NormKind, Projection, ScorerActivation, ScorerDense};
@@ -11,10 +11,10 @@ use crate::mapped::MappedTensor;
 use crate::pooling::Pooling;
 use crate::weights::Weights;
 
-/// A head with its weights.
+/// A head that scores texts, with its weights.
 #[derive(Debug)]
 pub(crate) struct Scorer {
-    /// What of the hidden states goes in.
+    /// How hidden states are pooled to the input of the head.
     pub(crate) pooling: Pooling,
     dense: Option<Dense>,
     output: Linear,
@@ -44,10 +44,10 @@ struct Normed {
 }
 
 impl Scorer {
-    /// Takes the weights of a head for hidden states of that width.
+    /// Reads the weights of a head for hidden states of that width.
     ///
     /// # Errors
-    /// A tensor that is missing, or of another shape.
+    /// Fails if a tensor is missing, or has another shape.
     pub(crate) fn load(weights: &Weights, own: &architectures::Scorer, hidden: usize) -> Result<Self> {
         let dense = |own: &ScorerDense| -> Result<Dense> {
             Ok(Dense {
@@ -63,7 +63,7 @@ impl Scorer {
         })
     }
 
-    /// The numbers of a text, one for each label, of what was pooled of it, `[hidden]`.
+    /// Returns the scores of a text, one for each label, from its pooled hidden states, `[hidden]`.
     pub(crate) fn scores(&self, pooled: &[f64]) -> Vec<f64> {
         match &self.dense {
             None => self.output.apply(pooled),
@@ -90,7 +90,7 @@ impl Dense {
 
 impl Linear {
     fn load(weights: &Weights, own: &Projection, [rows, columns]: [usize; 2]) -> Result<Self> {
-        // Some files have a matrix of one row as a vector.
+        // Some files store a matrix of one row as a vector.
         let weight = match weights.table(&own.weight, rows, columns) {
             Err(_) if rows == 1 => weights.vector_table(&own.weight, columns)?,
             found => found?,

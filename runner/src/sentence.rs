@@ -1,11 +1,11 @@
-//! What sentence-transformers says of a model that embeds: its modules, its prompts, how long a text may be.
+//! The settings of sentence-transformers for a model that embeds: its modules, its prompts, and the
+//! limit of a text's length.
 //!
-//! | file | what is in it |
-//! |---|---|
-//! | `modules.json` | what a text goes through |
-//! | `1_Pooling/config.json` | see [`Pooling`] |
-//! | `sentence_bert_config.json` | `max_seq_length`, `do_lower_case` |
-//! | `config_sentence_transformers.json` | `prompts`: texts by name that go before a text; `default_prompt_name` |
+//! - `modules.json`: the steps that process a text.
+//! - `1_Pooling/config.json`: see [`Pooling`].
+//! - `sentence_bert_config.json`: `max_seq_length`, `do_lower_case`.
+//! - `config_sentence_transformers.json`: `prompts`, named texts that are put before a text, and
+//!   `default_prompt_name`.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,28 @@ use serde_json::Value;
 use crate::model::Documents;
 use crate::pooling::Pooling;
 
-/// Modules that are computed. Vectors are divided by their length in any case.
+/// Supported modules. Vectors are divided by their length in any case, also without `Normalize`.
 const KNOWN: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
 
 /// How a model embeds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sentence {
     pub(crate) pooling: Pooling,
-    /// The most tokens of a text, those around it counted; else as many as the context has.
+    /// Largest number of tokens of a text, including the tokens around it; `None` means the
+    /// context.
     pub(crate) most: Option<usize>,
-    /// Texts are in lower case.
+    /// Whether texts are converted to lower case.
     pub(crate) lowers: bool,
     prompts: BTreeMap<String, String>,
     default: Option<String>,
-    /// Why its vectors would be wrong.
+    /// The reason why its vectors would be wrong, if any.
     obstacle: Option<String>,
 }
 
-/// A step that a text goes through.
+/// A step that processes a text.
 #[derive(Deserialize)]
 pub(crate) struct Module {
-    /// The class of sentence-transformers, with the names of its packages.
+    /// The class in sentence-transformers, with the names of its packages.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// The folder of its files.
@@ -45,16 +46,16 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// The class.
+    /// Returns the name of the class.
     pub(crate) fn name(&self) -> &str {
         self.kind.rsplit('.').next().unwrap_or_default()
     }
 }
 
-/// What `modules.json` lists; nothing where there is none.
+/// Returns the modules that `modules.json` lists; none if there is no such file.
 ///
 /// # Errors
-/// It is no list of modules.
+/// Fails if the file is not a list of modules.
 pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<Module>> {
     let Some(raw) = documents.find("modules.json") else { return Ok(Vec::new()) };
     serde_json::from_slice(&formats::json::tolerant(raw)).context("`modules.json` is no list of modules")
@@ -75,7 +76,8 @@ struct Texts {
 }
 
 impl Sentence {
-    /// What the documents of a model say. What cannot be computed is told when an embedding is asked for.
+    /// Reads the settings from the documents of a model. Unsupported ones are reported when an
+    /// embedding is requested.
     pub(crate) fn of(documents: Documents<'_>) -> Self {
         let mut obstacle = match modules(documents) {
             Ok(modules) => modules.into_iter().find(|module| !KNOWN.contains(&module.name())).map(|module| {
@@ -103,10 +105,10 @@ impl Sentence {
         }
     }
 
-    /// Refuses where vectors would be wrong.
+    /// Refuses to embed if the vectors would be wrong.
     ///
     /// # Errors
-    /// What the model has that is not computed.
+    /// Fails with the setting that is not supported.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.obstacle {
             Some(reason) => bail!("this model cannot embed here: {reason}"),
@@ -114,10 +116,10 @@ impl Sentence {
         }
     }
 
-    /// The prompt of this name, or the default one; empty where there is none.
+    /// Returns the prompt of this name, or the default prompt; an empty text if there is none.
     ///
     /// # Errors
-    /// There is no such prompt.
+    /// Fails if there is no such prompt.
     pub(crate) fn prompt(&self, name: Option<&str>) -> Result<&str> {
         let Some(name) = name.or(self.default.as_deref()) else { return Ok("") };
         if let Some(prompt) = self.prompts.get(name) {

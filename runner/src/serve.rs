@@ -1,4 +1,4 @@
-//! The runner protocol over HTTP on a Unix socket.
+//! Serves the runner protocol over HTTP on a Unix socket.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,14 +33,16 @@ use crate::memory::Account;
 use crate::model::{Model, TextModel};
 use crate::rerank::Rerank;
 
-/// The largest request: prompts, and load plans of models with many tensors.
+/// Largest request in bytes: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
-/// Texts that are rendered or cut into tokens at a time, or wait for it: each takes a thread.
+/// Number of texts that are rendered or tokenized at a time, or wait for the renderer: each takes a
+/// thread.
 const COMPUTING: usize = 48;
-/// Events that may wait for a slow client; where half of them do, its generation pauses.
+/// Number of events that may wait for a slow client. If half as many wait, the generation pauses.
 const EVENTS: usize = 128;
 
-/// The socket that the daemon has made: this process makes none that others find.
+/// Returns the socket that the daemon has created: this process creates none that other processes
+/// can find.
 fn socket() -> Result<std::os::unix::net::UnixListener> {
     let socket = std::io::stdout().as_fd().try_clone_to_owned()?;
     let listener = std::os::unix::net::UnixListener::from(socket);
@@ -49,7 +51,7 @@ fn socket() -> Result<std::os::unix::net::UnixListener> {
     Ok(listener)
 }
 
-/// Serves until the parent goes away or asks for the end.
+/// Serves until the daemon is gone or requests the end.
 pub(crate) fn run(machine: Machine) -> Result<()> {
     let socket = socket()?;
     let files = Files::listen();
@@ -68,7 +70,7 @@ struct Runner(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     loaded: OnceLock<Loaded>,
-    /// Held while a load or a change of the context is under way; the model's files come through it.
+    /// Locked during a load or a change of the context; the model's files arrive through it.
     loading: Mutex<Files>,
     active: AtomicU64,
     memory: Account,
@@ -93,7 +95,7 @@ fn routes(machine: Machine, files: Files) -> Router {
         .with_state(Runner::new(machine, files))
 }
 
-/// A failure with its status.
+/// A failure with its HTTP status.
 #[derive(Debug)]
 struct Refusal {
     status: StatusCode,
@@ -111,7 +113,7 @@ impl Refusal {
         Self { status, failure: Failure { error, kind } }
     }
 
-    /// The call came when it should not: the daemon's mistake.
+    /// Returns the refusal of a request that the daemon should not have sent in this state.
     fn conflict(error: String) -> Self {
         Self { status: StatusCode::CONFLICT, failure: Failure { error, kind: FailureKind::BadRequest } }
     }
@@ -157,7 +159,8 @@ impl Runner {
         self.0.loaded.get().ok_or_else(missing)
     }
 
-    /// Lets the engine do something, and waits for it. Where the client leaves, this future is dropped, and the work ends.
+    /// Has the engine do work, and waits for the result. If the client disconnects, this future is
+    /// dropped, and the work ends.
     async fn answer<T, W: Work + 'static>(
         &self,
         work: impl FnOnce(&Model, oneshot::Sender<Result<T, Fault>>) -> Result<W, Fault> + Send + 'static,
@@ -169,7 +172,7 @@ impl Runner {
         let _active = Active::new(self);
         let (reply, answer) = oneshot::channel();
         let model = loaded.model.clone();
-        // Its texts may be long.
+        // The texts may be long.
         let work = compute(move || Ok(work(&model, reply))).await??;
         loaded.engine.submit(Box::new(work));
         let gone = |_| Refusal::new(FailureKind::Internal, "the engine has ended".to_owned());
@@ -177,7 +180,7 @@ impl Runner {
     }
 }
 
-/// Counts a request from its arrival to its end.
+/// Counts a request as active, from its arrival to its end.
 struct Active(Runner);
 
 impl Active {
@@ -193,7 +196,7 @@ impl Drop for Active {
     }
 }
 
-/// Runs something that computes; a panic becomes an error.
+/// Runs a computation on a blocking thread; a panic becomes an error.
 async fn compute<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|_| anyhow::anyhow!("the computation panicked"))?
 }
@@ -241,7 +244,7 @@ async fn change_context(
     Ok(Json(reply))
 }
 
-/// The stream of a generation, and its place among the active requests.
+/// The event stream of a generation, which counts as an active request.
 struct Channel {
     events: mpsc::Sender<GenerateEvent>,
     _active: Active,
@@ -252,7 +255,8 @@ impl Sink for Channel {
         match self.events.try_send(event) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
-            // More events of one token than ever come: the engine waits rather than lose any.
+            // One token never has so many events; should it happen, the engine waits and loses
+            // none.
             Err(TrySendError::Full(event)) => self.events.blocking_send(event).is_ok(),
         }
     }
@@ -275,7 +279,8 @@ async fn generate_text(
     let model = runner.loaded()?.model.clone();
     let (events, receiver) = mpsc::channel(EVENTS);
     let sink = Box::new(Channel { events: events.clone(), _active: Active::new(&runner) });
-    // A long prompt takes a while to be cut into tokens; who sends it need not wait for the head of the answer.
+    // Tokenizing a long prompt takes a while; the client gets the head of the response before it
+    // ends.
     tokio::spawn(async move {
         match compute(move || Ok(Generation::prepare(&model, request, sink))).await {
             Ok(Ok(generation)) => {
@@ -284,10 +289,10 @@ async fn generate_text(
                 }
             }
             Ok(Err((sink, fault))) => generate::refuse(&*sink, &fault),
-            // The sink is gone with what panicked.
+            // The panic dropped the sink.
             Err(error) => {
                 let error = GenerateEvent::Error { error: format!("{error:#}"), kind: FailureKind::Internal };
-                // Whoever asked may have left.
+                // The client may have disconnected.
                 let _ = events.send(error).await;
             }
         }
@@ -303,7 +308,7 @@ async fn generate_text(
     Ok(([("content-type", "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
-/// How many tokens the prompt of a generation has.
+/// Returns the number of tokens of a generation's prompt.
 async fn count(
     State(runner): State<Runner>,
     Json(request): Json<GenerateRequest>,
@@ -338,7 +343,7 @@ async fn rerank(
     Ok(Json(runner.answer(move |model, reply| Rerank::new(model, &request, reply)).await?))
 }
 
-/// Runs something that only needs the model's text part; a panic becomes an error.
+/// Runs a computation that only needs the model's text part; a panic becomes an error.
 async fn with_text<T: Send + 'static>(
     runner: &Runner,
     work: impl FnOnce(&TextModel) -> Result<T, Refusal> + Send + 'static,
@@ -386,7 +391,7 @@ async fn status(State(runner): State<Runner>) -> Json<Status> {
 }
 
 async fn unload() {
-    // The answer is sent first.
+    // The response is sent first.
     tokio::spawn(async {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         std::process::exit(0);

@@ -1,6 +1,7 @@
-//! Shortening what does not fit into a context.
+//! Truncation of tokens that do not fit into a context.
 
-/// Cuts tokens to so many, of which the last `end` stay, as far as there is room: they end every text. Says how many were dropped.
+/// Truncates tokens to `most`. Of these, the last `end` stay as far as there is room, because they
+/// end every text. Returns how many tokens were dropped.
 pub(crate) fn shorten(tokens: &mut Vec<u32>, most: usize, end: usize) -> usize {
     let dropped = tokens.len().saturating_sub(most);
     if dropped > 0 {

@@ -1,4 +1,4 @@
-//! Who computes which layers: backends as a load plan shares layers out.
+//! Stages: the backends that compute the layers, as a load plan assigns them.
 
 use std::sync::Arc;
 
@@ -14,28 +14,29 @@ use crate::held::Holder;
 use crate::load::Machine;
 use crate::pool::Pool;
 
-/// Who computes a model.
+/// The backend of a model.
 pub(crate) enum Computing {
     Cpu(Cpu),
     Candle(Box<Candle>),
     Pipeline(Pipeline),
 }
 
-/// Backends for a model, and what people are told of them.
+/// The backends of a model, and their description for users.
 pub(crate) struct Stages {
     pub(crate) computing: Computing,
     /// See [`protocol::LoadReply::device_note`].
     pub(crate) note: String,
-    /// The devices that have weights.
+    /// Devices that have weights.
     pub(crate) devices: Vec<Candle>,
-    /// Whether a layer's weights and states are on a device; what follows the layers is the last.
+    /// For each layer, whether its weights and states are on a device. The last entry stands for
+    /// the final norm and the output projection.
     pub(crate) on_devices: Vec<bool>,
 }
 
 /// Opens the devices of a plan for a model of so many layers.
 ///
 /// # Errors
-/// A device cannot be had, or the plan names layers that there are not.
+/// Fails if a device is not available, or the plan names layers that do not exist.
 pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, holder: Option<&Holder>) -> Result<Stages> {
     if request.layers.is_empty() {
         return whole(request, layers, machine);
@@ -80,7 +81,7 @@ pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, hold
     Ok(Stages { computing, note: told(&notes, layers), devices, on_devices })
 }
 
-/// What people are told of devices, each with its note and how many of all layers it has.
+/// Describes devices for users: each with its note, and its number of layers.
 fn told(notes: &[(String, String, usize)], layers: usize) -> String {
     match notes {
         [(_, note, _)] => note.clone(),
@@ -94,7 +95,7 @@ fn told(notes: &[(String, String, usize)], layers: usize) -> String {
     }
 }
 
-/// All layers on the device that the plan names.
+/// Opens the device of a plan for all layers.
 fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stages> {
     let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
@@ -113,10 +114,11 @@ fn cpu(machine: &Machine, request: &LoadRequest) -> Result<Cpu> {
     Ok(Cpu::new(Arc::new(pool), machine.instructions).deterministic(request.deterministic))
 }
 
-/// The device of each layer and of what follows them; none is the CPU.
+/// Returns the device of each layer, and last of the final norm and the output projection; `None`
+/// is the CPU.
 ///
 /// # Errors
-/// The shares name layers that there are not, or one twice.
+/// Fails if the shares name layers that do not exist, or a layer twice.
 pub(crate) fn assigned(shares: &[DeviceLayers], layers: usize) -> Result<Vec<Option<&str>>> {
     let mut assigned = vec![None; layers + 1];
     for DeviceLayers { device, first, count } in shares {

@@ -1,4 +1,4 @@
-//! The weights of a model by name, and what backends make projections and norms of.
+//! The weights of a model by name, and the projections and norms that backends make from them.
 
 use std::collections::HashMap;
 
@@ -19,22 +19,22 @@ pub(crate) struct Weights {
     adapters: Adapters,
 }
 
-/// What the rows of a projection are, where they are those of heads that are rotated.
+/// The layout of a projection's rows, if RoPE is applied to its heads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadRows {
     pub(crate) layout: HeadLayout,
-    /// Rows of a head.
+    /// Number of rows of a head.
     pub(crate) head_dim: u64,
 }
 
 impl Weights {
-    /// Maps what a plan names.
+    /// Maps the tensors of a plan.
     pub(crate) fn map(plan: &LoadRequest, blobs: &Blobs) -> Result<Self> {
         let mapper = Mapper(blobs);
         let tensors = plan
             .tensors
             .iter()
-            // Tensors that no layer asks for may be of any type: buffers, counters.
+            // Tensors that no layer uses may have any type: buffers, counters.
             .filter_map(|tensor| mapped::encoding(tensor).map(|encoding| (tensor, encoding)))
             .map(|(tensor, encoding)| Ok((tensor.name.clone(), mapper.tensor(tensor, encoding)?)))
             .collect::<Result<_>>()?;
@@ -42,12 +42,13 @@ impl Weights {
         Ok(Self { tensors, adapters })
     }
 
-    /// Bytes of all tensors.
+    /// Returns the bytes of all tensors.
     pub(crate) fn size(&self) -> u64 {
         self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
-    /// The stored tensor, or the item of a stack, that a part is of. Bytes stay where they are mapped.
+    /// Returns the stored tensor, or item of a stack, that `tensor` is a part of. The bytes stay
+    /// mapped.
     fn stored(&self, tensor: &architectures::Tensor) -> Result<MappedTensor> {
         let name = &tensor.name;
         let stored = self
@@ -62,7 +63,7 @@ impl Weights {
         }
     }
 
-    /// A tensor with rows that lie together, of that shape.
+    /// Returns a tensor of this shape, whose rows are contiguous.
     fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<MappedTensor> {
         let (name, view) = (&tensor.name, tensor.view);
         ensure!(!view.transposed, "a part of tensor `{name}`: only a projection can be transposed");
@@ -78,11 +79,11 @@ impl Weights {
         Ok(found)
     }
 
-    /// The numbers of a small tensor: norms, biases.
+    /// Returns the numbers of a small tensor: a norm, a bias.
     pub(crate) fn numbers(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<Vec<f32>> {
         let apart = tensor.view.rows.filter(|rows| rows.block != rows.count);
         let Some(rows) = apart else { return Ok(self.get(tensor, shape)?.numbers()) };
-        // Elements that lie apart in a small tensor.
+        // Elements of a small tensor that are not contiguous.
         let all = self.stored(tensor)?;
         let (name, found) = (&tensor.name, [rows.count as usize]);
         let fits = all.shape.len() == 1 && rows.end().is_some_and(|end| end <= all.shape[0] as u64);
@@ -91,14 +92,16 @@ impl Weights {
         Ok((0..rows.count).map(|row| numbers[rows.stored(row) as usize]).collect())
     }
 
-    /// The numbers of a depthwise convolution, `[channels, kernel]`: folders have a 1 in between, MLX behind, GGUF files none.
+    /// Returns the numbers of a depthwise convolution, `[channels, kernel]`. Folders store
+    /// `[channels, 1, kernel]`, MLX stores `[channels, kernel, 1]`, and GGUF files store
+    /// `[channels, kernel]`.
     pub(crate) fn kernels(&self, tensor: &architectures::Tensor, [channels, kernel]: [usize; 2]) -> Result<Vec<f32>> {
         let [folders, mlx] = [[channels, 1, kernel], [channels, kernel, 1]];
         let found = self.numbers(tensor, &folders).or_else(|_| self.numbers(tensor, &mlx));
         found.or_else(|_| self.numbers(tensor, &[channels, kernel]))
     }
 
-    /// The numbers of a small tensor, for a backend.
+    /// Returns the numbers of a small tensor as a backend's vector.
     pub(crate) fn vector<B: Backend>(
         &self,
         backend: &B,
@@ -108,12 +111,12 @@ impl Weights {
         backend.vector(self.numbers(tensor, &[length])?)
     }
 
-    /// A norm of rows of that width.
+    /// Returns a norm of rows of that width.
     pub(crate) fn norm<B: Backend>(&self, backend: &B, norm: &Norm, width: usize) -> Result<NormOf<B>> {
         self.norm_of(backend, norm, width, self.numbers(&norm.weight, &[width])?)
     }
 
-    /// A norm of each head, with weights of its own.
+    /// Returns a norm of each head, where each head has its own weights.
     pub(crate) fn norm_of_heads<B: Backend>(
         &self,
         backend: &B,
@@ -140,18 +143,18 @@ impl Weights {
         Ok(NormOf { kind: norm.kind, width, weight: backend.vector(weight)?, bias, epsilon: norm.epsilon as f32 })
     }
 
-    /// A table whose rows are read one by one, `[rows, hidden]`.
+    /// Returns a table whose rows are read one by one, `[rows, hidden]`.
     pub(crate) fn table(&self, tensor: &architectures::Tensor, rows: usize, hidden: usize) -> Result<MappedTensor> {
         self.get(tensor, &[rows, hidden])
     }
 
-    /// A table of one row that is stored as a vector, `[hidden]`.
+    /// Returns a table of one row that is stored as a vector, `[hidden]`.
     pub(crate) fn vector_table(&self, tensor: &architectures::Tensor, hidden: usize) -> Result<MappedTensor> {
         Ok(self.get(tensor, &[hidden])?.into_matrix())
     }
 
-    /// A projection `[output, input]`, with its bias where there is one and with what adapters add to it. `rows` says how
-    /// its rows lie where they are those of heads that are rotated.
+    /// Returns a projection `[output, input]`, with its bias if there is one, and with the factors
+    /// of adapters. `rows` is the layout of its rows, if RoPE is applied to its heads.
     pub(crate) fn matrix<B: Backend>(
         &self,
         backend: &B,
@@ -164,7 +167,8 @@ impl Weights {
         self.matrix_with(backend, projection, input, output, adapters)
     }
 
-    /// A projection alone, and what adapters add to it, for callers that multiply by its transpose too.
+    /// Returns a projection and the factors of adapters separately, for callers that also multiply
+    /// by the transpose.
     pub(crate) fn matrix_apart<B: Backend>(
         &self,
         backend: &B,
@@ -191,7 +195,7 @@ impl Weights {
         backend.matrix(MatrixSource { weight, bias, adapters })
     }
 
-    /// What adapters add to a projection.
+    /// Returns the factors that adapters add to a projection.
     fn added<B: Backend>(
         &self,
         backend: &B,
@@ -228,11 +232,11 @@ impl Weights {
         self.adapters.of(&projection.weight).iter().map(low_rank).collect()
     }
 
-    /// Where the numbers of a projection are.
+    /// Returns the source of a projection's numbers.
     fn source(&self, tensor: &architectures::Tensor) -> Result<WeightSource> {
         let View { transposed, rows, .. } = tensor.view;
         let name = &tensor.name;
-        // Files have a gate of one row as a vector.
+        // Some files store a gate of one row as a vector.
         let stored = self.stored(tensor)?.into_matrix();
         ensure!(stored.shape.len() == 2, "tensor `{name}` has the shape {:?}, expected a matrix", stored.shape);
         let of = stored.shape[usize::from(transposed)] as u64;
@@ -252,10 +256,10 @@ impl Weights {
         Ok(WeightSource::Mapped { tensor: stored, rows })
     }
 
-    /// Whether all that adapters add is added somewhere; for when all layers are made.
+    /// Checks that all factors of adapters are used. Call it after all layers are loaded.
     ///
     /// # Errors
-    /// What is not.
+    /// Fails if some factors are not used.
     pub(crate) fn check_adapters(&self) -> Result<()> {
         self.adapters.check_used()
     }
