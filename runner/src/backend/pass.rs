@@ -1,14 +1,14 @@
-//! A pass in two parts, so that a backend may compute the second in its own way.
+//! A pass in two parts, inputs and layers, so that a backend may compute the layers in its own way.
 
 use anyhow::Result;
 
 use super::{Backend, Sequence};
 
-/// What a decoder does in a pass.
+/// The parts of a decoder's pass.
 pub(crate) struct PassParts<'a, B: Backend> {
-    /// What goes in: rows of the tokens, and the angles that turn them.
+    /// Computes the inputs: the rows of the tokens and their rotary angles.
     pub(crate) inputs: &'a mut Inputs<'a, B>,
-    /// All layers.
+    /// Computes all layers.
     pub(crate) layers: &'a mut Layers<'a, B>,
 }
 
@@ -18,7 +18,7 @@ type Layers<'a, B> = dyn FnMut(&[<B as Backend>::Angles], <B as Backend>::Act, &
     + 'a;
 
 impl<B: Backend> PassParts<'_, B> {
-    /// Computes one after the other.
+    /// Computes both parts, one after the other.
     pub(crate) fn compute(self, angles: &mut Vec<B::Angles>, sequences: &mut [Sequence<'_, B>]) -> Result<B::Act> {
         let x = (self.inputs)(angles)?;
         (self.layers)(angles, x, sequences)

@@ -1,14 +1,15 @@
-//! Which experts a token is computed by.
+//! Routing: the choice of the experts that compute a token.
 
 use architectures::{Activation, Groups, RouterScores};
 
 use super::Backend;
 
-/// How experts are chosen by their logits.
+/// How a router chooses experts from their logits.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) scores: RouterScores,
-    /// Added to the scores for the choice only.
+    /// Added to the scores for the choice only; the weights of the chosen experts do not include
+    /// it.
     pub(crate) bias: Option<Vec<f32>>,
     pub(crate) groups: Option<Groups>,
     pub(crate) top_k: usize,
@@ -16,11 +17,11 @@ pub(crate) struct Rule {
     pub(crate) scale: f32,
 }
 
-/// The experts of a layer.
+/// The experts of a layer, with the rule that chooses among them.
 #[derive(Debug)]
 pub(crate) struct ExpertsOf<'a, B: Backend> {
     pub(crate) rule: &'a Rule,
-    /// The projections of each: gate, up, down.
+    /// The projections of each expert: gate, up, down.
     pub(crate) networks: Vec<[&'a B::Matrix; 3]>,
     pub(crate) activation: Activation,
 }

@@ -1,17 +1,17 @@
-//! Runs of rows that are projected alike, as those of an expert are.
+//! Runs of rows that share their projections, such as the rows of an expert.
 
 use std::ops::Range;
 
-/// Rows that are projected alike.
+/// Consecutive rows that share their projections.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// By which projections.
+    /// Index of the projections.
     pub(crate) by: usize,
     pub(crate) rows: Range<usize>,
 }
 
 impl Run {
-    /// Whether runs are so many rows in their order, each once.
+    /// Returns whether the runs are `rows` rows in order, each row once.
     pub(crate) fn are_all(runs: &[Self], rows: usize) -> bool {
         let mut next = 0;
         let follows = |run: &Self| {

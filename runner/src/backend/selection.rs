@@ -1,15 +1,17 @@
-//! What a generation needs of the logits after a token: where a backend can find it where they are, they need not come to the host.
+//! Selections from logits. A backend that can select on its device need not copy the logits to the
+//! host.
 
 use device::Change;
 
-/// The best of logits, after some changes.
+/// Selects the largest logits, after some changes to them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Selection {
-    /// How many of the best, up to [`device::MOST_BEST`].
+    /// Number of logits to select, up to [`device::MOST_BEST`].
     pub(crate) count: usize,
-    /// Of a token one at most.
+    /// Changes to logits, at most one for each token.
     pub(crate) changes: Vec<Change>,
-    /// Bits of tokens that may come, the first in the lowest bit; tokens behind the last may not. `None`: all may.
+    /// Bit mask of the allowed tokens, the first token in the lowest bit. Tokens beyond the last
+    /// bit are not allowed. `None` allows all tokens.
     pub(crate) allowed: Option<Vec<u32>>,
 }
 

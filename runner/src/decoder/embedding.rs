@@ -1,4 +1,4 @@
-//! The embedding: tokens, where they stand and which text they are of, to rows of the stream.
+//! The embedding: rows of the residual stream for tokens, by their ids, positions and types.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,21 +12,21 @@ use crate::weights::Weights;
 pub(super) struct Embedding<B: Backend> {
     weight: MappedTensor,
     scale: f32,
-    /// Learned positions, and the row of the first.
+    /// Learned position embeddings, and the row of the first position.
     positions: Option<(MappedTensor, usize)>,
-    /// A row for each type of tokens, one after the other.
+    /// The rows of all token types, one after the other.
     types: Option<Vec<f32>>,
     norm: Option<NormOf<B>>,
-    /// A row of positions.
+    /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
 }
 
-/// Where a token stands.
+/// The place of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// In its sequence.
+    /// Position in its sequence.
     pub(super) position: usize,
-    /// Whether it is of the second of two texts.
+    /// Whether the token belongs to the second of two texts.
     pub(super) of_second: bool,
 }
 
@@ -52,7 +52,7 @@ impl<B: Backend> Embedding<B> {
         })
     }
 
-    /// Rows are expanded one by one and exactly, on every backend.
+    /// Embeds tokens. Rows are decoded one by one and exactly, on every backend.
     pub(super) fn forward(&self, backend: &B, ids: &[u32], places: &[Place]) -> Result<B::Act> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
@@ -74,7 +74,7 @@ impl<B: Backend> Embedding<B> {
         }
     }
 
-    /// Adds what says where a token is.
+    /// Adds the embeddings of the token's position and type.
     fn place(&self, place: Place, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
         let Place { position, of_second } = place;
         if let Some((table, offset)) = &self.positions {
@@ -86,7 +86,7 @@ impl<B: Backend> Embedding<B> {
             out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
         }
         if let Some(types) = &self.types {
-            // Where there is one type, the second text is of it too.
+            // If there is only one type, the second text has it too.
             let mut rows = types.chunks_exact(out.len());
             let (first, second) = (rows.next(), rows.next());
             let row = second.filter(|_| of_second).or(first).unwrap_or_default();

@@ -1,7 +1,8 @@
-//! NVIDIA's GPUs: which there are, and which of them this build has kernels for.
+//! NVIDIA GPUs: detection, and support by this build's kernels.
 //!
-//! No library of CUDA is linked: each is opened at the first call of one of its functions, and where it is missing the call
-//! returns an error (`scripts/cuda-toolkit`). So the same program runs where there is no driver.
+//! No CUDA library is linked. Each one is opened at the first call of one of its functions; if it
+//! is missing, the call returns an error (`scripts/cuda-toolkit`). So the same program runs on
+//! machines without a driver.
 
 #![expect(unsafe_code, reason = "calls of the driver that have no safe form")]
 
@@ -13,9 +14,9 @@ use protocol::{Devices, UnusableDevice};
 
 use super::{Held, Opened, described, unusable};
 
-/// The version of CUDA whose toolkit compiled the kernels: older drivers do not read its PTX.
+/// CUDA version of the toolkit that compiled the kernels; older drivers cannot read its PTX.
 const TOOLKIT: i32 = 13_000;
-/// The oldest driver that has it.
+/// Oldest driver version with support for this CUDA version.
 const DRIVER: u32 = 580;
 
 /// Adds every GPU of the machine.
@@ -36,7 +37,7 @@ pub(super) fn survey(devices: &mut Devices) {
     }
 }
 
-/// Every GPU of the machine, or that one, with what the driver says of it.
+/// Returns every GPU of the machine, or the one with this index, with the driver's description.
 pub(super) fn held(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
     let count = match count() {
         Ok(count) => count,
@@ -58,7 +59,7 @@ fn beyond(count: usize) -> Error {
 /// Opens the first GPU that works.
 ///
 /// # Errors
-/// None does: why, of each.
+/// No GPU works; the error has the reason for each.
 pub(super) fn open_first() -> Result<Opened> {
     let mut reasons = Vec::new();
     for index in 0..count()? {
@@ -70,10 +71,10 @@ pub(super) fn open_first() -> Result<Opened> {
     bail!(reasons.join("; "))
 }
 
-/// Opens a GPU. All that is done on it goes through one stream of its own, whichever thread asks for it.
+/// Opens a GPU. All work on it goes through one stream, whichever thread submits it.
 ///
 /// # Errors
-/// There is no driver, no such GPU, none that the kernels run on, or a library is missing.
+/// There is no driver or no such GPU, the kernels do not support the GPU, or a library is missing.
 pub(super) fn open(index: usize) -> Result<Opened> {
     let count = count()?;
     if index >= count {
@@ -82,27 +83,28 @@ pub(super) fn open(index: usize) -> Result<Opened> {
     let note = supported(index)?;
     let device = Device::new_cuda_with_stream(index).map_err(Error::from);
     let device = device.with_context(|| format!("{note} cannot be used"))?;
-    // SAFETY: all work is in the order of the device's stream. Weights come by a stream of their own, which is ordered by events of ours.
+    // SAFETY: all work is ordered by the device's stream. Weights use a second stream, ordered by
+    // our own events.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
     Ok(Opened::of(device, note))
 }
 
-/// Bytes of a GPU's memory: what is free, and all.
+/// Returns free and total bytes of a GPU's memory.
 pub(super) fn memory(device: &Device) -> Result<(u64, u64)> {
     let (free, total) = device.as_cuda_device()?.cuda_stream().context().mem_get_info().map_err(failed)?;
     Ok((free as u64, total as u64))
 }
 
-/// The same of a GPU by its number.
+/// Returns free and total bytes of a GPU's memory, by its index.
 fn memory_of(index: usize) -> Result<(u64, u64)> {
     let (free, total) = CudaContext::new(index).and_then(|context| context.mem_get_info()).map_err(failed)?;
     Ok((free as u64, total as u64))
 }
 
-/// How many GPUs there are.
+/// Returns the number of GPUs.
 fn count() -> Result<usize> {
     let mut version = 0;
-    // SAFETY: the call writes one number, and needs nothing to have been called before.
+    // SAFETY: the call writes one number, and requires no earlier call.
     let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     if status != sys::CUresult::CUDA_SUCCESS {
         bail!("there is no NVIDIA driver: `libcuda.so.1` was not found");
@@ -120,14 +122,14 @@ fn count() -> Result<usize> {
     Ok(count)
 }
 
-/// What a GPU is, if the kernels run on it and what they need is there.
+/// Returns a description of a GPU if the kernels support it and the libraries are installed.
 fn supported(index: usize) -> Result<String> {
     use sys::CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
     };
     let device = result::device::get(i32::try_from(index)?).map_err(failed)?;
     let name = result::device::get_name(device).map_err(failed)?;
-    // SAFETY: the device is one that the driver has just given.
+    // SAFETY: the driver has just returned this device.
     let attribute = |attribute| unsafe { result::device::get_attribute(device, attribute) }.map_err(failed);
     let (major, minor) = (attribute(MAJOR)?, attribute(MINOR)?);
     let least: i32 = device::LEAST_CAPABILITY.parse().context("invariant: the build says a number")?;
@@ -141,10 +143,10 @@ fn supported(index: usize) -> Result<String> {
     Ok(format!("{name}, compute capability {major}.{minor}"))
 }
 
-/// Sees to it that the libraries are there that candle opens with a device.
+/// Checks that the libraries are installed that candle opens with a device.
 fn libraries() -> Result<()> {
     let mut version = 0;
-    // SAFETY: the calls write one number, and need nothing to have been called before.
+    // SAFETY: the calls write one number, and require no earlier call.
     let (blas, random) = unsafe {
         let major = cublas::sys::libraryPropertyType_t::MAJOR_VERSION;
         (cublas::sys::cublasGetProperty(major, &raw mut version), curand::sys::curandGetVersion(&raw mut version))

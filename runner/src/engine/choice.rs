@@ -1,20 +1,22 @@
-//! Which slot takes a prompt.
+//! The choice of a slot for a prompt.
 
 use crate::cache::common_prefix;
 
-/// A slot to choose among.
+/// A slot that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// What its cache holds.
+    /// Tokens in its cache.
     pub(crate) tokens: &'a [u32],
-    /// When it was taken last.
+    /// When it was last assigned.
     pub(crate) last_used: u64,
-    /// Whether nothing runs on it.
+    /// Whether no work runs on it.
     pub(crate) is_free: bool,
 }
 
-/// The free slot whose tokens begin like the prompt for longest, where most of what it holds is kept: a few tokens that
-/// all conversations begin with are no reason to lose one. Else the one that was used least recently.
+/// Returns the free slot whose tokens have the longest common prefix with the prompt. A prefix
+/// counts only if it is more than half of the slot's tokens: a few tokens that all conversations
+/// begin with are no reason to discard one. Among equal slots, the least recently used one is
+/// chosen.
 pub(crate) fn choose(slots: &[Candidate<'_>], prompt: &[u32]) -> Option<usize> {
     let free = || slots.iter().enumerate().filter(|(_, slot)| slot.is_free);
     let kept = |slot: &Candidate<'_>| {

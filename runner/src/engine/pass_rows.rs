@@ -1,4 +1,4 @@
-//! The tokens of one slot in a pass, for work that wants something of each.
+//! The tokens of one slot in a pass, for work that needs an output for each token.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{Rows, Take};
 use crate::backend::Backend;
 use crate::decoder::{Decoder, Stream};
 
-/// Tokens of a pass, for whoever wants something of each.
+/// Tokens of a pass, with access to their logits and hidden states.
 pub(super) struct PassRows<'a, B: Backend> {
     pub(super) decoder: &'a Decoder<B>,
     pub(super) stream: &'a Stream<B>,

@@ -1,4 +1,4 @@
-//! A slot: the sequence of a conversation, and what is done with it.
+//! A slot: the sequence of a conversation, and the work on it.
 
 use std::sync::Arc;
 
@@ -11,38 +11,39 @@ use crate::backend::Backend;
 use crate::cache::{Cache, SlotCache};
 use crate::decoder::Decoder;
 
-/// Empty slots: one more than there are for conversations, for work that needs no past.
+/// Creates empty slots: the requested slots for conversations, and one more for work that needs no
+/// past.
 ///
 /// # Errors
-/// Where there is no memory for them.
+/// Fails if there is no memory for them.
 pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
     let slot =
         || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, domain: String::new(), work: None, last_used: 0 });
     (0..=slots.count.max(1)).map(|_| slot()).collect()
 }
 
-/// A KV cache and what is done with it.
+/// A KV cache and the work on it.
 pub(super) struct Slot<B: Backend> {
     pub(super) cache: SlotCache<B>,
-    /// Whose sequence that is.
+    /// Domain of the work that the sequence belongs to.
     pub(super) domain: String,
     pub(super) work: Option<Box<dyn Work>>,
-    /// When it was taken last, counted in works.
+    /// When the slot was last assigned, counted in assignments.
     pub(super) last_used: u64,
 }
 
 impl<B: Backend> Slot<B> {
-    /// As work of this domain sees it.
+    /// Returns the slot as a candidate for work of this domain.
     pub(super) fn candidate(&self, domain: &str) -> Candidate<'_> {
         Candidate { tokens: self.tokens(domain), last_used: self.last_used, is_free: self.work.is_none() }
     }
 
-    /// What its cache holds for work of this domain.
+    /// Returns the cached tokens that work of this domain may use.
     pub(super) fn tokens(&self, domain: &str) -> &[u32] {
         if self.domain == domain { self.cache.tokens() } else { &[] }
     }
 
-    /// Gives the slot to work of this domain: the sequence of another one is forgotten.
+    /// Gives the slot to work of this domain, and removes the sequence of another domain.
     pub(super) fn enter(&mut self, domain: &str) {
         if self.domain != domain {
             self.cache.keep_prefix(&[]);
@@ -50,7 +51,7 @@ impl<B: Backend> Slot<B> {
         }
     }
 
-    /// Hands a result to the work, and ends the work where it has ended.
+    /// Passes a result to the work, and removes the work once it has ended.
     pub(super) fn take(&mut self, computed: Computed<'_>) {
         let Some(mut work) = self.work.take() else { return };
         match guarded(|| work.take(computed, &mut self.cache)) {
@@ -63,7 +64,8 @@ impl<B: Backend> Slot<B> {
         }
     }
 
-    /// After work has ended: what work without a past has left is of no use, and no other client's.
+    /// Cleans up after work. The tokens of work that needs no past are removed: they are useless,
+    /// and must not reach another client.
     pub(super) fn finish(&mut self, work: &dyn Work) {
         if work.needs_no_past() {
             self.cache.keep_prefix(&[]);

@@ -1,4 +1,4 @@
-//! What can be done on a slot.
+//! The interface of work that runs on a slot, and the results that it gets.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,58 +12,59 @@ use crate::cache::Cache;
 use crate::failure;
 use crate::model::Model;
 
-/// Something that is done on a slot: generating, evaluating, embedding.
+/// Work on a slot: generation, evaluation, embedding or ranking.
 ///
-/// `begin` is called once, then `feed` and `take` in turns. Until `begin` what is fed is the prompt as it came, by which a
-/// slot is chosen. It always feeds at least one token; those of the vocabulary only.
+/// `begin` is called once, then `feed` and `take` alternate. Before `begin`, `feed` returns the
+/// unchanged prompt, by which a slot is chosen. It always returns at least one token, and only
+/// tokens of the vocabulary.
 pub(crate) trait Work: Send {
-    /// Whether anybody waits for what it gives.
+    /// Returns the state of the listener that waits for results.
     fn listener(&self) -> Listener;
 
-    /// Whether it has nothing to do with what is there of any sequence, nor leaves anything of use.
+    /// Whether the work neither uses a cached sequence nor leaves one that is useful later.
     fn needs_no_past(&self) -> bool {
         false
     }
 
-    /// Whose work it is: a slot's sequence is of use only to the same.
+    /// Returns the domain of the work: the sequence of a slot is reused only in the same domain.
     #[expect(clippy::unnecessary_literal_bound, reason = "others give a text of their own")]
     fn domain(&self) -> &str {
         ""
     }
 
-    /// Takes the slot: rolls its cache back to what is of use.
+    /// Takes over the slot: rolls its cache back to the useful prefix.
     ///
     /// # Errors
-    /// Where the prompt does not fit.
+    /// Fails if the prompt does not fit.
     fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault>;
 
-    /// What it needs of the logits after the last token of the feed, where that is not all of them. `take` may find that it does
-    /// need all.
+    /// Returns the selection that the work needs of the logits after the last token of the feed;
+    /// `None` if it needs all of them. `take` may find that it needs all logits after all.
     fn selection(&mut self) -> Option<Selection> {
         None
     }
 
-    /// What is to be computed next. As many of the tokens are as the step has room for.
+    /// Returns the tokens to compute next. A step computes as many of them as it has room for.
     fn feed(&self) -> Feed<'_>;
 
-    /// Goes on with what was computed of the first tokens of the feed, which are in the cache now.
+    /// Processes the results of the first tokens of the feed, which are now in the cache.
     ///
     /// # Errors
-    /// Ends the work.
+    /// An error ends the work.
     fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault>;
 
-    /// Tells whoever waits what went wrong.
+    /// Reports a failure to the listener.
     fn fail(self: Box<Self>, fault: Fault);
 }
 
-/// Whoever waits for results.
+/// State of the listener that waits for results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
-    /// Nobody any more.
+    /// There is no listener any more.
     Gone,
-    /// Somebody who has not yet taken what there is.
+    /// The listener has not yet taken the available results.
     Behind,
-    /// Somebody who takes more.
+    /// The listener accepts more results.
     Ready,
 }
 
@@ -72,69 +73,70 @@ pub(crate) enum Listener {
 pub(crate) struct Feed<'a> {
     /// The tokens.
     pub(crate) tokens: &'a [u32],
-    /// What is wanted of them.
+    /// Output that is needed for them.
     pub(crate) wanted: Wanted,
-    /// The first of them that is of the second text, where there are two.
+    /// Index of the first token of the second text; `None` if there is only one text.
     pub(crate) second: Option<usize>,
-    /// Whether they are given, and not generated one after the other.
+    /// Whether the tokens are given, as those of a prompt, and not generated one by one.
     pub(crate) is_prompt: bool,
 }
 
-/// What is wanted of computed tokens.
+/// Output that is needed for computed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The logits after the last.
     Last,
-    /// Something of each.
+    /// Something for each token.
     Each,
 }
 
-/// What was computed.
+/// The result of computed tokens.
 pub(crate) struct Computed<'a> {
     /// The model that computed it.
     pub(crate) model: &'a Model,
-    /// How many tokens of the feed.
+    /// Number of tokens of the feed that were computed.
     pub(crate) tokens: usize,
-    /// What came of it.
+    /// Their output.
     pub(crate) output: Output<'a>,
 }
 
-/// What came of computed tokens.
+/// Output for computed tokens.
 pub(crate) enum Output<'a> {
-    /// Nothing yet: the last token is still to come.
+    /// None yet: the last token of the feed was not computed.
     Nothing,
     /// The logits after the last token, `[vocabulary]`.
     Last(&'a mut [f32]),
-    /// What the work selected of these logits, and the token, for all of them.
+    /// The candidates that the work selected, and the rows from which it can read all logits of the
+    /// token.
     Best(&'a Best, &'a dyn Rows),
     /// All tokens.
     Each(&'a dyn Rows),
 }
 
-/// Takes a row of numbers.
+/// A callback that takes a row of numbers.
 pub(crate) type Take<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
-/// Tokens of a pass.
+/// Rows of the computed tokens.
 pub(crate) trait Rows {
-    /// Gives `each` the logits after every token, `[vocabulary]`, in order.
+    /// Calls `each` with the logits after every token, `[vocabulary]`, in order.
     fn logits(&self, each: &mut Take<'_>) -> Result<()>;
-    /// Gives `each` the hidden states that the output projection would get, `[hidden]`, in order.
+    /// Calls `each` with the hidden states that enter the output projection, `[hidden]`, in order.
     fn hidden(&self, each: &mut Take<'_>) -> Result<()>;
 }
 
 /// Whether work goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It does.
+    /// The work goes on.
     More,
-    /// All has been told.
+    /// The work is complete, and its results are sent.
     Finished,
 }
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The request asks for what is not given; says why.
+    /// The request cannot be served; the text gives the reason.
     Request(String),
     /// The computation failed.
     Failed(anyhow::Error),
@@ -150,7 +152,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// The same for another work.
+    /// Returns a copy of the fault for other work.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Request(reason) => Self::Request(reason.clone()),
@@ -158,13 +160,14 @@ impl Fault {
         }
     }
 
-    /// A prompt that is to be whole and is longer than the context, both in tokens.
+    /// Returns the fault of a prompt that must not be truncated and is longer than the context,
+    /// both in tokens.
     pub(crate) fn too_long(tokens: usize, context: usize) -> Self {
         let advice = "shorten it, or ask for a longer context (`num_ctx`, LODE_CONTEXT_LENGTH)";
         Self::Request(protocol::too_long(tokens as u64, context as u64, advice))
     }
 
-    /// What is at fault.
+    /// Returns the kind of the failure.
     pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Request(_) => FailureKind::BadRequest,
@@ -185,7 +188,7 @@ impl From<prompt::Error> for Fault {
     }
 }
 
-/// Refuses tokens that the model does not have.
+/// Refuses tokens that are not in the vocabulary.
 pub(crate) fn check_vocabulary(tokens: &[u32], vocabulary: usize) -> Result<(), Fault> {
     match tokens.iter().find(|token| **token as usize >= vocabulary) {
         Some(token) => Err(Fault::Request(format!("token {token} is not in the vocabulary of {vocabulary}"))),
@@ -193,7 +196,7 @@ pub(crate) fn check_vocabulary(tokens: &[u32], vocabulary: usize) -> Result<(), 
     }
 }
 
-/// A panic becomes a fault.
+/// Runs `work`, and converts a panic to a fault.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     let caught = catch_unwind(AssertUnwindSafe(work));
     caught.unwrap_or_else(|_| Err(Fault::Failed(anyhow!("the computation panicked"))))

@@ -1,5 +1,5 @@
-//! The answer on its way out: whole characters, held back where they may begin a stop string, told apart as text, thinking
-//! and calls of tools.
+//! The output of an answer: whole characters, held back while they may begin a stop string, and
+//! separated into text, thinking and tool calls.
 
 use anyhow::Result;
 use prompt::stop::Passed;
@@ -10,29 +10,29 @@ use super::Sink;
 use crate::engine::Listener;
 use crate::model::{Model, TextModel};
 
-/// What happened to a token's text.
+/// The outcome of a token's text.
 pub(super) enum Heard {
-    /// It goes on.
+    /// The answer goes on.
     More,
     /// A stop string was found.
     Stopped,
-    /// Nobody listens any more.
+    /// The listener is gone.
     Gone,
 }
 
-/// An answer that is being told.
+/// An answer that is being sent.
 pub(super) struct Answer {
     stream: TextStream,
     stops: StopFilter,
     pub(super) reader: OutputReader,
-    /// Of the tokens that were not told yet.
+    /// Log-probabilities of the tokens that are not sent yet.
     pub(super) logprobs: Vec<Logprob>,
     /// The stop string that was found.
     pub(super) stop: Option<String>,
 }
 
 impl Answer {
-    /// An answer to this prompt, as it was rendered.
+    /// Creates an answer to the prompt, whose rendered text is `rendered`.
     pub(super) fn new(text: &TextModel, request: &GenerateRequest, rendered: &str, tools: Tools) -> Self {
         let reading = Reading { prompt: rendered, tools, thinking: request.thinking };
         Self {
@@ -44,9 +44,9 @@ impl Answer {
         }
     }
 
-    /// The answer goes on after these tokens.
+    /// Sets the tokens that precede the answer.
     pub(super) fn follow(&mut self, text: &TextModel, tokens: &[u32]) {
-        // Marks that nobody reads are left out like all special tokens.
+        // If the reader needs no marks, they are left out like all special tokens.
         self.stream = if self.reader.is_plain() {
             TextStream::new(tokens)
         } else {
@@ -54,7 +54,7 @@ impl Answer {
         };
     }
 
-    /// Takes a token, and tells what of its text can be told.
+    /// Adds a token, and sends as much text as possible.
     pub(super) fn push(&mut self, model: &Model, token: u32, sink: &dyn Sink) -> Result<Heard> {
         let text = self.stream.push(&model.text.tokenizer, token)?;
         let (text, stopped) = match self.stops.push(&text) {
@@ -73,11 +73,11 @@ impl Answer {
         })
     }
 
-    /// Tells what was held back.
+    /// Sends the text that was held back.
     pub(super) fn finish(&mut self, model: &Model, reason: FinishReason, sink: &dyn Sink) -> Result<()> {
         let rest = self.stream.finish(&model.text.tokenizer)?;
         let mut parts = Vec::new();
-        // After a stop string nothing follows, and nothing is held.
+        // No text follows a stop string, and none is held back.
         if let Passed::Text(text) = self.stops.push(&rest) {
             let held = self.stops.finish();
             if reason != FinishReason::Stop || !held.is_empty() || !text.is_empty() {
@@ -89,7 +89,8 @@ impl Answer {
         Ok(())
     }
 
-    /// The one place where an answer goes out; `false` where nobody listens any more.
+    /// Sends parts of the answer; all output goes through here. Returns `false` if the listener is
+    /// gone.
     fn tell(&mut self, parts: Vec<Part>, sink: &dyn Sink) -> bool {
         if parts.is_empty() {
             if self.logprobs.is_empty() {

@@ -1,4 +1,4 @@
-//! What an answer is held to: a format, or a call of a tool.
+//! Constraints on an answer: a format, or a tool call.
 
 use prompt::{Constraint, OutputReader, Tools};
 use protocol::{GenerateRequest, ToolChoice};
@@ -6,18 +6,19 @@ use protocol::{GenerateRequest, ToolChoice};
 use crate::engine::Fault;
 use crate::model::TextModel;
 
-/// Which tokens may come next. Thinking is free; what else is no answer, such as a header, is free of a format only: a call
-/// that must be made has a header of its own.
+/// The constraint on the next tokens. Thinking is never constrained. Output that is neither
+/// thinking nor answer, such as a header, is constrained only if a tool call is required, because a
+/// call has its own header.
 pub(super) struct Held {
     constraint: Option<Constraint>,
     is_call: bool,
 }
 
 impl Held {
-    /// What the request asks for.
+    /// Creates the constraint that the request specifies.
     ///
     /// # Errors
-    /// A schema that cannot be held to, or a tool that is not there.
+    /// Fails if a schema cannot be enforced, or a requested tool does not exist.
     pub(super) fn new(
         text: &TextModel,
         request: &GenerateRequest,
@@ -45,13 +46,13 @@ impl Held {
         Ok(Self { constraint: Some(constraint), is_call: must_call })
     }
 
-    /// What holds at this point of the answer.
+    /// Returns the constraint that applies at this point of the answer.
     fn now(&mut self, reader: &OutputReader) -> Option<&mut Constraint> {
         let holds = if self.is_call { !reader.is_thinking() } else { reader.is_answering() };
         self.constraint.as_mut().filter(|_| holds)
     }
 
-    /// Takes out of the choice what may not come next.
+    /// Masks the logits of tokens that may not come next.
     pub(super) fn mask(&mut self, reader: &OutputReader, logits: &mut [f32]) -> Result<(), Fault> {
         match self.now(reader) {
             Some(constraint) => Ok(constraint.mask(logits)?),
@@ -59,12 +60,12 @@ impl Held {
         }
     }
 
-    /// Bits of the tokens that may come next; `None` where all may.
+    /// Returns a bit mask of the tokens that may come next; `None` allows all.
     pub(super) fn allowed(&mut self, reader: &OutputReader) -> Result<Option<Vec<u32>>, Fault> {
         self.now(reader).map(|constraint| Ok(constraint.allowed()?)).transpose()
     }
 
-    /// Goes on with a token that was chosen; says whether nothing may follow it.
+    /// Advances the constraint by a chosen token; returns whether no token may follow it.
     pub(super) fn accept(&mut self, reader: &OutputReader, token: u32) -> Result<bool, Fault> {
         let Some(constraint) = self.now(reader) else { return Ok(false) };
         constraint.accept(token)?;

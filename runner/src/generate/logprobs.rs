@@ -1,13 +1,15 @@
-//! Log-probabilities of a token and of the likeliest others.
+//! Log-probabilities of a token and of its likeliest alternatives.
 
 use anyhow::Result;
 use protocol::Logprob;
 
 use crate::model::Model;
 
-/// Those of a token and of the `count` likeliest, by the log-probabilities of all; `before` is the token before it.
+/// Returns the log-probability of a token, with the `count` likeliest tokens; `logprobs` are those
+/// of all tokens, and `before` is the preceding token.
 pub(super) fn logprob(model: &Model, before: u32, token: u32, logprobs: &[f32], count: u32) -> Result<Logprob> {
-    // Decoded behind another token: the first of a text may lose its space.
+    // Tokens are decoded behind another token, because the first token of a text may lose its
+    // space.
     let lead = model.text.tokenizer.decode(&[before], true)?;
     let one = |id: u32, top: Vec<Logprob>| -> Result<Logprob> {
         let text = model.text.tokenizer.decode(&[before, id], true)?;

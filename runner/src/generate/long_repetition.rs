@@ -1,34 +1,37 @@
-//! Notices a long repetition: an answer says again what it has said in its last 4,000 tokens, with a few words changed now and then.
+//! Detects a long repetition: an answer repeats what it said in its last 4,000 tokens, perhaps with
+//! a few words changed.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Tokens that are looked back at, at least.
+/// Least number of last tokens that are examined.
 const WINDOW: u64 = 4000;
-/// Tokens that count as said again where all of them come in the same order.
+/// Length of a gram: so many tokens in the same order count as repeated.
 const GRAM: usize = 16;
-/// An answer goes round where at most one of so many of its grams is new: a circle of up to a quarter of the window.
+/// An answer repeats itself if at most one of so many of its grams is distinct: a cycle of up to a
+/// quarter of the window.
 const NEW: usize = 4;
 
 /// The grams of the last tokens.
 #[derive(Debug, Default)]
 pub(super) struct LongRepetition {
-    /// Tokens that are looked back at; none where nothing is to be noticed.
+    /// Number of last tokens that are examined; 0 if detection is off.
     window: usize,
     recent: VecDeque<u32>,
-    /// In their order, by their hashes.
+    /// Hashes of the grams, oldest first.
     grams: VecDeque<u64>,
     counts: HashMap<u64, u32>,
 }
 
 impl LongRepetition {
-    /// Looks back at as many tokens as may go round in a short circle, and at [`WINDOW`] at least; at none where that is 0.
+    /// Examines as many tokens as a short repetition may have, but at least [`WINDOW`]. A limit of
+    /// 0 turns detection off.
     pub(super) fn new(repeat_limit: u64) -> Self {
         let window = if repeat_limit == 0 { 0 } else { repeat_limit.max(WINDOW) };
         Self { window: usize::try_from(window).unwrap_or(usize::MAX), ..Self::default() }
     }
 
-    /// Whether the answer, with this token, goes round.
+    /// Adds a token; returns whether the answer repeats itself.
     pub(super) fn push(&mut self, token: u32) -> bool {
         if self.window == 0 {
             return false;
@@ -76,7 +79,7 @@ mod tests {
         for period in [65, 300, 900] {
             assert!(noticed((0..period).cycle()), "{period}");
         }
-        // A word is another one at every turn.
+        // One word differs in each cycle.
         let salad = (0..60).flat_map(|turn: u32| (0..200).map(move |at| if at == 100 { 1000 + turn } else { at }));
         assert!(noticed(salad));
         let mut off = LongRepetition::new(0);
@@ -88,7 +91,7 @@ mod tests {
     #[test]
     fn what_goes_on_is_no_circle() {
         assert!(!noticed(0..12_000));
-        // A table: the same words around what differs.
+        // A table: the same words around values that differ.
         let row = |number: u32| (0..24).map(move |at| if at % 8 == 0 { 1000 + number * 3 + at } else { at });
         assert!(!noticed((0..500).flat_map(row)));
     }

@@ -1,11 +1,12 @@
-//! Room in the context: which tokens are dropped when they do not all fit.
+//! Truncation of prompts: which tokens are dropped if they do not all fit into the context.
 
-/// Makes room for at least one token: drops tokens after the first `keep`, as many as it takes.
+/// Drops tokens after the first `keep` if necessary, so that at least one more token fits.
 pub(super) fn fit(tokens: Vec<u32>, keep: usize, context: usize) -> Vec<u32> {
     if tokens.len() < context {
         return tokens;
     }
-    // Half of what is not kept stays free, or a long conversation would be cut again at every token.
+    // Half of the space behind the kept tokens stays free; otherwise a long conversation would be
+    // cut again at every token.
     let keep = keep.min(context / 2);
     let tail = ((context - keep) / 2).max(1);
     [&tokens[..keep], &tokens[tokens.len() - tail..]].concat()

@@ -1,29 +1,30 @@
-//! Notices a short repetition: the same few tokens, at most 64, again and again.
+//! Detects a short repetition: the same few tokens, at most 64, again and again.
 
-/// The longest cycle that is looked for, in tokens.
+/// Longest cycle that is detected, in tokens.
 const MAX_PERIOD: usize = 64;
-/// A cycle counts when it has come so often.
+/// Least number of times that a cycle must occur.
 const MIN_TURNS: usize = 4;
 
-/// How long the last tokens have been a cycle, for every length of one.
+/// For every length of a cycle, the number of last tokens that match it.
 #[derive(Debug)]
 pub(super) struct ShortRepetition {
     limit: usize,
     /// The last tokens, each at its position modulo the longest cycle.
     recent: [u32; MAX_PERIOD],
     count: usize,
-    /// For a period of one more than the index: how many of the last tokens equal the one a period before.
+    /// For a period of one more than the index: how many of the last tokens equal the token one
+    /// period before.
     runs: [usize; MAX_PERIOD],
 }
 
 impl ShortRepetition {
-    /// Notices so many tokens; 0 notices nothing.
+    /// Detects repetitions of at least `limit` tokens; 0 turns detection off.
     pub(super) fn new(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         Self { limit, recent: [0; MAX_PERIOD], count: 0, runs: [0; MAX_PERIOD] }
     }
 
-    /// Whether the last tokens, with this one, are a cycle for as long as the limit says.
+    /// Adds a token; returns whether the last tokens are a cycle for at least as long as the limit.
     pub(super) fn push(&mut self, token: u32) -> bool {
         if self.limit == 0 {
             return false;
@@ -46,7 +47,7 @@ impl ShortRepetition {
 mod tests {
     use super::*;
 
-    /// After how many tokens a cycle is noticed.
+    /// Returns after how many tokens a cycle is detected.
     fn noticed(limit: u64, tokens: impl Iterator<Item = u32>) -> Option<usize> {
         let mut cycle = ShortRepetition::new(limit);
         tokens.map(|token| cycle.push(token)).position(|lost| lost).map(|at| at + 1)
@@ -68,9 +69,9 @@ mod tests {
     fn what_changes_is_no_cycle() {
         assert_eq!(noticed(20, 0..1000), None);
         assert_eq!(noticed(0, std::iter::repeat_n(1, 1000)), None);
-        // A table: rows alike but for a number.
+        // A table: rows that differ only in a number.
         assert_eq!(noticed(20, (0..200).flat_map(|row| [1, 2, 1000 + row, 3])), None);
-        // A break begins anew.
+        // An interruption resets the count.
         let broken = std::iter::repeat_n(5, 19).chain([6]).chain(std::iter::repeat_n(5, 19));
         assert_eq!(noticed(20, broken), None);
     }

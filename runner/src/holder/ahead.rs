@@ -1,8 +1,9 @@
-//! Brings files of a model into memory before they are copied to a device, in the order in which they will be.
+//! Reads files of a model into memory before they are copied to a device, in the order of the
+//! copies.
 //!
-//! A mapping is read page by page by whoever touches it, and who copies has the device's lock meanwhile: without this a load would take the
-//! disk's time, that of mapping pages, and the copy's, one after the other. Never further ahead than [`AHEAD`], so that what has been read is
-//! still in memory when its turn comes.
+//! A mapping is read page by page, by the thread that touches it. Without reading ahead, the times
+//! of the disk, of page faults and of the copy would add up. Reading stays at most [`AHEAD`] bytes
+//! before the copies, so that pages are still in memory when they are copied.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
@@ -13,28 +14,28 @@ use memmap2::Advice;
 
 use crate::mapped::Blob;
 
-/// Bytes that are read before they are copied, at most.
+/// Greatest distance in bytes between reading and copying.
 pub(super) const AHEAD: u64 = 1 << 30;
-/// Bytes that a thread reads at a time.
+/// Number of bytes that a thread reads at a time.
 const PIECE: usize = 16 << 20;
-/// Threads that read, at most: a disk wants several questions at a time.
+/// Greatest number of reading threads; disks need several requests in flight.
 const MOST_THREADS: usize = 4;
 
-/// A part of a blob that is going to be copied.
+/// A part of a blob that will be copied.
 #[derive(Clone, Debug)]
 pub(super) struct Coming {
-    /// Its place among those of the session.
+    /// Index of the blob in the session.
     pub(super) blob: usize,
     pub(super) bytes: Arc<Blob>,
     pub(super) offset: usize,
     pub(super) size: usize,
 }
 
-/// Threads that read. They end when all is read, or with this.
+/// Threads that read ahead. They end when everything is read, or when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ahead {
     shared: Arc<Shared>,
-    /// Parts by blob and offset: their first byte among all, and how many they are.
+    /// Parts by blob and offset: position of the first byte in the read order, and size.
     places: BTreeMap<(usize, usize), (u64, usize)>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -52,21 +53,21 @@ struct Piece {
     bytes: Arc<Blob>,
     offset: usize,
     size: usize,
-    /// Its first byte among all.
+    /// Position of the first byte in the read order.
     at: u64,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// The next piece to be read.
+    /// Index of the next piece to read.
     next: usize,
-    /// Bytes that have been copied, or are no more of use.
+    /// Position up to which bytes have been copied, or are not needed any more.
     copied: u64,
     is_over: bool,
 }
 
 impl Ahead {
-    /// Begins, and never goes further than `ahead` bytes before what was [copied](Self::copies).
+    /// Starts reading, at most `ahead` bytes before the part that was last [copied](Self::copies).
     pub(super) fn begin(parts: &[Coming], ahead: u64) -> Self {
         let (mut pieces, mut places, mut at) = (Vec::new(), BTreeMap::new(), 0);
         for Coming { blob, bytes, offset, size } in parts {
@@ -82,17 +83,17 @@ impl Ahead {
         let start = |_| {
             let shared = shared.clone();
             let thread = Builder::new().name("ahead".to_owned()).spawn(move || while shared.step() {});
-            // Then whoever copies reads by himself.
+            // Without the thread, the copying thread reads the pages itself.
             thread.inspect_err(|error| tracing::warn!(%error, "weights are not read ahead")).ok()
         };
         let threads = (0..threads).filter_map(start).collect();
         Self { shared, places, threads }
     }
 
-    /// An array is going to be copied now.
+    /// Notes that an array is about to be copied.
     pub(super) fn copies(&self, blob: usize, offset: usize) {
         let before = self.places.range((Unbounded, Included((blob, offset)))).next_back();
-        // What nobody has announced is no part of it.
+        // Arrays that were not announced are ignored.
         if let Some(((found, first), (at, size))) = before
             && *found == blob
             && offset - first < *size
@@ -109,7 +110,7 @@ impl Drop for Ahead {
         self.shared.progress().is_over = true;
         self.shared.moved.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic in it is written by the thread itself.
+            // A thread that panics reports it itself.
             let _ = thread.join();
         }
     }
@@ -120,7 +121,7 @@ impl Shared {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a piece when its turn comes; `false` where there is none any more.
+    /// Waits for the next piece to be due, and reads it. Returns `false` if none is left.
     fn step(&self) -> bool {
         let waits = |progress: &mut Progress| {
             let next = self.pieces.get(progress.next);
@@ -141,9 +142,10 @@ impl Shared {
 impl Piece {
     fn read(&self) {
         let Blob::Mapped(bytes) = &*self.bytes else { return };
-        // Pages are read and mapped at once, where the system can do so (Linux 5.14); else it is only told what will be wanted.
+        // Linux 5.14 and later read and map pages in one call; elsewhere the advice only starts
+        // reading.
         if bytes.advise_range(Advice::PopulateRead, self.offset, self.size).is_err() {
-            // Who copies meets what is wrong.
+            // Errors show up again when the pages are copied.
             let _ = bytes.advise_range(Advice::WillNeed, self.offset, self.size);
         }
     }
@@ -163,7 +165,7 @@ mod tests {
             std::fs::write(path, vec![7; SIZE]).expect("a file");
         }
         let blobs = Blobs::of_files(&paths).expect("they are mapped");
-        // In another order than that of the blobs, each in two parts.
+        // In a different order than the blobs, two parts each.
         let parts: Vec<Coming> = [2, 0, 1]
             .into_iter()
             .flat_map(|blob| [(blob, 0), (blob, SIZE / 2)])
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!(next(), 2, "as far ahead as it may be");
         ahead.copies(2, SIZE / 2 + 10);
         wait_for(3);
-        // What lies behind the beginning of a part counts by the part; going back changes nothing.
+        // An offset within a part counts as far as it goes; earlier offsets change nothing.
         ahead.copies(2, 0);
         ahead.copies(0, SIZE / 2);
         wait_for(5);
@@ -195,7 +197,7 @@ mod tests {
         ahead.copies(1, 0);
         wait_for(6);
         drop(ahead);
-        // Nobody waits for copies that never come.
+        // Dropping does not wait for copies that never come.
         drop(Ahead::begin(&parts, 0));
     }
 }

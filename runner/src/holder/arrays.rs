@@ -1,38 +1,39 @@
-//! Which arrays lie where in the memory of a device, and which give way: pure, but for the memory itself, which it only has.
+//! Allocation of arrays in the memory of a device, and their eviction. Pure logic: it owns the
+//! memory but never accesses it.
 //!
-//! Arrays lie in slabs. An array that nobody uses stays until its room is needed; the one that was used least recently goes first. A slab goes
-//! when its last array does, so that others get the memory.
+//! Arrays are allocated in slabs. An unused array stays until its room is needed; the least
+//! recently used one is evicted first. A slab is freed with its last array.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Where arrays begin: at multiples of this.
+/// Alignment of arrays, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// An array of a model, whoever has it: the same key is the same bytes.
+/// Identifies an array of any model: the same key means the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// The blob's name: its digest.
+    /// Name of the blob: its digest.
     pub(super) blob: String,
     pub(super) offset: u64,
     pub(super) size: usize,
 }
 
-/// Where an array is.
+/// Location of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The number of its slab; no number is given twice.
+    /// Number of its slab; numbers are never reused.
     pub(super) slab: u64,
     pub(super) offset: usize,
 }
 
-/// What was given up.
+/// Result of an eviction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Evicted<M> {
-    /// Nothing: all arrays are in use.
+    /// Nothing was evicted: all arrays are in use.
     Nothing,
-    /// An array.
+    /// An array was evicted.
     Array,
-    /// An array and with it its slab, whose last it was.
+    /// An array was evicted, and its slab, which it was the last to use.
     Slab(M),
 }
 
@@ -41,13 +42,13 @@ pub(super) enum Evicted<M> {
 pub(super) struct Arrays<M> {
     slabs: BTreeMap<u64, Slab<M>>,
     by_key: HashMap<Key, Array>,
-    /// Those that nobody uses, by when somebody last did.
+    /// Unused arrays, by the time of their last use.
     unused: BTreeMap<u64, Key>,
-    /// Bytes of them.
+    /// Total size of the unused arrays.
     unused_bytes: u64,
-    /// Slabs there have been.
+    /// Number of slabs ever added.
     count: u64,
-    /// Uses there have been.
+    /// Logical time: number of events so far.
     clock: u64,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Arrays<M> {
 struct Slab<M> {
     memory: M,
     size: usize,
-    /// What is free, by where it begins; neighbours are one.
+    /// Free ranges, from offset to size; adjacent ranges are merged.
     free: BTreeMap<usize, usize>,
 }
 
@@ -63,7 +64,7 @@ struct Slab<M> {
 struct Array {
     place: Place,
     users: usize,
-    /// When somebody began or ended to use it.
+    /// Time at which a user was last added or removed.
     used: u64,
 }
 
@@ -79,7 +80,7 @@ impl<M> Arrays<M> {
         }
     }
 
-    /// An array that is there, for one more user.
+    /// Adds a user to an array that is on the device, and returns its place.
     pub(super) fn find(&mut self, key: &Key) -> Option<Place> {
         self.clock += 1;
         let array = self.by_key.get_mut(key)?;
@@ -91,7 +92,7 @@ impl<M> Arrays<M> {
         Some(array.place)
     }
 
-    /// All arrays that are there of blobs that are meant, each for one more user.
+    /// Adds a user to all arrays on the device whose blob `is_meant`, and returns their keys.
     pub(super) fn claim(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
         let keys: Vec<Key> = self.by_key.keys().filter(|key| is_meant(&key.blob)).cloned().collect();
         for key in &keys {
@@ -100,7 +101,7 @@ impl<M> Arrays<M> {
         keys
     }
 
-    /// Room for an array that is not there, with its first user; `None` where no slab has any.
+    /// Allocates an array with its first user; `None` if no slab has room.
     pub(super) fn place(&mut self, key: &Key) -> Option<Place> {
         let needed = room(key.size);
         let fits = |slab: &Slab<M>| slab.free.iter().find(|(_, size)| **size >= needed).map(|(at, size)| (*at, *size));
@@ -116,7 +117,7 @@ impl<M> Arrays<M> {
         Some(place)
     }
 
-    /// Adds memory for arrays; its number.
+    /// Adds a slab, and returns its number.
     pub(super) fn add(&mut self, memory: M, size: usize) -> u64 {
         let number = self.count;
         self.count += 1;
@@ -124,17 +125,17 @@ impl<M> Arrays<M> {
         number
     }
 
-    /// The memory of a slab and its bytes.
+    /// Returns the memory of a slab and its size.
     pub(super) fn slab(&self, number: u64) -> Option<(&M, usize)> {
         self.slabs.get(&number).map(|slab| (&slab.memory, slab.size))
     }
 
-    /// Arrays have one user less; bytes of those that have none now.
+    /// Removes a user from each array; returns the bytes of arrays that are unused now.
     pub(super) fn release_all(&mut self, keys: &[Key]) -> u64 {
         keys.iter().map(|key| self.release(key)).sum()
     }
 
-    /// An array has one user less; its bytes where it has none now.
+    /// Removes a user from an array; returns its bytes if it is unused now, else 0.
     pub(super) fn release(&mut self, key: &Key) -> u64 {
         self.clock += 1;
         let Some(array) = self.by_key.get_mut(key) else { return 0 };
@@ -148,7 +149,7 @@ impl<M> Arrays<M> {
         bytes
     }
 
-    /// Forgets an array, whoever uses it: its bytes never came.
+    /// Removes an array even if it has users, since its bytes could not be written.
     pub(super) fn forget(&mut self, key: &Key) -> Option<M> {
         let array = self.by_key.remove(key)?;
         if array.users == 0 {
@@ -158,7 +159,7 @@ impl<M> Arrays<M> {
         self.free(array.place, room(key.size))
     }
 
-    /// Gives up the array that nobody has used for the longest.
+    /// Evicts the least recently used array.
     pub(super) fn evict(&mut self) -> Evicted<M> {
         let Some((_, key)) = self.unused.first_key_value() else { return Evicted::Nothing };
         let key = key.clone();
@@ -184,39 +185,39 @@ impl<M> Arrays<M> {
         self.slabs.remove(&place.slab).map(|slab| slab.memory)
     }
 
-    /// Bytes of all slabs.
+    /// Returns the total size of the slabs.
     pub(super) fn size(&self) -> u64 {
         self.slabs.values().map(|slab| slab.size as u64).sum()
     }
 
-    /// Bytes of arrays that nobody uses.
+    /// Returns the total size of unused arrays.
     pub(super) fn unused(&self) -> u64 {
         self.unused_bytes
     }
 
-    /// Bytes of arrays that are there, used or not, and of a blob that `is_meant`.
+    /// Returns the total size of arrays, used or not, whose blob `is_meant`.
     pub(super) fn there_of(&self, is_meant: impl Fn(&str) -> bool) -> u64 {
         self.by_key.keys().filter(|key| is_meant(&key.blob)).map(|key| room(key.size) as u64).sum()
     }
 
-    /// Where arrays that are there lie in their blobs.
+    /// Returns the blob and offset of each array.
     pub(super) fn places(&self) -> impl Iterator<Item = (&str, u64)> {
         self.by_key.keys().map(|key| (key.blob.as_str(), key.offset))
     }
 
-    /// Whether an array is there.
+    /// Returns whether the array is on the device.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.by_key.contains_key(key)
     }
 
-    /// Bytes of arrays that somebody uses and that are of a blob that `is_meant`.
+    /// Returns the total size of used arrays whose blob `is_meant`.
     pub(super) fn used_of(&self, is_meant: impl Fn(&str) -> bool) -> u64 {
         let meant = self.by_key.iter().filter(|(key, array)| array.users > 0 && is_meant(&key.blob));
         meant.map(|(key, _)| room(key.size) as u64).sum()
     }
 }
 
-/// What an array takes of a slab.
+/// Returns the number of bytes that an array takes of a slab.
 pub(super) fn room(size: usize) -> usize {
     size.max(1).next_multiple_of(ALIGNMENT)
 }
@@ -245,19 +246,19 @@ mod tests {
             arrays.release(key);
         }
         assert_eq!((arrays.unused(), arrays.used_of(|_| true)), (768, 256));
-        // Used again, and given back: it is the last to go now.
+        // Used again and released, so it is now the last to be evicted.
         arrays.find(&all[1]).expect("it is there");
         arrays.release(&all[1]);
         assert_eq!(arrays.evict(), Evicted::Array);
         assert!(arrays.find(&all[2]).is_none() && arrays.find(&all[1]).is_some());
         assert_eq!(arrays.evict(), Evicted::Array);
         assert_eq!(arrays.evict(), Evicted::Nothing, "all are in use");
-        // The two lay beside one another, and are one hole.
+        // The two were adjacent, so their free ranges are merged.
         assert_eq!(arrays.place(&key(8, 512)), Some(Place { slab: 0, offset: 512 }));
     }
 
     proptest! {
-        /// Arrays in use are where they were, nothing overlaps, and memory goes with the last array of a slab.
+        /// Used arrays never move, arrays never overlap, and a slab is freed with its last array.
         #[test]
         fn arrays_never_overlap(steps in prop::collection::vec((0u8..12, 0u8..5), 1..200)) {
             let mut arrays = Arrays::new();

@@ -1,4 +1,5 @@
-//! A holder in this process, for tests and measurements: sessions, sockets and memory are those of the process that daemons start.
+//! A holder in this process, for tests and measurements. Its sessions, sockets and memory are those
+//! of the real holder process.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use crate::files::Files;
 use crate::held::Holder;
 use crate::mapped::Blobs;
 
-/// The holder.
+/// A holder in this process.
 #[derive(Debug)]
 pub(crate) struct Here {
     devices: Arc<Devices>,
@@ -27,12 +28,13 @@ impl Here {
         Self { devices: Devices::new(keep), sessions: AtomicU64::new(0) }
     }
 
-    /// A session for a model of these files, which are mapped as `blobs`. Their paths are what they are called.
+    /// Opens a session for a model of these files, which are mapped as `blobs`. Their paths are the
+    /// names of the blobs.
     pub(crate) fn session(&self, device: &str, paths: &[PathBuf], blobs: &Blobs) -> Result<Holder> {
         Ok(Holder::new(self.socket(device, paths)?, blobs))
     }
 
-    /// The runner's end of a session.
+    /// Returns the runner's end of a session's socket.
     pub(super) fn socket(&self, device: &str, paths: &[PathBuf]) -> Result<UnixStream> {
         let (mut plan, mut files) = (Vec::new(), Vec::new());
         for path in paths {
@@ -46,7 +48,8 @@ impl Here {
         Ok(runner)
     }
 
-    /// Bytes of a device that nobody has or uses, once runners that have gone have given back what they used.
+    /// Returns the bytes of a device that are free or unused, after ended runners have released
+    /// theirs.
     pub(super) fn free(&self, device: &str) -> Result<u64> {
         self.devices.settle();
         let memory = self.devices.memory(device)?;
@@ -119,7 +122,7 @@ mod tests {
         let ArrayReply::Failed { kind: FailureKind::OutOfMemory, error } = &found[8] else { panic!("{found:?}") };
         assert!(error.contains("no room for the model's weights"), "{error}");
         drop((first, second));
-        // All of it gives way, once their sessions have ended.
+        // All arrays can be evicted once their sessions have ended.
         here.free(DEVICE).expect("a device");
         let third = here.socket(DEVICE, &paths[4..]).expect("a session");
         (0..16).for_each(|blob| assert!(matches!(ask(&third, blob), ArrayReply::At { .. }), "{blob}"));

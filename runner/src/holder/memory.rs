@@ -1,4 +1,4 @@
-//! The memory of one device: arrays in it, what runners take beside, and what is kept of those that nobody uses.
+//! Memory of one device: arrays, memory reserved by runners, and unused arrays that are kept.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -8,34 +8,35 @@ use device::{Slab, SlabUse, Vault};
 use super::arrays::{Arrays, Evicted, Key, Place, room};
 use crate::failure;
 
-/// Bytes of a slab, at most, where its first array is no larger.
+/// Greatest size of a slab, in bytes, unless its first array is larger.
 const SLAB: usize = 64 << 20;
-/// Slabs that a device has room for, at least, so that small ones are not taken whole by one.
+/// Least number of slabs that fit on a device, so that one slab does not fill a small device.
 const SLABS: u64 = 256;
 
-/// A runner, from its session's beginning to its end.
+/// Identifies a runner's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SessionId(pub(super) u64);
 
-/// What a runner was promised.
+/// Memory promised to a runner.
 #[derive(Debug, Default)]
 struct Promise {
-    /// For itself.
+    /// Bytes for the runner itself.
     own: u64,
-    /// For arrays that have not come yet.
+    /// Bytes for arrays that are not on the device yet.
     coming: u64,
-    /// Arrays of its model that were there, which nobody takes away before it has asked for them.
+    /// Arrays of its model that were on the device already. They are not evicted before the runner
+    /// has requested them, unless memory runs out.
     claimed: Vec<Key>,
 }
 
-/// The memory of a device.
+/// Memory of a device.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     vault: Vault,
     arrays: Arrays<Slab>,
-    /// Bytes that runners take.
+    /// Memory promised to each session.
     reserved: HashMap<SessionId, Promise>,
-    /// Bytes of arrays that stay though nobody uses them, at most.
+    /// Limit for unused arrays, in bytes.
     keep: u64,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct DeviceMemory {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) place: Place,
-    /// Bytes that were copied for it: none where it was there.
+    /// Number of bytes that were copied; 0 if the array was on the device.
     pub(super) copied: usize,
 }
 
@@ -52,7 +53,8 @@ impl DeviceMemory {
         Self { vault, arrays: Arrays::new(), reserved: HashMap::new(), keep }
     }
 
-    /// Bytes that nobody has and nobody was promised, but for the arrays of a session, and all. Of slabs so many bytes count as free.
+    /// Returns free and total bytes of the device. Promised bytes count as used, except for arrays
+    /// that `session` itself still expects. `spare` bytes inside slabs count as free.
     fn left(&self, session: Option<SessionId>, spare: u64) -> Result<(u64, u64)> {
         let others = |id: &SessionId, promise: &Promise| {
             let coming = if Some(*id) == session { 0 } else { promise.coming };
@@ -62,21 +64,22 @@ impl DeviceMemory {
         self.vault.memory(SlabUse { size: self.arrays.size(), spare }, promised)
     }
 
-    /// Bytes that nobody has or uses, and all.
+    /// Returns free and total bytes of the device; unused arrays count as free.
     pub(super) fn free(&self) -> Result<(u64, u64)> {
-        // What is not in use of slabs is free for other arrays, or goes.
+        // Slab memory that is not in use can hold other arrays, or can be freed.
         let in_use = self.arrays.used_of(|_| true);
         self.left(None, self.arrays.size().saturating_sub(in_use))
     }
 
-    /// Bytes of arrays in use of such blobs.
+    /// Returns the bytes of used arrays that belong to these blobs.
     pub(super) fn shared(&self, blobs: &[String]) -> u64 {
         let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
         self.arrays.used_of(|blob| blobs.contains(blob))
     }
 
-    /// Makes room for what a runner takes for itself, as far as others leave it, and keeps it for him, with that of arrays that are to come. What is
-    /// there of its blobs stays until it has asked for it, as long as there is other room.
+    /// Reserves `own` bytes for the runner itself and `coming` bytes for its arrays. Evicts unused
+    /// arrays until `own` bytes are free, as far as possible. Arrays of its blobs that are on the
+    /// device are claimed: they stay until the runner requests them, unless there is no other room.
     pub(super) fn reserve(&mut self, session: SessionId, own: u64, coming: u64, blobs: &[String]) -> Result<()> {
         let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
         let mut claimed = self.arrays.claim(|blob| blobs.contains(blob));
@@ -93,7 +96,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// All arrays of a session have come.
+    /// Notes that all arrays of a session are on the device.
     pub(super) fn is_complete(&mut self, session: SessionId) {
         self.give_up_claims(session);
         if let Some(promise) = self.reserved.get_mut(&session) {
@@ -101,7 +104,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Has a session's claims go; `false` where it has none.
+    /// Releases a session's claims; returns `false` if it has none.
     fn give_up_claims(&mut self, session: SessionId) -> bool {
         let Some(promise) = self.reserved.get_mut(&session) else { return false };
         let claimed = std::mem::take(&mut promise.claimed);
@@ -109,31 +112,31 @@ impl DeviceMemory {
         !claimed.is_empty()
     }
 
-    /// Has claims go for a session that finds no other room: its own, then those of one that came later or earlier, who has no better right to what
-    /// nobody uses than who was promised its room.
+    /// Releases claims for a session that finds no other room: first its own, then those of one
+    /// other session. A claim on unused arrays never outranks promised memory.
     fn give_up_any_claims(&mut self, session: SessionId) -> bool {
         let others = self.reserved.iter().filter(|(id, promise)| **id != session && !promise.claimed.is_empty());
         let other = others.map(|(id, _)| *id).next();
         self.give_up_claims(session) || other.is_some_and(|other| self.give_up_claims(other))
     }
 
-    /// Whether an array is there.
+    /// Returns whether an array is on the device.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.arrays.has(key)
     }
 
-    /// The blobs and offsets of all arrays that are there.
+    /// Returns the blobs and offsets of all arrays on the device.
     pub(super) fn places(&self) -> BTreeSet<(&str, u64)> {
         self.arrays.places().collect()
     }
 
-    /// Bytes of arrays that are there of such blobs, whether or not somebody uses them.
+    /// Returns the bytes of arrays on the device that belong to these blobs, used or not.
     pub(super) fn there(&self, blobs: &[String]) -> u64 {
         let blobs: HashSet<&str> = blobs.iter().map(String::as_str).collect();
         self.arrays.there_of(|blob| blobs.contains(blob))
     }
 
-    /// An array for one more user: where it is, or where it is being copied to.
+    /// Adds a user to an array. Starts copying it if it is not on the device.
     ///
     /// # Errors
     /// There is no room for it, or the device has failed.
@@ -160,12 +163,12 @@ impl DeviceMemory {
         Ok(Found { place, copied: bytes.len() })
     }
 
-    /// Adds a slab, or takes an array away that nobody uses.
+    /// Adds a slab, or evicts an unused array.
     fn make_room(&mut self, session: SessionId, needed: usize) -> Result<()> {
         let (free, total) = self.left(Some(session), 0)?;
         let granularity = self.vault.granularity();
         let usual = usize::try_from(total / SLABS).unwrap_or(SLAB).min(SLAB);
-        // What is left of a slab behind a large array is of use to small ones only.
+        // The rest of a slab behind a large array fits small arrays only.
         let usual = if needed > usual / 8 { needed } else { usual };
         let sizes = [usual, needed].map(|size| size.next_multiple_of(granularity));
         let fitting = sizes.into_iter().find(|size| *size as u64 <= free);
@@ -183,13 +186,13 @@ impl DeviceMemory {
         Err(failure::out_of_memory(&lack))
     }
 
-    /// Takes the array away that nobody has used for the longest; `false` where all are in use.
+    /// Evicts the least recently used array; returns `false` if all arrays are in use.
     fn evict(&mut self) -> Result<bool> {
         match self.arrays.evict() {
             Evicted::Nothing => return Ok(false),
             Evicted::Array => {}
             Evicted::Slab(memory) => {
-                // It may still be written to.
+                // A copy to it may still be running.
                 self.vault.finish()?;
                 drop(memory);
             }
@@ -197,24 +200,24 @@ impl DeviceMemory {
         Ok(true)
     }
 
-    /// The memory of a slab, for who maps it.
+    /// Returns the memory of a slab, so that a runner can map it, and its size.
     pub(super) fn slab(&self, number: u64) -> Option<(&Slab, usize)> {
         self.arrays.slab(number)
     }
 
-    /// Waits until all arrays are there.
+    /// Waits until all copies are complete.
     pub(super) fn finish(&mut self) -> Result<()> {
         self.vault.finish()
     }
 
-    /// A runner has ended: nobody uses what it used, until [`trim`](Self::trim).
+    /// Ends a session: releases its arrays, which stay until [`trim`](Self::trim).
     pub(super) fn end(&mut self, session: SessionId, used: &[Key]) {
         self.give_up_claims(session);
         self.reserved.remove(&session);
         self.arrays.release_all(used);
     }
 
-    /// Has arrays go that nobody uses, beyond the bound; their bytes.
+    /// Evicts unused arrays beyond the limit; returns their bytes.
     pub(super) fn trim(&mut self) -> u64 {
         let before = self.arrays.unused();
         while self.arrays.unused() > self.keep && self.evict().unwrap_or(false) {}
@@ -281,7 +284,8 @@ mod tests {
         memory.end(SessionId(0), &left);
         memory.reserve(SessionId(1), 5 << 20, 90 << 20, &[]).expect("it works");
         assert_eq!(memory.free().expect("it works").0, 5 << 20);
-        // Somebody comes back for what was left: it is not kept from who was promised its room.
+        // Another session claims the unused arrays, but the promise of session 1 outranks the
+        // claim.
         let blobs: Vec<_> = (0..40).map(|name| format!("sha256:{name}")).collect();
         memory.reserve(SessionId(2), 0, 0, &blobs).expect("it works");
         let (copied, _) = load(&mut memory, SessionId(1), 100..190).expect("the room that was promised");
@@ -307,7 +311,7 @@ mod tests {
         assert_eq!(memory.arrays.unused(), 2 << 20, "what a runner takes makes others' go");
     }
 
-    /// Models that take turns where there is room for one of them, whatever stays of what nobody uses.
+    /// Models alternate, with memory for one of them and a limit of 0 for unused arrays.
     #[test]
     fn swapping_models_costs_what_differs() {
         let blobs = |names: std::ops::Range<usize>| names.map(|name| format!("sha256:{name}")).collect::<Vec<_>>();
@@ -325,7 +329,7 @@ mod tests {
         }
     }
 
-    /// A model of which only a part is wanted here: what it claimed and does not ask for gives way to what it asks for.
+    /// A runner requests only a part of a model. Its remaining claims yield to its own requests.
     #[test]
     fn claims_are_no_obstacle_to_who_made_them() {
         let mut memory = DeviceMemory::new(Vault::emulated(8 << 20), 8 << 20);

@@ -1,4 +1,4 @@
-//! What the holder does for one runner.
+//! A session: the holder's service for one runner.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(super) struct Session {
     id: SessionId,
     devices: Arc<Devices>,
     runner: UnixStream,
-    /// What it uses of each device.
+    /// Resources in use on each device.
     used: HashMap<String, Used>,
     copied: u64,
 }
@@ -30,9 +30,9 @@ pub(super) struct Session {
 struct Used {
     memory: Arc<Mutex<DeviceMemory>>,
     arrays: Vec<Key>,
-    /// Reads what will be copied.
+    /// Reads files before they are copied.
     ahead: Option<Ahead>,
-    /// Slabs that it has the descriptors of.
+    /// Slabs whose descriptors the runner has.
     slabs: HashSet<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Session {
 
     /// Serves the runner until it closes its socket.
     pub(super) fn run(mut self, blobs: &[Blob], mut files: Files) {
-        // Mappings of several models at a time.
+        // Bounded, since several models may be mapped at the same time.
         let mapped = Blobs::take(blobs, mapped::most_maps() / 4, || files.next());
         let served = mapped.and_then(|mapped| self.serve(blobs, &mapped));
         self.used.values_mut().for_each(|used| used.ahead = None);
@@ -53,14 +53,15 @@ impl Session {
         self.outlive();
     }
 
-    /// Tells the runner why there is nothing more for it.
+    /// Tells the runner why it gets no more arrays.
     pub(super) fn end_with(self, error: &anyhow::Error) {
         tracing::warn!("weights are not held for a runner: {error:#}");
         self.refuse(error);
         self.outlive();
     }
 
-    /// Until the runner has ended it may compute with what it was told of.
+    /// Keeps the session's arrays until the runner closes its socket: it may still compute with
+    /// them.
     fn outlive(self) {
         while let Ok(Some(_)) = passing::receive::<ArrayCall>(&self.runner) {
             self.refuse(&anyhow::anyhow!("the session is over"));
@@ -69,11 +70,11 @@ impl Session {
 
     fn refuse(&self, error: &anyhow::Error) {
         let reply = ArrayReply::Failed { kind: failure::kind(error), error: format!("{error:#}") };
-        // A runner that has gone is seen by who reads its socket.
+        // If the runner has gone, the next read from its socket reports it.
         let _ = passing::send(&self.runner, &reply, &[]);
     }
 
-    /// Keeps what the daemon has planned for the runner of these blobs: before the next is planned.
+    /// Reserves the memory that the daemon planned for this runner, before the next one is planned.
     pub(super) fn reserve(&mut self, reserved: &[Reserved], blobs: &[Blob]) -> Result<()> {
         let names: Vec<String> = blobs.iter().map(|blob| blob.name.clone()).collect();
         for Reserved { device, own, weights } in reserved {
@@ -84,7 +85,8 @@ impl Session {
         Ok(())
     }
 
-    /// Until all arrays are there, or the runner has gone; files are unmapped then.
+    /// Serves requests until all arrays are on the device, or the runner has gone. Files are
+    /// unmapped after that.
     fn serve(&mut self, blobs: &[Blob], mapped: &Blobs) -> Result<()> {
         while let Some((call, _)) = passing::receive::<ArrayCall>(&self.runner)? {
             match call {
@@ -109,12 +111,12 @@ impl Session {
         Ok(())
     }
 
-    /// What was planned on a device. The daemon says which there are.
+    /// Returns the resources on a device that the daemon planned for this session.
     fn used(&mut self, device: &str) -> Result<&mut Used> {
         self.used.get_mut(device).with_context(|| format!("nothing was planned on `{device}`"))
     }
 
-    /// Has files read that are going to be copied.
+    /// Starts reading the announced parts that are not on the device.
     fn coming(&mut self, device: &str, parts: &[BlobPart], blobs: &[Blob], mapped: &Blobs) -> Result<()> {
         let [announced, all] =
             [parts.iter().map(|part| part.size).fold(0, u64::saturating_add), blobs.iter().map(|blob| blob.size).sum()];
@@ -148,7 +150,7 @@ impl Session {
             if let (Some(ahead), Ok(offset)) = (&used.ahead, usize::try_from(key.offset)) {
                 ahead.copies(blob, offset);
             }
-            // Nobody is to wait for a disk while the device is locked.
+            // Reads pages before locking the device, so that no other session waits for the disk.
             read_in(bytes);
         }
         let mut memory = lock(&memory);
@@ -165,7 +167,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Whatever has ended it: what it used is given back.
+    /// Releases the session's resources, however it ended.
     fn drop(&mut self) {
         for used in self.used.values() {
             lock(&used.memory).end(self.id, &used.arrays);
@@ -174,7 +176,7 @@ impl Drop for Session {
     }
 }
 
-/// Where a part of a blob is in its mapping.
+/// Returns the range of a part in the mapping of its blob.
 fn range(part: &BlobPart, blobs: &[Blob], mapped: &Blobs) -> Result<Range<usize>> {
     let BlobPart { blob, offset, size } = *part;
     let length = mapped.get(blob)?.len();
@@ -184,7 +186,7 @@ fn range(part: &BlobPart, blobs: &[Blob], mapped: &Blobs) -> Result<Range<usize>
     range.with_context(|| format!("{size} bytes at {offset} are not in blob `{}`", blobs[blob].name))
 }
 
-/// Has all pages of a mapped array in memory.
+/// Touches all pages of a mapped array, which reads them into memory.
 fn read_in(bytes: &[u8]) {
     const PAGE: usize = 4096;
     let sum = bytes.iter().step_by(PAGE).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));

@@ -1,4 +1,4 @@
-//! Softmax attention with grouped heads, from the normed stream to the output projection.
+//! Softmax attention with grouped heads, from the normalized stream to the output projection.
 
 use anyhow::Result;
 use architectures::NormedPart;
@@ -19,7 +19,7 @@ pub(crate) struct Attention<B: Backend> {
     key_norm: Option<NormOf<B>>,
     clip: Option<f32>,
     sinks: Option<B::Vector>,
-    /// The rotated part of a head, and where its angles are.
+    /// The part of a head that RoPE is applied to, and the index of its angles.
     rotated: Option<(Part, usize)>,
     heads: usize,
     kv_heads: usize,
@@ -109,7 +109,7 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Queries or keys, normed, clipped and turned.
+    /// Normalizes and clips queries or keys, then applies RoPE to them.
     fn prepared(&self, pass: &Pass<'_, B>, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
         let x = match norm {
             Some(norm) => pass.backend.norm(norm, &x)?,

@@ -16,7 +16,7 @@ pub(crate) struct DeltaNet<B: Backend> {
     beta: B::Matrix,
     decay: B::Matrix,
     output: B::Matrix,
-    /// Of queries, keys and values.
+    /// For queries, keys and values.
     convolutions: [Convolution<B>; 3],
     rule: DeltaRule<B>,
     norm: NormOf<B>,
@@ -34,7 +34,7 @@ impl<B: Backend> DeltaNet<B> {
         for rate in &mut rates {
             *rate = own.decay_rate.rate(*rate);
         }
-        // Behind the matrices of the heads, the past of each convolution.
+        // The past inputs of the convolutions follow the matrices of the heads in the state.
         let memory = value_heads * key_dim * value_dim;
         let convolution = |first: usize, width: usize| -> Result<Convolution<B>> {
             let weight = backend.vector(all[first * kernel..(first + width) * kernel].to_vec())?;

@@ -1,5 +1,6 @@
-//! Experts: gated networks, of which a router chooses some for each token. Tokens are grouped by expert, so that an expert's
-//! weights are read once for all of them, and those of experts that nobody chose are not touched. Who can choose where it computes does so.
+//! Experts: gated networks, of which a router chooses some for each token. Tokens are grouped by
+//! expert, so that an expert's weights are read once for all of them, and the weights of unused
+//! experts are not read. A backend that can choose experts on its device does so.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,10 +18,10 @@ pub(crate) struct Experts<B: Backend> {
     networks: Vec<Network<B>>,
     activation: Activation,
     shared: Option<Shared<B>>,
-    /// All of them for a backend that chooses by itself.
+    /// All experts, prepared for a backend that chooses among them itself.
     prepared: Option<B::Experts>,
     hidden: usize,
-    /// Who chose what in the pass that is computed.
+    /// The routes of the current pass.
     routes: Mutex<Routes>,
 }
 
@@ -44,17 +45,17 @@ struct Router<B: Backend> {
     rule: Rule,
 }
 
-/// Who chose what.
+/// The routes of a pass: which token uses which expert, with which weight.
 #[derive(Debug, Default)]
 struct Routes {
-    /// An expert, a token, a weight.
+    /// Expert, token and weight of each route.
     all: Vec<(usize, usize, f32)>,
     scores: Vec<f32>,
-    /// The scores by which is chosen.
+    /// The scores with the router's bias, by which experts are chosen.
     ranks: Vec<f32>,
     /// Indexes of experts or groups, the best first.
     order: Vec<usize>,
-    /// The routes of each expert that somebody chose, in the order of experts.
+    /// The routes of each chosen expert, in the order of experts.
     runs: Vec<Run>,
     /// The token and the weight of each route.
     tokens: Vec<usize>,
@@ -107,7 +108,7 @@ impl<B: Backend> Experts<B> {
         if let Some(experts) = &self.prepared {
             return backend.route(experts, &logits, x, self.shared(backend, x)?);
         }
-        // What a panic has left in it is made anew.
+        // If a panic left data in the buffers, it is overwritten.
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         routes.all.clear();
         let mut token = 0;
@@ -136,7 +137,7 @@ impl<B: Backend> Experts<B> {
         backend.scatter(sum, &made, chosen, weights)
     }
 
-    /// What the shared expert makes, where there is one.
+    /// Computes the output of the shared expert, if there is one.
     fn shared(&self, backend: &B, x: &B::Act) -> Result<Option<B::Act>> {
         let Some(shared) = &self.shared else { return Ok(None) };
         let made = shared.ffn.forward(backend, x)?;
@@ -154,7 +155,7 @@ impl Routes {
     /// Chooses the experts of a token.
     ///
     /// # Errors
-    /// Logits are not numbers.
+    /// Fails if logits are not numbers.
     fn choose(&mut self, rule: &Rule, token: usize, logits: &[f32]) -> Result<()> {
         ensure!(
             logits.iter().all(|logit| !logit.is_nan()),
@@ -188,7 +189,7 @@ impl Routes {
         Ok(())
     }
 
-    /// Puts the routes of each expert together.
+    /// Groups the routes by expert.
     fn group(&mut self) {
         let Self { all, runs, tokens, weights, .. } = self;
         all.sort_unstable_by_key(|(expert, token, _)| (*expert, *token));
@@ -206,7 +207,7 @@ impl Routes {
     }
 }
 
-/// Makes weights of the scores of the chosen.
+/// Converts the scores of the chosen experts to weights.
 fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
     if rule.scores == RouterScores::SoftmaxOfChosen {
         let largest = chosen.iter().fold(f32::NEG_INFINITY, |largest, route| largest.max(route.2));
@@ -215,7 +216,7 @@ fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
         }
     }
     if rule.normalize || rule.scores == RouterScores::SoftmaxOfChosen {
-        // Scores that are all 0 stay so.
+        // Scores that are all 0 stay 0.
         let sum = chosen.iter().map(|route| route.2).sum::<f32>().max(1e-20);
         for route in chosen.iter_mut() {
             route.2 /= sum;
@@ -226,11 +227,12 @@ fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
     }
 }
 
-/// Takes all but the best groups out of the choice.
+/// Excludes all but the best groups from the choice.
 fn keep_groups(groups: Groups, ranks: &mut [f32], order: &mut Vec<usize>) {
     let size = ranks.len() / groups.count as usize;
     let worth = |group: usize| {
-        // The few best: found one after the other, each below the one before it or behind it.
+        // Finds the few best ranks one by one: each is below the one before it, or equal and behind
+        // it.
         let own = &ranks[group * size..(group + 1) * size];
         let mut sum = 0.0;
         let mut last: Option<(f32, usize)> = None;
@@ -267,13 +269,13 @@ fn softmax(x: &mut [f32]) {
     }
 }
 
-/// Choices that tests take from one model to another.
+/// Routes that tests transfer from one model to another.
 #[cfg(test)]
 pub(crate) mod tape {
     use std::cell::RefCell;
     use std::collections::VecDeque;
 
-    /// What tokens of a layer chose: an expert, a token, a weight.
+    /// The routes of a layer: expert, token and weight of each.
     type Choices = Vec<(usize, usize, f32)>;
 
     #[derive(Default)]
@@ -286,7 +288,7 @@ pub(crate) mod tape {
 
     thread_local!(static TAPE: RefCell<Tape> = const { RefCell::new(Tape::Off) });
 
-    /// What a layer has chosen is written down, or replaced by what is on the tape.
+    /// Records the routes of a layer, or replaces them by recorded ones.
     pub(super) fn pass(choices: &mut Choices) {
         TAPE.with_borrow_mut(|tape| match tape {
             Tape::Off => {}
@@ -295,7 +297,7 @@ pub(crate) mod tape {
         });
     }
 
-    /// Writes down what layers choose on this thread.
+    /// Records the routes that layers choose on this thread.
     pub(crate) fn record<T>(work: impl FnOnce() -> T) -> (T, VecDeque<Choices>) {
         TAPE.set(Tape::Recording(VecDeque::new()));
         let done = work();
@@ -305,7 +307,7 @@ pub(crate) mod tape {
         }
     }
 
-    /// Lets layers choose on this thread what was written down.
+    /// Replaces the routes that layers choose on this thread by recorded ones.
     pub(crate) fn play<T>(choices: VecDeque<Choices>, work: impl FnOnce() -> T) -> T {
         TAPE.set(Tape::Playing(choices));
         let done = work();

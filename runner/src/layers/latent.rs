@@ -1,5 +1,6 @@
-//! Multi-head latent attention: all heads attend to the same latent rows, into which queries are brought and out of which
-//! values are taken by each head's own matrices. So keys and values of heads are never made.
+//! Multi-head latent attention: all heads attend to the same latent rows. Each head's own matrices
+//! project its queries into the latent space, and its values out of it. So the keys and values of
+//! heads are never computed.
 
 use anyhow::{Result, ensure};
 use architectures::LatentQuery;
@@ -29,7 +30,7 @@ enum Query<B: Backend> {
     LowRank { down: B::Matrix, norm: NormOf<B>, up: B::Matrix },
 }
 
-/// A matrix for each head, with what adapters add to it.
+/// A matrix for each head, with the factors that adapters add to it.
 #[derive(Debug)]
 struct Heads<B: Backend> {
     matrices: Vec<B::Matrix>,
@@ -60,7 +61,7 @@ impl<B: Backend> Heads<B> {
         Ok(Self { matrices, adapters })
     }
 
-    /// Each head of `x` by its matrix, or by the transpose of it.
+    /// Multiplies each head of `x` by its matrix, or by the transpose of it.
     fn project(&self, backend: &B, transposed: bool, x: &B::Act) -> Result<B::Act> {
         let heads = self.matrices.len();
         let by = |matrices: &[B::Matrix], x: &B::Act| -> Result<B::Act> {

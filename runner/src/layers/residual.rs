@@ -1,4 +1,4 @@
-//! How the parts of a layer are put into the stream.
+//! Residual connections: how the outputs of a layer's parts are added to the stream.
 
 use anyhow::Result;
 use architectures::Norm;
@@ -24,7 +24,7 @@ impl<B: Backend> Residual<B> {
         Ok(Self { before, after, scale: own.scale.unwrap_or(1.0) as f32, sum })
     }
 
-    /// What a part makes of the stream, before it is added.
+    /// Computes the output of a part, before it is added to the stream.
     pub(crate) fn made(&self, backend: &B, x: &B::Act, part: impl FnOnce(&B::Act) -> Result<B::Act>) -> Result<B::Act> {
         let made = match &self.before {
             Some(norm) => part(&backend.norm(norm, x)?)?,
@@ -36,7 +36,7 @@ impl<B: Backend> Residual<B> {
         }
     }
 
-    /// Adds what a part made to the stream.
+    /// Adds the output of a part to the stream.
     pub(crate) fn add(&self, backend: &B, x: B::Act, made: &B::Act) -> Result<B::Act> {
         let x = backend.map(x, Map::Add(made, self.scale))?;
         match &self.sum {

@@ -1,4 +1,4 @@
-//! Arrays are found where plans say, and plans that do not fit are refused.
+//! Tests that arrays are found where plans place them, and that plans that do not fit are refused.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use super::*;
 
 thread_local!(static BLOBS: RefCell<Blobs> = RefCell::default());
 
-/// Bytes of an array in a blob of its own, `lead` bytes behind its beginning.
+/// Adds a blob with an array `lead` bytes behind its beginning; returns the array.
 fn array(dtype: &str, lead: usize, bytes: &[u8]) -> Array {
     let blob = BLOBS.with_borrow_mut(|blobs| {
         blobs.0.push(Arc::new(Blob::Read([&vec![0; lead], bytes].concat())));
@@ -156,7 +156,7 @@ fn fifty_thousand_files_are_mapped() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), [1; 40]).expect("a file");
     let plan = vec![protocol::Blob { name: "b".to_owned(), size: 40 }; 50_000];
-    // One descriptor is open at a time; a system that maps fewer files reads the rest.
+    // Only one descriptor is open at a time. If the system maps fewer files, the rest are copied.
     for maps in [most_maps(), 20_000] {
         let blobs = Blobs::take(&plan, maps, || Ok(File::open(file.path())?.into())).expect("all of them");
         let mapped = blobs.0.iter().filter(|blob| matches!(&***blob, Blob::Mapped(_))).count();

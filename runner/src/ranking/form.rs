@@ -1,17 +1,19 @@
-//! How a query and a document become tokens.
+//! How a query and a document become tokens, and which documents specify it:
 //!
-//! | document | what it says |
-//! |---|---|
-//! | `sentence_bert_config.json` | whether pairs are rendered by the chat template (`modality_config`), with which variables |
-//! | `tokenizer_config.json` | whether the second text is of the second type (`model_input_names`) |
-//! | GGUF | the template `rerank`, with `{query}` and `{document}` in it |
+//! - `sentence_bert_config.json`: whether the chat template renders pairs (`modality_config`), and
+//!   with which variables.
+//! - `tokenizer_config.json`: whether the second text has the second token type
+//!   (`model_input_names`).
+//! - GGUF: the template `rerank`, with the placeholders `{query}` and `{document}`.
 //!
-//! Pairs that are rendered are messages of the roles `system` (the instruction), `query` and `document`; a folder that says nothing of
-//! pairs has them rendered where its template has a place for both. Otherwise the instruction stands before the query. Special tokens
-//! in texts are read as such where a template puts them together and by decoders, whose texts may come with their own marks; encoders
-//! read them as text.
+//! Rendered pairs are messages with the roles `system` (the instruction), `query` and `document`.
+//! If a folder has no settings for pairs, its chat template renders them if it has a place for both
+//! texts. Otherwise the instruction precedes the query. Special tokens in texts are parsed if a
+//! template combines the texts, and by decoders, whose texts may contain their own marks. Encoders
+//! treat them as text.
 //!
-//! Sources: `base/modality.py` and `base/modules/transformer.py` of sentence-transformers 6; `format_prompt_rerank` of llama.cpp.
+//! Sources: `base/modality.py` and `base/modules/transformer.py` of sentence-transformers 6;
+//! `format_prompt_rerank` of llama.cpp.
 
 use anyhow::{Result, ensure};
 use architectures::Blueprint;
@@ -24,38 +26,39 @@ use vocabulary::chat_templates;
 use crate::model::{Documents, TextModel};
 use crate::sentence::modules;
 
-/// Texts that no tokens have in common at their end: what is common to prompts with them follows a document.
+/// Texts whose tokens have no common suffix: the common suffix of prompts with them is what follows
+/// a document.
 const PROBES: [&str; 2] = ["0", "1 2 3 4"];
 
 /// How a pair of texts becomes tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As the tokenizer puts two texts together; special tokens in them may be read as such (`parse`).
+    /// The tokenizer combines the two texts; `parse` means that special tokens in them are parsed.
     Pair { form: PairForm, parse: bool },
-    /// Put into a longer text.
+    /// A template inserts the two texts into a longer one.
     Rendered(Template),
 }
 
-/// What puts two texts into a longer one.
+/// A template that combines two texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Template {
     /// The chat template, with these variables.
     Conversation(Map<String, Value>),
-    /// This text.
+    /// A text with placeholders.
     Text(String),
 }
 
-/// What documents are held against.
+/// The query that documents are compared with, and options for their tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
-    /// Makes tokens.
+    /// Converts texts to tokens.
     pub(crate) text: &'a TextModel,
     pub(crate) query: &'a str,
-    /// What counts as an answer; may be empty.
+    /// Describes which documents count as an answer; may be empty.
     pub(crate) instruction: &'a str,
-    /// Texts are in lower case.
+    /// Whether texts are converted to lower case.
     pub(crate) lowers: bool,
-    /// The most tokens of a document.
+    /// Largest number of tokens of a document.
     pub(crate) most: Option<usize>,
 }
 
@@ -68,7 +71,7 @@ impl Asked<'_> {
         Ok(self.text.tokenizer.encode(text, special)?)
     }
 
-    /// The tokens of a document, as many as it may have, and how many were dropped.
+    /// Returns the tokens of a document, up to the largest number, and how many were dropped.
     pub(super) fn document(&self, document: &str, parse: bool) -> Result<(Vec<u32>, usize)> {
         let mut tokens = self.tokens(document, parse)?;
         let dropped = tokens.len().saturating_sub(self.most.unwrap_or(usize::MAX));
@@ -78,10 +81,10 @@ impl Asked<'_> {
 }
 
 impl Form {
-    /// What a model's documents say.
+    /// Reads the settings from a model's documents.
     ///
     /// # Errors
-    /// Documents that are no JSON, a tokenizer that cannot put two texts together.
+    /// Fails if documents are not JSON, or the tokenizer cannot combine two texts.
     pub(super) fn of(documents: Documents<'_>, blueprint: &Blueprint, text: &TextModel) -> Result<Self> {
         let header = documents.iter().find_map(|(_, bytes)| Gguf::parse_header(bytes).ok());
         let templates = header.as_ref().map(chat_templates::of_gguf).unwrap_or_default();
@@ -94,7 +97,7 @@ impl Form {
         let renders = if settings["modality_config"].is_object() {
             settings["modality_config"].get("message").is_some()
         } else {
-            // A folder that says nothing of pairs may have a template that does.
+            // A folder without settings for pairs may have a template that supports them.
             let asked = Asked { text, query: PROBES[0], instruction: "", lowers: false, most: None };
             let has_template = text.rendering.has_template(&RenderRequest::default());
             has_template && modules(documents)?.is_empty() && conversation.end(&asked).is_ok()
@@ -109,10 +112,10 @@ impl Form {
 }
 
 impl Template {
-    /// How many tokens follow a document, where it is put into a longer text.
+    /// Returns how many tokens follow a document that the template inserts into a longer text.
     ///
     /// # Errors
-    /// What the template says, or that it has no place for a query or a document.
+    /// Fails if the template fails, or if it has no place for a query or a document.
     pub(super) fn end(&self, asked: &Asked<'_>) -> Result<usize> {
         let [one, other] = PROBES.map(|probe| self.rendered(asked, probe));
         let (one, other) = (one?, other?);
@@ -126,7 +129,8 @@ impl Template {
         Ok(one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count())
     }
 
-    /// The tokens of a document with its query, and how many of the document's were dropped.
+    /// Returns the tokens of a document with its query, and how many of the document's tokens were
+    /// dropped.
     pub(super) fn document(&self, asked: &Asked<'_>, document: &str) -> Result<(Vec<u32>, usize)> {
         if asked.most.is_none() {
             return Ok((self.rendered(asked, document)?, 0));
@@ -135,7 +139,7 @@ impl Template {
         if dropped == 0 {
             return Ok((self.rendered(asked, document)?, 0));
         }
-        // The last token may have ended within a character.
+        // The last token may end within a character.
         let begins = asked.text.tokenizer.decode(&tokens, true)?;
         Ok((self.rendered(asked, begins.trim_end_matches('\u{fffd}'))?, dropped))
     }
@@ -166,7 +170,7 @@ impl Template {
     }
 }
 
-/// Puts a query and a document into a text, whatever stands in them.
+/// Inserts a query and a document into a text. Placeholders within them are not replaced.
 fn filled(form: &str, query: &str, document: &str) -> Result<String> {
     let places = |name: &str, text: &str| form.matches(name).count().saturating_mul(text.len());
     let length = form.len().saturating_add(places("{query}", query)).saturating_add(places("{document}", document));
@@ -175,8 +179,8 @@ fn filled(form: &str, query: &str, document: &str) -> Result<String> {
     Ok(parts.collect::<Vec<_>>().join(query))
 }
 
-/// Whether a tokenizer of transformers gives a model the types of tokens: classes that are of no family do not unless they are told to
-/// (`tokenization_utils_base.py`, version 5).
+/// Whether a tokenizer of transformers gives a model the types of tokens. Classes that belong to no
+/// family do so only if `model_input_names` requests it (`tokenization_utils_base.py`, version 5).
 fn gives_types(config: &Value) -> bool {
     match config["model_input_names"].as_array() {
         Some(names) => names.iter().any(|name| name == "token_type_ids"),

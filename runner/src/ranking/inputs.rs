@@ -1,4 +1,4 @@
-//! Documents with their query, as tokens: what a pass gets of them, as far as it fits.
+//! The tokens of documents with their query, cut to the length that fits.
 
 use anyhow::{Result, ensure};
 use prompt::{Pair, PairForm};
@@ -7,31 +7,32 @@ use super::Ranking;
 use super::form::{Asked, Form};
 use crate::shorten::shorten;
 
-/// Tokens of all documents of a request, at most.
+/// Largest number of tokens of all documents of a request.
 const MOST_TOKENS: usize = 1 << 22;
 
-/// Documents with their query, as tokens.
+/// The tokens of documents with their query.
 #[derive(Debug)]
 pub(crate) struct Inputs {
-    /// What stands around two texts, and the query; none where each document came with it.
+    /// The tokens around two texts, and the query; `None` if a template has already combined each
+    /// document with the query.
     pair: Option<(PairForm, Vec<u32>)>,
     documents: Vec<Vec<u32>>,
-    /// How many of the last tokens follow a document.
+    /// Number of last tokens that follow a document.
     end: usize,
     most: usize,
     padding: Option<u32>,
-    /// Tokens of documents that were dropped because they had more than they may.
+    /// Number of tokens that were dropped because documents had more than they may.
     pub(crate) dropped: usize,
 }
 
 impl Inputs {
-    /// How many there are.
+    /// Returns the number of documents.
     pub(crate) fn len(&self) -> usize {
         self.documents.len()
     }
 
-    /// The tokens of a document with its query, at most so many where there is room for what stands around them, and how many did not
-    /// fit.
+    /// Returns the tokens of a document with its query, and how many did not fit. They are at most
+    /// `context` tokens, unless the tokens around the two texts alone are more.
     pub(crate) fn get(&self, index: usize, context: usize) -> (Pair, usize) {
         let (document, all) = (&self.documents[index], self.most.min(context));
         let Some((form, query)) = &self.pair else {
@@ -44,7 +45,7 @@ impl Inputs {
         (self.trimmed(form.join(&query[..left[0]], &document[..left[1]])), dropped)
     }
 
-    /// Without what fills up at the end.
+    /// Removes padding at the end.
     fn trimmed(&self, mut pair: Pair) -> Pair {
         while self.padding.is_some() && pair.tokens.len() > 1 && pair.tokens.last().copied() == self.padding {
             pair.tokens.pop();
@@ -54,10 +55,12 @@ impl Inputs {
 }
 
 impl Ranking {
-    /// The tokens of documents with their query; those of each come when they are asked for. `goes_on` says whether anybody waits.
+    /// Returns the tokens of documents with their query; [`Inputs::get`] combines a pair when it is
+    /// needed. `goes_on` returns whether the client still waits.
     ///
     /// # Errors
-    /// What the tokenizer or the template says, an instruction for which there is no place, more tokens than there may be.
+    /// Fails if the tokenizer or the template fails, if the template has no place for the
+    /// instruction, if there are too many tokens, or if the client is gone.
     pub(crate) fn inputs(&self, asked: &Asked<'_>, documents: &[String], goes_on: impl Fn() -> bool) -> Result<Inputs> {
         let mut inputs = Inputs {
             pair: None,
