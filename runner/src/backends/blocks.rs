@@ -1,5 +1,8 @@
-//! Blocks of positions of a sequence: counted references, so that sequences with a common beginning share those of it; what is
-//! written to is copied before. A layer with a window drops the blocks that nothing sees any more, and uses them for the next ones.
+//! Reference-counted blocks of the positions of a sequence.
+//!
+//! Sequences with a common prefix share the blocks of that prefix; a shared block is copied before
+//! it is written to. A layer with a sliding window drops the blocks that no later token can see,
+//! and reuses their memory for new blocks.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,47 +11,49 @@ use std::sync::Arc;
 use anyhow::Result;
 use protocol::limits::{AHEAD, CHUNK};
 
-/// Positions of a block.
+/// Number of positions in a block.
 pub(super) const BLOCK: usize = architectures::blueprint::BLOCK as usize;
 
-/// Where blocks come from.
+/// Allocates and copies blocks.
 pub(super) trait Source {
     type Block;
-    /// A block; what is in it is not known.
+    /// Returns a block with unspecified contents.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Memory is exhausted.
     fn block(&self) -> Result<Self::Block>;
-    /// Makes one the same as another.
+    /// Copies the contents of `from` into `to`.
     ///
     /// # Errors
-    /// The device has failed.
+    /// The device failed.
     fn copy(&self, from: &Self::Block, to: &mut Self::Block) -> Result<()>;
 }
 
-/// The blocks of a layer of a sequence.
+/// The blocks that one layer keeps for one sequence.
 #[derive(Debug)]
 pub(super) struct Blocks<T> {
     window: Option<usize>,
-    /// The first position of the first block.
+    /// Position of the first row of the first block.
     pub(super) start: usize,
-    /// The next position.
+    /// Position of the next token.
     pub(super) length: usize,
     pub(super) all: VecDeque<Arc<T>>,
-    /// Blocks that were dropped, for the next ones.
+    /// Dropped blocks, kept for reuse.
     pub(super) spare: Vec<T>,
 }
 
 impl<T> Blocks<T> {
-    /// None; tokens see so many positions, where there is a window.
+    /// Creates an empty list. `window` is the number of positions that a token sees, if limited.
     pub(super) fn new(window: Option<usize>) -> Self {
         Self { window, start: 0, length: 0, all: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Drops what nothing will see any more, and makes the blocks of the next tokens this sequence's own.
+    /// Drops the blocks that no later token can see, and makes the blocks of the next `tokens`
+    /// positions writable: allocates missing blocks and copies shared ones.
     pub(super) fn make_room(&mut self, tokens: usize, source: &impl Source<Block = T>) -> Result<()> {
         if let Some(window) = self.window {
-            // The next token sees `window - 1` positions before it; the rest is for answers that are taken back.
+            // The next token sees `window - 1` earlier positions. The rest is kept so that the
+            // sequence can be truncated a little.
             let seen = (self.length + 1).saturating_sub(window + (AHEAD - CHUNK));
             while self.start + BLOCK <= seen && !self.all.is_empty() {
                 self.spare.extend(self.all.pop_front().and_then(Arc::into_inner));
@@ -59,7 +64,8 @@ impl<T> Blocks<T> {
         self.make_own((self.length - self.start) / BLOCK..last, source)
     }
 
-    /// Makes blocks this sequence's own: those that are missing, and copies of those that are shared.
+    /// Makes these blocks exclusive to this sequence: allocates missing blocks and copies shared
+    /// ones.
     pub(super) fn make_own(&mut self, blocks: Range<usize>, source: &impl Source<Block = T>) -> Result<()> {
         for index in blocks {
             match self.all.get(index) {
@@ -86,18 +92,19 @@ impl<T> Blocks<T> {
         }
     }
 
-    /// `length`, or less where there is less, if a token there would see all that it may; else 0.
+    /// Returns `length`, at most the current length, if a token at that position would still see
+    /// every position that it may see; else 0.
     pub(super) fn nearest(&self, length: usize) -> usize {
         let length = length.min(self.length);
         if self.start <= self.needed(length) { length } else { 0 }
     }
 
-    /// The first position that a token behind `length` others sees.
+    /// Returns the first position that a token preceded by `length` tokens sees.
     pub(super) fn needed(&self, length: usize) -> usize {
         self.window.map_or(0, |window| (length + 1).saturating_sub(window))
     }
 
-    /// Goes back to a length.
+    /// Truncates the sequence to `length` tokens.
     pub(super) fn truncate(&mut self, length: usize) {
         if length == 0 {
             self.start = 0;
@@ -105,14 +112,15 @@ impl<T> Blocks<T> {
         self.length = length.max(self.start);
         let blocks = (self.length - self.start).div_ceil(BLOCK);
         for block in self.all.drain(blocks..) {
-            // Memory is given back, but for a little that the next tokens need.
+            // Memory is freed, except for one spare block that the next tokens need.
             if self.spare.is_empty() {
                 self.spare.extend(Arc::into_inner(block));
             }
         }
     }
 
-    /// The blocks of a beginning, for another sequence; `None` where a token behind it would not see all that it may.
+    /// Returns the blocks of the first `length` tokens, for another sequence. Returns `None` if the
+    /// next token would not see every position that it may see.
     pub(super) fn share(&self, length: usize) -> Option<Self> {
         if self.nearest(length) != length {
             return None;

@@ -1,5 +1,5 @@
-//! candle: tensors on any device. On GPUs it is the backend; on the CPU, in float32, it is the reference that the other one
-//! is held against.
+//! Backend on candle's tensors, for any device. It computes on GPUs; on the CPU, in float32, it is
+//! the reference to which the CPU backend is compared.
 
 mod act;
 mod attention;
@@ -37,32 +37,32 @@ use recordings::Recordings;
 use resident::Resident;
 pub(crate) use state::State;
 
-/// A device that candle computes on.
+/// A backend that computes on one candle device.
 #[derive(Clone, Debug)]
 pub(crate) struct Candle {
     device: Device,
-    /// As load plans name it.
+    /// Name of the device in load plans.
     name: String,
-    /// Expand all weights to float32, compute and keep everything in it.
+    /// Whether all weights are expanded to float32, and everything is computed and kept in float32.
     reference: bool,
-    /// Our kernels, where the device has them.
+    /// Our kernels, if the device supports them.
     kernels: Option<Kernels>,
-    /// Bytes of weights that are on the device.
+    /// Total size of the weights on the device, in bytes.
     bytes: Arc<AtomicU64>,
 }
 
-/// Our kernels, and the weights that are there for them.
+/// Our kernels, and the weights that they use.
 #[derive(Clone, Debug)]
 struct Kernels {
     machine: Machine,
     resident: Resident,
-    /// Never round floats for tensor cores: for whoever compares.
+    /// Whether float products never round to the types of tensor cores. Set for comparisons.
     is_exact: bool,
-    /// Whether passes that come again are recorded.
+    /// Whether repeated passes are recorded.
     records: bool,
 }
 
-/// Cosines and sines of a pass's tokens, `[tokens, half]`.
+/// Cosines and sines of the tokens of a pass, `[tokens, half]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Angles {
     cosines: Tensor,
@@ -71,8 +71,10 @@ pub(crate) struct Angles {
 }
 
 impl Candle {
+    /// Creates a backend, with our kernels if the device supports them and `reference` is not set.
+    ///
     /// # Errors
-    /// The device refuses our kernels.
+    /// The device fails to load our kernels.
     pub(crate) fn new(device: Device, reference: bool) -> Result<Self> {
         let machine = if reference { None } else { Machine::of(&device)? };
         let kernels =
@@ -80,7 +82,7 @@ impl Candle {
         Ok(Self { name: devices::name(&device), device, reference, kernels, bytes: Arc::default() })
     }
 
-    /// What was opened.
+    /// Creates a backend on an opened device.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -91,13 +93,13 @@ impl Candle {
         }
     }
 
-    /// Our kernels on the CPU, as a GPU would run them.
+    /// Creates a backend that emulates our kernels on the CPU.
     pub(crate) fn emulated(machine: Machine, name: String) -> Self {
         let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false, records: true });
         Self { device: Device::Cpu, name, reference: false, kernels, bytes: Arc::default() }
     }
 
-    /// Weights that somebody holds on the device.
+    /// Uses weights that the holder process keeps on the device.
     pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
         if let Some(kernels) = &mut self.kernels {
             kernels.resident = Resident::held(holder, self.name.clone());
@@ -105,7 +107,7 @@ impl Candle {
         self
     }
 
-    /// Whether passes that come again are recorded.
+    /// Sets whether repeated passes are recorded.
     #[cfg(test)]
     pub(crate) fn with_recordings(mut self, records: bool) -> Self {
         if let Some(kernels) = &mut self.kernels {
@@ -114,7 +116,7 @@ impl Candle {
         self
     }
 
-    /// Whether floats are never rounded for tensor cores.
+    /// Sets whether float products never round to the types of tensor cores.
     #[cfg(test)]
     pub(crate) fn with_exact_products(mut self, is_exact: bool) -> Self {
         if let Some(kernels) = &mut self.kernels {
@@ -123,23 +125,24 @@ impl Candle {
         self
     }
 
-    /// Bytes of the device's memory that are free, and all; where it has memory of its own that can be asked for.
+    /// Returns free and total bytes of the device's memory; `None` if the device does not report
+    /// memory of its own.
     pub(crate) fn memory(&self) -> Option<(u64, u64)> {
         devices::memory(&self.device)
     }
 
-    /// Who runs our kernels, where the device has them.
+    /// Returns the machine that runs our kernels, if the device supports them.
     #[cfg(test)]
     pub(crate) fn machine(&self) -> Option<&Machine> {
         self.kernels.as_ref().map(|kernels| &kernels.machine)
     }
 
-    /// Bytes of weights that are on the device.
+    /// Returns the total size of the weights on the device, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Numbers from the host.
+    /// Uploads numbers from the host.
     fn input(&self, [rows, width]: [usize; 2], numbers: Vec<f32>) -> Result<Tensor> {
         match &self.kernels {
             Some(kernels) => kernels.machine.input([rows, width], &numbers),
@@ -147,7 +150,7 @@ impl Candle {
         }
     }
 
-    /// Something is computed that is no launch of our kernels.
+    /// Notes an operation that is not a launch of our kernels, so that the pass cannot be recorded.
     fn by_candle(&self) {
         if let Some(kernels) = &self.kernels {
             kernels.machine.cannot_be_recorded();
@@ -271,7 +274,8 @@ impl Backend for Candle {
             return Act::normed(&kernels.machine, norm, x);
         }
         let runs = by_head(x.rows()?, norm.width)?.contiguous()?;
-        // Runs that take turns are normed by ones first.
+        // If the weight spans several runs, the norm uses a weight of ones and the real one is
+        // applied after.
         let turns = norm.weight.dim(0)? / norm.width;
         let weight = norm.weight.narrow(0, 0, norm.width)?;
         let weight = if turns == 1 { weight } else { weight.ones_like()? };
@@ -288,7 +292,7 @@ impl Backend for Candle {
     }
 
     fn map(&self, x: Act, map: Map<'_, Act>) -> Result<Act> {
-        // Some are computed with the product that they follow.
+        // Some maps are fused into the product or norm that they follow.
         let fused = match map {
             Map::Add(y, scale) => y.added_to(&x, scale)?,
             Map::Activate(activation) => x.activated(activation)?,
@@ -404,7 +408,8 @@ impl Backend for Candle {
 }
 
 impl Candle {
-    /// Products by our kernels; `None` where there are none, or something else has to be done to them.
+    /// Multiplies with our kernels. Returns `None` if there are none for these matrices, or if
+    /// adapters add to the products.
     fn products<'a, const N: usize>(
         &'a self,
         runs: &[Run],
@@ -422,7 +427,7 @@ impl Candle {
         if !(0..N).all(|at| like(at, at)) {
             return Ok(None);
         }
-        // Matrices of several types are a launch each.
+        // Matrices of different types need one launch each.
         let together = if (0..N).all(|at| like(at, 0)) { MOST_PRODUCTS } else { 1 };
         let mut all = Vec::with_capacity(N);
         for first in (0..N).step_by(together) {
@@ -433,7 +438,7 @@ impl Candle {
         Ok(Some(all))
     }
 
-    /// A product by candle's operations.
+    /// Multiplies with candle's operations.
     fn composed<'a>(&'a self, runs: &[Run], by: impl Fn(usize) -> &'a Matrix, x: &Act) -> Result<Act> {
         self.by_candle();
         let x = x.rows()?;

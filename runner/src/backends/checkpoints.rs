@@ -1,10 +1,10 @@
-//! Earlier states of a sequence, for states that cannot be truncated.
+//! Checkpoints of a sequence's state, for states that cannot be truncated.
 
 use std::collections::VecDeque;
 
 use protocol::limits::CHECKPOINTS;
 
-/// States with the lengths that they are of, the oldest first.
+/// Saved states with the number of tokens of each, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoints<T>(VecDeque<(usize, T)>);
 
@@ -13,7 +13,8 @@ impl<T> Checkpoints<T> {
         Self(VecDeque::new())
     }
 
-    /// The longest length, `length` at most, that a state of `current` tokens can go back to.
+    /// Returns the greatest length, at most `length`, to which a state of `current` tokens can be
+    /// restored.
     pub(super) fn nearest(&self, current: usize, length: usize) -> usize {
         if current <= length {
             return current;
@@ -21,13 +22,14 @@ impl<T> Checkpoints<T> {
         self.0.iter().rev().map(|(saved, _)| *saved).find(|saved| *saved <= length).unwrap_or(0)
     }
 
-    /// The state of so many tokens, where there is one; later ones are forgotten.
+    /// Returns the state saved at exactly `length` tokens, if any, and discards all later ones.
     pub(super) fn back_to(&mut self, length: usize) -> Option<&T> {
         self.0.retain(|(saved, _)| *saved <= length);
         self.0.back().filter(|(saved, _)| *saved == length).map(|(_, state)| state)
     }
 
-    /// Remembers a state, which `save` makes, of the memory of one that is forgotten where there are too many.
+    /// Saves a state, which `save` creates. If there are already [`CHECKPOINTS`] states, `save`
+    /// gets the oldest one in order to reuse its memory.
     pub(super) fn push(&mut self, length: usize, save: impl FnOnce(Option<T>) -> T) {
         if self.0.back().is_some_and(|(saved, _)| *saved == length) {
             return;

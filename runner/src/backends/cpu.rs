@@ -1,8 +1,8 @@
-//! The CPU: slices of activations in an arena, our kernels over mapped weights, our threads.
+//! CPU backend: activations in an arena, our kernels over mapped weights, our thread pool.
 //!
 //! # Invariants
-//! - Weights are read where they are mapped; nothing of them is kept in another form.
-//! - A decoded token allocates nothing once the arena has what a token needs.
+//! - Weights are read where they are mapped; no copy in another form is kept.
+//! - Decoding a token allocates nothing once the arena holds the buffers that a token needs.
 //! - The scalar code of each kernel is its definition; the instruction set is chosen at run time.
 
 mod arena;
@@ -39,18 +39,19 @@ use matrix::Matrix;
 use rounded::Rounded;
 pub(crate) use state::State;
 
-/// Elements below which one thread changes them all.
+/// Number of elements from which elementwise operations use several threads.
 const PARALLEL_FROM: usize = 1 << 14;
 
-/// The CPU.
+/// The CPU backend.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpu {
     pool: Arc<Pool>,
     instructions: Instructions,
     arena: Arena,
-    /// What is multiplied, as weights want it.
+    /// Buffers for activations that are rounded as weights require.
     rounded: Arc<Mutex<Rounded>>,
-    /// Whether the numbers of a token are the same however the tokens before it came, see `attention`.
+    /// Whether the numbers of a token do not depend on how earlier tokens were computed; see
+    /// `attention`.
     deterministic: bool,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Act {
     width: usize,
 }
 
-/// Cosines and sines of a pass's tokens, `[tokens, half]`.
+/// Cosines and sines of the tokens of a pass, `[tokens, half]`.
 #[derive(Debug)]
 pub(crate) struct Angles {
     cosines: Buffer,
@@ -77,18 +78,19 @@ impl Act {
 }
 
 impl Cpu {
-    /// A CPU that computes with these threads and instructions.
+    /// Creates a backend that computes with these threads and instructions.
     pub(crate) fn new(pool: Arc<Pool>, instructions: Instructions) -> Self {
         let rounded = Arc::new(Mutex::new(Rounded::EMPTY));
         Self { pool, instructions, arena: Arena::default(), rounded, deterministic: false }
     }
 
-    /// One whose numbers do not depend on which tokens were generated and which were given. Answers take longer.
+    /// Sets whether results are independent of which tokens were generated and which belong to a
+    /// prompt. Generation is slower then.
     pub(crate) fn deterministic(self, deterministic: bool) -> Self {
         Self { deterministic, ..self }
     }
 
-    /// Calls `each` with every row of `out`, by several threads where there is much to do.
+    /// Calls `each` with every row of `out`, on several threads if `out` is large.
     fn each_row(&self, out: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
         if out.len() < PARALLEL_FROM {
             out.chunks_exact_mut(width).enumerate().for_each(|(row, out)| each(row, out));

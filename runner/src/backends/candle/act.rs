@@ -1,7 +1,8 @@
-//! Rows of activations, some of which are computed when it is known what becomes of them: norms with the product that they are for,
-//! products with what follows them. So a layer is a few launches of kernels, and the decoder knows nothing of it.
+//! Rows of activations, some of which are computed lazily, when their use is known. A norm is fused
+//! with the product that consumes it, and a product with the operation that follows it.
 //!
-//! Where a device has none of our kernels, everything is computed at once by candle's operations.
+//! So a layer takes a few kernel launches, and the decoder does not need to know about fusion. If
+//! the device has none of our kernels, everything is computed at once by candle's operations.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,13 +21,13 @@ use crate::backend::Part;
 #[derive(Debug)]
 pub(crate) struct Act {
     later: Later,
-    /// The rows, once somebody wants them as they are.
+    /// The plain rows, once they are computed.
     rows: OnceLock<Tensor>,
-    /// The rows rounded for products.
+    /// The rows rounded for products, once they are computed.
     rounded: OnceLock<Arc<Rounded>>,
 }
 
-/// What is not computed yet.
+/// The computation that is still pending.
 #[derive(Debug)]
 enum Later {
     Nothing,
@@ -37,7 +38,7 @@ enum Later {
     Summed(Arc<Summed>),
 }
 
-/// A norm that is added to something, with which a norm of the sum may be computed.
+/// A norm that is added to a residual. The sum may be computed together with a norm of the sum.
 #[derive(Debug)]
 struct Summed {
     normed: Normed,
@@ -46,14 +47,14 @@ struct Summed {
     sum: OnceLock<Tensor>,
 }
 
-/// What a norm is of.
+/// Input of a norm.
 #[derive(Clone, Debug)]
 enum Base {
     Rows(Tensor),
     Summed(Arc<Summed>),
 }
 
-/// Heads of which a part is turned.
+/// Heads, to a part of which RoPE is applied.
 #[derive(Debug)]
 struct Turned {
     machine: Machine,
@@ -62,7 +63,8 @@ struct Turned {
     angles: Angles,
 }
 
-/// Heads before attention, with what our kernels do to them on the way.
+/// Query or key heads before attention, with the norm and the rotary embedding that our kernels
+/// still have to apply.
 pub(super) struct HeadsOf<'a> {
     x: &'a Tensor,
     norm: Option<(&'a Tensor, f32)>,
@@ -86,20 +88,20 @@ struct Normed {
     epsilon: f32,
 }
 
-/// Products of the same rows with matrices that are alike, not computed yet.
+/// Products of the same rows with matrices of the same layout, not computed yet.
 #[derive(Debug)]
 pub(super) struct Products {
     kernels: Kernels,
-    /// For each expert its matrices; one set where there are no experts.
+    /// The matrices of each expert; a single set if there are no experts.
     sets: Vec<Vec<Arc<DeviceMatrix>>>,
-    /// The rows of each expert; of all, where it is not said.
+    /// The rows of each expert; `None` if the only set applies to all rows.
     runs: Option<Vec<ExpertRows>>,
     x: Rows,
     tokens: usize,
     results: OnceLock<Vec<Tensor>>,
 }
 
-/// What products are made of.
+/// Input of products.
 #[derive(Debug)]
 enum Rows {
     Float(Tensor),
@@ -111,7 +113,7 @@ impl Act {
         Self { later: Later::Nothing, rows: OnceLock::from(rows), rounded: OnceLock::new() }
     }
 
-    /// Rows that came rounded as well.
+    /// Creates activations from rows that are already rounded as well.
     pub(super) fn with_rounded(rows: Tensor, rounded: Option<Rounded>) -> Self {
         let act = Self::of(rows);
         if let Some(rounded) = rounded {
@@ -120,7 +122,7 @@ impl Act {
         act
     }
 
-    /// The one result of products.
+    /// Creates activations from the only result of a launch.
     pub(super) fn made(made: Made) -> Result<Self> {
         let Made { mut rows, rounded } = made;
         let rows = rows.pop().context("invariant: a product has a result")?;
@@ -131,7 +133,7 @@ impl Act {
         Self { later, rows: OnceLock::new(), rounded: OnceLock::new() }
     }
 
-    /// Rows that are normed when they are needed.
+    /// Returns a norm of `x`, computed when it is needed.
     pub(super) fn normed(machine: &Machine, norm: &NormOf<Candle>, x: &Self) -> Result<Self> {
         Ok(Self::later(Later::Normed(Normed {
             machine: machine.clone(),
@@ -147,13 +149,14 @@ impl Act {
         })))
     }
 
-    /// Heads of which a part is turned when they are needed.
+    /// Returns heads to a part of which RoPE is applied when they are needed.
     pub(super) fn turned(machine: &Machine, base: Self, part: Part, angles: &Angles) -> Self {
         let machine = machine.clone();
         Self::later(Later::Turned(Box::new(Turned { machine, base, part, angles: angles.clone() })))
     }
 
-    /// Heads of that width as attention takes them: their norm and rotation are left to it where nobody has computed them.
+    /// Returns heads of this width as attention takes them. A norm or rotary embedding that is
+    /// still pending is left to the attention kernel.
     pub(super) fn heads(&self, width: usize) -> Result<HeadsOf<'_>> {
         if self.rows.get().is_none() {
             match &self.later {
@@ -172,12 +175,12 @@ impl Act {
         Ok(HeadsOf { x: self.rows()?, norm: None, turn: None })
     }
 
-    /// What experts made, put together when it is needed.
+    /// Returns the combined output of experts, computed when it is needed.
     pub(super) fn mixed(mixed: Mixed) -> Self {
         Self::later(Later::Mixed(Box::new(mixed)))
     }
 
-    /// Rows as products with such weights take them.
+    /// Passes the rows to `take` in the form that the weights require: rounded or float32.
     pub(super) fn input<T>(
         &self,
         kernels: &Kernels,
@@ -187,7 +190,7 @@ impl Act {
         if rounds { take(Input::Rounded(&*self.rounded(&kernels.machine)?)) } else { take(Input::Rows(self.rows()?)) }
     }
 
-    /// Products of `x` that are computed when they are needed, one for each matrix of a set.
+    /// Returns the products of `x`, one for each matrix of a set, computed when they are needed.
     pub(super) fn products(
         kernels: &Kernels,
         sets: Vec<Vec<Arc<DeviceMatrix>>>,
@@ -207,7 +210,7 @@ impl Act {
         Ok((0..count).map(|at| Self::later(Later::Product(products.clone(), at))).collect())
     }
 
-    /// The rows as they are.
+    /// Returns the plain rows; computes them first if necessary.
     pub(super) fn rows(&self) -> Result<&Tensor> {
         if self.rows.get().is_none() {
             let rows = match &self.later {
@@ -237,7 +240,7 @@ impl Act {
         }
     }
 
-    /// The rows rounded for products; a norm is computed with it.
+    /// Returns the rows rounded for products. A pending norm is computed in the same launch.
     fn rounded(&self, machine: &Machine) -> Result<Arc<Rounded>> {
         if self.rounded.get().is_none() {
             let rounded = match &self.later {
@@ -249,7 +252,8 @@ impl Act {
         self.rounded.get().cloned().context("invariant: they have just been put there")
     }
 
-    /// `residual + scale · self`, with what it comes of if that is something that nobody has computed.
+    /// Returns `residual + scale · self`, fused with the pending computation of `self`; `None` if
+    /// nothing is pending.
     pub(super) fn added_to(&self, residual: &Self, scale: f32) -> Result<Option<Self>> {
         if let (Later::Mixed(mixed), None) = (&self.later, self.rows.get()) {
             return Ok(Some(Self::of(mixed.rows(Some((residual.rows()?, scale)))?)));
@@ -267,13 +271,14 @@ impl Act {
         products.one(Purpose::Add(residual.rows()?, scale)).map(Some)
     }
 
-    /// `activation(self)`, in the same way.
+    /// Returns `activation(self)`, fused with the pending product; `None` if no product is pending.
     pub(super) fn activated(&self, activation: Activation) -> Result<Option<Self>> {
         let Some(products) = self.lone_product() else { return Ok(None) };
         products.one(Purpose::Activate(activation)).map(Some)
     }
 
-    /// `activation(self) · up`, where these are the two products of the same rows.
+    /// Returns `activation(self) · up` if both are pending products of the same launch; else
+    /// `None`.
     pub(super) fn gated(&self, activation: Activation, up: &Self) -> Result<Option<Self>> {
         match (&self.later, &up.later) {
             (Later::Product(own, 0), Later::Product(other, 1))
@@ -285,7 +290,7 @@ impl Act {
         }
     }
 
-    /// A product by itself that nobody has computed.
+    /// Returns the pending product if it is the only one of its launch.
     fn lone_product(&self) -> Option<&Products> {
         match &self.later {
             Later::Product(products, _) if products.is_open() && products.sets[0].len() == 1 => Some(products),
@@ -318,7 +323,8 @@ impl Normed {
         }
     }
 
-    /// It is computed with the sum that it is of, where nobody has computed that.
+    /// Computes this norm in one launch with the sum that it normalizes. Returns `None` if the
+    /// input is not a pending sum.
     fn with_sum(&self, is_rounded: bool) -> Result<Option<device::NormOutput>> {
         let Base::Summed(summed) = &self.x else { return Ok(None) };
         let Summed { normed, residual, scale, sum } = &**summed;
@@ -359,12 +365,12 @@ impl Base {
 }
 
 impl Products {
-    /// Whether nobody has computed them.
+    /// Returns whether the products are still pending.
     fn is_open(&self) -> bool {
         self.results.get().is_none()
     }
 
-    /// All of them, as they are.
+    /// Returns all products as plain rows.
     fn written(&self) -> Result<&Vec<Tensor>> {
         if self.results.get().is_none() {
             let _ = self.results.set(self.launch(Purpose::Write)?.rows);

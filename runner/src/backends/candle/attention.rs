@@ -7,7 +7,7 @@ use super::Candle;
 use super::state::{Kv, State};
 use crate::backend::{Attend, Sequence, Span, Values};
 
-/// What the tokens of one sequence mix, `[tokens, heads · value_dim]`.
+/// Computes the attention of the tokens of one sequence: `[tokens, heads · value_dim]`.
 pub(super) fn attend(
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Tensor; 3],
@@ -50,7 +50,7 @@ fn mix(
 ) -> Result<Tensor> {
     let (heads, kv_heads, tokens) = (attend.heads, attend.kv_heads, span.tokens);
     let visible = span.end() - from;
-    // Query heads that share a key head are rows of one product.
+    // Query heads that share a key head are rows of the same product.
     let rows = heads / kv_heads * tokens;
     let query = (query.reshape((kv_heads, rows, attend.key_dim))? * f64::from(attend.scale))?;
     let mut scores = query.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
@@ -62,7 +62,7 @@ fn mix(
         scores = scores.broadcast_add(&mask)?;
     }
     if let Some(sinks) = attend.sinks {
-        // A column of its own, which takes its share and mixes nothing.
+        // A sink is an extra column that takes its share of the softmax and has no value.
         let sinks = sinks.reshape((heads, 1, 1))?.broadcast_as((heads, tokens, 1))?;
         scores = Tensor::cat(&[&scores, &sinks.contiguous()?], 2)?;
     }
@@ -72,7 +72,8 @@ fn mix(
     Ok(by_token.reshape((tokens, heads * attend.value_dim))?)
 }
 
-/// `[tokens, visible]`: 0 where a token sees a position, else minus infinity. None where all see everything.
+/// Returns `[tokens, visible]`: 0 if a token sees a position, else minus infinity. Returns `None`
+/// if all tokens see all positions.
 fn mask(attend: &Attend<'_, Candle>, span: Span, from: usize, device: &Device) -> Result<Option<Tensor>> {
     let seen = |token: usize| span.seen(token, attend.window, attend.causal);
     if (0..span.tokens).all(|token| seen(token) == (from..span.end())) {

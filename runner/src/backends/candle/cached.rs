@@ -1,4 +1,4 @@
-//! Keys and values in the memory of a device, for our kernels: blocks of positions in the cache's own type.
+//! Keys and values in device memory for our kernels: blocks of positions, in the type of the cache.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct Cached {
     pub(super) room: Room,
 }
 
-/// Where blocks come from.
+/// Allocates blocks on the device.
 #[derive(Clone, Debug)]
 pub(super) struct Room {
     machine: Machine,
@@ -52,7 +52,8 @@ impl Source for Room {
 }
 
 impl Cached {
-    /// The state of a layer for a new sequence; `None` where it is none of attention, or there are no kernels for its heads.
+    /// Creates the state of a layer for a new sequence. Returns `None` if the layer is not
+    /// attention, or if there are no kernels for its heads.
     pub(super) fn new(machine: &Machine, state: LayerState, kv_type: KvType) -> Option<Self> {
         let LayerState::Kv { kv_heads, key_dim, value_dim, window } = state else { return None };
         let [kv_heads, key_dim, value_dim] = [kv_heads, key_dim, value_dim].map(|size| size as usize);
@@ -63,20 +64,22 @@ impl Cached {
         })
     }
 
-    /// What kernels are told of so many tokens, of which `first` is the first of the pass.
+    /// Returns the arguments of the kernels for `tokens` tokens; `first` is the index of the first
+    /// of them in the pass.
     pub(super) fn span(kept: &Blocks<Memory>, first: usize, tokens: usize) -> CachedSpan<'_> {
         let blocks = kept.all.iter().map(Arc::as_ref).collect();
         CachedSpan { first, tokens, position: kept.length, start: kept.start, blocks }
     }
 
-    /// A beginning of it, where a token behind that would see all that it may.
+    /// Returns the state of the first `length` tokens, if the next token would still see every
+    /// position that it may see.
     pub(super) fn share(&self, length: usize) -> Option<Self> {
         let kept = self.kept.share(length)?;
         Some(Self { kept, room: self.room.clone() })
     }
 }
 
-/// What the tokens of all sequences mix; `None` where states are not for our kernels.
+/// Computes attention for the tokens of all sequences; `None` if a state is not for our kernels.
 pub(super) fn attend(
     kernels: &Kernels,
     attend: &Attend<'_, Candle>,
@@ -87,7 +90,7 @@ pub(super) fn attend(
     let machine = &kernels.machine;
     let value_dim = if attend.values == Values::Own { attend.value_dim } else { 0 };
     let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: KvType::F32 };
-    // Texts that are seen at once are kept for that long.
+    // Texts that are seen at once have keys and values for this call only.
     let (mut texts, mut rows) = (Vec::new(), text);
     for sequence in sequences.iter_mut() {
         match &mut sequence.states[layer] {
@@ -136,7 +139,7 @@ pub(super) fn attend(
     Ok(Some(Act::with_rounded(mixed, rounded)))
 }
 
-/// Why a cache of that type cannot be had.
+/// Returns the error for a cache type that this model does not support on this device.
 pub(super) fn unsupported(kv_type: KvType) -> anyhow::Error {
     let name = kv_type.name();
     let reason = anyhow!(

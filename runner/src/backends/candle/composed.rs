@@ -1,4 +1,4 @@
-//! What candle's own operations compute, where there are no kernels of ours for it.
+//! Operations composed of candle's own, for devices without our kernels.
 
 use anyhow::Result;
 use architectures::{Activation, HeadLayout};
@@ -8,7 +8,7 @@ use super::Angles;
 use super::act::Act;
 use crate::backend::{Map, Part};
 
-/// `[tokens, heads · width]` as `[tokens, heads, width]`.
+/// Reshapes `[tokens, heads · width]` to `[tokens, heads, width]`.
 pub(super) fn by_head(x: &Tensor, width: usize) -> Result<Tensor> {
     let (tokens, all) = x.dims2()?;
     Ok(x.reshape((tokens, all / width, width))?)
@@ -31,10 +31,10 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// Heads of which a part is turned by candle's operations.
+/// Applies RoPE to a part of each head.
 pub(super) fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
     let heads = by_head(x, part.width)?;
-    // `[1, heads, tokens, count]`, as candle's kernels want it.
+    // `[1, heads, tokens, count]`, as candle's kernels require.
     let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
     let turned = match angles.layout {
         HeadLayout::Half => candle_nn::rotary_emb::rope(&turned, &angles.cosines, &angles.sines)?,
@@ -53,7 +53,7 @@ pub(super) fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> 
     flat(&Tensor::cat(&parts, 2)?)
 }
 
-/// A change of every element by candle's operations.
+/// Maps every element.
 pub(super) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
     Ok(match *map {
         Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y.rows()?)?,

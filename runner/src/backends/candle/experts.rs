@@ -1,4 +1,4 @@
-//! Experts that are chosen where they compute.
+//! Mixture of experts whose routing is computed on the device.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ pub(crate) struct Experts {
     rule: RuleOf,
     gates: ExpertWeights,
     downs: ExpertWeights,
-    /// Whether gates and downs take rounded rows.
+    /// Whether the gate and up products, and the down products, take rounded rows.
     rounds: [bool; 2],
     activation: Activation,
 }
 
-/// How experts are chosen, with the bias on the device.
+/// Routing rule, with its bias on the device.
 #[derive(Debug)]
 struct RuleOf {
     bias: Option<Tensor>,
     rest: Rule,
 }
 
-/// What experts made, not put together yet.
+/// Output of the routed experts, not combined yet.
 #[derive(Debug)]
 pub(super) struct Mixed {
     machine: Machine,
@@ -41,7 +41,9 @@ pub(super) struct Mixed {
 }
 
 impl Experts {
-    /// `None` where there are no kernels for them all, or something else has to be done to them.
+    /// Uploads the tables of the experts' weights. Returns `None` if there are no kernels for all
+    /// experts or for the routing rule, if weights differ in layout, or if adapters add to the
+    /// products.
     pub(super) fn new(kernels: &Kernels, experts: &ExpertsOf<'_, Candle>, device: &Device) -> Result<Option<Self>> {
         let of_device = |network: &[&super::Matrix; 3]| -> Option<[Arc<DeviceMatrix>; 3]> {
             let [gate, up, down] = network.map(|matrix| matrix.of_device().cloned());
@@ -102,7 +104,7 @@ impl RuleOf {
 }
 
 impl Mixed {
-    /// Rows of tokens, put to `residual` with a scale where that is given.
+    /// Returns the combined rows of the tokens; `residual` adds them, scaled, to a residual stream.
     pub(super) fn rows(&self, residual: Option<(&Tensor, f32)>) -> Result<Tensor> {
         self.machine.mix(&self.routes, &self.made, self.sum.as_ref(), residual)
     }

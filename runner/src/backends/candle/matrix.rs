@@ -32,7 +32,7 @@ enum Weight {
     Float(Tensor),
     /// GGML blocks on a GPU that has none of our kernels.
     Blocks(QMatMul),
-    /// As it is stored, for our kernels. Its bias is with it.
+    /// The weight as it is stored, for our kernels; includes the bias.
     Device(Arc<DeviceMatrix>),
 }
 
@@ -41,7 +41,7 @@ enum Weight {
 pub(super) struct DeviceMatrix {
     pub(super) weight: DeviceWeight,
     pub(super) bias: Option<Tensor>,
-    /// The weight as float32, where somebody needed it so.
+    /// The weight as float32, once it was needed in this form.
     float: OnceLock<Tensor>,
 }
 
@@ -78,7 +78,7 @@ impl Matrix {
         Ok(Self { weight, bias, adapters })
     }
 
-    /// What our kernels compute with, where that is all of it.
+    /// Returns the weight for our kernels; `None` if there are adapters too.
     pub(super) fn of_device(&self) -> Option<&Arc<DeviceMatrix>> {
         match &self.weight {
             Weight::Device(own) if self.adapters.is_empty() => Some(own),
@@ -86,7 +86,7 @@ impl Matrix {
         }
     }
 
-    /// `x` of `[tokens, input]` to `[tokens, output]`.
+    /// Multiplies: `x` of `[tokens, input]` to `[tokens, output]`.
     pub(super) fn forward(&self, backend: &Candle, x: &Tensor) -> Result<Tensor> {
         let y = match &self.weight {
             Weight::Float(weight) => x.to_dtype(weight.dtype())?.matmul(&weight.t()?)?.to_dtype(DType::F32)?,
@@ -100,7 +100,7 @@ impl Matrix {
         self.adapted(backend, y, x)
     }
 
-    /// What adapters make of a product.
+    /// Adds the adapters' products of `x` to `y`.
     fn adapted(&self, backend: &Candle, mut y: Tensor, x: &Tensor) -> Result<Tensor> {
         for LowRank { down, up, scale } in &self.adapters {
             y = (y + up.forward(backend, &(down.forward(backend, x)? * *scale)?)?)?;
@@ -108,14 +108,14 @@ impl Matrix {
         Ok(y)
     }
 
-    /// The weight as float32.
+    /// Returns the weight as float32.
     pub(super) fn float(&self, backend: &Candle) -> Result<Tensor> {
         match &self.weight {
             Weight::Blocks(QMatMul::QTensor(weight)) => Ok(weight.dequantize(&weight.device())?),
             Weight::Float(weight) | Weight::Blocks(QMatMul::Tensor(weight) | QMatMul::TensorF16(weight)) => {
                 Ok(weight.to_dtype(DType::F32)?)
             }
-            // Each column is what comes of a row that is 1 there.
+            // The product with the identity matrix gives the columns of the weight.
             Weight::Device(own) => {
                 if own.float.get().is_none() {
                     let identity = Tensor::eye(own.weight.columns(), DType::F32, &backend.device)?;
@@ -139,15 +139,16 @@ impl DeviceMatrix {
     }
 }
 
-/// A weight as it is where the device computes with its type, else expanded: plain types to themselves, the rest to BF16,
-/// whose eight bits are more than the codes of most of them have.
+/// Uploads a weight. Blocks stay as they are stored if candle computes with their type. Other
+/// weights are expanded: plain types to themselves, the rest to BF16, whose 8 bits of precision
+/// exceed the codes of most of them.
 fn uploaded(weight: &MappedTensor, device: &Device) -> Result<Weight> {
     if let Encoding::Blocks(kind) = weight.encoding()
         && let Some(dtype) = ggml_dtype(kind)
     {
         let view = weight.weight();
         let bytes = view.array(Role::Weight);
-        // candle insists on blocks that lie at multiples of their own alignment, 4 at most; a copy does.
+        // candle requires blocks aligned to 4 bytes at most; a copy is.
         let bytes = if bytes.as_ptr().align_offset(4) == 0 { Cow::Borrowed(bytes) } else { Cow::Owned(bytes.to_vec()) };
         let storage = QStorage::from_data(bytes, device, dtype)?;
         return Ok(Weight::Blocks(QMatMul::from_qtensor(QTensor::new(storage, weight.shape.as_slice())?)?));
@@ -155,7 +156,7 @@ fn uploaded(weight: &MappedTensor, device: &Device) -> Result<Weight> {
     Ok(Weight::Float(expand(weight)?.to_dtype(plain(weight.encoding()))?.to_device(device)?))
 }
 
-/// What a weight is expanded to.
+/// Returns the type to which a weight is expanded.
 fn plain(encoding: Encoding) -> DType {
     match encoding {
         Encoding::Plain(Dtype::F16) => DType::F16,
@@ -164,7 +165,7 @@ fn plain(encoding: Encoding) -> DType {
     }
 }
 
-/// A weight that lies the other way round, or that no kernel reads, as numbers of a plain type.
+/// Uploads a weight that is transposed, or that no kernel reads, as numbers of a plain type.
 fn expanded(machine: &Machine, source: &WeightSource, taken: &AtomicU64) -> Result<DeviceWeight> {
     let (numbers, dtype) = numbers(source)?;
     let [rows, columns] = source.shape();
@@ -185,7 +186,7 @@ fn bytes_of<const SIZE: usize>(numbers: &Tensor, bytes: impl Fn(f32) -> [u8; SIZ
     Ok(numbers.flatten_all()?.to_vec1::<f32>()?.into_iter().flat_map(bytes).collect())
 }
 
-/// The numbers of a weight, `[output, input]`, and the type that they may be rounded to.
+/// Returns the numbers of a weight, `[output, input]`, and the type to which they may be rounded.
 fn numbers(source: &WeightSource) -> Result<(Tensor, DType)> {
     let some = |matrix: Tensor, rows: &Option<Rows>| -> Result<Tensor> {
         let Some(rows) = rows else { return Ok(matrix) };
@@ -208,7 +209,8 @@ fn expand(tensor: &MappedTensor) -> Result<Tensor> {
     Ok(Tensor::from_vec(tensor.numbers(), tensor.shape.as_slice(), &Device::Cpu)?)
 }
 
-/// candle's name of a type, where it has kernels for it on every GPU. It has none for `Q8_K` on CUDA.
+/// Returns candle's name of a type, if candle has kernels for it on every GPU. It has none for
+/// `Q8_K` on CUDA.
 fn ggml_dtype(kind: GgmlType) -> Option<GgmlDType> {
     Some(match kind {
         GgmlType::Q4_0 => GgmlDType::Q4_0,

@@ -1,5 +1,8 @@
-//! Passes of one token of each sequence, recorded: what such a pass launches depends on how many sequences there are and how long they may be, and on
-//! nothing else. So it is recorded when it comes for the second time, and launched at once from then on.
+//! Recordings of decode passes, in which each sequence has one token.
+//!
+//! The launches of such a pass depend only on the number of sequences and on their greatest
+//! possible length. So a pass is recorded when its kind occurs for the second time, and replayed
+//! with a single launch from then on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,24 +19,25 @@ use super::state::State;
 use super::{Angles, Candle};
 use crate::backend::{Inputs, PassParts, Sequence};
 
-/// Memory that one recording keeps, at most.
+/// Greatest memory that one recording may keep, in bytes.
 const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
-/// Passes of a kind that are launched one by one after one could not be recorded, before it is tried again.
+/// Number of passes of a kind that are launched kernel by kernel after a failed recording, before
+/// the next attempt.
 const PAUSE: u32 = if cfg!(test) { 4 } else { 1000 };
 
-/// The passes of a decoder that came again.
+/// The recorded passes of a decoder.
 #[derive(Debug, Default)]
 pub(crate) struct Recordings {
     known: Arc<Known>,
-    /// Set once the machine knows that there is memory here to be given up.
+    /// Set once the recordings are registered with the machine as memory that can be freed.
     is_announced: OnceLock<()>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The last used at the end; without that which is being computed.
+    /// Least recently used first; without the pass that is being computed.
     passes: Mutex<Vec<Pass>>,
-    /// How often one was launched again.
+    /// Number of replays.
     again: AtomicU64,
 }
 
@@ -43,21 +47,21 @@ struct Pass {
     progress: Progress,
 }
 
-/// What the launches of a pass depend on.
+/// Facts on which the launches of a pass depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PassKind {
     sequences: usize,
-    /// Tiles of positions of the longest, a power of two.
+    /// Tiles of positions of the longest sequence, rounded up to a power of two.
     tiles: usize,
-    /// How caches keep keys and values.
+    /// Type of the KV cache.
     kv_type: KvType,
 }
 
 #[derive(Debug)]
 enum Progress {
-    /// It came, and is recorded after so many more.
+    /// The kind has occurred; it is recorded after this number of further passes.
     Seen(u32),
-    /// It does something that cannot be recorded.
+    /// The pass does something that cannot be recorded.
     Refused,
     Recorded(Box<Recorded>),
 }
@@ -65,19 +69,20 @@ enum Progress {
 #[derive(Debug)]
 struct Recorded {
     recording: Recording,
-    /// What the last layer made.
+    /// Output of the last layer.
     out: Tensor,
 }
 
 impl PassKind {
-    /// `None` where a sequence has more than a token, or a layer keeps something else than keys and values for our kernels.
+    /// Returns `None` if a sequence has more than one token in the pass, or if a layer keeps a
+    /// state other than keys and values for our kernels.
     fn of(sequences: &[Sequence<'_, Candle>]) -> Option<Self> {
         let (mut longest, mut kv_type) = (0, None);
         for sequence in sequences {
             for state in &*sequence.states {
                 let State::Cached(cached) = state else { return None };
                 longest = longest.max(cached.kept.length + 1);
-                // All layers of all sequences have the same.
+                // All layers of all sequences have the same type.
                 kv_type = Some(cached.room.kv_type());
             }
             if sequence.span.tokens != 1 {
@@ -94,14 +99,15 @@ impl Known {
         self.passes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out what is known of a kind.
+    /// Removes and returns the progress of a kind.
     fn take(&self, kind: PassKind) -> Option<Progress> {
         let mut all = self.passes();
         let at = all.iter().position(|pass| pass.kind == kind)?;
         Some(all.remove(at).progress)
     }
 
-    /// Keeps it; what was used least recently goes where all would keep too much.
+    /// Stores the progress of a kind. Evicts the least recently used recordings while all of them
+    /// exceed [`DEVICE_RECORDINGS`].
     fn put(&self, kind: PassKind, progress: Progress) {
         let mut all = self.passes();
         all.push(Pass { kind, progress });
@@ -132,13 +138,13 @@ impl Progress {
 }
 
 impl Recordings {
-    /// How often a recorded pass was launched again.
+    /// Returns the number of replays.
     #[cfg(test)]
     pub(crate) fn again(&self) -> u64 {
         self.known.again.load(Ordering::Relaxed)
     }
 
-    /// Computes a pass by `machine`: as it was recorded, or as always.
+    /// Computes a pass on `machine`: replays its recording, or launches the kernels one by one.
     pub(super) fn pass(
         &self,
         machine: &Machine,
@@ -151,7 +157,8 @@ impl Recordings {
             let known: Weak<Known> = Arc::downgrade(&self.known);
             machine.may_give_up(known);
         });
-        // Before anything is recorded or launched, so that every recording can give way.
+        // KV blocks are allocated before anything is recorded or launched, so that every recording
+        // can be evicted for them.
         make_room(sequences)?;
         let (made, progress) = match self.known.take(kind) {
             None => (parts.compute(angles, sequences), Progress::Seen(0)),
@@ -171,7 +178,7 @@ impl Recordings {
     }
 }
 
-/// Computes a pass, and writes down what it launches.
+/// Computes a pass and records its launches.
 fn record(
     machine: &Machine,
     kind: PassKind,
@@ -182,9 +189,9 @@ fn record(
     let layers = sequences.first().map_or(0, |sequence| sequence.states.len());
     let recording = machine.record(kind.tiles, layers, MOST_BYTES);
     let made = parts.compute(angles, sequences)?;
-    // What is computed when it is needed is needed now.
+    // The recording must contain the pending computations, so they are executed now.
     let out = made.rows()?.clone();
-    // The pass itself was computed, whatever becomes of its recording.
+    // The pass itself is computed, even if its recording fails.
     let progress = match recording.finish() {
         Ok(recording) => Progress::Recorded(Box::new(Recorded { recording, out })),
         Err(Obstacle::NoRoom) => Progress::Seen(PAUSE),
@@ -196,13 +203,13 @@ fn record(
             tell(kind, &format!("they would keep more than {MOST_BYTES} bytes"));
             Progress::Refused
         }
-        // Such models do it in every pass, as is documented.
+        // Such models do so in every pass, as documented; no warning.
         Err(Obstacle::Other) => Progress::Refused,
     };
     Ok((made, progress))
 }
 
-/// Says why passes of a kind are launched one by one.
+/// Logs why passes of a kind are launched kernel by kernel.
 fn tell(kind: PassKind, why: &str) {
     let positions = kind.tiles * TILE_POSITIONS;
     tracing::warn!(sequences = kind.sequences, positions, why, "passes are launched one by one");
@@ -225,7 +232,8 @@ impl Recorded {
     }
 }
 
-/// Blocks for the next token of each sequence, in all layers: memory that they take is none of a recording's.
+/// Allocates the blocks for the next token of each sequence in all layers. This memory does not
+/// belong to a recording.
 fn make_room(sequences: &mut [Sequence<'_, Candle>]) -> Result<()> {
     let mut all = sequences.iter_mut().flat_map(|sequence| sequence.states.iter_mut().filter_map(cached_mut));
     all.try_for_each(|Cached { kept, room }| kept.make_room(1, room))

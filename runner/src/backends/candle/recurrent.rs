@@ -17,7 +17,7 @@ fn state<'a>(sequence: &'a mut Sequence<'_, Candle>, layer: usize) -> Result<&'a
 }
 
 impl Recurrent {
-    /// Numbers from `at` on.
+    /// Returns `count` numbers from `at` on.
     fn part(&self, at: usize, count: usize) -> Result<Tensor> {
         Ok(self.numbers.narrow(0, at, count)?)
     }
@@ -69,7 +69,7 @@ pub(super) fn delta(
     let state = state(sequence, layer)?;
     let tokens = span.tokens;
     let own = |x: &Tensor| x.narrow(0, span.first, tokens);
-    // `[tokens, value_heads, key_dim]`, of length 1.
+    // Returns heads of unit length, `[tokens, value_heads, key_dim]`.
     let unit = |x: &Tensor| -> Result<Tensor> {
         let heads = own(x)?.reshape((tokens, key_heads, 1, key_dim))?;
         let length = (heads.sqr()?.sum_keepdim(D::Minus1)? + f64::from(LENGTH_EPSILON))?.sqrt()?;

@@ -1,4 +1,5 @@
-//! Arrays of weights in the memory of a device, as they are stored: what several tensors have in common is there once.
+//! Arrays of weights in the memory of a device, as they are stored. An array that several tensors
+//! share is uploaded once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,24 +13,25 @@ use crate::failure;
 use crate::held::Holder;
 use crate::mapped::{ArrayKey, MappedTensor};
 
-/// What has been put onto a device. Clones are the same.
+/// The arrays on the device. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Resident {
     all: Arc<Mutex<HashMap<ArrayKey, Weak<Memory>>>>,
-    /// Who has the arrays, where that is not this process, and what the device is called there.
+    /// The process that holds the arrays, if it is another one, and its name of the device.
     holder: Option<(Holder, String)>,
 }
 
 impl Resident {
-    /// Arrays that somebody else holds.
+    /// Uses arrays that another process holds.
     pub(super) fn held(holder: Holder, device: String) -> Self {
         Self { all: Arc::default(), holder: Some((holder, device)) }
     }
 
-    /// A matrix, of which some rows are meant; `None` where there are no kernels for it.
+    /// Returns a matrix, or some rows of it; `None` if there are no kernels for its encoding. Adds
+    /// the bytes that were uploaded or mapped to `taken`.
     ///
     /// # Errors
-    /// The device has no room for it. `taken` counts bytes that came.
+    /// The device has no memory left.
     pub(super) fn weight(
         &self,
         machine: &Machine,

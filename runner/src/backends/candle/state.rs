@@ -1,8 +1,8 @@
-//! What layers keep of a sequence, as tensors.
+//! State that layers keep of a sequence, as tensors.
 //!
-//! Keys and values are in tensors that grow by doubling, so that a slot takes what its longest sequence took. Those of a
-//! layer with a window are a run of the last positions, which moves to the front of its tensors when it has come to their
-//! end.
+//! Keys and values are in tensors that grow by doubling, so a slot takes as much memory as its
+//! longest sequence needed. A layer with a sliding window keeps the last positions only: when they
+//! reach the end of the tensors, they are moved to the front of new ones.
 
 use anyhow::{Context, Result, bail};
 use architectures::LayerState;
@@ -15,19 +15,19 @@ use crate::backend::{Shift, StateShape};
 use crate::backends::checkpoints::Checkpoints;
 use crate::failure;
 
-/// Positions that tensors have room for at first.
+/// Initial capacity of the tensors, in positions.
 const FIRST: usize = 256;
 
-/// What one layer keeps of one sequence.
+/// State that one layer keeps of one sequence.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Of attention, for our kernels.
+    /// Keys and values in blocks, for our kernels.
     Cached(Cached),
-    /// Of attention.
+    /// Keys and values as candle tensors.
     Kv(Kv),
-    /// Of layers whose state does not grow.
+    /// State of layers whose state does not grow.
     Recurrent(Recurrent),
-    /// Of layers that see whole texts.
+    /// No state: the layer sees whole texts.
     Nothing,
 }
 
@@ -35,29 +35,31 @@ pub(crate) enum State {
 #[derive(Debug)]
 #[expect(clippy::struct_field_names, reason = "the names of the field")]
 pub(crate) struct Kv {
-    /// `[kv_heads, room, dim]`; no values where they are the first elements of keys.
+    /// Keys and values, `[kv_heads, room, dim]`; no values if they are the first elements of the
+    /// keys.
     halves: [Option<Tensor>; 2],
     kv_heads: usize,
     dims: [usize; 2],
     dtype: DType,
     device: Device,
-    /// Positions that there is room for at most.
+    /// Greatest number of positions that the tensors may hold.
     most: usize,
     window: Option<usize>,
-    /// The position of the first row.
+    /// Position of the first row.
     start: usize,
-    /// The next position.
+    /// Position of the next token.
     length: usize,
 }
 
-/// A state that does not grow.
+/// State of fixed size.
 #[derive(Clone, Debug)]
 pub(crate) struct Recurrent {
-    /// The state after `length` tokens: all numbers in a row. Tensors are never written to, so that copies are free.
+    /// All numbers of the state after `length` tokens, flattened. Tensors are never written to, so
+    /// copies are free.
     pub(super) numbers: Tensor,
     pub(super) length: usize,
     saved: Checkpoints<Tensor>,
-    /// The state of no tokens.
+    /// The state of an empty sequence.
     zeros: Tensor,
 }
 
@@ -133,7 +135,8 @@ impl crate::backend::State for State {
     fn share(&self, length: usize) -> Option<Self> {
         match self {
             Self::Cached(own) => own.share(length).map(Self::Cached),
-            // Tensors of a state are never written to, so that another sequence can have them.
+            // The tensors of a recurrent state are never written to, so another sequence can share
+            // them.
             Self::Recurrent(own) if own.saved.nearest(own.length, length) == length => {
                 let mut shared = Self::Recurrent(own.clone());
                 shared.truncate(length);
@@ -145,7 +148,7 @@ impl crate::backend::State for State {
 }
 
 impl Kv {
-    /// A state for a text that is seen at once.
+    /// Creates a state for a text that is computed in one pass.
     pub(super) fn of_text(kv_heads: usize, dims: [usize; 2], tokens: usize, device: &Device) -> Self {
         let (dtype, device) = (DType::F32, device.clone());
         Self { halves: [None, None], kv_heads, dims, dtype, device, most: tokens, window: None, start: 0, length: 0 }
@@ -164,13 +167,15 @@ impl Kv {
         Ok(())
     }
 
-    /// `[kv_heads, to - from, dim]` keys (0) or values (1), as float32.
+    /// Returns keys (`half` = 0) or values (1) of positions `from..to` as float32,
+    /// `[kv_heads, to - from, dim]`.
     pub(super) fn rows(&self, half: usize, from: usize, to: usize) -> Result<Tensor> {
         let whole = self.halves[half].as_ref().context("invariant: something was appended")?;
         Ok(whole.narrow(1, from - self.start, to - from)?.to_dtype(DType::F32)?)
     }
 
-    /// Makes the tensors long enough, or moves what is seen to their front.
+    /// Makes room for `tokens` positions: grows the tensors, or drops positions outside of the
+    /// window.
     fn make_room(&mut self, tokens: usize) -> Result<()> {
         let room = self.halves[0].as_ref().map_or(0, |keys| keys.dims()[1]);
         let used = self.length - self.start;
@@ -183,7 +188,8 @@ impl Kv {
         };
         let needed = kept + tokens;
         let target = needed.max(2 * room).max(FIRST).min(self.most.max(needed));
-        // Both are made before either is put in place: what is there stays of use where there is no memory.
+        // Allocates both tensors before replacing either, so that the state stays usable if memory
+        // is exhausted.
         let mut halves = [None, None];
         for ((new, old), dim) in halves.iter_mut().zip(&self.halves).zip(self.dims) {
             if dim > 0 {
@@ -195,7 +201,8 @@ impl Kv {
         Ok(())
     }
 
-    /// Room for so many rows, of which the first are some of another tensor.
+    /// Allocates a tensor of `rows` positions that begins with `kept` positions of `old`, starting
+    /// at `from`.
     fn moved(&self, old: Option<&Tensor>, from: usize, kept: usize, (rows, dim): (usize, usize)) -> Result<Tensor> {
         let new = Tensor::zeros((self.kv_heads, rows, dim), self.dtype, &self.device);
         let new = new.with_context(|| format!("the device has no room for a KV cache of {rows} tokens"));

@@ -1,13 +1,13 @@
-//! Memory of activations: what is given back is given out again, so that a decoded token allocates nothing.
+//! Memory for activations. Released buffers are reused, so decoding a token allocates nothing.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Buffers that nobody uses.
+/// Free buffers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arena(Arc<Mutex<Vec<Vec<f32>>>>);
 
-/// Numbers that go back to their arena when they are dropped.
+/// Numbers whose buffer returns to its arena when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     numbers: Vec<f32>,
@@ -16,7 +16,8 @@ pub(crate) struct Buffer {
 }
 
 impl Arena {
-    /// Numbers of any value: the smallest buffer that is large enough, else a new one.
+    /// Returns numbers with unspecified values: the smallest free buffer that is large enough, else
+    /// a new one.
     pub(crate) fn take(&self, length: usize) -> Buffer {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = free.iter().enumerate().filter(|(_, numbers)| numbers.len() >= length);
@@ -24,7 +25,8 @@ impl Arena {
         let numbers = if let Some(place) = place {
             free.swap_remove(place)
         } else {
-            // A buffer that is too small for the step would stay beside the one that replaces it.
+            // The new buffer replaces the largest free one, which is too small and would stay
+            // unused.
             let largest = free.iter().enumerate().max_by_key(|(_, numbers)| numbers.len()).map(|(place, _)| place);
             drop(largest.map(|place| free.swap_remove(place)));
             vec![0.0; length]

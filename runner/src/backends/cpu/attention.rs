@@ -1,11 +1,15 @@
-//! Softmax attention. Generated tokens, which come one by one, read the rows of the cache once for all query heads of a key head, threads
-//! different runs of positions; tokens of prompts are computed in tiles of queries that share a key head, with the softmax kept up to date
-//! from one run of keys to the next (online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867).
+//! Softmax attention, computed in one of two ways.
 //!
-//! The two ways round differently. Which one computes a token depends on whether it is of a prompt, not on how many come with it; and runs
-//! of keys end at multiples of the tile's length, for every pass. So a prompt has the same numbers whether or not its beginning was
-//! cached, and beside other sequences as alone. A generated token that is computed again as part of a prompt may differ in the last
-//! bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
+//! Generated tokens come one by one. For them, the rows of the cache are read once for all query
+//! heads of a key head, and threads share the positions in runs. Tokens of prompts are computed in
+//! tiles of queries that share a key head, with an online softmax over runs of keys (Milakov and
+//! Gimelshein 2018, arXiv 1805.02867).
+//!
+//! The two ways round differently. The choice depends only on whether a token belongs to a prompt,
+//! not on the number of tokens in the pass. Runs of keys end at multiples of the tile's length in
+//! every pass. So the results of a prompt do not depend on whether its prefix was cached, or on
+//! other sequences of the batch. A generated token that is computed again as part of a prompt may
+//! differ in the last bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
 use std::cell::RefCell;
@@ -23,10 +27,10 @@ use super::{Cpu, float};
 use crate::backend::{Attend, Sequence, Span, Values};
 use crate::pool::SharedSlice;
 
-/// A sequence with so many generated tokens at most is computed token by token.
+/// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
 const FEW: usize = 4;
-/// Positions that a thread takes at a time of what such a token sees. It does not depend on the threads: the sums are always the
-/// same.
+/// Number of positions per task for such a token. It does not depend on the number of threads, so
+/// the order of summation is fixed.
 const RUN: usize = 128;
 
 impl Cpu {
@@ -40,7 +44,7 @@ impl Cpu {
         out: &mut [f32],
     ) -> Result<()> {
         let (key_width, value_width) = (attend.kv_heads * attend.key_dim, attend.kv_heads * attend.value_dim);
-        // Texts that are seen at once are kept for this moment only.
+        // Texts that are seen at once have keys and values for this call only.
         let mut texts = Vec::new();
         for sequence in sequences.iter_mut() {
             let Span { first, tokens, .. } = sequence.span;
@@ -76,12 +80,13 @@ impl Cpu {
         Ok(())
     }
 
-    /// Whether the tokens of a sequence are computed one by one.
+    /// Returns whether the tokens of a sequence are computed one by one.
     fn goes_one_by_one(&self, span: Span) -> bool {
         !self.deterministic && !span.is_prompt && span.tokens <= FEW
     }
 
-    /// Sequences of few tokens: runs of what each token sees, for all query heads of a key head; then the runs are put together.
+    /// Computes sequences of few tokens: first the runs of positions of each token, for all query
+    /// heads of a key head, then the combination of the runs.
     fn few(
         &self,
         attend: &Attend<'_, Self>,
@@ -102,7 +107,7 @@ impl Cpu {
         };
         let seen = |sequence: &Sequence<'_, Self>, token| sequence.span.seen(token, attend.window, true);
         let runs: usize = tokens().map(|(sequence, _, token)| seen(sequence, token).len().div_ceil(RUN)).sum();
-        // More than is needed, so that a longer sequence mostly finds room.
+        // Rounded up, so that a longer sequence can mostly reuse the buffer.
         let mut parts = self.arena.take((runs * attend.kv_heads * width).next_power_of_two());
         let shared = SharedSlice::new(&mut parts);
         self.pool.run(runs * attend.kv_heads, |tasks| {
@@ -142,14 +147,14 @@ impl Cpu {
         }
     }
 
-    /// A sequence of many tokens: tiles of queries that share a key head.
+    /// Computes a sequence of many tokens in tiles of queries that share a key head.
     fn many(&self, attend: &Attend<'_, Self>, kv: &Kv, span: Span, query: &[f32], out: &SharedSlice<'_, f32>) {
         let group = attend.heads / attend.kv_heads;
         let tile = (TILE.0 / group).clamp(1, span.tokens);
         let tiles = span.tokens.div_ceil(tile);
         self.pool.run(tiles * attend.kv_heads, |tasks| {
             for task in tasks {
-                // The last tiles see most; they come first.
+                // The last tiles see the most positions, so they come first.
                 let (index, kv_head) = (tiles - 1 - task / attend.kv_heads, task % attend.kv_heads);
                 let tokens = index * tile..((index + 1) * tile).min(span.tokens);
                 thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
@@ -161,8 +166,9 @@ impl Cpu {
     }
 }
 
-/// What the query heads of a key head see of a run of positions: for each the sum of values, weighted by exponentials of scores
-/// below the largest; that largest; and the sum of the exponentials.
+/// Attends to a run of positions with the query heads of a key head. Writes, for each head: the sum
+/// of the values, weighted by the exponentials of the scores less the largest score; the largest
+/// score; and the sum of the exponentials.
 fn few_heads(
     instructions: Instructions,
     attend: &Attend<'_, Cpu>,
@@ -197,7 +203,7 @@ fn few_heads(
     });
 }
 
-/// Makes one of what a head saw of several runs, see [`few_heads`], and of its sink.
+/// Combines the results of [`few_heads`] for several runs of a head, and its attention sink.
 fn put_together<'a>(runs: impl Iterator<Item = &'a [f32]> + Clone, sink: Option<f32>, out: &mut [f32]) {
     let numbers = out.len();
     let largest = runs.clone().map(|run| run[numbers]).fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
@@ -224,19 +230,20 @@ fn cap(scores: &mut [f32], soft_cap: Option<f32>) {
     }
 }
 
-/// Memory of a tile. Rows are queries: of each token the heads that share the key head.
+/// Scratch memory of a tile. Its rows are queries: for each token, the heads that share the key
+/// head.
 struct Tile {
     /// `[rows, key_dim]`, scaled.
     queries: Vec<f32>,
-    /// `[key_dim, keys]`.
+    /// `[key_dim, keys]`, transposed.
     keys: Vec<f32>,
-    /// `[keys, max(key_dim, value_dim)]`: keys or values as they come.
+    /// `[keys, max(key_dim, value_dim)]`: decoded keys or values.
     rows: Vec<f32>,
     /// `[rows, keys]`.
     scores: Vec<f32>,
     /// `[rows, value_dim]`.
     mixed: Vec<f32>,
-    /// For each row the largest score so far, and the sum of the exponentials below it.
+    /// For each row, the largest score so far, and the sum of the exponentials relative to it.
     softmax: Vec<(f32, f32)>,
 }
 
@@ -281,7 +288,8 @@ impl Tile {
         let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
         let mut begin = from;
         while begin < to {
-            // At the same positions for every tile: where a window begins depends on the tile's first token.
+            // Runs end at the same positions for every tile, although the start of a window depends
+            // on the tile's first token.
             let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
             self.run(instructions, attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
             begin = end;
@@ -296,7 +304,7 @@ impl Tile {
         }
     }
 
-    /// Goes on by a run of keys.
+    /// Adds a run of keys to the online softmax.
     #[expect(clippy::too_many_arguments, reason = "the run's place in the pass")]
     fn run(
         &mut self,
@@ -325,7 +333,7 @@ impl Tile {
         for row in 0..rows {
             let scores = &mut self.scores[row * count..][..count];
             let seen = seen(row);
-            // Of a token whose window lies elsewhere nothing in the run counts.
+            // A token whose window does not overlap the run ignores all of it.
             let from = seen.start.clamp(keys.start, keys.end) - keys.start;
             let to = seen.end.clamp(keys.start + from, keys.end) - keys.start;
             scores[..from].fill(0.0);
@@ -356,7 +364,7 @@ impl Tile {
     }
 }
 
-/// `[rows, columns]` to `[columns, rows]`.
+/// Transposes `[rows, columns]` to `[columns, rows]`.
 fn transpose(x: &[f32], columns: usize, out: &mut [f32], rows: usize) {
     const BLOCK: usize = 8;
     for first in (0..rows).step_by(BLOCK) {

@@ -1,4 +1,5 @@
-//! Norms, activations, sums: what is done row by row. Compiled for AVX2 too, which is used where the machine has it.
+//! Norms, activations and sums, row by row. Also compiled for AVX2, which is used if the machine
+//! has it.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
@@ -6,12 +7,12 @@ use architectures::Activation;
 
 use super::instructions::Instructions;
 
-/// Sums that are kept side by side.
+/// Number of partial sums.
 const LANES: usize = 16;
 /// The factor of gpt-oss's activation.
 const CLAMPED_FACTOR: f32 = 1.702;
 
-/// Makes of a function that is inlined one that calls it compiled for AVX2 where the machine has that.
+/// Defines a function that calls an inlined one, compiled for AVX2 if the machine has it.
 macro_rules! dispatched {
     ($(#[$doc:meta])* $name:ident, $generic:ident, ($($parameter:ident: $type:ty),*)) => {
         $(#[$doc])*
@@ -156,15 +157,16 @@ fn erf(x: f64) -> f64 {
     if x >= 0.0 { 1.0 - rest } else { rest - 1.0 }
 }
 
-/// `exp(x)`, off by a few units in the last place at most: with `n = round(x / ln 2)` and `r = x - n·ln 2` it is
-/// `2ⁿ · exp(r)`, and `exp(r)` is Cephes' polynomial. Written so that compilers make vectors of it.
+/// Returns `exp(x)`, off by at most a few units in the last place. With `n = round(x / ln 2)` and
+/// `r = x - n·ln 2`, it is `2ⁿ · exp(r)`; Cephes' polynomial approximates `exp(r)`. Written so that
+/// compilers can vectorize it.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    // Beyond them the result is 0 or infinite; what is not a number stays none.
+    // Outside of these bounds the result is 0 or infinite. NaN stays NaN.
     let bounded = if x < -87.0 { -87.0 } else { x };
     let bounded = if bounded > 88.0 { 88.0 } else { bounded };
-    // Adding and subtracting 1.5·2²³ rounds to a whole number, whose bits are the low ones of the sum.
+    // Adding and subtracting 1.5·2²³ rounds to an integer, whose bits are the low bits of the sum.
     let shifted = bounded * std::f32::consts::LOG2_E + 12_582_912.0;
     let n = shifted - 12_582_912.0;
     let r = bounded - n * 0.693_359_4 + n * 2.121_944_4e-4;

@@ -1,11 +1,12 @@
 //! Products of float weights with rows of activations, `y = x · Wᵀ`, and small dot products.
 //!
-//! A product is kept in 16 lanes: element k of a row goes to lane `k mod 16`, fused; then lanes are added up, 8 apart, 4
-//! apart, 2, 1. So a result is the same to the bit however many rows x has, and with every set of instructions but the
-//! scalar one, which does not fuse: it is off by `columns · 2⁻²⁴ · Σ |w·x|` at most.
+//! A product has 16 partial sums (lanes). Element k of a row goes to lane `k mod 16` with a fused
+//! multiply-add. Then lanes at a distance of 8, 4, 2 and 1 are added up. So a result has the same
+//! bits for any number of rows of x, and with every instruction set but the scalar one. The scalar
+//! code does not fuse: it is off by at most `columns · 2⁻²⁴ · Σ |w·x|`.
 //!
-//! With AVX-512 BF16, weights of BF16 and FP8 are multiplied with activations rounded to BF16, two elements in a lane at a
-//! time: each x is off by 2⁻⁸ of it at most.
+//! With AVX-512 BF16, weights of BF16 and FP8 are multiplied with activations rounded to BF16, two
+//! elements per lane at a time. Rounding changes each x by at most 2⁻⁸ of its value.
 #![expect(unsafe_code, reason = "SIMD")]
 
 #[cfg(target_arch = "x86_64")]
@@ -24,29 +25,30 @@ use half::{bf16, f16};
 use super::instructions::{Instructions, Set};
 pub(super) use scratch::{with_buffer, with_second_buffer};
 
-/// Rows of weights that are computed together.
+/// Number of rows of a weight that are computed together.
 pub(super) const GROUP: usize = 16;
-/// Sums that are kept side by side.
+/// Number of partial sums.
 const LANES: usize = 16;
-/// Rows of x from which on weights are expanded once for all of them.
+/// Number of rows of x from which weights are expanded once for all of them.
 const MANY: usize = 8;
 
-/// How the numbers of a row lie.
+/// Number format of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     F32,
     F16,
     Bf16,
-    /// With a scale for each group of a row, whose size is a power of two and no less than the lanes.
+    /// E4M3 with a scale for each group of a row. Group sizes are powers of two, and at least
+    /// [`LANES`].
     E4m3,
 }
 
 impl Kind {
-    /// The kind of an encoding, where kernels read it as it lies.
+    /// Returns the kind of an encoding that kernels read as it is stored.
     pub(super) fn of(encoding: Encoding) -> Option<Self> {
         match encoding {
             Encoding::Micro(Micro::Mxfp8) => Some(Self::E4m3),
-            // Others are expanded.
+            // Weights with other group sizes are expanded.
             Encoding::BlockFp8 { columns, .. } if columns.is_power_of_two() && columns as usize >= LANES => {
                 Some(Self::E4m3)
             }
@@ -66,7 +68,7 @@ impl Kind {
     }
 }
 
-/// The kinds as parameters of kernels.
+/// The kinds as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
     pub(super) const F32: u8 = 0;
@@ -74,7 +76,7 @@ mod kind {
     pub(super) const BF16: u8 = 2;
     pub(super) const E4M3: u8 = 3;
 
-    /// Bytes of a number.
+    /// Returns the size of a number in bytes.
     pub(super) const fn bytes(kind: u8) -> usize {
         match kind {
             F32 => 4,
@@ -88,20 +90,20 @@ mod kind {
 #[derive(Clone, Copy)]
 struct Rows<'a> {
     kind: Kind,
-    /// Little-endian, `columns` of the kind in each; wherever they lie.
+    /// The bytes of each row: `columns` little-endian numbers. Rows need not be adjacent.
     all: &'a [&'a [u8]],
     columns: usize,
     scales: Scales<'a>,
 }
 
-/// What numbers of rows are multiplied with.
+/// Scales of the numbers of rows.
 #[derive(Clone, Copy)]
 struct Scales<'a> {
-    /// `[rows, groups]`; empty where there is nothing.
+    /// Scales, `[rows, groups]`; empty if there are none.
     all: &'a [f32],
-    /// How many a row has.
+    /// Number of scales in a row.
     groups: usize,
-    /// The logarithm of a group's size, to the base of 2.
+    /// Base-2 logarithm of the group size.
     shift: u32,
 }
 
@@ -110,7 +112,7 @@ impl Scales<'_> {
 }
 
 impl Rows<'_> {
-    /// What sixteen elements of a row from one of them on are multiplied with.
+    /// Returns the scale of the sixteen elements of a row from `at` on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     fn scale(&self, row: usize, at: usize) -> f32 {
@@ -119,8 +121,8 @@ impl Rows<'_> {
     }
 }
 
-/// The products of up to 16 rows of a weight with all rows of x: `sums` is `[x's rows, 16]`. `room` is for as many rows, expanded, or
-/// for their scales.
+/// Multiplies up to 16 rows of a weight with all rows of x; `sums` is `[x's rows, 16]`. `room` is
+/// scratch memory for the expanded rows, or for their scales.
 pub(super) fn products(
     instructions: Instructions,
     weight: &Weight<'_>,
@@ -142,7 +144,7 @@ pub(super) fn products(
     }
 }
 
-/// The bytes of up to 16 rows, and their scales, which are put into `room`.
+/// Returns the bytes of up to 16 rows, and their scales, which are written to `room`.
 fn as_they_lie<'a>(
     weight: &Weight<'a>,
     kind: Kind,
@@ -163,7 +165,7 @@ fn as_they_lie<'a>(
     (own, Scales { all: scales, groups, shift: group.trailing_zeros() })
 }
 
-/// The beginning of what there is room for; it is only added.
+/// Returns the first `size` elements of a buffer that only grows.
 fn of_size(room: &mut Vec<f32>, size: usize) -> &mut [f32] {
     if room.len() < size {
         room.resize(size, 0.0);
@@ -171,7 +173,7 @@ fn of_size(room: &mut Vec<f32>, size: usize) -> &mut [f32] {
     &mut room[..size]
 }
 
-/// The same for rows that are in memory.
+/// Like [`products`], for rows of numbers in memory.
 pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x: &[f32], sums: &mut [[f32; GROUP]]) {
     let mut rows = [&[][..]; GROUP];
     let count = own.len() / columns;
@@ -181,7 +183,7 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: Scales::NONE }, x, sums);
 }
 
-/// The bytes of numbers, little-endian on the machines that this runs on.
+/// Returns the bytes of numbers, little-endian on all supported machines.
 fn as_bytes(numbers: &[f32]) -> &[u8] {
     const { assert!(cfg!(target_endian = "little")) };
     // SAFETY: every byte of a number may be read, and there are four of each.
@@ -192,7 +194,7 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
     assert!(x.len() == sums.len() * rows.columns, "whole rows");
     match instructions.set() {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the set exists only where the machine has the instructions.
+        // SAFETY: the set exists only if the machine has the instructions.
         Set::Avx512 | Set::Avx512Vnni | Set::Avx512Bf16 => unsafe { avx512::product(rows, x, sums) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -207,7 +209,7 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
     }
 }
 
-/// A row's product with one row of x, for any machine.
+/// Multiplies a row with one row of x, on any machine.
 fn scalar(rows: Rows<'_>, row: usize, x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for (at, x) in x.chunks(LANES).enumerate() {
@@ -219,7 +221,7 @@ fn scalar(rows: Rows<'_>, row: usize, x: &[f32]) -> f32 {
     total(lanes)
 }
 
-/// Up to sixteen numbers of a row, zeros behind its end.
+/// Decodes up to sixteen numbers of a row; zeros behind its end.
 fn sixteen(rows: Rows<'_>, row: usize, at: usize) -> [f32; LANES] {
     let mut numbers = [0.0; LANES];
     let bytes = &rows.all[row][at * rows.kind.bytes()..];
@@ -249,14 +251,14 @@ fn sixteen(rows: Rows<'_>, row: usize, at: usize) -> [f32; LANES] {
     numbers
 }
 
-/// The sum of all lanes.
+/// Returns the sum of all lanes.
 fn total(lanes: [f32; LANES]) -> f32 {
     let eight: [f32; 8] = std::array::from_fn(|at| lanes[at] + lanes[at + 8]);
     let four: [f32; 4] = std::array::from_fn(|at| eight[at] + eight[at + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
-/// `Σ a[i] · b[i]` over the length of the shorter.
+/// Returns `Σ a[i] · b[i]` over the length of the shorter slice.
 pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let length = a.len().min(b.len());
     let mut sums = [[0.0; GROUP]];

@@ -1,4 +1,4 @@
-//! Products of small float matrices: `c += a · b`, all row by row.
+//! Products of small float matrices, `c += a · b`, in row-major order.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 
@@ -7,20 +7,21 @@ mod avx512;
 
 use super::instructions::Instructions;
 
-/// Rows of `a` that are computed together.
+/// Number of rows of `a` in a tile.
 const ROWS: usize = 4;
-/// Columns of `b` that are computed together.
+/// Number of columns of `b` in a tile.
 const COLUMNS: usize = 16;
 
-/// A matrix in a slice.
+/// A row-major matrix in a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Slice<'a> {
     pub(crate) numbers: &'a [f32],
-    /// From a row to the next.
+    /// Distance between rows, in elements.
     pub(crate) stride: usize,
 }
 
-/// `c[i, j] += Σ a[i, k] · b[k, j]` for `m` rows, `n` columns and `depth` products; `c` has rows of `stride`.
+/// Adds a product: `c[i, j] += Σ a[i, k] · b[k, j]`. The sizes are `m` rows, `n` columns and
+/// `depth` terms of the sum; `stride` is the distance between rows of `c`.
 pub(crate) fn add_product(
     instructions: Instructions,
     [m, n, depth]: [usize; 3],
@@ -68,7 +69,7 @@ fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<
         for column in wide..n {
             let a = &a.numbers[row * a.stride..][..depth];
             let b = b.numbers[column..].iter().step_by(b.stride);
-            // Rounded as in a tile: which columns are behind the last whole tile depends on how many there are.
+            // Rounds as in a tile, because the width decides which columns are computed here.
             let add = |sum: f32, (a, b): (&f32, &f32)| if FUSED { a.mul_add(*b, sum) } else { a * b + sum };
             c[row * stride + column] += a.iter().zip(b).fold(0.0, add);
         }

@@ -1,38 +1,40 @@
-//! Which instructions kernels are compiled for. See [`InstructionSet`].
+//! Instruction sets that kernels are compiled for. See
+//! [`InstructionSet`](protocol::InstructionSet).
 //!
 //! # Invariants
-//! - A value other than `scalar` exists only where the machine has the instructions: what makes calls of kernels safe.
+//! - A value other than `scalar` exists only if the machine has the instructions. This makes calls
+//!   of the kernels sound.
 
 use std::fmt;
 
 use anyhow::{Result, bail};
 pub(super) use protocol::InstructionSet as Set;
 
-/// A set of instructions that this machine has.
+/// An instruction set that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instructions(Set);
 
 impl Instructions {
-    /// Those of every machine.
+    /// The set that every machine has.
     pub(crate) const SCALAR: Self = Self(Set::Scalar);
 
-    /// All that this machine has, the best one last.
+    /// Returns all sets that this machine has, from the worst to the best.
     pub(crate) fn available() -> impl DoubleEndedIterator<Item = Self> {
         Set::available().map(Self)
     }
 
-    /// Those of them that compute with weights of plain types and FP8 in float32.
+    /// Returns the sets that multiply weights of plain types and FP8 in float32.
     #[cfg(test)]
     pub(crate) fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
         Self::available().filter(|own| own.0 != Set::Avx512Bf16)
     }
 
-    /// The best that this machine has.
+    /// Returns the best set that this machine has.
     pub(crate) fn best() -> Self {
         Self::available().next_back().unwrap_or(Self::SCALAR)
     }
 
-    /// The set of that name.
+    /// Returns the set of this name.
     ///
     /// # Errors
     /// There is no such set, or the machine does not have it.
@@ -43,18 +45,18 @@ impl Instructions {
         }
     }
 
-    /// The set.
+    /// Returns the set.
     pub(super) fn set(self) -> Set {
         self.0
     }
 
-    /// Whether there are AVX2, FMA and F16C. A build for other machines has no use for it.
+    /// Returns whether AVX2, FMA and F16C are available. Only builds for x86-64 need it.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_avx2(self) -> bool {
         self.0 >= Set::Avx2
     }
 
-    /// Whether there is AVX-512.
+    /// Returns whether AVX-512 is available.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn has_avx512(self) -> bool {
         self.0 >= Set::Avx512
@@ -71,7 +73,7 @@ impl fmt::Display for Instructions {
 mod tests {
     use super::*;
 
-    /// Tests of kernels run those that the machine has.
+    /// Reports the sets that the machine lacks; the tests of kernels skip them.
     #[test]
     fn sets_that_are_missing_are_told() {
         for set in Set::ALL.into_iter().filter(|set| !set.is_here()) {

@@ -1,18 +1,20 @@
-//! Products of weights with activations rounded to 8 bits by blocks of 32, as integers.
+//! Integer products of weights with activations that are rounded to 8 bits in blocks of 32.
 //!
-//! A part of a weight's row, 16 or 32 elements, is `w = d·q + m` with codes `q` from 0 to 255; a block of activations is
-//! `x = e·p`. So the dot product is a sum over parts, `e·(d·Σ q·p + m·Σ p)`: one integer sum for each part, and one that
-//! depends on x alone.
+//! A part of a weight's row, 16 or 32 elements, is `w = d·q + m` with codes `q` from 0 to 255. A
+//! block of activations is `x = e·p`. So the dot product is a sum over parts,
+//! `e·(d·Σ q·p + m·Σ p)`: one integer sum for each part, and one that depends on x alone.
 //!
 //! ```text
-//! 16 rows of a weight ──unpack──▶ codes, d, m ──▶ panel: a lane for each row ──tile──▶ sums of 8 rows of x at a time
-//! (mapped, 256 columns)           (scratch)       (scratch)                            (registers)
+//! 16 rows of a weight ──unpack──▶ codes, d, m ──▶ panel: a lane for each row ──tile──▶ sums of 8
+//! (mapped, 256 columns)           (scratch)       (scratch)                            rows of x
+//!                                                                                      (registers)
 //! ```
 //!
 //! # Invariants
-//! - A panel lives for 256 columns of 16 rows, in memory of the thread; nothing is kept of it.
-//! - Each result is the same to the bit whatever the instructions and however many rows x has: integer sums are exact, and
-//!   every kernel adds the parts of a row up in their order, with the operations of [`tile`]'s definition.
+//! - A panel holds 256 columns of 16 rows in scratch memory of the thread; it is not kept.
+//! - Each result has the same bits with any instruction set and for any number of rows of x.
+//!   Integer sums are exact, and every kernel adds the parts of a row in order, with the operations
+//!   of [`tile`].
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 
 mod activations;
@@ -37,23 +39,23 @@ use panel::{DEPTH, LANES};
 use unpack::format::{Format, with_layout};
 use unpack::{Groups, Layout, Place};
 
-/// Elements in a block of activations.
+/// Number of elements in a block of activations.
 const BLOCK: usize = 32;
 
-/// A matrix that is computed with as integers.
+/// A matrix for integer products.
 pub(super) struct Matrix<'a> {
     format: Format,
     columns: usize,
     place: Place<'a>,
 }
 
-/// Whether weights of an encoding are computed with as integers.
+/// Returns whether there are integer kernels for weights of this encoding.
 pub(super) fn has_kernels(encoding: Encoding) -> bool {
     Format::of(encoding).is_some()
 }
 
 impl<'a> Matrix<'a> {
-    /// The matrix, where there are kernels for its encoding.
+    /// Creates the matrix; `None` if there are no kernels for its encoding.
     pub(super) fn new(weight: &Weight<'a>) -> Option<Self> {
         let format = Format::of(weight.encoding())?;
         let (codes, rows) = (weight.array(Role::Weight), weight.rows());
@@ -71,7 +73,7 @@ impl<'a> Matrix<'a> {
         Some(Self { format, columns: weight.columns(), place })
     }
 
-    /// The products of up to 16 rows with all rows of x: `sums` is `[x's rows, 16]`.
+    /// Multiplies up to 16 rows with all rows of x; `sums` is `[x's rows, 16]`.
     pub(super) fn products(
         &self,
         instructions: Instructions,
@@ -103,7 +105,7 @@ impl<'a> Matrix<'a> {
         #[cfg(target_arch = "x86_64")]
         if sums.len() <= few::FEW && instructions.has_avx2() {
             let whole = few::Whole { place: &self.place, rows, columns: self.columns };
-            // SAFETY: the set exists only where the machine has the instructions.
+            // SAFETY: the set exists only if the machine has the instructions.
             return unsafe {
                 match instructions.set() {
                     Set::Avx512Vnni | Set::Avx512Bf16 => avx512::few_vnni::<L>(whole, x, sums),
@@ -115,7 +117,7 @@ impl<'a> Matrix<'a> {
         for first in (0..self.columns).step_by(DEPTH) {
             let part = Part { place: &self.place, rows, first, columns: DEPTH.min(self.columns - first) };
             match instructions.set() {
-                // SAFETY: the set exists only where the machine has the instructions.
+                // SAFETY: the set exists only if the machine has the instructions.
                 #[cfg(target_arch = "x86_64")]
                 Set::Avx512Vnni | Set::Avx512Bf16 => unsafe { avx512::vnni::<L>(&part, x, panel, sums) },
                 // SAFETY: as above.
@@ -133,14 +135,14 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Columns of rows that make a panel.
+/// Columns of rows that make up a panel.
 struct Part<'a> {
     place: &'a Place<'a>,
-    /// Which rows, up to 16.
+    /// Numbers of the rows, at most 16.
     rows: &'a [usize],
-    /// The first column.
+    /// First column.
     first: usize,
-    /// How many, [`DEPTH`] at most.
+    /// Number of columns, at most [`DEPTH`].
     columns: usize,
 }
 

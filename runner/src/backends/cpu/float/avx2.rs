@@ -1,4 +1,4 @@
-//! Float products with AVX2, FMA and F16C. See [`super`] for what is computed.
+//! Float products with AVX2, FMA and F16C. See [`super`] for the order of summation.
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
@@ -11,12 +11,12 @@ use std::arch::x86_64::{
 use super::kind::{self, BF16, E4M3, F16, F32};
 use super::{GROUP, Kind, LANES, Rows, sixteen};
 
-/// Rows of weights that are computed together, and rows of x.
+/// Number of rows of weights, and of rows of x, in a tile.
 const TILE: usize = 2;
-/// Lanes of a vector.
+/// Number of lanes in a vector.
 const WIDTH: usize = 8;
 
-/// The products of rows with all rows of x.
+/// Multiplies the rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     match rows.kind {
@@ -31,7 +31,7 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
 fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     for (x, sums) in x.chunks(TILE * rows.columns).zip(sums.chunks_mut(TILE)) {
         for (at, own) in rows.all.chunks(TILE).enumerate() {
-            // Where there is only one, it takes the other's place too, which is not looked at.
+            // A single row is computed twice; the second result is ignored.
             let own = [own[0], own[own.len() - 1]];
             if sums.len() == TILE {
                 tile::<KIND, TILE>(rows, own, at * TILE, x, sums);
@@ -42,7 +42,7 @@ fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]])
     }
 }
 
-/// The products of two rows with N rows of x, to lanes of `sums` from `lane` on.
+/// Multiplies two rows with N rows of x, and writes to `sums` from `lane` on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn tile<const KIND: u8, const N: usize>(
@@ -107,14 +107,14 @@ fn halves(numbers: &[f32; LANES]) -> [__m256; 2] {
     unsafe { [_mm256_loadu_ps(numbers.as_ptr()), _mm256_loadu_ps(numbers.as_ptr().add(WIDTH))] }
 }
 
-/// Eight numbers.
+/// Loads eight numbers.
 ///
 /// # Safety
 /// They are readable.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 unsafe fn load<const KIND: u8>(from: *const u8) -> __m256 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees that they are readable.
     unsafe {
         match KIND {
             F32 => _mm256_loadu_ps(from.cast()),
@@ -125,11 +125,12 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m256 {
     }
 }
 
-/// Eight E4M3 numbers: those of float16 with the same digits have exponents that are greater by 8.
+/// Decodes eight E4M3 numbers. As float16, the same exponent and mantissa bits are a number smaller
+/// by a factor of 2⁸.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn e4m3(codes: __m128i) -> __m256 {
-    // The sign is twice there, above and in place of the highest bit of the exponent.
+    // The sign bit is extended; its copy in the highest exponent bit is cleared.
     let half = _mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(codes)), _mm_set1_epi16(!0x4000));
     let digits = _mm_set1_epi16(0x7f << 7);
     let is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, digits), digits);
@@ -137,7 +138,7 @@ fn e4m3(codes: __m128i) -> __m256 {
     _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0))
 }
 
-/// The sum of sixteen lanes.
+/// Returns the sum of sixteen lanes.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn total([low, high]: [__m256; 2]) -> f32 {

@@ -1,4 +1,4 @@
-//! Float products with AVX-512. See [`super`] for what is computed.
+//! Float products with AVX-512. See [`super`] for the order of summation.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -14,14 +14,14 @@ use std::arch::x86_64::{
 use super::kind::{self, BF16, E4M3, F16, F32};
 use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
 
-/// Rows of weights that are computed together.
+/// Number of rows of weights in a tile.
 pub(super) const ROWS: usize = 4;
-/// Rows of x that are computed together.
+/// Number of rows of x in a tile.
 pub(super) const TOKENS: usize = 6;
-/// Rows of x that stay in the cache while all rows of weights pass: so many numbers.
+/// Number of elements of x that stay in the cache for all rows of the weight.
 pub(super) const CACHED: usize = 1 << 16;
 
-/// The products of rows with all rows of x.
+/// Multiplies the rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     match rows.kind {
@@ -35,7 +35,7 @@ pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     if sums.len() < MANY {
-        // Rows are read one after the other, as memory likes it.
+        // Reads one row after another: sequential access is fastest.
         for (lane, row) in rows.all.iter().enumerate() {
             tokens_of::<KIND, 1>(rows, [row], lane, x, sums);
         }
@@ -44,7 +44,7 @@ fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]])
     let tokens = (CACHED / rows.columns).max(TOKENS) / TOKENS * TOKENS;
     for (x, sums) in x.chunks(tokens * rows.columns).zip(sums.chunks_mut(tokens)) {
         for (at, four) in rows.all.chunks(ROWS).enumerate() {
-            // Where there are fewer, the last one takes the place of those that are missing, and is not looked at.
+            // Missing rows are replaced by the last one, whose further results are ignored.
             let four = std::array::from_fn(|row| four[row.min(four.len() - 1)]);
             tokens_of::<KIND, ROWS>(rows, four, at * ROWS, x, sums);
         }
@@ -74,7 +74,7 @@ fn tokens_of<const KIND: u8, const R: usize>(
     }
 }
 
-/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on.
+/// Multiplies R rows with N rows of x, and writes to `sums` from `lane` on.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn tile<const KIND: u8, const R: usize, const N: usize>(
@@ -98,7 +98,7 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
             }
         }
         for token in 0..N {
-            // SAFETY: and within x.
+            // SAFETY: sixteen numbers from `at` on are within x, as was asserted.
             let x = unsafe { _mm512_loadu_ps(x.as_ptr().add(token * columns + at)) };
             for row in 0..R {
                 totals[token][row] = _mm512_fmadd_ps(own[row], x, totals[token][row]);
@@ -122,7 +122,7 @@ fn tile<const KIND: u8, const R: usize, const N: usize>(
     }
 }
 
-/// Puts the sums of the lanes of each to their places; there are four at most.
+/// Writes the sum of the lanes of each vector, of which there are at most four.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 pub(super) fn put<const R: usize>(totals: [__m512; R], sums: &mut [f32]) {
@@ -134,14 +134,14 @@ pub(super) fn put<const R: usize>(totals: [__m512; R], sums: &mut [f32]) {
     sums.copy_from_slice(&own[..R]);
 }
 
-/// Sixteen numbers.
+/// Loads sixteen numbers.
 ///
 /// # Safety
 /// They are readable.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees that they are readable.
     unsafe {
         match KIND {
             F32 => _mm512_loadu_ps(from.cast()),
@@ -152,11 +152,12 @@ unsafe fn load<const KIND: u8>(from: *const u8) -> __m512 {
     }
 }
 
-/// Sixteen E4M3 numbers: those of float16 with the same digits have exponents that are greater by 8.
+/// Decodes sixteen E4M3 numbers. As float16, the same exponent and mantissa bits are a number
+/// smaller by a factor of 2⁸.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn e4m3(codes: __m128i) -> __m512 {
-    // The sign is twice there, above and in place of the highest bit of the exponent.
+    // The sign bit is extended; its copy in the highest exponent bit is cleared.
     let half = _mm256_and_si256(_mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(codes)), _mm256_set1_epi16(!0x4000));
     let digits = _mm256_set1_epi16(0x7f << 7);
     let is_nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(half, digits), digits);
@@ -164,7 +165,7 @@ fn e4m3(codes: __m128i) -> __m512 {
     _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0))
 }
 
-/// The sums of the lanes of each of four.
+/// Returns the sum of the lanes of each of four vectors.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
@@ -176,7 +177,7 @@ fn total([a, b, c, d]: [__m512; ROWS]) -> __m128 {
     _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab))
 }
 
-/// The sums of lanes 4, 8 and 12 apart.
+/// Adds up the lanes at distances of 4, 8 and 12.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn four_of(lanes: __m512) -> __m128 {

@@ -1,8 +1,9 @@
 //! Products of BF16 and FP8 weights with activations rounded to BF16, with AVX-512 BF16.
 //!
-//! A lane gets two neighbouring elements at a time, `fma(w₀, x₀, fma(w₁, x₁, sum))` as the instruction rounds it:
-//! subnormal numbers count as zeros. Rows are whole runs of 32 elements. E4M3 numbers are BF16 numbers, too; their scales
-//! are not: the products of each run begin at zero, and are added to the sums times its scale.
+//! A lane accumulates two adjacent elements at a time: `fma(w₀, x₀, fma(w₁, x₁, sum))`, rounded as
+//! the instruction does, with subnormal numbers taken as zeros. Rows have a multiple of 32
+//! elements. E4M3 numbers are exact in BF16, but their scales are not. So the product of each run
+//! of 32 starts at zero, and is added to the sums after multiplication with its scale.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -19,7 +20,7 @@ use super::avx512::{CACHED, ROWS, TOKENS, put};
 use super::{GROUP, Kind, LANES, MANY, Rows, Scales, as_they_lie};
 use crate::pool::{Pool, SharedSlice};
 
-/// Elements that are multiplied at a time.
+/// Number of elements that one instruction multiplies.
 const RUN: usize = 2 * LANES;
 
 /// Rows of x, rounded to BF16.
@@ -27,15 +28,15 @@ const RUN: usize = 2 * LANES;
 pub(in crate::backends::cpu) struct Bf16Rows(Vec<u16>);
 
 impl Bf16Rows {
-    /// None.
+    /// No rows.
     pub(in crate::backends::cpu) const EMPTY: Self = Self(Vec::new());
 
-    /// Whether rows of so many elements can be multiplied.
+    /// Returns whether rows of `columns` elements can be multiplied.
     pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
         columns > 0 && columns.is_multiple_of(RUN)
     }
 
-    /// Rounds `x` of `[m, columns]` in the place of what is here.
+    /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
     ///
     /// # Safety
     /// The machine has all instructions of the set `avx512-bf16`.
@@ -47,12 +48,12 @@ impl Bf16Rows {
         let out = SharedSlice::new(&mut self.0);
         pool.run(x.len() / columns, |rows| {
             let own = rows.start * columns..rows.end * columns;
-            // SAFETY: a region hands out each row once; the caller says that the instructions are here.
+            // SAFETY: a region hands out each row once; the caller guarantees the instructions.
             unsafe { round(&x[own.clone()], out.range(own)) };
         });
     }
 
-    /// The elements of the rows from one of them on.
+    /// Returns the elements of the rows from `row` on.
     pub(in crate::backends::cpu) fn after(&self, row: usize, columns: usize) -> &[u16] {
         &self.0[row * columns..]
     }
@@ -61,7 +62,7 @@ impl Bf16Rows {
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn round(x: &[f32], out: &mut [u16]) {
     for (x, out) in x.as_chunks::<LANES>().0.iter().zip(out.as_chunks_mut::<LANES>().0) {
-        // SAFETY: there are sixteen of both; the vectors are the same bits.
+        // SAFETY: there are sixteen of both; the vector types have the same bits.
         unsafe {
             let rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(x.as_ptr()));
             _mm256_storeu_si256(out.as_mut_ptr().cast(), std::mem::transmute::<__m256bh, __m256i>(rounded));
@@ -69,7 +70,8 @@ fn round(x: &[f32], out: &mut [u16]) {
     }
 }
 
-/// Whether weights of an encoding, of rows of so many elements, are multiplied so.
+/// Returns whether weights of this encoding, with rows of `columns` elements, can be multiplied
+/// here.
 pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> bool {
     let is_taken = match Kind::of(encoding) {
         Some(Kind::Bf16) => true,
@@ -79,7 +81,7 @@ pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> boo
     is_taken && Bf16Rows::fits(columns)
 }
 
-/// Memory for a few rows of a weight.
+/// Scratch memory for a few rows of a weight.
 #[derive(Debug)]
 pub(in crate::backends::cpu) struct Room {
     /// FP8 numbers as BF16.
@@ -88,14 +90,14 @@ pub(in crate::backends::cpu) struct Room {
 }
 
 impl Room {
-    /// None; it is only added.
+    /// Empty buffers; they only grow.
     pub(in crate::backends::cpu) const EMPTY: Self = Self { numbers: Vec::new(), scales: Vec::new() };
 }
 
-/// The products of up to 16 rows of a weight with all rows of x, rounded.
+/// Multiplies up to 16 rows of a weight with all rounded rows of x.
 ///
 /// # Panics
-/// The weight is not [taken](takes).
+/// [`takes`] is false for the weight.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 pub(in crate::backends::cpu) fn products(
     weight: &Weight<'_>,
@@ -115,11 +117,11 @@ pub(in crate::backends::cpu) fn products(
     }
 }
 
-/// The products of up to 16 rows of BF16.
+/// Multiplies up to 16 rows of BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn of_bf16(rows: &[&[u8]], columns: usize, x: &[u16], sums: &mut [[f32; GROUP]]) {
     if sums.len() < MANY {
-        // Rows are read one after the other, as memory likes it.
+        // Reads one row after another: sequential access is fastest.
         for (lane, row) in rows.iter().enumerate() {
             tokens::<1>([row], lane, columns, x, sums);
         }
@@ -135,7 +137,8 @@ fn of_bf16(rows: &[&[u8]], columns: usize, x: &[u16], sums: &mut [[f32; GROUP]])
     }
 }
 
-/// Rows of x, whole tiles, that stay in the cache while all rows of weights pass.
+/// Returns the number of rows of x, in whole tiles, that stay in the cache for all rows of the
+/// weight.
 fn at_a_time<const TOKENS: usize>(columns: usize) -> usize {
     (2 * CACHED / columns).max(TOKENS) / TOKENS * TOKENS
 }
@@ -160,7 +163,8 @@ fn tokens<const R: usize>(own: [&[u8]; R], lane: usize, columns: usize, x: &[u16
     }
 }
 
-/// The products of R rows with N rows of x, to lanes of `sums` from `lane` on; the first time, what comes next is asked for.
+/// Multiplies R rows with N rows of x, and writes to `sums` from `lane` on. The first tile
+/// prefetches the next rows.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn tile<const R: usize, const N: usize, const FIRST: bool>(
@@ -176,14 +180,15 @@ fn tile<const R: usize, const N: usize, const FIRST: bool>(
         let mut own = [zeros(); R];
         for row in 0..R {
             if FIRST {
-                // The next rows, which are likely to lie behind these. The instruction reads nothing.
+                // Prefetches the next rows, which likely follow these. The instruction never
+                // faults.
                 _mm_prefetch::<_MM_HINT_T1>(all[row].as_ptr().wrapping_add(2 * (R * columns + at)).cast());
             }
             // SAFETY: a run from `at` on is within rows, as was asserted.
             own[row] = unsafe { load(all[row].as_ptr().add(2 * at)) };
         }
         for token in 0..N {
-            // SAFETY: and within x.
+            // SAFETY: a run from `at` on is within x, as was asserted.
             let x = unsafe { load(x.as_ptr().add(token * columns + at).cast()) };
             for row in 0..R {
                 totals[token][row] = _mm512_dpbf16_ps(totals[token][row], own[row], x);
@@ -197,17 +202,17 @@ fn tile<const R: usize, const N: usize, const FIRST: bool>(
 
 #[inline]
 fn zeros() -> __m512bh {
-    // SAFETY: any bits are numbers.
+    // SAFETY: all bit patterns are valid.
     unsafe { std::mem::zeroed() }
 }
 
-/// 32 numbers.
+/// Loads 32 numbers.
 ///
 /// # Safety
 /// They are readable.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 unsafe fn load(from: *const u8) -> __m512bh {
-    // SAFETY: as the caller says; the vectors are the same bits.
+    // SAFETY: the caller guarantees that they are readable; the vector types have the same bits.
     unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_loadu_si512(from.cast())) }
 }

@@ -1,4 +1,4 @@
-//! Memory that each thread has once.
+//! Scratch memory of each thread.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
@@ -6,12 +6,12 @@ use std::thread::LocalKey;
 thread_local!(static FIRST: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
 thread_local!(static SECOND: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
 
-/// Gives a buffer of `length` that each thread has once.
+/// Calls `work` with the thread's first buffer, cut to `length`.
 pub(in crate::backends::cpu) fn with_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
     with(&FIRST, length, work);
 }
 
-/// Gives another buffer of `length` that each thread has once.
+/// Calls `work` with the thread's second buffer, cut to `length`.
 pub(in crate::backends::cpu) fn with_second_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
     with(&SECOND, length, work);
 }
@@ -23,7 +23,7 @@ fn with(buffer: &'static LocalKey<RefCell<Vec<f32>>>, length: usize, work: impl 
     });
 }
 
-/// Makes room: at once for more, because what is asked for grows with the length of a sequence.
+/// Grows a buffer to the next power of two, since lengths grow with the sequence.
 fn grow(buffer: &mut Vec<f32>, length: usize) {
     if buffer.len() < length {
         buffer.resize(length.next_power_of_two().max(1 << 12), 0.0);

@@ -1,4 +1,4 @@
-//! Every kind of plain weight with every set of instructions.
+//! Tests of every kind of plain weight with every instruction set.
 
 use formats::weight::{Arrays, Numbers};
 
@@ -9,7 +9,7 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 17.0).collect()
 }
 
-/// Bytes of a kind, and the numbers that they are.
+/// Returns the encoding, the bytes and the decoded values of numbers in a kind.
 fn encoded(kind: Kind, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
     match kind {
         Kind::F32 => {
@@ -29,7 +29,7 @@ fn encoded(kind: Kind, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
     }
 }
 
-/// All sets against double precision; those that fuse among each other to the bit.
+/// Compares all sets with double precision. Sets with fused multiply-add must agree bit for bit.
 #[test]
 fn every_set_agrees_with_double_precision() {
     for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
@@ -62,7 +62,7 @@ fn every_set_agrees_with_double_precision() {
     }
 }
 
-/// How many rows x has does not change a result.
+/// A result does not depend on the number of rows of x.
 #[test]
 fn a_row_is_computed_alike_alone_and_with_others() {
     for (kind, columns) in [Kind::F32, Kind::F16, Kind::Bf16].into_iter().flat_map(|kind| [(kind, 96), (kind, 47)]) {
@@ -82,7 +82,8 @@ fn a_row_is_computed_alike_alone_and_with_others() {
     }
 }
 
-/// Numbers of FP8 with scales, as they lie for a few rows of x and expanded for many: within rounding, and alike.
+/// FP8 with scales, decoded on the fly for few rows of x and expanded for many: the results agree,
+/// and are within the rounding error.
 #[test]
 fn fp8_is_read_as_it_lies() {
     for (columns, m) in [(160, 1), (160, 2), (160, 3), (160, 6), (160, 7), (160, 9), (75, 1), (75, 5), (75, 9)] {
@@ -118,7 +119,8 @@ fn check_fp8(columns: usize, m: usize) {
     });
 }
 
-/// Weights of FP8 that rows of so many elements can have: `mxfp8`, and blocks three rows high of several widths.
+/// Calls `check` with FP8 weights that have rows of `columns` elements: `mxfp8`, and blocks of
+/// three rows and several widths.
 fn of_fp8(rows: usize, columns: usize, mut check: impl FnMut(&Weight<'_>)) {
     let code = |at: usize| (at * 89 % 251) as u8;
     let data: Vec<u8> = (0..rows * columns).map(code).map(|code| if code == 0x7f { 1 } else { code }).collect();
@@ -138,7 +140,7 @@ fn of_fp8(rows: usize, columns: usize, mut check: impl FnMut(&Weight<'_>)) {
     }
 }
 
-/// What is no number in FP8 is none in a result.
+/// NaN in FP8 stays NaN in the result.
 #[test]
 fn what_is_no_number_is_not_hidden() {
     let scale = Some(Numbers { dtype: Dtype::U8, bytes: &[127] });
@@ -155,7 +157,7 @@ fn what_is_no_number_is_not_hidden() {
     }
 }
 
-/// Both factors are rounded to BF16; sums are off by a little for each element.
+/// Both factors are rounded to BF16; each element adds a small error to the sum.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn bf16_instructions_agree_with_double_precision() {
@@ -178,7 +180,7 @@ fn bf16_instructions_agree_with_double_precision() {
     }
 }
 
-/// Threads, where there are kernels of BF16.
+/// Returns a thread pool if the machine has BF16 kernels.
 #[cfg(target_arch = "x86_64")]
 fn pool_for_bf16() -> Option<Pool> {
     if Instructions::best().set() != Set::Avx512Bf16 {
@@ -193,7 +195,7 @@ fn with_bf16(weight: &Weight<'_>, x: &[f32], pool: &Pool) -> Vec<[f32; GROUP]> {
     let columns = weight.columns();
     let (mut rounded, mut room) = (bf16_rows::Bf16Rows::EMPTY, bf16_rows::Room::EMPTY);
     let mut sums = vec![[0.0; GROUP]; x.len() / columns];
-    // SAFETY: who calls it has asked for the instructions.
+    // SAFETY: the caller has checked for the instructions.
     unsafe {
         rounded.fill(pool, x, columns);
         bf16_rows::products(weight, 0..weight.rows(), rounded.after(0, columns), &mut room, &mut sums);
@@ -220,7 +222,7 @@ fn check_bf16(weight: &Weight<'_>, m: usize, pool: &Pool) {
     }
 }
 
-/// Each code alone, times 1: the number that the codec makes of it, and no number where that has none.
+/// Multiplies each code with 1: the result is the number that the codec decodes, or NaN.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn each_number_of_fp8_is_one_of_bf16() {

@@ -1,4 +1,5 @@
-//! Products of small float matrices with AVX-512: eight rows and two vectors of columns at a time, the last columns by a mask.
+//! Products of small float matrices with AVX-512, in tiles of eight rows and two vectors of
+//! columns. A mask limits the last columns.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -9,11 +10,11 @@ use std::arch::x86_64::{
 
 use super::Slice;
 
-/// Rows of `a` that are computed together.
+/// Number of rows of `a` in a tile.
 const ROWS: usize = 8;
-/// Columns of a vector.
+/// Number of columns in a vector.
 const LANES: usize = 16;
-/// Vectors of columns that are computed together.
+/// Number of vectors in a tile.
 const VECTORS: usize = 2;
 
 /// See [`super::add_product`].
@@ -26,7 +27,7 @@ pub(super) fn add_product([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>,
     assert!(c.len() >= (m - 1) * stride + n && stride >= n);
     for column in (0..n).step_by(VECTORS * LANES) {
         let left = n - column;
-        // Ones for the columns that there are.
+        // A mask bit is 1 for each existing column.
         let masks = [mask(left), mask(left.saturating_sub(LANES))];
         let mut row = 0;
         while row + ROWS <= m {
@@ -47,7 +48,7 @@ fn mask(columns: usize) -> __mmask16 {
     if columns >= LANES { __mmask16::MAX } else { (1 << columns) - 1 }
 }
 
-/// R rows and the columns of the masks; the caller has asserted that all of them are there.
+/// Computes R rows and the columns of the masks. The caller has asserted that they are in bounds.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn tile<const R: usize>(
@@ -63,14 +64,15 @@ fn tile<const R: usize>(
     for k in 0..depth {
         let mut own = [_mm512_setzero_ps(); VECTORS];
         for vector in 0..VECTORS {
-            // SAFETY: a row of `b` has the columns of the mask from there on; others are not read.
+            // SAFETY: a row of `b` has the columns of the mask from there on; masked-out columns
+            // are not read.
             own[vector] = unsafe {
                 let from = b.numbers.as_ptr().wrapping_add(k * b.stride + column + vector * LANES);
                 _mm512_maskz_loadu_ps(masks[vector], from)
             };
         }
         for i in 0..R {
-            // SAFETY: `a` has so many rows and columns.
+            // SAFETY: the caller has asserted that `a` has this row and column.
             let x = _mm512_set1_ps(unsafe { *a.numbers.get_unchecked((row + i) * a.stride + k) });
             for vector in 0..VECTORS {
                 sums[i][vector] = _mm512_fmadd_ps(x, own[vector], sums[i][vector]);
@@ -80,7 +82,8 @@ fn tile<const R: usize>(
     for i in 0..R {
         for vector in 0..VECTORS {
             let place = c.as_mut_ptr().wrapping_add((row + i) * stride + column + vector * LANES);
-            // SAFETY: a row of `c` has the columns of the mask from there on; others are neither read nor written.
+            // SAFETY: a row of `c` has the columns of the mask from there on; masked-out columns
+            // are neither read nor written.
             unsafe {
                 let before = _mm512_maskz_loadu_ps(masks[vector], place);
                 _mm512_mask_storeu_ps(place, masks[vector], _mm512_add_ps(before, sums[i][vector]));

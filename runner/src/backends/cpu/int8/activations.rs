@@ -1,4 +1,4 @@
-//! Rows of activations, rounded to 8 bits by blocks of 32.
+//! Rows of activations, rounded to 8 bits in blocks of 32.
 #![expect(unsafe_code, reason = "threads round rows of x into one slice")]
 
 use super::BLOCK;
@@ -7,10 +7,10 @@ use super::{avx2, avx512};
 use crate::backends::cpu::instructions::Instructions;
 use crate::pool::{Pool, SharedSlice};
 
-/// Elements of x below which it is rounded by one thread.
+/// Number of elements of x from which several threads round.
 const PARALLEL_FROM: usize = 1 << 14;
 
-/// A block: `x = e·p`.
+/// A block of activations: `x = e·p`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Block {
@@ -18,7 +18,7 @@ pub(super) struct Block {
     pub(super) scale: f32,
     /// `Σ p`.
     pub(super) sum: f32,
-    /// `Σ p` of the first and of the second 16.
+    /// `Σ p` of the first 16 elements and of the second 16.
     pub(super) halves: [f32; 2],
     /// `p`.
     pub(super) quants: [i8; BLOCK],
@@ -32,20 +32,20 @@ impl Block {
 #[derive(Debug)]
 pub(in crate::backends::cpu) struct Activations {
     blocks: Vec<Block>,
-    /// Blocks in a row.
+    /// Number of blocks in a row.
     row_blocks: usize,
 }
 
 impl Activations {
-    /// None.
+    /// No rows.
     pub(in crate::backends::cpu) const EMPTY: Self = Self { blocks: Vec::new(), row_blocks: 0 };
 
-    /// Whether rows of so many elements can be rounded: whole blocks.
+    /// Returns whether rows of `columns` elements can be rounded: they must be whole blocks.
     pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
         columns > 0 && columns.is_multiple_of(BLOCK)
     }
 
-    /// Rounds `x` of `[m, columns]` in the place of what is here.
+    /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
     pub(in crate::backends::cpu) fn fill(
         &mut self,
         pool: &Pool,
@@ -54,7 +54,7 @@ impl Activations {
         columns: usize,
     ) {
         assert!(Self::fits(columns), "whole blocks");
-        // Room is only added: what is not written here is not read.
+        // The buffer only grows; blocks that are not written here are not read.
         if self.blocks.len() < x.len() / BLOCK {
             self.blocks.resize(x.len() / BLOCK, Block::ZERO);
         }
@@ -70,7 +70,7 @@ impl Activations {
         if x.len() < PARALLEL_FROM { round(0..rows) } else { pool.run(rows, round) }
     }
 
-    /// The rows from one of them on.
+    /// Returns the rows from `row` on.
     pub(in crate::backends::cpu) fn after(&self, row: usize) -> ActivationRows<'_> {
         ActivationRows { blocks: &self.blocks[row * self.row_blocks..], row_blocks: self.row_blocks }
     }
@@ -80,17 +80,18 @@ impl Activations {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::backends::cpu) struct ActivationRows<'a> {
     blocks: &'a [Block],
-    /// Blocks in a row.
+    /// Number of blocks in a row.
     row_blocks: usize,
 }
 
 impl<'a> ActivationRows<'a> {
-    /// The blocks of a row from one of them on.
+    /// Returns the blocks of a row from `first` on.
     pub(super) fn row(self, row: usize, first: usize) -> &'a [Block] {
         &self.blocks[row * self.row_blocks + first..(row + 1) * self.row_blocks]
     }
 
-    /// The same of consecutive rows, and how many blocks lie from a row to the next.
+    /// Returns the blocks of consecutive rows from `first` on, and the distance between rows in
+    /// blocks.
     pub(super) fn rows(self, row: usize, count: usize, first: usize) -> (&'a [Block], usize) {
         (&self.blocks[row * self.row_blocks + first..(row + count) * self.row_blocks], self.row_blocks)
     }
@@ -99,19 +100,20 @@ impl<'a> ActivationRows<'a> {
 fn round(instructions: Instructions, x: &[f32], blocks: &mut [Block]) {
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx512() {
-        // SAFETY: the features are there.
+        // SAFETY: the features were detected.
         return unsafe { avx512::round(x, blocks) };
     }
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {
-        // SAFETY: the features are there.
+        // SAFETY: the features were detected.
         return unsafe { avx2::round(x, blocks) };
     }
     let _ = instructions;
     round_with(x, blocks);
 }
 
-/// What numbers are multiplied with to be codes: 0 where the scale is so small that they are none.
+/// Returns the factor that converts numbers to codes: 0 if the scale is too small for a finite
+/// factor.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 pub(super) fn inverse(scale: f32) -> f32 {
@@ -119,13 +121,14 @@ pub(super) fn inverse(scale: f32) -> f32 {
     if scale > 0.0 && inverse.is_finite() { inverse } else { 0.0 }
 }
 
-/// The same for any machine, and the definition of the others.
+/// Rounds on any machine; the reference for the other implementations.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 pub(super) fn round_with(x: &[f32], blocks: &mut [Block]) {
     for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-        // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+        // Codes cannot represent NaN. The scale becomes NaN instead, and with it all sums of the
+        // block.
         let scale = if x.iter().any(|x| x.is_nan()) { f32::NAN } else { largest / 127.0 };
         let inverse = inverse(scale);
         for (quant, x) in block.quants.iter_mut().zip(x) {

@@ -1,6 +1,7 @@
 //! Integer products with AVX2, FMA and F16C, and with AVX-VNNI.
 //!
-//! Both halves of a panel's lanes are computed one after the other. See [`super::tile`] for what is computed.
+//! The two halves of a panel's lanes are computed one after the other. See [`super::tile`] for the
+//! definition.
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
@@ -16,9 +17,9 @@ use super::unpack::Layout;
 use super::unpack::vectors::{Vectors, transposed};
 use super::{ActivationRows, BLOCK, Part};
 
-/// Rows of x that are computed together.
+/// Number of rows of x in a tile.
 const ROWS: usize = 4;
-/// Lanes of a vector.
+/// Number of lanes in a vector.
 const WIDTH: usize = 8;
 
 /// See [`round_with`].
@@ -27,7 +28,7 @@ pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
     round_with(x, blocks);
 }
 
-/// Puts the codes of all rows side by side.
+/// Interleaves the codes of all rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
     for strip in 0..part.columns / (WIDTH * RUN) {
@@ -36,7 +37,7 @@ fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
     }
 }
 
-/// Puts 32 codes of eight rows side by side: transposes eight times eight runs.
+/// Interleaves 32 codes of eight rows: transposes an 8 × 8 matrix of runs.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn interleave(panel: &mut Panel, strip: usize, lane: usize) {
     const STRIP: usize = WIDTH * RUN;
@@ -78,7 +79,7 @@ macro_rules! kernels {
             }
         }
 
-        /// Adds the products of eight lanes with N rows of x, where `SIZE` elements share a scale.
+        /// Adds the products of eight lanes with N rows of x. `SIZE` elements share a scale.
         #[target_feature(enable = $features)]
         #[inline]
         fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
@@ -102,7 +103,8 @@ macro_rules! kernels {
                     let codes = unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) };
                     for (row, products) in products.iter_mut().enumerate() {
                         let place = at % halves * SIZE + run * RUN;
-                        // SAFETY: the block is among those of x, as was asserted, and a run lies within a block.
+                        // SAFETY: the block is among those of x, as was asserted, and a run is
+                        // within a block.
                         let quants = unsafe {
                             let block = x.as_ptr().add(row * stride + at / halves);
                             (&raw const (*block).quants).cast::<u8>().add(place).cast::<i32>().read_unaligned()
@@ -150,7 +152,8 @@ fn dot<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m
         let pairs = _mm256_maddubs_epi16(codes, quants);
         return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     }
-    // Two products of eight bits do not fit into the sixteen that they are added in: the highest bit comes by itself.
+    // The sum of two products of 8-bit codes overflows 16 bits, so the highest bit is multiplied
+    // separately.
     let low = _mm256_maddubs_epi16(_mm256_and_si256(codes, _mm256_set1_epi8(127)), quants);
     let high = _mm256_and_si256(_mm256_srli_epi16::<7>(codes), _mm256_set1_epi8(1));
     let high = _mm256_maddubs_epi16(high, quants);
@@ -158,28 +161,28 @@ fn dot<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m
     _mm256_add_epi32(sums, _mm256_add_epi32(low, _mm256_madd_epi16(high, _mm256_set1_epi16(128))))
 }
 
-/// The same in one instruction.
+/// Adds the products of four codes in each lane with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 #[inline]
 fn dot_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, codes, quants)
 }
 
-/// The same for a layout.
+/// Adds the products of four codes of a layout in each lane.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     if L::WIDE { dot::<true>(sums, codes, quants) } else { dot::<false>(sums, codes, quants) }
 }
 
-/// The same for a layout, in one instruction.
+/// Adds the products of four codes of a layout in each lane with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 #[inline]
 fn few_dot_vnni<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, codes, quants)
 }
 
-/// Eight numbers from a lane on.
+/// Loads eight numbers from `lane` on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn floats(numbers: &[f32; LANES], lane: usize) -> __m256 {

@@ -1,4 +1,4 @@
-//! Integer products with AVX-512, and with its VNNI. See [`super::tile`] for what is computed.
+//! Integer products with AVX-512, and with AVX-512 VNNI. See [`super::tile`] for the definition.
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
@@ -17,7 +17,7 @@ use super::unpack::Layout;
 use super::unpack::vectors::Vectors;
 use super::{ActivationRows, BLOCK, Part};
 
-/// Rows of x that are computed together.
+/// Number of rows of x in a tile.
 const ROWS: usize = 8;
 
 /// See [`super::activations::round_with`].
@@ -27,7 +27,8 @@ pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
         // SAFETY: there are 32 elements.
         let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(LANES))] };
         let largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(halves[0]), _mm512_abs_ps(halves[1])));
-        // Codes have no word for what is not a number; the scale has, and it is in all sums of the block.
+        // Codes cannot represent NaN. The scale becomes NaN instead, and with it all sums of the
+        // block.
         let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(halves[0], halves[1]) == u16::MAX;
         let scale = if is_number { largest / 127.0 } else { f32::NAN };
         let inverse = _mm512_set1_ps(inverse(scale));
@@ -44,7 +45,7 @@ pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
     }
 }
 
-/// Puts the codes of all rows side by side.
+/// Interleaves the codes of all rows.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
     for strip in 0..part.columns.div_ceil(LANES * RUN) {
@@ -52,16 +53,16 @@ fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
     }
 }
 
-/// Puts 64 codes of all rows side by side: transposes 16 times 16 runs.
+/// Interleaves 64 codes of all rows: transposes a 16 × 16 matrix of runs.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn interleave(panel: &mut Panel, strip: usize) {
     const STRIP: usize = LANES * RUN;
     let row = |row: usize| {
         let codes = &panel.rows[row][strip * STRIP..][..STRIP];
-        // SAFETY: there are 64 bytes, and rows begin at whole vectors.
+        // SAFETY: there are 64 bytes, and rows are aligned to whole vectors.
         unsafe { _mm512_load_si512(codes.as_ptr().cast()) }
     };
-    // Of each four rows, runs 0, 1, 2 and 3 of every quarter.
+    // For each four rows: runs 0, 1, 2 and 3 of every quarter.
     let mut fours = [[_mm512_setzero_si512(); 4]; 4];
     for (at, four) in fours.iter_mut().enumerate() {
         let [a, b, c, d] = [row(4 * at), row(4 * at + 1), row(4 * at + 2), row(4 * at + 3)];
@@ -76,7 +77,7 @@ fn interleave(panel: &mut Panel, strip: usize) {
     }
     let [first, second, third, fourth] = fours;
     for (run, (((a, b), c), d)) in first.into_iter().zip(second).zip(third).zip(fourth).enumerate() {
-        // Quarters 0 and 2, then 1 and 3, of two and two.
+        // Quarters 0 and 2, then quarters 1 and 3, of two vectors each.
         let even = [_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0x88>(c, d)];
         let odd = [_mm512_shuffle_i32x4::<0xdd>(a, b), _mm512_shuffle_i32x4::<0xdd>(c, d)];
         let quarters = [
@@ -87,7 +88,7 @@ fn interleave(panel: &mut Panel, strip: usize) {
         ];
         for (quarter, codes) in quarters.into_iter().enumerate() {
             let run = &mut panel.codes[strip * LANES + quarter * 4 + run];
-            // SAFETY: there are 64 bytes, and runs begin at whole vectors.
+            // SAFETY: there are 64 bytes, and runs are aligned to whole vectors.
             unsafe { _mm512_store_si512(run.as_mut_ptr().cast(), codes) };
         }
     }
@@ -119,7 +120,7 @@ macro_rules! kernels {
             }
         }
 
-        /// Adds the products with N rows of x, where `SIZE` elements share a scale.
+        /// Adds the products with N rows of x. `SIZE` elements share a scale.
         #[target_feature(enable = $features)]
         #[inline]
         fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
@@ -138,11 +139,13 @@ macro_rules! kernels {
             for at in 0..blocks * halves {
                 let mut products = [_mm512_setzero_si512(); N];
                 for run in 0..SIZE / RUN {
-                    // SAFETY: a panel has so many runs, as was asserted, which begin at whole vectors.
+                    // SAFETY: a panel has this run, as was asserted, and runs are aligned to whole
+                    // vectors.
                     let codes = unsafe { _mm512_load_si512(panel.codes.as_ptr().add(at * (SIZE / RUN) + run).cast()) };
                     for (row, products) in products.iter_mut().enumerate() {
                         let place = at % halves * SIZE + run * RUN;
-                        // SAFETY: the block is among those of x, as was asserted, and a run lies within a block.
+                        // SAFETY: the block is among those of x, as was asserted, and a run is
+                        // within a block.
                         let quants = unsafe {
                             let block = x.as_ptr().add(row * stride + at / halves);
                             (&raw const (*block).quants).cast::<u8>().add(place).cast::<i32>().read_unaligned()
@@ -150,7 +153,8 @@ macro_rules! kernels {
                         *products = $dot::<BYTES>(*products, codes, _mm512_set1_epi32(quants));
                     }
                 }
-                // SAFETY: a panel has so many parts, as was asserted, whose numbers begin at whole vectors.
+                // SAFETY: a panel has this part, as was asserted, and its numbers are aligned to
+                // whole vectors.
                 let [d, m] = unsafe {
                     [
                         _mm512_load_ps(panel.scales.as_ptr().add(at).cast()),
@@ -194,7 +198,8 @@ fn dot<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -> __m
         let pairs = _mm512_maddubs_epi16(codes, quants);
         return _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
     }
-    // Two products of eight bits do not fit into the sixteen that they are added in: the highest bit comes by itself.
+    // The sum of two products of 8-bit codes overflows 16 bits, so the highest bit is multiplied
+    // separately.
     let low = _mm512_maddubs_epi16(_mm512_and_si512(codes, _mm512_set1_epi8(127)), quants);
     let high = _mm512_and_si512(_mm512_srli_epi16::<7>(codes), _mm512_set1_epi8(1));
     let high = _mm512_maddubs_epi16(high, quants);
@@ -202,14 +207,14 @@ fn dot<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -> __m
     _mm512_add_epi32(sums, _mm512_add_epi32(low, _mm512_madd_epi16(high, _mm512_set1_epi16(128))))
 }
 
-/// The same in one instruction.
+/// Adds the products of four codes in each lane with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn dot_vnni<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -> __m512i {
     _mm512_dpbusd_epi32(sums, codes, quants)
 }
 
-/// The same in eight lanes.
+/// Adds the products of four codes in each of eight lanes with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {

@@ -1,5 +1,6 @@
-//! Products with few rows of x, which is what decoding is: codes are multiplied as they lie, eight rows at a time, and what lanes
-//! hold is added up across rows. Integer sums are exact in any order, so the results are those of [`super::tile`].
+//! Products with few rows of x, as in decoding. Codes are multiplied in their stored order, for
+//! eight rows at a time, and the lanes are then summed across rows. Integer sums are exact in any
+//! order, so the results are those of [`super::tile`].
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm_loadu_si128, _mm_setr_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
@@ -14,26 +15,26 @@ use super::activations::Block;
 use super::panel::LANES;
 use super::unpack::{Layout, OfUnit, Order, Place, Units};
 
-/// Rows of x up to which this is faster than to put codes side by side.
+/// Greatest number of rows of x for which this is faster than interleaving the codes.
 pub(super) const FEW: usize = 4;
 
 /// Whole rows of a weight.
 #[derive(Clone, Copy)]
 pub(super) struct Whole<'a> {
-    /// Where they lie.
+    /// Location of the weight's data.
     pub(super) place: &'a Place<'a>,
-    /// Which they are, up to 16.
+    /// Numbers of the rows, at most 16.
     pub(super) rows: &'a [usize],
     pub(super) columns: usize,
 }
 
-/// Sums of rows of x.
+/// Sums for each row of x.
 pub(super) type Sums = [[f32; LANES]];
 
-/// Defines a kernel for some features, with what adds the products of four codes in each lane.
+/// Defines a kernel for some CPU features; `$dot` adds the products of four codes in each lane.
 macro_rules! kernel {
     ($features:literal, $few:ident, $rows:ident, $unit:ident, $run:ident, $pairs:ident, $dot:ident) => {
-        /// The products with few rows of x.
+        /// Multiplies with few rows of x.
         #[target_feature(enable = $features)]
         pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::Layout>(
             whole: $crate::backends::cpu::int8::few::Whole<'_>,
@@ -74,7 +75,8 @@ macro_rules! kernel {
                 let rows = Rows::new(whole.place, whole.rows, lane);
                 let mut totals = [_mm256_set1_ps(0.0); N];
                 let count = whole.columns / elements;
-                // A loop of its own, because one in the other costs more than what it saves where units have their scales.
+                // A separate loop: nested loops cost more than they save if each unit has its own
+                // scales.
                 if L::TOGETHER == 1 {
                     for unit in 0..count {
                         rows.prefetch::<Vectors, L>(unit);
@@ -102,7 +104,7 @@ macro_rules! kernel {
             }
         }
 
-        /// Runs by constants, so that each is compiled by itself.
+        /// Passes run numbers as constants, so that each run is compiled separately.
         #[target_feature(enable = $features)]
         #[inline]
         fn $unit<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
@@ -156,7 +158,7 @@ macro_rules! kernel {
                 let block = &blocks[token][unit * L::RUNS + run];
                 // SAFETY: a block has 32 quants.
                 let quants = unsafe { _mm256_loadu_si256(block.quants.as_ptr().cast()) };
-                // The eight lanes of a row: four of each half of the block.
+                // Each row has eight lanes: four for each half of the block.
                 let mut sums = [_mm256_setzero_si256(); 8];
                 for row in 0..8 {
                     sums[row] = $dot::<L>(sums[row], codes[row], quants);
@@ -242,7 +244,7 @@ macro_rules! kernel {
 
 pub(super) use kernel;
 
-/// Adds the products of a part: `scale · (d · products + m · sum)`, of eight rows.
+/// Adds the products of a part for eight rows: `scale · (d · products + m · sum)`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn add_part(
@@ -260,7 +262,8 @@ pub(super) fn add_part(
     _mm256_fmadd_ps(_mm256_set1_ps(scale), product, total)
 }
 
-/// The low and the high nibbles of a run of eight rows, of rows 0 and 4 in the first vectors, then of 1 and 5, and so on.
+/// Returns the low and the high nibbles of a run of eight rows: first of rows 0 and 4, then of rows
+/// 1 and 5, and so on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn nibbles<L: Layout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]; 4] {
@@ -285,7 +288,7 @@ pub(super) fn nibbles<L: Layout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]
     codes
 }
 
-/// What the low and what the high nibbles of a run meet, twice each.
+/// Returns the activations for the low and for the high nibbles of a run, each of them twice.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
@@ -295,7 +298,7 @@ pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
         Order::Halves => {
             return [_mm256_permute2x128_si256::<0x00>(all, all), _mm256_permute2x128_si256::<0x11>(all, all)];
         }
-        // Every other one of each half goes to its second quarter.
+        // The odd elements of each half go to its second quarter.
         Order::Pairs => {
             let places = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
             all = _mm256_shuffle_epi8(all, _mm256_broadcastsi128_si256(places));
@@ -305,8 +308,8 @@ pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
     [_mm256_permute4x64_epi64::<0b10_00_10_00>(all), _mm256_permute4x64_epi64::<0b11_01_11_01>(all)]
 }
 
-/// The sums of eight rows over the first and over the second half of their lanes; where halves do not count, over the even and the
-/// odd ones.
+/// Returns the sums of eight rows over the first and the second half of their lanes; over even and
+/// odd lanes if the layout does not need halves.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn sums_of_pairs<L: Layout>([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
@@ -320,7 +323,7 @@ pub(super) fn sums_of_pairs<L: Layout>([a, b, c, d]: [__m256i; 4]) -> [__m256i; 
     [neighbours(low.0, low.1), neighbours(high.0, high.1)]
 }
 
-/// The sums of neighbours, of two vectors.
+/// Adds adjacent lanes of two vectors.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn neighbours(a: __m256i, b: __m256i) -> __m256i {

@@ -1,4 +1,4 @@
-//! A panel: 256 columns of 16 rows as tiles want them, a lane for each row.
+//! Panel: 256 columns of 16 rows in the order of tiles, with a lane for each row.
 #![expect(unsafe_code, reason = "the units of rows are looked up without a check each")]
 
 use std::mem::offset_of;
@@ -6,31 +6,31 @@ use std::mem::offset_of;
 use super::unpack::{Factors, Layout, Machine, Rows};
 use super::{BLOCK, Part};
 
-/// Rows of a panel.
+/// Number of rows in a panel.
 pub(super) const LANES: usize = 16;
-/// Rows that are unpacked together.
+/// Number of rows that are unpacked together.
 pub(super) const HALF: usize = LANES / 2;
-/// Columns of a panel: as many as the largest blocks have.
+/// Number of columns in a panel: the size of the largest blocks.
 pub(super) const DEPTH: usize = 256;
-/// Elements that share a scale, at least.
+/// Least number of elements that share a scale.
 pub(super) const PART: usize = 16;
-/// Codes of a row that lie together.
+/// Number of adjacent codes of a row.
 pub(super) const RUN: usize = 4;
 
 /// Memory of a panel.
 #[repr(C, align(64))]
 pub(in crate::backends::cpu) struct Panel {
-    /// For each run of columns the codes of all rows: `[columns / 4, rows, 4]`.
+    /// The codes of all rows for each run of columns, `[columns / 4, rows, 4]`.
     pub(super) codes: [[u8; LANES * RUN]; DEPTH / RUN],
     /// `d` of each part, `[parts, rows]`.
     pub(super) scales: [[f32; LANES]; DEPTH / PART],
     /// `m` of each part, `[parts, rows]`.
     pub(super) offsets: [[f32; LANES]; DEPTH / PART],
-    /// Codes row by row.
+    /// Codes by rows.
     pub(super) rows: [[u8; DEPTH]; LANES],
 }
 
-/// Runs, scales, offsets and rows begin at whole vectors of 512 bits, which kernels load as such.
+/// Runs, scales, offsets and rows are aligned to 64 bytes, as kernels with 512-bit vectors require.
 const _: () = {
     let vector = LANES * RUN;
     assert!(align_of::<Panel>() == vector && vector == 64 && DEPTH.is_multiple_of(vector));
@@ -39,7 +39,7 @@ const _: () = {
 };
 
 impl Panel {
-    /// Memory for one, which is written before it is read.
+    /// Allocates a panel. It is written before it is read.
     pub(in crate::backends::cpu) fn new() -> Box<Self> {
         Box::new(Self {
             codes: [[0; LANES * RUN]; DEPTH / RUN],
@@ -49,10 +49,11 @@ impl Panel {
         })
     }
 
-    /// Unpacks columns of rows to [`rows`](Self::rows), scales and offsets; [`interleave`](Self::interleave) is next.
+    /// Unpacks columns of rows into [`rows`](Self::rows), scales and offsets. The caller
+    /// interleaves the codes afterwards, see [`interleave`](Self::interleave).
     ///
     /// # Safety
-    /// There are the instructions of the machine `M`.
+    /// The CPU has the instructions of the machine `M`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
     pub(super) unsafe fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
@@ -72,7 +73,7 @@ impl Panel {
             for at in 0..part.columns / elements {
                 let unit = part.first / elements + at;
                 rows.prefetch::<M, L>(unit);
-                // SAFETY: the columns of the part are among those of the rows, as was asserted.
+                // SAFETY: the columns of the part are within the rows, as was asserted.
                 let units = unsafe { rows.units::<L>(unit) };
                 let nth = unit % L::TOGETHER;
                 if nth == 0 {
@@ -92,7 +93,7 @@ impl Panel {
         }
     }
 
-    /// Puts codes side by side, for any machine.
+    /// Interleaves the codes of all rows, on any machine.
     pub(super) fn interleave(&mut self) {
         for (at, run) in self.codes.iter_mut().enumerate() {
             for (row, codes) in self.rows.iter().zip(run.as_chunks_mut::<RUN>().0) {
@@ -102,7 +103,7 @@ impl Panel {
     }
 }
 
-/// Runs by constants, so that each is compiled by itself.
+/// Passes run numbers as constants, so that each run is compiled separately.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 fn unpack_unit<M: Machine, L: Layout>(unit: &[u8], codes: &mut [[u8; BLOCK]]) {

@@ -1,5 +1,5 @@
-//! Every format with every set of instructions: to the bit like the definition, and within the rounding of activations of
-//! what the codecs make of the weight.
+//! Tests of every format with every instruction set. Results must equal those of the scalar code
+//! bit for bit, and those of decoded weights within the rounding of activations.
 
 use formats::weight::Arrays;
 use formats::{Dtype, GgmlType};
@@ -18,7 +18,7 @@ fn scalar() -> Instructions {
     Instructions::named("scalar").expect("it is everywhere")
 }
 
-/// The products of all rows with all rows of x, `[x's rows][rows]`.
+/// Multiplies all rows with all rows of x: `[x's rows][rows]`.
 fn products(instructions: Instructions, weight: &Weight<'_>, x: &[f32]) -> Vec<Vec<f32>> {
     let columns = weight.columns();
     let activations = rounded(instructions, x, columns);
@@ -33,7 +33,7 @@ fn check(weight: &Weight<'_>, x: &[f32]) {
     let definition = products(scalar(), weight, x);
     for instructions in Instructions::available() {
         assert_eq!(products(instructions, weight, x), definition, "{instructions}: {encoding}");
-        // A row of x is computed alike alone and with others.
+        // The result of a row of x does not depend on the other rows.
         let last = &x[x.len() - columns..];
         assert_eq!(
             products(instructions, weight, last)[0],
@@ -46,7 +46,8 @@ fn check(weight: &Weight<'_>, x: &[f32]) {
         weight.decode_row(row, &mut expanded);
         for (x, sums) in x.chunks_exact(columns).zip(&definition) {
             let exact: f64 = expanded.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
-            // Each x is off by half a step at most, and the offsets of codes are rounded a few times.
+            // Each x is off by at most half a step, and the offsets of codes are rounded a few
+            // times.
             let largest = |x: &[f32]| x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
             let blocks = expanded.chunks(BLOCK).zip(x.chunks(BLOCK));
             let bound: f32 = blocks
@@ -61,7 +62,7 @@ fn check(weight: &Weight<'_>, x: &[f32]) {
     }
 }
 
-/// Bytes that repeat after long only.
+/// Returns pseudo-random bytes with a long period.
 fn bytes(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let next = || {
@@ -73,7 +74,7 @@ fn bytes(count: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// Numbers between -3 and 3, some of them far out.
+/// Returns numbers between -3 and 3, with some outliers.
 fn activations(count: usize, seed: u64) -> Vec<f32> {
     let noise = bytes(2 * count, seed);
     let number = |pair: &[u8; 2]| {
@@ -109,7 +110,8 @@ const KINDS: [GgmlType; 23] = [
     GgmlType::NVFP4,
 ];
 
-/// Arbitrary codes with plausible scales: where a block has numbers of 16 bits, they are small.
+/// Returns blocks of arbitrary codes with plausible scales: the 16-bit numbers of a block are
+/// small.
 fn blocks(kind: GgmlType, rows: usize, columns: usize, seed: u64) -> Vec<u8> {
     let numbers: &[usize] = match kind {
         GgmlType::Q2_K => &[80, 82],
@@ -133,14 +135,15 @@ fn blocks(kind: GgmlType, rows: usize, columns: usize, seed: u64) -> Vec<u8> {
             block[0] = 120 + block[0] % 12;
         }
         if kind == GgmlType::IQ1_M {
-            // A nibble of `d` on top of each of the last four words: 0.0012 and a bit.
+            // The top nibbles of the last four words are `d`: about 0.0012.
             for (word, nibble) in [0x0, 0xf, 0x4, 0x1].into_iter().enumerate() {
                 let top = &mut block[48 + 2 * word + 1];
                 *top = *top & 15 | nibble << 4;
             }
         }
         if kind == GgmlType::TQ1_0 {
-            // Bytes are what encoding gives: five digits each, four in the last four.
+            // Bytes as the encoder writes them: five base-3 digits each, four in the last four
+            // bytes.
             for byte in &mut block[..52] {
                 *byte = (u16::from(*byte % 243) * 256).div_ceil(243) as u8;
             }
@@ -215,7 +218,7 @@ fn microscaled_groups_agree_with_the_definition_and_the_codecs() {
     }
 }
 
-/// The same bits, or no number where there is no number: what is not a number has no bits of its own.
+/// Returns whether both have the same bits, where NaNs with different bits are equal.
 fn are_alike(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
     let is_alike = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
     a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(is_alike)
@@ -223,7 +226,8 @@ fn are_alike(a: &[Vec<f32>], b: &[Vec<f32>]) -> bool {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Any codes, any rows of x; scales that are plausible, and any bits in their place: subnormal, infinite, no number.
+    /// Tests arbitrary codes and rows of x, with plausible scales or with arbitrary bits in their
+    /// place: subnormal, infinite, NaN.
     #[test]
     fn every_set_equals_the_definition(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -236,7 +240,7 @@ proptest! {
     }
 }
 
-/// Scales of NVFP4 that once came out otherwise.
+/// Scales of NVFP4 that gave different results once.
 #[test]
 fn cases_that_failed_once() {
     check_any(GgmlType::NVFP4, 1_864_583_435_865_498_010, false, 1, 2);
@@ -245,7 +249,7 @@ fn cases_that_failed_once() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// The same of scales that lie apart: any bits of theirs, rows that end within what is loaded at a time.
+    /// Tests separate scales of arbitrary bits, and rows that end within a loaded window.
     #[test]
     fn every_set_equals_the_definition_of_what_lies_apart(
         encoding in prop::sample::select(apart()),
@@ -278,7 +282,7 @@ fn of_type((dtype, bytes): &(Dtype, Vec<u8>)) -> Numbers<'_> {
     Numbers { dtype: *dtype, bytes }
 }
 
-/// All encodings whose scales lie apart.
+/// Returns all encodings with separate scales.
 fn apart() -> Vec<Encoding> {
     use formats::encoding::Micro;
     let affine = |bits| [32, 64, 128].map(|group| Encoding::Affine { bits, group });
@@ -307,7 +311,7 @@ fn check_sets(weight: &Weight<'_>, x: &[f32]) {
     }
 }
 
-/// What a region asks for beyond a weight is refused before memory is read.
+/// A row index beyond the weight panics before memory is read.
 #[test]
 #[should_panic(expected = "rows of the weight")]
 fn a_row_that_is_not_there_is_not_read() {
@@ -319,7 +323,7 @@ fn a_row_that_is_not_there_is_not_read() {
     matrix.products(Instructions::best(), 3..5, activations.after(0), &mut Panel::new(), &mut [[0.0; LANES]]);
 }
 
-/// The dot product of 32 codes with a scale of 1 and a bias of 0, by every set.
+/// Returns the dot product of 32 codes with scale 1 and bias 0, for every set.
 fn dots_of_codes(code: u8, x: &[f32; BLOCK]) -> Vec<f32> {
     let data = vec![code; BLOCK];
     let (ones, zeros) = (1.0f32.to_le_bytes(), [0; 4]);

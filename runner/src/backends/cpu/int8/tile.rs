@@ -1,4 +1,4 @@
-//! The products of a panel with rows of x: for any machine, and the definition of the other kernels.
+//! Products of a panel with rows of x, for any machine; the reference for the other kernels.
 
 use super::activations::Block;
 use super::panel::{LANES, PART, Panel, RUN};
@@ -8,7 +8,7 @@ use super::{ActivationRows, BLOCK, Part};
 
 /// Adds the products of a part with all rows of x to `sums`.
 pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: ActivationRows<'_>, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
-    // SAFETY: it needs no instructions in particular.
+    // SAFETY: it needs no special instructions.
     unsafe { panel.unpack::<Portable, L>(part) };
     panel.interleave();
     for (row, sums) in sums.iter_mut().enumerate() {
@@ -17,7 +17,7 @@ pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: ActivationRows<'_>, panel: &
     }
 }
 
-/// Adds the products with one row of x, where `SIZE` elements share a scale.
+/// Adds the products with one row of x. `SIZE` elements share a scale.
 fn add<const SIZE: usize>(panel: &Panel, blocks: &[Block], sums: &mut [f32; LANES]) {
     let halves = BLOCK / SIZE;
     for at in 0..blocks.len() * halves {
@@ -36,13 +36,14 @@ fn add<const SIZE: usize>(panel: &Panel, blocks: &[Block], sums: &mut [f32; LANE
     }
 }
 
-/// `total + e·(d·products + m·sum)`, with the roundings that all kernels have.
+/// Returns `total + e·(d·products + m·sum)`, rounded as in all kernels.
 fn combined([d, m]: [f32; 2], e: f32, products: i32, sum: f32, total: f32) -> f32 {
     e.mul_add(d.mul_add(products as f32, m * sum), total)
 }
 
-/// Defines, for some features, what adds the products of a part with all rows of x: by a function that takes how many elements
-/// share a scale, and whether codes have up to eight bits.
+/// Defines the function that adds the products of a part with all rows of x, for some CPU features.
+/// `$rows` takes the number of elements that share a scale, and whether codes have up to eight
+/// bits.
 #[cfg(target_arch = "x86_64")]
 macro_rules! products {
     ($features:literal, $products:ident, $rows:ident) => {
@@ -54,7 +55,7 @@ macro_rules! products {
             panel: &mut Panel,
             sums: &mut [[f32; LANES]],
         ) {
-            // SAFETY: the caller has the instructions, and more.
+            // SAFETY: the caller has these instructions, and possibly more.
             unsafe { panel.unpack::<Vectors, L>(part) };
             interleave_all(part, panel);
             match (L::HALVES, L::WIDE) {

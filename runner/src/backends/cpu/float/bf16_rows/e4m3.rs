@@ -1,4 +1,4 @@
-//! Rows of E4M3 numbers with scales. The numbers are BF16 numbers too, and looked up 64 at a time.
+//! Rows of E4M3 numbers with scales. The numbers are exact in BF16; a table converts 64 at a time.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -11,24 +11,24 @@ use std::arch::x86_64::{
 
 use super::{GROUP, MANY, ROWS, RUN, Rows, Scales, at_a_time, load, put, zeros};
 
-/// Numbers that are looked up at a time.
+/// Number of codes that are converted at a time.
 const CODES: usize = 2 * RUN;
-/// Rows of x that are computed together.
+/// Number of rows of x in a tile.
 const TOKENS: usize = 4;
 
-/// The lower byte of each number without its sign, and the upper one.
+/// The lower bytes of the BF16 numbers of codes without a sign, and the upper bytes.
 static BYTES: [[u8; 128]; 2] = [bytes(0), bytes(8)];
 
-/// A byte of each number, as BF16.
+/// Returns one byte of the BF16 number of each code.
 const fn bytes(shift: u32) -> [u8; 128] {
     let mut all = [0; 128];
     let mut code = 0;
     while code < 128 {
         let bits: u32 = match code {
             0x7f => 0x7fc0,
-            // Subnormal, in steps of 2^-9.
+            // Subnormal numbers, in steps of 2^-9.
             0..8 => (code as f32 / 512.0).to_bits() >> 16,
-            // The same digits; the exponent counts from 127 on, and not from 7 on.
+            // The same mantissa; the exponent bias is 127 instead of 7.
             _ => (code << 4) + (120 << 7),
         };
         all[code as usize] = (bits >> shift) as u8;
@@ -37,24 +37,24 @@ const fn bytes(shift: u32) -> [u8; 128] {
     all
 }
 
-/// Rows that are multiplied together.
+/// Parameters of a tile of rows.
 #[derive(Clone, Copy)]
 struct Tile<'a, const R: usize> {
     columns: usize,
     scales: [&'a [f32]; R],
-    /// The logarithm of how many elements share a scale, to the base of 2.
+    /// Base-2 logarithm of the number of elements that share a scale.
     shift: u32,
-    /// Where in sums the first row has its place.
+    /// Column of `sums` for the first row.
     lane: usize,
 }
 
-/// The products of up to 16 rows with all rows of x. `room` is for some rows as BF16.
+/// Multiplies up to 16 rows with all rows of x. `room` is scratch memory for some rows as BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 pub(super) fn products(rows: Rows<'_>, x: &[u16], room: &mut Vec<u16>, sums: &mut [[f32; GROUP]]) {
     let Rows { all: rows, columns, scales: Scales { all, groups, shift }, .. } = rows;
     let scales_of = |row: usize| &all[row * groups..(row + 1) * groups];
     if sums.len() < MANY {
-        // Rows are read one after the other, as memory likes it.
+        // Reads one row after another: sequential access is fastest.
         for (lane, row) in rows.iter().enumerate() {
             few(Tile { columns, scales: [scales_of(lane)], shift, lane }, row, x, sums);
         }
@@ -70,14 +70,14 @@ pub(super) fn products(rows: Rows<'_>, x: &[u16], room: &mut Vec<u16>, sums: &mu
             for (row, numbers) in four.iter().zip(numbers.chunks_exact_mut(columns)) {
                 expand(row, numbers);
             }
-            // Where there are fewer, what was there before takes the place of those that are missing, and is not looked at.
+            // Missing rows keep the previous numbers; their results are ignored.
             let scales = std::array::from_fn(|row| scales_of(at * ROWS + row.min(four.len() - 1)));
             many(Tile { columns, scales, shift, lane: at * ROWS }, numbers, x, sums);
         }
     }
 }
 
-/// The products of a row with a few rows of x.
+/// Multiplies a row with a few rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn few(tile: Tile<'_, 1>, row: &[u8], x: &[u16], sums: &mut [[f32; GROUP]]) {
     let mut at = 0;
@@ -94,7 +94,7 @@ fn few(tile: Tile<'_, 1>, row: &[u8], x: &[u16], sums: &mut [[f32; GROUP]]) {
     }
 }
 
-/// The products of a row with N rows of x.
+/// Multiplies a row with N rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn as_it_lies<const N: usize>(tile: Tile<'_, 1>, row: &[u8], x: &[u16], sums: &mut [[f32; GROUP]]) {
@@ -111,13 +111,13 @@ fn as_it_lies<const N: usize>(tile: Tile<'_, 1>, row: &[u8], x: &[u16], sums: &m
     };
     let whole = columns / CODES * CODES;
     for at in (0..whole).step_by(CODES) {
-        // SAFETY: so many codes are left.
+        // SAFETY: at least `CODES` codes are left.
         let [first, second] = numbers(unsafe { _mm512_loadu_si512(row.as_ptr().add(at).cast()) });
         add(at, first);
         add(at + RUN, second);
     }
     if whole < columns {
-        // SAFETY: half as many are left; no more are loaded.
+        // SAFETY: half as many codes are left; the mask loads no more.
         let [last, _] = numbers(unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> RUN, row.as_ptr().add(whole).cast()) });
         add(whole, last);
     }
@@ -126,7 +126,7 @@ fn as_it_lies<const N: usize>(tile: Tile<'_, 1>, row: &[u8], x: &[u16], sums: &m
     }
 }
 
-/// The products of four rows, expanded, with many rows of x.
+/// Multiplies four expanded rows with many rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn many(tile: Tile<'_, ROWS>, numbers: &[u16], x: &[u16], sums: &mut [[f32; GROUP]]) {
     let mut at = 0;
@@ -140,7 +140,7 @@ fn many(tile: Tile<'_, ROWS>, numbers: &[u16], x: &[u16], sums: &mut [[f32; GROU
     }
 }
 
-/// The products of four rows with N rows of x.
+/// Multiplies four expanded rows with N rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn expanded<const N: usize>(tile: Tile<'_, ROWS>, numbers: &[u16], x: &[u16], sums: &mut [[f32; GROUP]]) {
@@ -155,7 +155,7 @@ fn expanded<const N: usize>(tile: Tile<'_, ROWS>, numbers: &[u16], x: &[u16], su
             factors[row] = scales[row][at >> shift];
         }
         for token in 0..N {
-            // SAFETY: and within x.
+            // SAFETY: a run from `at` on is within x, as was asserted.
             let x = unsafe { load(x.as_ptr().add(token * columns + at).cast()) };
             for row in 0..ROWS {
                 totals[token][row] = added(totals[token][row], own[row], x, factors[row]);
@@ -167,14 +167,14 @@ fn expanded<const N: usize>(tile: Tile<'_, ROWS>, numbers: &[u16], x: &[u16], su
     }
 }
 
-/// `total + scale · (own · x)`.
+/// Returns `total + scale · (own · x)`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn added(total: __m512, own: __m512bh, x: __m512bh, scale: f32) -> __m512 {
     _mm512_fmadd_ps(_mm512_dpbf16_ps(_mm512_setzero_ps(), own, x), _mm512_set1_ps(scale), total)
 }
 
-/// Puts a row in the place of what is there, as BF16.
+/// Converts a row to BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 fn expand(row: &[u8], out: &mut [u16]) {
     assert!(row.len() == out.len() && row.len().is_multiple_of(RUN), "whole runs");
@@ -191,20 +191,21 @@ fn expand(row: &[u8], out: &mut [u16]) {
     }
 }
 
-/// Puts 32 numbers to the beginning.
+/// Stores 32 numbers at the start of `out`.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn store(numbers: __m512bh, out: &mut [u16]) {
     let out = &mut out[..RUN];
-    // SAFETY: there is room for them; the vectors are the same bits.
+    // SAFETY: there is room for them; the vector types have the same bits.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), std::mem::transmute::<__m512bh, __m512i>(numbers)) };
 }
 
-/// 64 numbers as BF16.
+/// Converts 64 codes to BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 #[inline]
 fn numbers(codes: __m512i) -> [__m512bh; 2] {
-    // Eights of each half in turn, so that what is unpacked by quarters comes to lie in order.
+    // Interleaves the 8-byte groups of both halves, so that unpacking within 128-bit lanes gives
+    // the numbers in order.
     let codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);
     let byte = |upper: usize| {
         // SAFETY: a table has 128 bytes.
@@ -212,12 +213,12 @@ fn numbers(codes: __m512i) -> [__m512bh; 2] {
             let table = BYTES[upper].as_ptr();
             [_mm512_loadu_si512(table.cast()), _mm512_loadu_si512(table.add(64).cast())]
         };
-        // The sign is no part of the index.
+        // The sign bit is not part of the index.
         _mm512_permutex2var_epi8(first, codes, second)
     };
     let sign = _mm512_and_si512(codes, _mm512_set1_epi8(i8::MIN));
     let (lower, upper) = (byte(0), _mm512_or_si512(byte(1), sign));
-    // SAFETY: the vectors are the same bits.
+    // SAFETY: the vector types have the same bits.
     unsafe {
         [
             std::mem::transmute::<__m512i, __m512bh>(_mm512_unpacklo_epi8(lower, upper)),
