@@ -1,6 +1,7 @@
-//! Several backends one after the other, each of which computes some layers. What goes from one to the next goes by the host.
+//! Pipeline of several backends, each of which computes some of the layers. Activations pass from
+//! one stage to the next through host memory.
 //!
-//! Whoever has a layer has its weights, its states, and all rows that are made within it.
+//! The stage of a layer owns its weights, its states, and all rows that are computed within it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,31 +15,31 @@ use crate::backend::{
     NormOf, Part, Run, Selection, Sequence, Shift, State, StateShape,
 };
 
-/// Backends, and which of them computes what.
+/// The backends, and the layers that each of them computes.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     stages: Arc<[Stage]>,
-    /// The stage of each layer, and of what follows them.
+    /// Index of the stage of each layer; the last entry is the stage of the final norm and head.
     layers: Arc<[usize]>,
-    /// The stage that computes.
+    /// Index of the stage that this handle computes with.
     here: usize,
 }
 
-/// One of the backends.
+/// One backend of the pipeline.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     Cpu(Cpu),
     Device(Box<Candle>),
 }
 
-/// What one of two kinds of backends has made.
+/// A value that belongs to one of the two kinds of backend.
 #[derive(Debug)]
 pub(crate) enum Of<C, D> {
     Cpu(C),
     Device(D),
 }
 
-/// Numbers of either, with those who share them.
+/// Clones share the underlying numbers, as the clones of each backend do.
 impl<C: Clone, D: Clone> Clone for Of<C, D> {
     fn clone(&self) -> Self {
         match self {
@@ -48,7 +49,7 @@ impl<C: Clone, D: Clone> Clone for Of<C, D> {
     }
 }
 
-/// Rows of activations, and the stage that has them.
+/// Rows of activations, and the index of the stage that owns them.
 #[derive(Debug)]
 pub(crate) struct Act {
     stage: usize,
@@ -62,7 +63,8 @@ type Experts = Of<<Cpu as Backend>::Experts, <Candle as Backend>::Experts>;
 type StageState = Of<<Cpu as Backend>::State, <Candle as Backend>::State>;
 
 impl Pipeline {
-    /// `layers` are the stages of each layer and of what follows them.
+    /// Creates a pipeline. `layers` has the stage index of each layer and, last, of what follows
+    /// the layers.
     pub(crate) fn new(stages: Vec<Stage>, layers: Vec<usize>) -> Self {
         let here = layers.first().copied().unwrap_or_default();
         Self { stages: stages.into(), layers: layers.into(), here }
@@ -73,7 +75,7 @@ impl Pipeline {
     }
 }
 
-/// How the parts of a computation are taken from what stages have made, and put there.
+/// Conversions between [`Of`] and values of the CPU backend.
 mod of_cpu {
     use super::{Of, Result, elsewhere};
 
@@ -94,7 +96,7 @@ mod of_cpu {
     }
 }
 
-/// The same of the other kind.
+/// Conversions between [`Of`] and values of the device backend.
 mod of_device {
     use super::{Of, Result, elsewhere};
 
@@ -119,7 +121,8 @@ fn elsewhere() -> anyhow::Error {
     anyhow::anyhow!("invariant: a layer's numbers are where it is computed")
 }
 
-/// Has the stage that computes do something; `$of` are the functions that take what it needs from what stages have made.
+/// Evaluates `$body` with the current stage's backend as `$own`. `$of` lists the conversion
+/// functions of that kind of backend that the body uses.
 macro_rules! by_stage {
     ($pipeline:expr, $own:ident, [$($of:ident),*] => $body:expr) => {
         match &$pipeline.stages[$pipeline.here] {
@@ -136,7 +139,8 @@ macro_rules! by_stage {
     };
 }
 
-/// The layer's own states of sequences, as its stage has them: there they are those of layer 0.
+/// Returns the sequences with only the state of this layer, as the stage's backend sees them. In
+/// each of them, it is the state of layer 0.
 fn own_sequences<'s, B: Backend>(
     sequences: &'s mut [Sequence<'_, Pipeline>],
     layer: usize,
@@ -289,7 +293,7 @@ impl Backend for Pipeline {
         })
     }
 
-    /// For each stage.
+    /// Returns the angles for each stage.
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Vec<Angles>> {
         let of_stage = |stage: &Stage| -> Result<Angles> {
             Ok(match stage {

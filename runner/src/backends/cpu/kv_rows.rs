@@ -1,9 +1,9 @@
-//! Rows of keys and values as they are kept, and what a query sees of them.
+//! Rows of keys and values as they are stored in the cache, and attention over them.
 //!
 //! | type | a row of n elements |
 //! |---|---|
 //! | `f32`, `f16`, `bf16` | the elements, little-endian |
-//! | `q8_0` | blocks of 32: `d` as `f16`, then 32 codes `q` of 8 bits, `x = d·q`; the last block is filled up with zeros |
+//! | `q8_0` | blocks of 32, zero-padded: `d` as `f16`, then 32 codes `q` of 8 bits; `x = d·q` |
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "SIMD"))]
 
 #[cfg(target_arch = "x86_64")]
@@ -16,12 +16,12 @@ use protocol::KvType;
 
 use super::instructions::Instructions;
 
-/// Elements that are read at a time.
+/// Number of elements that are read at a time.
 const BLOCK: usize = 32;
-/// Bytes of a block of `q8_0`.
+/// Size of a block of `q8_0`, in bytes.
 const Q8_0_BYTES: usize = 34;
 
-/// The types as parameters of kernels.
+/// The cache types as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
     pub(super) const F32: u8 = 0;
@@ -29,7 +29,7 @@ mod kind {
     pub(super) const BF16: u8 = 2;
     pub(super) const Q8_0: u8 = 3;
 
-    /// Bytes of a block.
+    /// Returns the size of a block in bytes.
     pub(super) const fn block_bytes(kind: u8) -> usize {
         match kind {
             F32 => 4 * super::BLOCK,
@@ -43,28 +43,28 @@ mod kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheRows<'a> {
     kv_type: KvType,
-    /// Elements of a row that are meant.
+    /// Number of elements of each row that are used.
     columns: usize,
-    /// Bytes from a row to the next.
+    /// Distance between rows, in bytes.
     row_bytes: usize,
     bytes: &'a [u8],
 }
 
 impl<'a> CacheRows<'a> {
-    /// Whole rows of `columns` elements.
+    /// Creates a view of whole rows of `columns` elements.
     pub(crate) fn new(kv_type: KvType, columns: usize, bytes: &'a [u8]) -> Self {
         let row_bytes = row_bytes(kv_type, columns);
         assert!(columns > 0 && bytes.len().is_multiple_of(row_bytes), "whole rows");
         Self { kv_type, columns, row_bytes, bytes }
     }
 
-    /// The first elements of each row.
+    /// Returns a view of the first elements of each row.
     pub(crate) fn first(self, columns: usize) -> Self {
         assert!(columns <= self.columns, "no more than there are");
         Self { columns, ..self }
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) fn len(self) -> usize {
         self.bytes.len() / self.row_bytes
     }
@@ -82,11 +82,11 @@ impl<'a> CacheRows<'a> {
         }
     }
 
-    /// `out[q, i] = Σ queries[q, c] · self[i, c]`, where `out` has rows of `stride`.
+    /// `out[q, i] = Σ queries[q, c] · self[i, c]`; `stride` is the distance between rows of `out`.
     pub(super) fn dots(self, instructions: Instructions, queries: &[f32], out: &mut [f32], stride: usize) {
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx512() {
-            // SAFETY: the features are there.
+            // SAFETY: the features were detected.
             return unsafe { avx512::dots(self, queries, out, stride) };
         }
         for (query, out) in queries.chunks_exact(self.columns).zip(out.chunks_mut(stride)) {
@@ -94,7 +94,7 @@ impl<'a> CacheRows<'a> {
         }
     }
 
-    /// `out[q, c] += Σ weights[q, i] · self[i, c]`, where `weights` and `out` have rows of those strides.
+    /// `out[q, c] += Σ weights[q, i] · self[i, c]`, with the row strides of `weights` and `out`.
     pub(super) fn mixes(
         self,
         instructions: Instructions,
@@ -105,7 +105,7 @@ impl<'a> CacheRows<'a> {
     ) {
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx512() {
-            // SAFETY: the features are there.
+            // SAFETY: the features were detected.
             return unsafe { avx512::mixes(self, weights, weights_stride, out, stride) };
         }
         for (weights, out) in weights.chunks(weights_stride).zip(out.chunks_mut(stride)) {
@@ -128,7 +128,7 @@ impl<'a> CacheRows<'a> {
         }
     }
 
-    /// All elements, `[rows, columns]`.
+    /// Decodes all elements, `[rows, columns]`.
     pub(crate) fn decode(self, instructions: Instructions, out: &mut [f32]) {
         assert!(out.len() == self.len() * self.columns, "room for all rows");
         #[cfg(target_arch = "x86_64")]
@@ -144,12 +144,13 @@ impl<'a> CacheRows<'a> {
     }
 }
 
-/// Bytes of a row.
+/// Returns the size of a row in bytes.
 pub(crate) fn row_bytes(kv_type: KvType, columns: usize) -> usize {
     kv_type.row_bytes(columns as u64) as usize
 }
 
-/// Writes a row as the cache keeps it; `out` has [`row_bytes`]. What is not a number does not become one.
+/// Encodes a row for the cache; `out` has [`row_bytes`] bytes. NaN and infinity never become finite
+/// numbers.
 pub(crate) fn encode_row(kv_type: KvType, row: &[f32], out: &mut [u8]) {
     match kv_type {
         KvType::F32 => put(row, out, f32::to_le_bytes),
@@ -171,7 +172,7 @@ fn put<const N: usize>(row: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; 
 
 fn encode_block(x: &[f32], out: &mut [u8]) {
     let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
-    // Codes have no word for what is not a number; the scale has.
+    // Codes cannot represent NaN or infinity, so the scale becomes NaN.
     let scale = if x.iter().all(|x| x.is_finite()) { largest / 127.0 } else { f32::NAN };
     let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
     let (head, codes) = out.split_at_mut(2);
@@ -182,7 +183,7 @@ fn encode_block(x: &[f32], out: &mut [u8]) {
     }
 }
 
-/// An element of a row, for any machine.
+/// Decodes an element of a row, on any machine.
 fn element(kv_type: KvType, row: &[u8], at: usize) -> f32 {
     let pair = |at: usize| [row[at], row[at + 1]];
     match kv_type {
@@ -196,13 +197,14 @@ fn element(kv_type: KvType, row: &[u8], at: usize) -> f32 {
     }
 }
 
-/// Puts `exp(x - m)` into the place of each x, where m is the largest of them or `floor`; gives m and the sum.
+/// Replaces each x with `exp(x - m)`, where `m` is the largest of them, at least `floor`. Returns
+/// `m` and the sum.
 pub(crate) fn exponentials_below(instructions: Instructions, x: &mut [f32], floor: f32) -> (f32, f32) {
     let largest = x.iter().copied().fold(floor, f32::max);
     (largest, exponentials(instructions, x, largest))
 }
 
-/// Puts `exp(x - largest)` into the place of each x; gives their sum.
+/// Replaces each x with `exp(x - largest)`; returns their sum.
 pub(super) fn exponentials(instructions: Instructions, x: &mut [f32], largest: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {

@@ -1,13 +1,15 @@
-//! Products of activations with weights, which are read where they are mapped: `y = x · Wᵀ + b`.
+//! Products of activations with weights: `y = x · Wᵀ + b`. Weights are read where they are mapped.
 //!
-//! | weights | how | activations |
-//! |---|---|---|
-//! | GGML's types of up to 8 bits but `Q1_0`, `Q2_0`, `Q8_1`, `Q8_K`; affine groups; `mxfp4`, `nvfp4` | as integers, see [`int8`] | rounded to 8 bits by blocks of 32 |
-//! | BF16, and FP8 with a scale for 32, 64, 128 … elements, of rows of whole 32s, where there are instructions for BF16 | float, see [`float`] | rounded to BF16 |
-//! | plain; FP8, read as it lies for few rows of x | float, see [`float`] | float |
-//! | all others, expanded row by row | float, see [`float`] | float |
+//! - Integer products, with activations rounded to 8 bits in blocks of 32, see
+//!   [`int8`](super::int8): GGML types of up to 8 bits except `Q1_0`, `Q2_0`, `Q8_1` and `Q8_K`;
+//!   affine groups; `mxfp4` and `nvfp4`.
+//! - Float products, with activations rounded to BF16, see [`float`]: BF16, and FP8 with a scale
+//!   for 32, 64, 128 … elements. This requires rows of a multiple of 32 elements and a CPU with
+//!   BF16 instructions.
+//! - Float products, with float32 activations, see [`float`]: plain types, and FP8, which is
+//!   decoded on the fly for few rows of x. All other types are expanded row by row.
 //!
-//! See [`super::products`] for how a region computes them.
+//! See [`super::products`] for the way in which a region computes them.
 #![expect(unsafe_code, reason = "threads write columns of one slice")]
 
 use std::ops::Range;
@@ -31,7 +33,7 @@ pub(crate) struct Matrix {
     pub(super) weight: WeightSource,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// What activations are rounded to for it.
+    /// Rounding of activations for this weight.
     pub(super) rounding: Rounding,
     pub(super) bias: Option<Vec<f32>>,
     pub(super) adapters: Vec<LowRank<Cpu>>,
@@ -48,7 +50,7 @@ impl Matrix {
         Self { weight, rows, columns, rounding, bias, adapters }
     }
 
-    /// A row as float32.
+    /// Decodes a row to float32.
     pub(super) fn decode_row(&self, row: usize, out: &mut [f32]) {
         match &self.weight {
             WeightSource::Mapped { tensor, rows } => tensor.weight().decode_row(stored(row, *rows), out),
@@ -67,17 +69,17 @@ impl Matrix {
         }
     }
 
-    /// Whether it lies the other way round, all of it.
+    /// Returns whether the whole weight is stored transposed.
     fn is_transposed(&self) -> bool {
         matches!(&self.weight, WeightSource::Transposed { columns: None, .. })
     }
 
-    /// Rows and columns as they lie.
+    /// Returns the numbers of rows and columns as stored.
     fn stored_shape(&self) -> (usize, usize) {
         if self.is_transposed() { (self.columns, self.rows) } else { (self.rows, self.columns) }
     }
 
-    /// A row of [`stored_shape`](Self::stored_shape) as float32.
+    /// Decodes a row of [`stored_shape`](Self::stored_shape) to float32.
     fn decode_stored_row(&self, row: usize, out: &mut [f32]) {
         match &self.weight {
             WeightSource::Transposed { tensor, columns: None } => tensor.weight().decode_row(row, out),
@@ -94,14 +96,14 @@ impl Matrix {
     }
 }
 
-/// The row of a tensor that is row `row` of a part of it.
+/// Returns the row of the tensor that is row `row` of the selected part.
 pub(super) fn stored(row: usize, rows: Option<Rows>) -> usize {
     rows.map_or(row, |rows| rows.stored(row as u64) as usize)
 }
 
 impl Cpu {
-    /// `out = x · W + b` for some columns of a mapped `W` of `[input, columns]`: rows of W are added up, a run of columns in
-    /// each thread.
+    /// Computes `out = x · W + b` for some columns of a mapped `W` of `[input, columns]`. Each
+    /// thread sums up the rows of W for a run of columns.
     pub(super) fn transposed_product(
         &self,
         tensor: &MappedTensor,
@@ -128,7 +130,7 @@ impl Cpu {
                         None => row(i).fill(0.0),
                     }
                 }
-                // Of a row only what the run needs, where elements lie by themselves.
+                // Plain types allow decoding only the columns that the run needs.
                 let first = if own.is_empty() { 0 } else { stored(own.start, columns) };
                 let last = if own.is_empty() { 0 } else { stored(own.end - 1, columns) + 1 };
                 let (first, last) = if is_plain(&weight) { (first, last) } else { (0, width) };
@@ -147,7 +149,7 @@ impl Cpu {
         });
     }
 
-    /// Each head of x by a matrix of its own, or by its transpose.
+    /// Multiplies each head of x with its own matrix, or with the transpose.
     pub(super) fn head_products<'a>(
         &'a self,
         heads: usize,
@@ -156,7 +158,7 @@ impl Cpu {
         x: &[f32],
         out: &mut [f32],
     ) {
-        // The rows that lie in memory are read one after the other, whichever way they are meant.
+        // The rows are read in the order in which they are stored, transposed or not.
         let (rows, columns) = by(0).stored_shape();
         let by_columns = transposed != by(0).is_transposed();
         let (input, output) = if by_columns { (rows, columns) } else { (columns, rows) };
@@ -191,7 +193,7 @@ fn is_plain(weight: &Weight<'_>) -> bool {
     matches!(weight.encoding(), Encoding::Plain(_))
 }
 
-/// Some columns of a row; of what is no plain type, all of them.
+/// Decodes some columns of a row; all columns if the type is not plain.
 fn decode_part(weight: &Weight<'_>, row: usize, columns: Range<usize>, out: &mut [f32]) {
     let Encoding::Plain(dtype) = weight.encoding() else { return weight.decode_row(row, out) };
     let bytes = weight.array(Role::Weight);

@@ -1,5 +1,6 @@
-//! The products of a region: all projections of the same rows, and all runs of rows that have projections of their own, as experts
-//! have, are computed together. Groups of 16 rows of all weights are its tasks.
+//! Products that are computed in one parallel region: all projections of the same rows, and all
+//! runs of rows with projections of their own, such as experts. A task is a group of 16 rows of a
+//! weight.
 #![expect(unsafe_code, reason = "threads write columns of one slice")]
 
 use std::cell::RefCell;
@@ -19,10 +20,10 @@ use super::rounded::{Rounded, Rounding};
 use crate::backend::{LowRank, Run, WeightSource};
 use crate::pool::SharedSlice;
 
-/// Multiplications below which a region is not worth waking threads for.
+/// Number of multiplications from which a region is worth waking threads.
 const PARALLEL_FROM: usize = 1 << 16;
 
-/// A weight as the rows of a region are computed with.
+/// The form in which the rows of a weight are multiplied.
 enum Reader<'a> {
     Integers(int8::Matrix<'a>, Option<Rows>),
     Bf16(Weight<'a>, Option<Rows>),
@@ -30,7 +31,7 @@ enum Reader<'a> {
     Numbers(&'a [f32]),
 }
 
-/// A projection of a run of rows.
+/// One projection of one run of rows.
 struct Task<'a> {
     reader: Reader<'a>,
     matrix: &'a Matrix,
@@ -42,16 +43,17 @@ struct Task<'a> {
 }
 
 impl Cpu {
-    /// `x · Wᵀ + b` for several weights.
+    /// Computes `x · Wᵀ + b` for several weights.
     pub(super) fn products<const N: usize>(&self, matrices: [&Matrix; N], x: &[f32]) -> [Buffer; N] {
         let rows = x.len() / matrices[0].columns;
         self.run_products(&[Run { by: 0, rows: 0..rows }], |_| matrices, x)
     }
 
-    /// The same for runs of rows, each with weights of its own that are alike in shape.
+    /// Computes `x · Wᵀ + b` for runs of rows, each with weights of its own; all runs have weights
+    /// of the same shapes.
     ///
     /// # Panics
-    /// Runs are not all rows in their order, or weights of a kind have several shapes.
+    /// The runs do not cover all rows in order, or corresponding weights differ in shape.
     pub(super) fn run_products<'a, const N: usize>(
         &'a self,
         runs: &[Run],
@@ -75,7 +77,7 @@ impl Cpu {
         out
     }
 
-    /// The products of all weights whose rows are computed with as they lie.
+    /// Computes the products of all weights that are stored by rows.
     fn compute<'a, const N: usize>(
         &'a self,
         runs: &[Run],
@@ -86,7 +88,7 @@ impl Cpu {
         let matrices = by(runs[0].by);
         let columns = matrices[0].columns;
         let wanted = |rounding| runs.iter().flat_map(|run| by(run.by)).any(|matrix| matrix.rounding == rounding);
-        // What a panic has left in it is written anew.
+        // A panic may have left the buffers half-written; they are overwritten.
         let mut rounded = self.rounded.lock().unwrap_or_else(PoisonError::into_inner);
         for rounding in [Rounding::Int8, Rounding::Bf16] {
             if wanted(rounding) {
@@ -120,7 +122,8 @@ impl Cpu {
         if x.len() * rows < PARALLEL_FROM { of_groups(0..groups) } else { self.pool.run(groups, of_groups) }
     }
 
-    /// What is not computed by rows of the weight: weights that lie the other way round, and what adapters add.
+    /// Adds the products that are not computed by rows of the weight: transposed weights and
+    /// adapters.
     fn add_others(&self, matrix: &Matrix, x: &[f32], out: &mut [f32]) {
         if let WeightSource::Transposed { tensor, columns } = &matrix.weight {
             self.transposed_product(tensor, *columns, x, out, matrix.bias.as_deref());
@@ -134,7 +137,7 @@ impl Cpu {
 }
 
 impl<'a> Reader<'a> {
-    /// How a matrix is read, where its rows are those of the weight.
+    /// Returns the reader of a matrix; `None` if the weight is stored transposed.
     fn of(matrix: &'a Matrix) -> Option<Self> {
         match &matrix.weight {
             WeightSource::Mapped { tensor, rows } => {
@@ -152,7 +155,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Memory of a group, which each thread has once.
+/// Scratch memory of a thread, used for one group at a time.
 struct Scratch {
     /// `[x's rows, 16]`.
     sums: Vec<[f32; GROUP]>,
@@ -178,13 +181,13 @@ impl Scratch {
 }
 
 impl Task<'_> {
-    /// The results of a group of rows, for all rows of x that are the task's.
+    /// Computes a group of columns of the result, for all rows of x of the task.
     fn group(&self, group: usize, instructions: Instructions, x: &[f32], rounded: &Rounded, scratch: &mut Scratch) {
         let (rows, columns) = (self.matrix.rows, self.matrix.columns);
         assert!(rows == self.width, "weights of a kind are alike in shape");
         let own = group * GROUP..((group + 1) * GROUP).min(rows);
         let (begin, m) = (self.x.start, self.x.len());
-        // Room is only added.
+        // The buffer never shrinks.
         if scratch.sums.len() < m {
             scratch.sums.resize(m, [0.0; GROUP]);
         }
@@ -200,7 +203,7 @@ impl Task<'_> {
                 assert!(instructions.set() == Set::Avx512Bf16, "who computes so has the instructions");
                 let own = own.clone().map(|row| stored(row, *part));
                 let x = rounded.bf16.after(begin, columns);
-                // SAFETY: the set exists only where the machine has the instructions.
+                // SAFETY: the set exists only if the machine has the instructions.
                 unsafe { float::bf16_rows::products(weight, own, x, &mut scratch.bf16, sums) };
             }
             #[cfg(not(target_arch = "x86_64"))]
@@ -215,8 +218,9 @@ impl Task<'_> {
             }
         }
         for (row, sums) in self.x.clone().zip(sums.iter()) {
-            // SAFETY: a region hands out each group of each run once. Runs have rows of their own, as was asserted; groups of a
-            // run have columns of their own, since the weight has as many rows as results are wide.
+            // SAFETY: a region hands out each group of each run once. Runs have disjoint rows, as
+            // was asserted. Groups of a run have disjoint columns, since the weight has as many
+            // rows as the results have columns.
             let out = unsafe { self.out.range(row * rows + own.start..row * rows + own.end) };
             match &self.matrix.bias {
                 Some(bias) => {
@@ -224,7 +228,7 @@ impl Task<'_> {
                         *out = sum + bias;
                     }
                 }
-                // Of a whole group the size is known to the compiler.
+                // The compiler knows the size of a whole group.
                 None => match out.first_chunk_mut::<GROUP>() {
                     Some(out) => *out = *sums,
                     None => out.copy_from_slice(&sums[..out.len()]),

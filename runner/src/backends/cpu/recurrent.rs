@@ -1,4 +1,4 @@
-//! Mixers whose state does not grow: short convolutions and the gated delta rule.
+//! Mixers with a state of fixed size: short convolutions and the gated delta rule.
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
 use anyhow::{Context, Result};
@@ -17,7 +17,8 @@ fn state<'a>(sequence: &'a mut Sequence<'_, Cpu>, layer: usize) -> Result<&'a mu
     .context("invariant: the layer has a recurrent state")
 }
 
-/// `out[t, c] = bias[c] + Σ_k weight[c, k] · x[t - kernel + 1 + k, c]`; what was before the tokens is in the state.
+/// `out[t, c] = bias[c] + Σ_k weight[c, k] · x[t - kernel + 1 + k, c]`; the state holds the rows
+/// before the tokens.
 pub(super) fn convolve(
     convolution: &Convolution<Cpu>,
     x: &[f32],
@@ -39,7 +40,7 @@ pub(super) fn convolve(
                 None => out.fill(0.0),
             }
             for k in 0..*kernel {
-                // The row so many positions before the token, from the state where it is before all of them.
+                // Number of positions before the token; rows before all tokens come from the state.
                 let back = kernel - 1 - k;
                 let row = if back <= token {
                     &x[(token - back) * width..][..width]
@@ -51,7 +52,7 @@ pub(super) fn convolve(
                 }
             }
         }
-        // The last rows are the past of the next tokens.
+        // The last rows become the past of the next tokens.
         let kept = (kernel - 1).saturating_sub(span.tokens);
         past.copy_within(past.len() - kept * width.., 0);
         let new = (kernel - 1 - kept) * width;
@@ -91,7 +92,8 @@ impl Cpu {
                         let decay = (-rule.decay_rate[head] * soft).exp();
                         let beta = sigmoid(of(&inputs.beta.numbers));
                         let place = (token * value_heads + head) * value_dim;
-                        // SAFETY: each head of each token is computed once, by the thread that has the head.
+                        // SAFETY: each head of each token is computed once, by the thread that has
+                        // the head.
                         let out = unsafe { out.range(place..place + value_dim) };
                         step(
                             memory,
@@ -109,7 +111,7 @@ impl Cpu {
     }
 }
 
-/// One token of one head; `memory` is `[key_dim, value_dim]`.
+/// Computes one token of one head; `memory` is `[key_dim, value_dim]`.
 fn step(
     memory: &mut [f32],
     [query, key]: [&[f32]; 2],

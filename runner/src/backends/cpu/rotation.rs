@@ -2,9 +2,11 @@
 
 use architectures::HeadLayout;
 
-/// Rotates the heads of one token, or their rotated parts: pairs of elements of each by the angles of its position.
+/// Applies RoPE to the heads of one token, or to their rotary parts: rotates pairs of elements by
+/// the angles of the token's position.
 ///
-/// `heads` is `[heads, 2 · angles]`; a pair is `(i, i + angles)` or `(2i, 2i + 1)`, as the layout says.
+/// `heads` is `[heads, 2 · angles]`. The layout decides whether a pair is `(i, i + angles)` or
+/// `(2i, 2i + 1)`.
 pub(crate) fn rotate(heads: &mut [f32], cosines: &[f32], sines: &[f32], layout: HeadLayout) {
     let half = cosines.len();
     for head in heads.chunks_exact_mut(2 * half) {
@@ -37,7 +39,7 @@ mod tests {
 
     #[test]
     fn turns_pairs() {
-        // A quarter turn of the first pair, none of the second.
+        // A rotation by 90° for the first pair, by 0° for the second.
         let (cosines, sines) = ([0.0, 1.0], [1.0, 0.0]);
         let mut heads = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
         rotate(&mut heads, &cosines, &sines, HeadLayout::Half);

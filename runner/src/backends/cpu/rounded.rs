@@ -1,4 +1,4 @@
-//! Rows of activations as some weights want them: rounded once for all projections that share them.
+//! Rows of activations, rounded as the weights require, once for all projections of the same rows.
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 
 #[cfg(target_arch = "x86_64")]
@@ -8,19 +8,19 @@ use super::int8::{self, Activations};
 use crate::pool::Pool;
 use formats::Encoding;
 
-/// What activations are rounded to for a weight.
+/// Number format to which activations are rounded for a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounding {
-    /// They stay float32.
+    /// No rounding: float32.
     None,
-    /// 8 bits by blocks of 32.
+    /// 8-bit integers in blocks of 32.
     Int8,
     /// BF16.
     Bf16,
 }
 
 impl Rounding {
-    /// What a weight of rows of so many elements is multiplied with.
+    /// Returns the rounding of activations for a weight whose rows have `columns` elements.
     pub(super) fn of(encoding: Encoding, columns: usize, instructions: Instructions) -> Self {
         if int8::has_kernels(encoding) && Activations::fits(columns) {
             return Self::Int8;
@@ -43,14 +43,14 @@ pub(super) struct Rounded {
 }
 
 impl Rounded {
-    /// None.
+    /// No rows.
     pub(super) const EMPTY: Self = Self {
         int8: Activations::EMPTY,
         #[cfg(target_arch = "x86_64")]
         bf16: Bf16Rows::EMPTY,
     };
 
-    /// Rounds `x` of `[m, columns]`, in the place of what is here.
+    /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
     pub(super) fn fill(
         &mut self,
         rounding: Rounding,
@@ -65,7 +65,7 @@ impl Rounded {
             #[cfg(target_arch = "x86_64")]
             Rounding::Bf16 => {
                 assert!(instructions.set() == Set::Avx512Bf16, "what wants it has the instructions");
-                // SAFETY: the set exists only where the machine has the instructions.
+                // SAFETY: the set exists only if the machine has the instructions.
                 unsafe { self.bf16.fill(pool, x, columns) }
             }
             #[cfg(not(target_arch = "x86_64"))]

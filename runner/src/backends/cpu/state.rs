@@ -1,12 +1,13 @@
-//! What layers keep of a sequence: keys and values in blocks of positions, or recurrent states with checkpoints.
+//! State that layers keep of a sequence: keys and values in blocks of positions, or recurrent
+//! states with checkpoints.
 //!
-//! A [block](super::super::blocks) has room for the keys and values of so many positions, in memory that the system gives page by page as they
-//! are written.
+//! A [block](super::super::blocks) holds the keys and values of a fixed number of positions. Its
+//! memory is mapped, so the system allocates pages when they are first written.
 //!
-//! | in a block | |
+//! | part of a block | layout |
 //! |---|---|
-//! | keys | head after head, a row for each position |
-//! | values | the same; none where values are the first elements of keys |
+//! | keys | one head after the other, a row for each position |
+//! | values | the same; absent if values are the first elements of keys |
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ use crate::backend::{Shift, Turn};
 use crate::backends::blocks::{BLOCK, Blocks, Source};
 use crate::backends::checkpoints::Checkpoints;
 
-/// What one layer keeps of one sequence.
+/// State that one layer keeps of one sequence.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Of attention.
+    /// State of attention.
     Kv(Kv),
-    /// Of layers whose state does not grow.
+    /// State of layers whose state does not grow.
     Recurrent(Recurrent),
-    /// Of layers that see whole texts.
+    /// No state: the layer sees whole texts.
     Nothing,
 }
 
@@ -97,7 +98,7 @@ impl crate::backend::State for State {
     }
 }
 
-/// Keys or values.
+/// Selects keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// Keys.
@@ -113,7 +114,7 @@ pub(crate) struct Kv {
     kept: Blocks<MmapMut>,
 }
 
-/// How keys and values lie in a block.
+/// Layout of keys and values in a block.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
     kv_heads: usize,
@@ -139,13 +140,13 @@ impl Source for Rows {
 }
 
 impl Rows {
-    /// Bytes of a row of keys and of one of values.
+    /// Returns the size of a row of keys and of a row of values, in bytes.
     fn row_bytes(&self) -> [usize; 2] {
         let values = if self.value_dim == 0 { 0 } else { row_bytes(self.kv_type, self.value_dim) };
         [row_bytes(self.kv_type, self.key_dim), values]
     }
 
-    /// The first byte of a head in a block.
+    /// Returns the offset of a head in a block, in bytes.
     fn offset(&self, half: Half, head: usize) -> usize {
         let [key, value] = self.row_bytes();
         match half {
@@ -162,7 +163,7 @@ impl Rows {
         self.row_bytes()[usize::from(half == Half::Values)]
     }
 
-    /// Where a row is; rows are counted from the first block on.
+    /// Returns the block and the byte range of a row. Rows are numbered from the first block on.
     fn place(&self, half: Half, head: usize, row: usize) -> (usize, Range<usize>) {
         let bytes = self.bytes_of(half);
         let at = self.offset(half, head) + row % BLOCK * bytes;
@@ -175,10 +176,10 @@ impl Kv {
         Self { rows: Rows { kv_heads, key_dim, value_dim, kv_type }, kept: Blocks::new(window) }
     }
 
-    /// The rows of positions `from..to` of a head, block by block.
+    /// Returns the rows of positions `from..to` of a head, block by block.
     pub(crate) fn rows(&self, half: Half, head: usize, from: usize, to: usize) -> impl Iterator<Item = CacheRows<'_>> {
         assert!(self.kept.start <= from && from <= to && to <= self.kept.length, "positions that are kept");
-        // Values that have no rows of their own are the first elements of keys.
+        // Values without rows of their own are the first elements of the keys.
         let half = if self.rows.value_dim == 0 { Half::Keys } else { half };
         let (row, offset) = (self.rows.bytes_of(half), self.rows.offset(half, head));
         let (first, last) = ((from - self.kept.start) / BLOCK, (to - self.kept.start).div_ceil(BLOCK));
@@ -189,10 +190,10 @@ impl Kv {
         })
     }
 
-    /// Appends `[tokens, kv_heads · key_dim]` and `[tokens, kv_heads · value_dim]`.
+    /// Appends keys, `[tokens, kv_heads · key_dim]`, and values, `[tokens, kv_heads · value_dim]`.
     ///
     /// # Errors
-    /// Where there is no memory.
+    /// Memory is exhausted.
     pub(crate) fn append(&mut self, keys: &[f32], values: &[f32]) -> Result<()> {
         let tokens = keys.len() / (self.rows.kv_heads * self.rows.key_dim);
         self.kept.make_room(tokens, &self.rows)?;
@@ -214,14 +215,14 @@ impl Kv {
         }
     }
 
-    /// A row in a block that is this sequence's own.
+    /// Returns a row in a block that is exclusive to this sequence.
     fn row_mut(&mut self, half: Half, head: usize, row: usize) -> &mut [u8] {
         let (block, place) = self.rows.place(half, head, row);
         let block = Arc::get_mut(&mut self.kept.all[block]);
         &mut block.expect("invariant: what is written to was made this sequence's own")[place]
     }
 
-    /// The first position that is kept after a shift.
+    /// Returns the first position that is kept after a shift.
     fn start_after(&self, shift: &Shift<'_>) -> usize {
         if self.kept.start <= shift.removed.start {
             self.kept.start
@@ -230,7 +231,8 @@ impl Kv {
         }
     }
 
-    /// Whether a token behind the shifted rows would see all that it may, and keys can be turned without losing much.
+    /// Returns whether the next token would still see every position that it may see after the
+    /// shift, and whether keys can be rotated without much loss of precision.
     fn can_shift(&self, shift: &Shift<'_>) -> bool {
         let length = self.kept.length - shift.removed.len();
         let needed = self.kept.needed(length);
@@ -238,7 +240,8 @@ impl Kv {
         turns && self.start_after(shift) <= needed
     }
 
-    /// Moves the rows behind the gap to its beginning, keys turned back by as many positions.
+    /// Moves the rows behind the removed range to its start, and rotates their keys back by its
+    /// length.
     fn shift(&mut self, shift: &Shift<'_>) -> Result<()> {
         let (from, start) = (shift.removed.end.max(self.kept.start), self.start_after(shift));
         let gap = shift.removed.len();
@@ -267,7 +270,7 @@ impl Kv {
             return;
         };
         let (block, place) = self.rows.place(Half::Keys, head, old);
-        // Decoding is exact, whatever the instructions; it is rarely done here.
+        // Decoding is exact with any instructions, and rare here.
         CacheRows::new(self.rows.kv_type, self.rows.key_dim, &self.kept.all[block][place])
             .decode(Instructions::SCALAR, numbers);
         let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
@@ -287,7 +290,7 @@ impl Kv {
     }
 }
 
-/// A state that does not grow.
+/// State of fixed size.
 #[derive(Clone, Debug)]
 pub(crate) struct Recurrent {
     /// The state after `length` tokens.

@@ -1,4 +1,4 @@
-//! Rows of a KV cache with AVX2, FMA and F16C. Rows are whole blocks here.
+//! Rows of a KV cache with AVX2, FMA and F16C, for rows that consist of whole blocks.
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
@@ -14,9 +14,9 @@ use protocol::KvType;
 use super::kind::{BF16, F16, F32, Q8_0, block_bytes};
 use super::{BLOCK, CacheRows, exponentials_generic};
 
-/// Elements of a vector.
+/// Number of elements in a vector.
 const LANES: usize = 8;
-/// Vectors of a block.
+/// Number of vectors in a block.
 const VECTORS: usize = BLOCK / LANES;
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -54,7 +54,7 @@ pub(super) fn mix(rows: CacheRows<'_>, weights: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Block by block, so that the sums stay in registers.
+/// Goes block by block, so that the sums stay in registers.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn mix_of<const KIND: u8>(rows: CacheRows<'_>, weights: &[f32], out: &mut [f32]) {
     for (index, out) in out.chunks_exact_mut(BLOCK).enumerate() {
@@ -89,8 +89,9 @@ fn decode_of<const KIND: u8>(rows: CacheRows<'_>, out: &mut [f32]) {
     }
 }
 
-/// See [`super::exponentials`]. With `n = round(x / ln 2)` and `r = x - n·ln 2` it is `exp(x) = 2ⁿ · exp(r)`, and
-/// `exp(r)` for `|r| ≤ ln 2 / 2` is a polynomial: Cephes' `expf` (Moshier), which is off by 2 in the last place at most.
+/// See [`super::exponentials`]. With `n = round(x / ln 2)` and `r = x - n·ln 2`,
+/// `exp(x) = 2ⁿ · exp(r)`. For `|r| ≤ ln 2 / 2`, a polynomial approximates `exp(r)`: Cephes' `expf`
+/// (Moshier), which is off by at most 2 units in the last place.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn exponentials(x: &mut [f32], largest: f32) -> f32 {
     let mut sums = _mm256_setzero_ps();
@@ -107,15 +108,15 @@ pub(super) fn exponentials(x: &mut [f32], largest: f32) -> f32 {
 
 /// The coefficients of r⁷ … r².
 const POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-/// `ln 2` in two parts, the first of few digits: n times it is exact.
+/// `ln 2` in two parts. The first has few digits, so that its product with n is exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-/// Below it `2ⁿ` is no normal number.
+/// Below this, `2ⁿ` is not a normal number.
 const LEAST: f32 = -87.0;
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn exponential(x: __m256) -> __m256 {
-    // In this order what is not a number remains none.
+    // The order of the operands keeps NaN.
     let x = _mm256_max_ps(_mm256_set1_ps(LEAST), x);
     let n = _mm256_round_ps::<8>(_mm256_mul_ps(x, _mm256_set1_ps(std::f32::consts::LOG2_E)));
     let r = _mm256_fnmadd_ps(n, _mm256_set1_ps(LN_2[0]), x);
@@ -129,7 +130,7 @@ fn exponential(x: __m256) -> __m256 {
     _mm256_mul_ps(y, _mm256_castsi256_ps(power))
 }
 
-/// A block as float32.
+/// Decodes a block to float32.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn load<const KIND: u8>(bytes: &[u8]) -> [__m256; VECTORS] {
@@ -137,7 +138,8 @@ fn load<const KIND: u8>(bytes: &[u8]) -> [__m256; VECTORS] {
     let start = bytes.as_ptr();
     let mut block = [_mm256_setzero_ps(); VECTORS];
     for (lane, vector) in block.iter_mut().enumerate() {
-        // SAFETY: a block of this kind is there, and this reads the eight elements from `8 · lane` on of it.
+        // SAFETY: a block of this kind is there, and this reads its eight elements from `8 · lane`
+        // on.
         *vector = unsafe {
             match KIND {
                 F32 => _mm256_loadu_ps(start.add(lane * 32).cast()),

@@ -1,4 +1,5 @@
-//! Rows of a KV cache with AVX-512, for several queries at once. Rows are whole blocks here.
+//! Rows of a KV cache with AVX-512, for several queries at once and rows that consist of whole
+//! blocks.
 #![expect(unsafe_code, reason = "SIMD")]
 #![expect(clippy::needless_range_loop, reason = "the place in several arrays")]
 
@@ -14,12 +15,12 @@ use protocol::KvType;
 use super::kind::{BF16, F16, F32, Q8_0, block_bytes};
 use super::{BLOCK, CacheRows};
 
-/// Elements of a vector.
+/// Number of elements in a vector.
 const LANES: usize = 16;
-/// Queries that are computed together.
+/// Greatest number of queries that are computed together.
 const QUERIES: usize = 4;
 
-/// Calls a kernel for the type of rows and as many queries as there are, up to four at a time.
+/// Calls the kernel for the type of the rows and the number of queries left, at most four.
 macro_rules! for_each_queries {
     ($kernel:ident, $kind:expr, $left:ident, $arguments:tt) => {
         match ($kind, $left.min(QUERIES)) {
@@ -62,7 +63,7 @@ fn dots_of<const KIND: u8, const N: usize>(rows: CacheRows<'_>, queries: &[f32],
         for (index, block) in row.chunks_exact(block_bytes(KIND)).take(columns / BLOCK).enumerate() {
             let [low, high] = load::<KIND>(block);
             for query in 0..N {
-                // SAFETY: 32 elements from there on are within the query, as was asserted.
+                // SAFETY: the next 32 elements are within the query, as was asserted.
                 let x = unsafe {
                     let x = queries.as_ptr().add(query * columns + index * BLOCK);
                     [_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(LANES))]
@@ -87,7 +88,7 @@ pub(super) fn mixes(rows: CacheRows<'_>, weights: &[f32], weights_stride: usize,
     }
 }
 
-/// Block by block, so that the sums stay in registers.
+/// Goes block by block, so that the sums stay in registers.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn mixes_of<const KIND: u8, const N: usize>(
     rows: CacheRows<'_>,
@@ -119,7 +120,7 @@ fn mixes_of<const KIND: u8, const N: usize>(
     }
 }
 
-/// A block as float32.
+/// Decodes a block to float32.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn load<const KIND: u8>(bytes: &[u8]) -> [__m512; 2] {
@@ -127,7 +128,8 @@ fn load<const KIND: u8>(bytes: &[u8]) -> [__m512; 2] {
     let start = bytes.as_ptr();
     let mut block = [_mm512_setzero_ps(); 2];
     for (half, vector) in block.iter_mut().enumerate() {
-        // SAFETY: a block of this kind is there, and this reads the sixteen elements from `16 · half` on of it.
+        // SAFETY: a block of this kind is there, and this reads its sixteen elements from
+        // `16 · half` on.
         *vector = unsafe {
             match KIND {
                 F32 => _mm512_loadu_ps(start.add(half * 64).cast()),

@@ -1,4 +1,4 @@
-//! Every type with vectors, without them, and against double precision.
+//! Tests of every type with SIMD, without it, and in comparison with double precision.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn encoded(kv_type: KvType, rows: &[f32], columns: usize) -> Vec<u8> {
     bytes
 }
 
-/// The largest step between neighbours, relative to the largest number.
+/// Returns the greatest distance between neighbouring values, relative to the largest number.
 fn step(kv_type: KvType) -> f32 {
     match kv_type {
         KvType::F32 => 0.0,
@@ -44,7 +44,7 @@ fn rows_come_back() {
     }
 }
 
-/// What a query sees, in double precision.
+/// Returns the attention of one query in double precision.
 fn exact(query: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
     let columns = query.len();
     let dot = |row: &[f32]| row.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -57,12 +57,12 @@ fn exact(query: &[f32], keys: &[f32], values: &[f32]) -> Vec<f64> {
     (0..columns).map(mixed).collect()
 }
 
-/// The definition of all others.
+/// Returns the scalar instructions, the reference for all others.
 fn scalar() -> Instructions {
     Instructions::named("scalar").expect("it is everywhere")
 }
 
-/// What one query, scaled already, sees: `softmax(keys · query) · values`.
+/// Attention of one query that is already scaled: `softmax(keys · query) · values`.
 fn attend(instructions: Instructions, query: &[f32], keys: CacheRows<'_>, values: CacheRows<'_>, out: &mut [f32]) {
     let mut scores = vec![0.0; keys.len()];
     let count = keys.len();

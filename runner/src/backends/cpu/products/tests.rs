@@ -1,4 +1,4 @@
-//! Runs of rows, each by projections of its own, against each run alone.
+//! Tests of runs of rows with projections of their own, compared with each run alone.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::pool::Pool;
 const ROWS: usize = 37;
 const COLUMNS: usize = 96;
 
-/// A weight whose numbers are small.
+/// A weight with small values.
 struct Source {
     dtype: &'static str,
-    /// Elements of a block or group.
+    /// Number of elements in a block or quantization group.
     group: u64,
     data: Vec<u8>,
     /// Scales and biases of groups, and their type.
     numbers: Option<(&'static str, [Vec<u8>; 2])>,
 }
 
-/// One of each kind of kernel.
+/// Returns one weight for each kind of kernel.
 fn sources(seed: usize) -> [Source; 7] {
     let number = |at: usize| ((at * 37 + seed * 11) % 97) as f32 / 97.0 - 0.5;
     let code = |at: usize| (at * 83 + at / 29 + seed) as u8;
@@ -57,7 +57,7 @@ fn sources(seed: usize) -> [Source; 7] {
     ]
 }
 
-/// All rows, or some.
+/// Creates a matrix of all rows, or of some.
 fn matrix(source: &Source, bias: bool, rows: Option<Rows>) -> Matrix {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let (mut bytes, mut arrays) = (source.data.clone(), Vec::new());
@@ -93,7 +93,8 @@ fn cpu(threads: usize) -> Cpu {
     Cpu::new(Arc::new(Pool::new(threads).expect("threads")), Instructions::best())
 }
 
-/// All kinds of weights, runs of one row and of many, matrices whose rows are no whole groups.
+/// Covers all kinds of weights, runs of one row and of many, and matrices whose rows are not a
+/// multiple of the group size.
 #[test]
 fn runs_are_computed_as_if_alone() {
     let ranges = [0..1, 1..21, 21..21, 21..26, 26..27];
@@ -131,7 +132,8 @@ fn runs_that_are_not_all_rows_are_refused() {
     }
 }
 
-/// Products with numbers that codecs make of a weight, within the rounding of activations; of all rows, and of some.
+/// Compares products with those of decoded weights, within the rounding of activations, for all
+/// rows and for some.
 #[test]
 fn products_are_those_of_what_codecs_decode() {
     let part = Rows { first: 3, count: 18, block: 6, stride: 8 };

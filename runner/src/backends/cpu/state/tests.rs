@@ -1,4 +1,4 @@
-//! Blocks, rings, shared beginnings, shifts and checkpoints.
+//! Tests of blocks, windows, shared prefixes, shifts and checkpoints.
 
 use architectures::HeadLayout;
 
@@ -13,7 +13,7 @@ fn row(position: usize, head: usize) -> Vec<f32> {
     (0..DIM).map(|i| ((position * 7 + head * 3 + i) % 13) as f32 - 6.0).collect()
 }
 
-/// Keys as a layer without positions has them; values are the position.
+/// Appends keys without a rotary embedding; the values are the position.
 fn append(kv: &mut Kv, positions: Range<usize>) {
     let keys: Vec<f32> = positions.clone().flat_map(|p| [row(p, 0), row(p, 1)].concat()).collect();
     let values: Vec<f32> = positions.flat_map(|p| vec![p as f32; 2 * DIM]).collect();
@@ -98,7 +98,8 @@ fn turned(numbers: &mut [f32], position: f64) {
     }
 }
 
-/// Sequences as if the removed tokens had never been: rows behind the gap have the positions before it.
+/// Compares with sequences without the removed tokens: rows behind the gap have the earlier
+/// positions.
 #[test]
 fn keys_are_turned_back_where_they_are() {
     for (window, length, removed) in

@@ -1,4 +1,4 @@
-//! MLX's codes, a stream of bits, with scales and biases in arrays of their own. A unit is 32 codes.
+//! MLX's codes, a stream of bits, with scales and biases in separate arrays. A unit is 32 codes.
 #![expect(unsafe_code, reason = "scales of rows are looked up with one check for all")]
 
 use formats::Dtype;
@@ -10,22 +10,23 @@ use super::{Codes, Factors, Groups, Layout, Machine, Nibbles, Order, Rows, Units
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// Units whose scales are made together: what lies side by side in a row is loaded at once.
+/// Number of units whose scales are computed together; adjacent scales of a row are loaded at once.
 const TOGETHER: usize = 8;
 
-/// Groups of unsigned codes of so many bits: `w = scale · code + bias`.
+/// Groups of unsigned codes of `BITS` bits: `w = scale · code + bias`.
 pub(in crate::backends::cpu::int8) struct Affine<const BITS: usize>;
-/// E2M1 numbers, a power of two for each 32.
+/// E2M1 numbers with a power-of-two scale for each 32.
 pub(in crate::backends::cpu::int8) struct Mxfp4;
-/// E2M1 numbers, an E4M3 scale for each 16.
+/// E2M1 numbers with an E4M3 scale for each 16.
 pub(in crate::backends::cpu::int8) struct Nvfp4;
 
-/// Nibbles of a unit, two that follow each other in a byte.
+/// Returns the order of a unit's nibbles: the nibbles of a byte are adjacent elements.
 const fn pairs(table: Option<&'static [u8; 16]>) -> Nibbles {
     Nibbles { at: 0, order: Order::Pairs, table }
 }
 
-/// So many bytes of an array from a place on for each row. Where it ends before, they are taken from what [`copied`] makes of it.
+/// Returns `SIZE` bytes of an array for each row, from its place on. Windows that pass the end of
+/// the array are replaced by copies in `spare`, see [`copied`].
 #[inline(always)]
 fn windows<'a, const SIZE: usize>(
     all: &'a [u8],
@@ -36,12 +37,12 @@ fn windows<'a, const SIZE: usize>(
         return spare.insert(copied(all, places)).each_ref();
     }
     places.map(|at| {
-        // SAFETY: as many bytes are there, as was seen.
+        // SAFETY: all windows are within the array, as was checked above.
         unsafe { &*all.as_ptr().add(at).cast() }
     })
 }
 
-/// The same with zeros behind the end.
+/// Copies the windows, with zeros behind the end.
 #[cold]
 #[inline(never)]
 fn copied<const SIZE: usize>(all: &[u8], places: [usize; HALF]) -> [[u8; SIZE]; HALF] {
@@ -79,7 +80,8 @@ impl<const BITS: usize> Layout for Affine<BITS> {
         for (numbers, parts) in [(scales, &mut factors.scales), (biases, &mut factors.offsets)] {
             let parts = parts.first_chunk_mut().expect("invariant: so many are made together");
             self::numbers::<M>(dtype, numbers, first, parts);
-            // Groups of several units: from behind, so that none is overwritten before it is read.
+            // A group has several units. Copies from the end, so that no entry is overwritten
+            // before it is read.
             if units > 1 {
                 for unit in (1..TOGETHER).rev() {
                     parts[unit] = parts[unit >> units.trailing_zeros()];
@@ -89,7 +91,7 @@ impl<const BITS: usize> Layout for Affine<BITS> {
     }
 }
 
-/// Eight numbers from a place on for each row, those of all rows side by side; zeros behind the end.
+/// Converts eight numbers of each row from its place on, transposed to lanes; zeros behind the end.
 #[inline(always)]
 fn numbers<M: Machine>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut [[f32; HALF]; TOGETHER]) {
     if dtype == Dtype::F32 {
@@ -108,7 +110,8 @@ fn numbers<M: Machine>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut
     if dtype == Dtype::F16 { M::float16(rows, out) } else { M::bf16(rows, out) }
 }
 
-/// Defines a layout of E2M1 numbers with so many scales for 32 of them, made of their codes by `$multipliers`.
+/// Defines a layout of E2M1 numbers with `$scales` scales for 32 of them, which `$multipliers`
+/// decodes.
 macro_rules! micro {
     ($layout:ident, $scales:literal, $multipliers:ident) => {
         impl Layout for $layout {
@@ -134,7 +137,7 @@ macro_rules! micro {
                 let multipliers = $multipliers::<M>(codes);
                 for part in 0..$scales {
                     for lane in 0..HALF {
-                        // Halved, because codes are doubled.
+                        // Halved, because the codes are doubled.
                         let d = 0.5 * (multipliers[part][lane] * factor);
                         (factors.scales[part][lane], factors.offsets[part][lane]) = (d, -12.0 * d);
                     }
@@ -147,7 +150,7 @@ macro_rules! micro {
 micro!(Mxfp4, 1, powers);
 micro!(Nvfp4, 2, e4m3);
 
-/// What elements are multiplied with whose scales are exponents.
+/// Decodes scales that are exponents.
 #[inline(always)]
 fn powers<M: Machine>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
     let mut powers = [0.0; HALF];
@@ -157,7 +160,7 @@ fn powers<M: Machine>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
     [powers]
 }
 
-/// The same of scales that are E4M3 numbers.
+/// Decodes scales that are E4M3 numbers.
 #[inline(always)]
 fn e4m3<M: Machine>(codes: [[u8; 2]; HALF]) -> [[f32; HALF]; 2] {
     let mut pairs = [0; HALF];

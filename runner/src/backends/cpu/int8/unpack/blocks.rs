@@ -1,4 +1,5 @@
-//! GGML's small blocks: codes with one scale, low nibbles the first half of a group, high ones the second.
+//! GGML's small blocks: codes with one scale. Low nibbles are the first half of a group, high ones
+//! the second.
 
 use formats::codec::codebook;
 
@@ -6,7 +7,7 @@ use super::{Codes, Factors, Layout, Machine, Nibbles, Order, Rows, Units, field}
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// The steps of `IQ4_NL` and `IQ4_XS`, and 128.
+/// The steps of `IQ4_NL` and `IQ4_XS`, plus 128.
 pub(super) const STEPS: [u8; 16] = {
     let mut codes = [0; 16];
     let mut at = 0;
@@ -16,7 +17,7 @@ pub(super) const STEPS: [u8; 16] = {
     }
     codes
 };
-/// Doubled E2M1 numbers, and 12.
+/// Doubled E2M1 numbers, plus 12.
 pub(super) const E2M1: [u8; 16] = {
     let mut codes = [0; 16];
     let mut at = 0;
@@ -27,24 +28,24 @@ pub(super) const E2M1: [u8; 16] = {
     codes
 };
 
-/// Half `d`; nibbles.
+/// `d` as float16; nibbles.
 pub(in crate::backends::cpu::int8) struct Q4_0;
-/// Half `d`, half `m`; nibbles.
+/// `d` and `m` as float16; nibbles.
 pub(in crate::backends::cpu::int8) struct Q4_1;
-/// Half `d`; fifth bits; nibbles.
+/// `d` as float16; fifth bits; nibbles.
 pub(in crate::backends::cpu::int8) struct Q5_0;
-/// Half `d`, half `m`; fifth bits; nibbles.
+/// `d` and `m` as float16; fifth bits; nibbles.
 pub(in crate::backends::cpu::int8) struct Q5_1;
-/// Half `d`; signed codes.
+/// `d` as float16; signed codes.
 pub(in crate::backends::cpu::int8) struct Q8_0;
-/// Half `d`; nibbles that name steps.
+/// `d` as float16; nibbles that are indices of steps.
 pub(in crate::backends::cpu::int8) struct Iq4Nl;
 /// An exponent; nibbles that are E2M1 numbers.
 pub(in crate::backends::cpu::int8) struct Mxfp4;
 /// Four unsigned E4M3 scales, each for 16 E2M1 numbers.
 pub(in crate::backends::cpu::int8) struct Nvfp4;
 
-/// Defines a layout of blocks that begin with half `d`.
+/// Defines a layout of blocks that begin with `d` as float16.
 macro_rules! block {
     ($layout:ident, $bytes:literal, wide $wide:literal, $factors:ident($number:literal), nibbles $nibbles:expr) => {
         block!(@ $layout, $bytes, $wide, $factors, $number, Some($nibbles), |unit, run| $nibbles.codes::<M>(unit, run));
@@ -81,12 +82,12 @@ block!(Q5_1, 24, wide false, shifted(2), |unit| five_bits::<M>(field(unit, 4)));
 block!(Q8_0, 34, wide true, scaled(-128.0), |unit| flipped::<M>(field(unit, 2)));
 block!(Iq4Nl, 18, wide true, scaled(-128.0), nibbles halves(2, Some(&STEPS)));
 
-/// Nibbles from a place on: low ones, then high ones.
+/// Returns the order of nibbles from a place on: low ones, then high ones.
 pub(super) const fn halves(at: usize, table: Option<&'static [u8; 16]>) -> Nibbles {
     Nibbles { at, order: Order::Halves, table }
 }
 
-/// Signed codes, and 128.
+/// Returns signed codes plus 128.
 #[inline(always)]
 fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
     let mut words = [0; BLOCK];
@@ -96,7 +97,7 @@ fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
     words.into()
 }
 
-/// `m = zero · d`.
+/// Sets `d`, and `m = zero · d`.
 #[inline(always)]
 fn scaled<M: Machine>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
     let scales = halves_at::<M>(units, 0);
@@ -106,25 +107,25 @@ fn scaled<M: Machine>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
     }
 }
 
-/// Half `m` lies at `place`.
+/// Sets `d`, and `m` from the float16 number at `place`.
 #[inline(always)]
 fn shifted<M: Machine>(units: &Units<'_>, factors: &mut Factors, place: usize) {
     factors.scales[0] = halves_at::<M>(units, 0);
     factors.offsets[0] = halves_at::<M>(units, place);
 }
 
-/// Numbers at a place of each row's unit.
+/// Converts the float16 number at a place of each row's unit.
 #[inline(always)]
 fn halves_at<M: Machine>(units: &Units<'_>, place: usize) -> [f32; HALF] {
     let mut bits = [0; HALF];
     for (row, bits) in bits.iter_mut().enumerate() {
-        // What comes after the number is loaded with it, because that costs less.
+        // Also loads the two bytes behind the number, because a 32-bit load is cheaper.
         *bits = u32::from_le_bytes(*field(units[row], place));
     }
     M::halves(bits)
 }
 
-/// Fifth bits, then nibbles.
+/// Unpacks fifth bits, followed by nibbles.
 #[inline(always)]
 fn five_bits<M: Machine>(packed: &[u8; 20]) -> M::Codes {
     M::Codes::nibbles(field(packed, 4)).with(M::Codes::spread(*field(packed, 0)), 4)
@@ -152,7 +153,7 @@ impl Layout for Mxfp4 {
     }
 }
 
-/// How the nibbles of `NVFP4` lie.
+/// Order of the nibbles of `NVFP4`.
 const QUARTERS: Nibbles = Nibbles { at: 4, order: Order::Quarters, table: Some(&E2M1) };
 
 impl Layout for Nvfp4 {

@@ -1,9 +1,9 @@
-//! Which encodings are computed with as integers, and the layout of each.
+//! Encodings with integer kernels, and the layout of each.
 
 use formats::encoding::Micro;
 use formats::{Encoding, GgmlType};
 
-/// How the codes of a row lie.
+/// Format of the codes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::backends::cpu::int8) enum Format {
     Q4_0,
@@ -29,14 +29,14 @@ pub(in crate::backends::cpu::int8) enum Format {
     Tq2,
     Mxfp4Blocks,
     Nvfp4Blocks,
-    /// Codes of so many bits.
+    /// Affine codes of this number of bits.
     Affine(u8),
     Mxfp4,
     Nvfp4,
 }
 
 impl Format {
-    /// The format of an encoding; `None` where it is not computed with as integers.
+    /// Returns the format of an encoding; `None` if there are no integer kernels for it.
     pub(in crate::backends::cpu::int8) fn of(encoding: Encoding) -> Option<Self> {
         Some(match encoding {
             Encoding::Blocks(GgmlType::Q4_0) => Self::Q4_0,
@@ -70,7 +70,7 @@ impl Format {
     }
 }
 
-/// Does something with the layout of a format, which has the name that is given.
+/// Evaluates `$work` with `$layout` as a name of the format's layout type.
 macro_rules! with_layout {
     ($format:expr, $layout:ident => $work:expr) => {{
         use $crate::backends::cpu::int8::unpack::format::Format;

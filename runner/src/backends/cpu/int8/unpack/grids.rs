@@ -1,6 +1,6 @@
-//! GGML's blocks of 256 whose elements are coordinates of points of a grid: `IQ1`, `IQ2` and `IQ3`.
+//! GGML's blocks of 256 elements that are coordinates of grid points: `IQ1`, `IQ2` and `IQ3`.
 //!
-//! Coordinates are below 64, so they fit with their signs into codes of 7 bits and nothing is rounded.
+//! Coordinates are below 64. With their signs they fit into codes of 7 bits, so nothing is rounded.
 
 use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, SIGNS};
 
@@ -9,23 +9,28 @@ use super::{Codes, Factors, Layout, Machine, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// `d`; for each 32 elements four indices of a byte, four times 7 bits of signs, a scale of 4 bits.
+/// `d`; for each 32 elements four index bytes, four times 7 sign bits, and a scale of 4 bits.
 pub(in crate::backends::cpu::int8) struct Iq2Xxs;
-/// `d`; for each 8 elements 9 bits of index, 7 of signs; a scale of 4 bits for each 16.
+/// `d`; for each 8 elements 9 index bits and 7 sign bits; a scale of 4 bits for each 16.
 pub(in crate::backends::cpu::int8) struct Iq2Xs;
-/// `d`; for each 8 elements a byte of index and one of signs; the indices' high 2 bits; a scale of 4 bits for each 16.
+/// `d`; for each 8 elements an index byte and a sign byte; the high 2 bits of the indices; a scale
+/// of 4 bits for each 16.
 pub(in crate::backends::cpu::int8) struct Iq2S;
-/// `d`; a byte of index for each 4 elements; for each 32 four times 7 bits of signs, a scale of 4 bits.
+/// `d`; an index byte for each 4 elements; for each 32 four times 7 sign bits and a scale of 4
+/// bits.
 pub(in crate::backends::cpu::int8) struct Iq3Xxs;
-/// `d`; a byte of index for each 4 elements, their ninth bits; signs; a scale of 4 bits for each 32.
+/// `d`; an index byte for each 4 elements; the ninth bits of the indices; signs; a scale of 4 bits
+/// for each 32.
 pub(in crate::backends::cpu::int8) struct Iq3S;
-/// `d`; a byte of index for each 8 elements; for each 32 the indices' high 3 bits, a scale of 3 bits, the shift's sign.
+/// `d`; an index byte for each 8 elements; for each 32 the high 3 bits of the indices, a scale of 3
+/// bits, and the sign of the shift.
 pub(in crate::backends::cpu::int8) struct Iq1S;
-/// A byte of index for each 8 elements; nibbles of the index's high 3 bits and the shift's sign; four words of four scales of 3
-/// bits each, for 16 elements, and a nibble of `d`.
+/// An index byte for each 8 elements; nibbles with the high 3 bits of the index and the sign of the
+/// shift; four words, each with four scales of 3 bits for 16 elements and a nibble of `d`.
 pub(in crate::backends::cpu::int8) struct Iq1M;
 
-/// Something of each eight of a run. No closures: those are not compiled for the instructions of who calls them.
+/// Evaluates an expression for each group of eight codes. Not a closure, since closures are not
+/// compiled for the caller's instructions.
 macro_rules! eights {
     (|$at:ident| $of:expr) => {{
         let mut all = [Default::default(); 4];
@@ -36,7 +41,7 @@ macro_rules! eights {
     }};
 }
 
-/// Bytes of a run of `IQ2_XXS`.
+/// Size of a run of `IQ2_XXS` in bytes.
 const RUN: usize = 8;
 
 super_block!(Iq2Xxs, 66, halves false, wide false, parts 8, factors iq2_xxs, |unit, run| {
@@ -89,31 +94,31 @@ super_block!(Iq1M, 56, halves true, wide false, parts 16, factors iq1_m, |unit, 
     M::Codes::eights(up).with(M::Codes::eights(points), 3)
 });
 
-/// Coordinates with their signs, and 64.
+/// Applies signs to coordinates and adds 64.
 #[inline(always)]
 fn signed<M: Machine>(points: [u64; 4], signs: [u8; 4]) -> M::Codes {
     M::Codes::eights(points).with(M::Codes::from([64; BLOCK]), 0).mirrored(signs)
 }
 
-/// Two points of four coordinates.
+/// Joins two points of four coordinates.
 #[inline(always)]
 fn pair(first: [u8; 4], second: [u8; 4]) -> u64 {
     u64::from(u32::from_le_bytes(first)) | u64::from(u32::from_le_bytes(second)) << 32
 }
 
-/// The signs in the low bits of a word.
+/// Returns the signs in the low bits of a word.
 #[inline(always)]
 fn four_times_seven(word: u32) -> [u8; 4] {
     eights!(|at| SIGNS[(word >> (7 * at) & 127) as usize])
 }
 
-/// A nibble of some.
+/// Returns a nibble as a number.
 #[inline(always)]
 fn nibble(bytes: &[u8], at: usize) -> f32 {
     f32::from(bytes[at / 2] >> (at % 2 * 4) & 15)
 }
 
-/// Scales, and the offsets of codes that stand for coordinates and 64.
+/// Returns scales, and the offsets for codes that are coordinates plus 64.
 #[inline(always)]
 fn centred<const PARTS: usize>(scales: [f32; PARTS]) -> ([f32; PARTS], [f32; PARTS]) {
     (scales, scales.map(|scale| -64.0 * scale))
@@ -135,7 +140,7 @@ fn iq2_s<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     scales_of_sixteen(M::half(*field(unit, 0)), *field(unit, 74))
 }
 
-/// Scales of 16 elements each.
+/// Computes scales of 16 elements each.
 #[inline(always)]
 fn scales_of_sixteen(d: f32, nibbles: [u8; 8]) -> ([f32; 16], [f32; 16]) {
     let mut scales = [0.0; 16];
@@ -173,7 +178,7 @@ fn iq1_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
 fn iq1_m<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     let words = [0, 1, 2, 3].map(|word| u16::from_le_bytes(*field(unit, 48 + 2 * word)));
     let bits = words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 | words[3] >> 12 << 12;
-    // Codes are eighths.
+    // Codes are eighths of coordinates.
     let d = M::half(bits.to_le_bytes()) * 0.125;
     let mut scales = [0.0; 16];
     for (at, scale) in scales.iter_mut().enumerate() {

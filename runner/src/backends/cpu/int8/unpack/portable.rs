@@ -1,4 +1,4 @@
-//! Unpacking for any machine, and the definition of the others.
+//! Unpacking on any machine; the reference for the other implementations.
 
 use formats::codec::{micro_scale, unpack_codes};
 use formats::encoding::Micro;
@@ -7,7 +7,7 @@ use super::{Codes, Factors, Machine};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// No instructions in particular.
+/// The machine without special instructions.
 pub(in crate::backends::cpu::int8) struct Portable;
 
 impl Machine for Portable {
@@ -54,7 +54,7 @@ impl Machine for Portable {
     fn prefetch(_address: *const u8) {}
 }
 
-/// Eight words of each row as numbers of lanes.
+/// Converts eight words of each row, and transposes them to lanes.
 fn words(rows: [&[u8; 16]; HALF], lanes: &mut [[f32; HALF]; HALF], number: impl Fn([u8; 2]) -> f32) {
     for (at, lane) in lanes.iter_mut().enumerate() {
         *lane = rows.map(|row| number([row[2 * at], row[2 * at + 1]]));

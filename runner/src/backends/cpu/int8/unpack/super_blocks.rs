@@ -1,28 +1,32 @@
-//! GGML's blocks of 256: the K types, `IQ4_XS`, and the types of three values.
+//! GGML's blocks of 256 elements: the K types, `IQ4_XS`, and the ternary types.
 
 use super::blocks::{STEPS, halves};
 use super::{Codes, Factors, Layout, Machine, Nibbles, Rows, Units, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// `scales[16]` (factor low, offset high), `qs[64]` of two bits, `d`, `dmin`.
+/// `scales[16]` (scale in the low nibble, offset in the high one), `qs[64]` of two bits, `d`,
+/// `dmin`.
 pub(in crate::backends::cpu::int8) struct Q2K;
 /// `hmask[32]`, `qs[64]` of two bits, `scales[12]` of six bits, `d`.
 pub(in crate::backends::cpu::int8) struct Q3K;
 /// `d`, `dmin`, `scales[12]` of six bits, nibbles.
 pub(in crate::backends::cpu::int8) struct Q4K;
-/// The same with fifth bits before the nibbles.
+/// `d`, `dmin`, `scales[12]` of six bits, fifth bits, nibbles.
 pub(in crate::backends::cpu::int8) struct Q5K;
 /// `ql[128]`, `qh[64]`, `scales[16]` signed, `d`.
 pub(in crate::backends::cpu::int8) struct Q6K;
-/// Half `d`, 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles); nibbles that name steps.
+/// `d` as float16; 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles);
+/// nibbles that are indices of steps.
 pub(in crate::backends::cpu::int8) struct Iq4Xs;
-/// Base 3 numbers, scaled so that the digits come out at the top; half `d`.
+/// Packed base-3 numbers, scaled so that a multiplication moves each digit to the top; `d` as
+/// float16.
 pub(in crate::backends::cpu::int8) struct Tq1;
-/// Codes of two bits; half `d`.
+/// Codes of two bits; `d` as float16.
 pub(in crate::backends::cpu::int8) struct Tq2;
 
-/// Defines a layout of blocks. `$of_row` gives `d` and `m` of `$parts` parts of a row's block; `$of_rows` those of eight rows.
+/// Defines a layout of blocks. `$of_row` returns `d` and `m` of the `$parts` parts of one row's
+/// block; `$of_rows` those of eight rows.
 macro_rules! super_block {
     ($layout:ident, $bytes:literal, halves $halves:literal, wide $wide:literal, parts $parts:literal,
         factors $of_row:ident, |$unit:ident, $run:ident| $codes:expr $(, nibbles $nibbles:expr)?) => {
@@ -99,25 +103,26 @@ super_block!(
 super_block!(Tq1, 54, halves false, wide false, parts 8, factors tq1_0, |unit, run| digits(unit, run).into());
 super_block!(Tq2, 66, halves false, wide false, parts 8, factors tq2_0, |unit, run| two_bits::<M>(&unit[..64], run));
 
-/// Element `l` of run `j` of half `n` is the bits `2j` of byte `32n + l`.
+/// Element `l` of run `j` in half `n` is bits `2j` and `2j + 1` of byte `32n + l`.
 #[inline(always)]
 fn two_bits<M: Machine>(packed: &[u8], run: u8) -> M::Codes {
     M::Codes::from(*field(packed, usize::from(run / 4) * BLOCK)).bits(2 * (run % 4), 3)
 }
 
-/// Bit `run` of byte `l` belongs to element `l` of that run.
+/// Bit `run` of byte `l` belongs to element `l` of the run.
 #[inline(always)]
 fn bit<M: Machine>(bits: &[u8; BLOCK], run: u8) -> M::Codes {
     M::Codes::from(*bits).bits(run, 1)
 }
 
-/// Of each 32 bytes the low nibbles are 32 elements, the high ones the next 32.
+/// The low nibbles of each 32 bytes are 32 elements, the high ones the next 32.
 #[inline(always)]
 fn four_bits<M: Machine>(nibbles: &[u8], run: u8) -> M::Codes {
     M::Codes::from(*field(nibbles, usize::from(run / 2) * BLOCK)).bits(4 * (run % 2), 15)
 }
 
-/// Of 256 digits the first 160 are five runs of 32 bytes, the next 80 five runs of 16, the rest four runs of 4.
+/// The first 160 of 256 digits are five runs of 32 bytes, the next 80 are five runs of 16, and the
+/// rest are four runs of 4.
 #[inline(always)]
 fn digits(unit: &[u8], run: u8) -> [u8; BLOCK] {
     let mut bytes = *field::<BLOCK>(unit, 0);
@@ -138,7 +143,7 @@ fn digits(unit: &[u8], run: u8) -> [u8; BLOCK] {
     codes
 }
 
-/// What brings the digit of each element to the top of its byte.
+/// Factors that move the digit of each element to the top of its byte.
 const FACTORS: [[u8; BLOCK]; 8] = {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let mut factors = [[0; BLOCK]; 8];
@@ -177,7 +182,7 @@ fn q3_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     (scales, scales.map(|scale| -4.0 * scale))
 }
 
-/// `d`, `dmin`, and eight scales and offsets of six bits.
+/// Computes factors from `d`, `dmin`, and eight scales and offsets of six bits.
 #[inline(always)]
 fn six_bits<M: Machine>(units: &Units<'_>, factors: &mut Factors) {
     let (mut both, mut packed) = ([0; HALF], [&[0; 12]; HALF]);

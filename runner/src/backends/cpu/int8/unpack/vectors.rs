@@ -23,17 +23,18 @@ use super::{Codes, Factors, Machine};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// AVX2 and F16C.
+/// The machine with AVX2, FMA and F16C.
 ///
 /// # Safety
-/// Who unpacks with this machine has both: what makes its methods safe.
+/// Code that unpacks with this machine must have checked for these instructions. This makes its
+/// methods sound.
 pub(in crate::backends::cpu::int8) struct Vectors;
 
 /// 32 codes in a vector.
 #[derive(Clone, Copy)]
 pub(in crate::backends::cpu::int8) struct Vector(pub(in crate::backends::cpu::int8) __m256i);
 
-/// Quarters 0, 2, 1 and 3.
+/// Order of quarters 0, 2, 1 and 3.
 const QUARTERS: i32 = 0b11_01_10_00;
 
 impl Machine for Vectors {
@@ -98,14 +99,15 @@ impl Machine for Vectors {
     }
 }
 
-/// See [`Codes::stream`]. Each code is cut out of the two bytes that it lies in: shifted up to the end of them, then down.
+/// See [`Codes::stream`]. Each code is cut from the two bytes that contain it: shifted to their
+/// upper end, then down.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn stream<const BITS: usize>(packed: &[u8]) -> __m256i {
     assert!(matches!(BITS, 2 | 3 | 5 | 6) && packed.len() == BITS * BLOCK / 8, "codes of a unit");
     let start = packed.as_ptr();
     let last = start.wrapping_add(packed.len() - loaded_with(BITS));
-    // SAFETY: so many bytes are there.
+    // SAFETY: the stream has at least as many bytes as are loaded.
     let (first, second) = unsafe {
         if loaded_with(BITS) == 8 {
             (_mm_loadl_epi64(start.cast()), _mm_loadl_epi64(last.cast()))
@@ -127,12 +129,13 @@ fn stream<const BITS: usize>(packed: &[u8]) -> __m256i {
     _mm256_packus_epi16(codes[0], codes[1])
 }
 
-/// Bytes that are loaded for 16 codes: the first ones of a stream, or the last.
+/// Returns the number of bytes to load for 16 codes: the first bytes of a stream, or the last ones.
 const fn loaded_with(bits: usize) -> usize {
     if bits < 4 { 8 } else { 16 }
 }
 
-/// Which two bytes each of eight codes lies in, of both halves of a stream, and what shifts it up to their end.
+/// Returns, for eight codes of both halves of a stream, the two bytes that contain each code, and
+/// the factor that shifts it to their upper end.
 const fn windows(bits: usize, eight: usize) -> ([u8; BLOCK], [u16; BLOCK / 2]) {
     let (mut places, mut factors) = ([0; BLOCK], [0; BLOCK / 2]);
     let mut at = 0;
@@ -163,7 +166,7 @@ fn halves(bits: [u32; HALF]) -> [f32; HALF] {
     numbers
 }
 
-/// The first words of all rows, the second ones, and so on.
+/// Returns the first words of all rows, the second ones, and so on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn words(rows: [&[u8; 16]; HALF]) -> [__m128i; HALF] {
@@ -183,14 +186,15 @@ fn words(rows: [&[u8; 16]; HALF]) -> [__m128i; HALF] {
     words
 }
 
-/// Pairs of words of two rows and of two more, those of each place together.
+/// Interleaves pairs of words of two rows with those of two more rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn fours([a, b]: [__m128i; 2], [c, d]: [__m128i; 2]) -> [__m128i; 4] {
     [_mm_unpacklo_epi32(a, c), _mm_unpackhi_epi32(a, c), _mm_unpacklo_epi32(b, d), _mm_unpackhi_epi32(b, d)]
 }
 
-/// Eight numbers in a vector, without a way through memory: who loads what was just stored in parts waits for it.
+/// Puts eight numbers into a vector without going through memory: loading a vector right after
+/// storing its parts would stall.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn side_by_side(bits: [u16; HALF]) -> __m128i {
@@ -203,7 +207,8 @@ fn four(a: u16, b: u16, c: u16, d: u16) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
 }
 
-/// See [`Machine::e4m3`]. The number of float16 with the same digits has an exponent that is greater by 8.
+/// See [`Machine::e4m3`]. As float16, the same exponent and mantissa bits are a number smaller by a
+/// factor of 2⁸.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
@@ -239,7 +244,7 @@ fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
     lanes
 }
 
-/// Eight times eight numbers of 32 bits the other way round.
+/// Transposes eight times eight numbers of 32 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(in crate::backends::cpu::int8) fn transposed(rows: [__m256i; HALF]) -> [__m256i; HALF] {
@@ -294,7 +299,7 @@ impl Codes for Vector {
     fn pairs(packed: &[u8; BLOCK / 2]) -> Self {
         // SAFETY: see the machine; there are 16 bytes.
         Self(unsafe {
-            // A byte becomes a pair of bytes, of which the second takes the high nibble.
+            // Each byte becomes a pair of bytes, the second of which gets the high nibble.
             let pairs = _mm256_cvtepu8_epi16(_mm_loadu_si128(packed.as_ptr().cast()));
             let both = _mm256_or_si256(pairs, _mm256_slli_epi16::<4>(pairs));
             _mm256_and_si256(both, _mm256_set1_epi8(15))
@@ -321,7 +326,7 @@ impl Codes for Vector {
 
     #[inline(always)]
     fn bits(self, shift: u8, mask: u8) -> Self {
-        // SAFETY: see the machine. What comes from the byte above is no bit of the mask.
+        // SAFETY: see the machine. The mask excludes bits from the neighbouring byte.
         Self(unsafe {
             let mask = _mm256_set1_epi8(mask.cast_signed());
             _mm256_and_si256(_mm256_srl_epi16(self.0, _mm_cvtsi32_si128(i32::from(shift))), mask)
@@ -362,11 +367,12 @@ impl Codes for Vector {
     }
 }
 
-/// A byte for each bit, the first the lowest of the first byte: all ones where it is set.
+/// Returns a byte for each bit, all ones if the bit is set. The first bit is the lowest of the
+/// first byte.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn where_set(bits: [u8; BLOCK / 8]) -> __m256i {
-    // Each of the four bytes eight times, then another bit of each.
+    // Repeats each of the four bytes eight times, then selects another bit in each copy.
     let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), places);
     let each = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());

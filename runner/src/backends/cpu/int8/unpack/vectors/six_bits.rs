@@ -1,4 +1,4 @@
-//! Scales and offsets of six bits, of eight rows at a time.
+//! Scales and offsets of six bits, for eight rows at a time.
 #![expect(unsafe_code, reason = "SIMD")]
 
 use std::arch::x86_64::{
@@ -10,7 +10,8 @@ use std::arch::x86_64::{
 use super::super::Factors;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// See [`Machine::six_bits`]. Bytes of eight rows are put side by side first, then taken apart, a vector for two parts.
+/// See [`Machine::six_bits`](super::super::Machine::six_bits). Interleaves the bytes of eight rows
+/// first, then splits them into one vector for each two parts.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors) {
@@ -43,7 +44,7 @@ pub(super) fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HAL
     }
 }
 
-/// The bytes of eight rows side by side: those of places 0 and 1, 2 and 3; 4 and 5, 6 and 7.
+/// Interleaves the bytes of eight rows: those of places 0 and 1, 2 and 3; 4 and 5, 6 and 7.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn bytes_by_eight(rows: [__m128i; HALF]) -> [[__m128i; 2]; 2] {
@@ -57,7 +58,7 @@ fn bytes_by_eight(rows: [__m128i; HALF]) -> [[__m128i; 2]; 2] {
     ]
 }
 
-/// The products of eight bytes, and of the eight behind them, with numbers.
+/// Multiplies eight bytes, and the eight behind them, with numbers.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn put_products(bytes: __m128i, by: __m256, out: &mut [[f32; HALF]]) {
