@@ -1,11 +1,11 @@
-//! What can go wrong with runners.
+//! Errors of starting and using runners.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::FailureKind;
 
-/// What to do about a file that cannot be opened.
+/// Returns advice for a file that cannot be opened.
 fn advice(error: &std::io::Error) -> &'static str {
     // EMFILE, ENFILE.
     if matches!(error.raw_os_error(), Some(23 | 24)) {
@@ -15,7 +15,7 @@ fn advice(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// What to do about a program that does not start.
+/// Returns advice for a program that does not start.
 fn advice_on_start(error: &std::io::Error) -> &'static str {
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         "make it executable, or, where its libraries are in an unusual place, set LODE_RUNNER_ISOLATION=0"
@@ -24,15 +24,16 @@ fn advice_on_start(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// Why a model could not be run. Variants by what a caller can do about it. One failure may be told to many who wait.
+/// The reason why a model could not be run. Variants differ by what a caller can do about them. The
+/// type is `Clone` because several waiting requests may receive the same failure.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The runner's program could not be started.
+    /// The runner program could not be started.
     #[error("cannot start the runner `{}`: {source}; {}", program.display(), advice_on_start(source))]
     Start {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// The runner process ended; the next request starts another.
@@ -43,32 +44,33 @@ pub enum Error {
     File {
         /// Which.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<std::io::Error>,
     },
     /// The runner did not answer in time.
     #[error("the runner did not {what} within {seconds} s")]
     Timeout {
-        /// What it was to do.
+        /// The action that was awaited.
         what: &'static str,
-        /// How long it had.
+        /// The timeout in seconds.
         seconds: u64,
     },
-    /// The runner refused; the text is its own.
+    /// The runner refused the request; the message is the runner's.
     #[error("{message}")]
     Refused {
-        /// What is at fault.
+        /// The cause as the protocol classifies it.
         kind: FailureKind,
-        /// For people.
+        /// The message for the user.
         message: String,
     },
-    /// The runner had not enough memory for the model, also after all idle models had been unloaded.
+    /// The runner did not have enough memory for the model, even after all idle models were
+    /// unloaded.
     #[error(
         "not enough memory to load this model ({0}), with all idle models unloaded; stop other programs, or choose a \
          smaller context (`num_ctx`) or model"
     )]
     OutOfMemory(String),
-    /// The model needs more than all runners together may have.
+    /// The model needs more memory than all runners together may use.
     #[error(
         "model requires more system memory ({} MiB) than is available ({} MiB); choose a smaller context (`num_ctx`), or \
          raise LODE_MEMORY_LIMIT", need.div_ceil(1 << 20), limit >> 20
@@ -79,31 +81,31 @@ pub enum Error {
         /// Bytes that all models may have together.
         limit: u64,
     },
-    /// Pinned models leave no room, now or later.
+    /// Pinned models leave no room for this one, now or later.
     #[error(
         "{pinned} pinned models leave no room for this one; unpin one, or raise LODE_MAX_LOADED_MODELS or LODE_MEMORY_LIMIT"
     )]
     Pinned {
-        /// How many are loaded.
+        /// Number of pinned models that are loaded.
         pinned: usize,
     },
-    /// Loading failed a moment ago, again.
+    /// Loading failed repeatedly, the last time moments ago.
     #[error("{reason}; it failed {failures} times, the next attempt is possible in {seconds} s")]
     BackOff {
-        /// Why it failed the last time.
+        /// The reason of the last failure.
         reason: String,
-        /// How many times in a row.
+        /// Number of failures in a row.
         failures: u32,
         /// Whole seconds until the next attempt, at least one.
         seconds: u64,
     },
-    /// The runner said something that is not of the protocol.
+    /// The runner sent a message that violates the protocol.
     #[error("the runner answered something unexpected: {0}; install `lode` and `lode-runner` from one build")]
     Protocol(String),
-    /// As many requests as allowed are waiting. The text is Ollama's, because clients look for it.
+    /// The queue of waiting requests is full. The text equals Ollama's because clients match on it.
     #[error("server busy, please try again.  maximum pending requests exceeded")]
     Busy,
-    /// The model was unloaded, or the daemon told to end, while the request waited.
+    /// The model was unloaded, or the daemon was shutting down, while the request waited.
     #[error("the model was unloaded while this request waited for it")]
     Stopped,
 }

@@ -1,4 +1,5 @@
-//! What a GPU's driver needs outside of a runner's isolation: it is prepared before, and has a folder for what it compiles.
+//! Preparations for a GPU's driver outside of a runner's isolation: loading its kernel module and
+//! providing a folder for compiled kernels.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,25 +11,27 @@ use tokio::sync::OnceCell;
 
 use crate::RunnerOptions;
 
-/// The variable that names the folder for what NVIDIA's driver compiles.
+/// The variable that names the folder for kernels that NVIDIA's driver compiles.
 pub(crate) const CACHE: &str = "CUDA_CACHE_PATH";
 /// How long the first start of a driver may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Whether the kernel has NVIDIA's driver; the last is where Windows has it for its subsystem for Linux.
+/// Whether the kernel has NVIDIA's driver. `/dev/dxg` is the device on the Windows Subsystem for
+/// Linux.
 pub(crate) fn is_there() -> bool {
     ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists())
 }
 
-/// Whether a choice of device may mean GPUs whose memory can be held for runners.
+/// Whether a choice of device may include GPUs whose memory the holder process can share.
 pub(crate) fn can_be_meant(device: &str) -> bool {
     device.starts_with("emulated:") || ((device == "auto" || device.starts_with("cuda")) && is_there())
 }
 
-/// The environment of runners with `folder` for what the driver compiles, where there is a driver and nobody has said another.
+/// Returns the environment of runners with `folder` as the driver's cache. Nothing changes if there
+/// is no driver, or if the environment already names a cache.
 ///
 /// # Errors
-/// The folder cannot be made.
+/// The folder cannot be created.
 pub fn with_cache(
     mut environment: Vec<(OsString, OsString)>,
     folder: &Path,
@@ -40,8 +43,9 @@ pub fn with_cache(
     Ok(environment)
 }
 
-/// Has the driver load what it loads at its first use (`nvidia-uvm`), by a program that may have other programs do it: an isolated one may not.
-/// Once in the life of the daemon: where that did not help, it would not help later.
+/// Has the driver load the module `nvidia-uvm`, which it otherwise loads at its first use. That
+/// needs a helper program, which an isolated process may not start, so the runner program runs once
+/// without isolation. Runs once per daemon: if the first attempt does not help, no later one does.
 pub(crate) async fn prepare(options: &RunnerOptions) {
     static PREPARED: OnceCell<()> = OnceCell::const_new();
     let lacks = |path| Path::new("/proc/driver/nvidia").exists() && !Path::new(path).exists();

@@ -1,7 +1,8 @@
-//! Whether a runner still works: it is asked again and again, and says what it has come to.
+//! Supervision of a running runner by polling its status.
 //!
-//! A process that was stopped, or whose server hangs, does not answer. One whose engine loops answers, and has computed
-//! nothing more: it has ten times as long, because a layer of a large model takes its time on a small machine.
+//! A process that is stopped, or whose server hangs, does not answer. A runner whose engine loops
+//! still answers, but its progress counter stands still. The engine has ten times as long, because
+//! a layer of a large model is slow on a small machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +11,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Runner;
 
-/// How many times longer the engine may take for one thing than the process for an answer.
+/// How many times longer than an answer of the process a single step of the engine may take.
 const ENGINE: u32 = 10;
 
-/// Ends when the runner has been silent for `patience`, or its engine in one place for ten times that. Says which.
+/// Returns once the runner has not answered for `patience`, or its engine has made no progress for
+/// ten times that. The result describes which of the two happened.
 pub(crate) async fn silence(runner: Arc<Runner>, patience: Duration) -> String {
-    // Several chances: the daemon itself may have been stopped in the middle of one.
+    // Allows several attempts within `patience`: the daemon itself may be suspended during one of
+    // them.
     let pause = patience / 4;
     let mut answered = Instant::now();
     let mut place: Option<(u64, Instant)> = None;

@@ -1,7 +1,9 @@
-//! The process that holds weights on GPUs for all runners: started when the first model may go there, asked what is free, told of runners.
+//! The holder: a process that keeps weights on GPUs for all runners. The daemon starts it before
+//! the first model that may use GPUs, asks it for free memory, and opens sessions for runners.
 //!
-//! It is `lode-runner --hold`, as isolated as runners are. Where it fails, runners load weights by themselves, and the next load starts another:
-//! models that are loaded have what they use of it mapped.
+//! It is `lode-runner --hold` and as isolated as runners are. If it fails, runners load their
+//! weights themselves, and the next load starts another holder. Loaded models keep working, because
+//! they have mapped the memory that they use.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -20,7 +22,7 @@ use crate::{Error, RunnerOptions, gpu_driver};
 /// How long a GPU's driver may take to start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The holder, where one runs.
+/// The holder process, if one runs.
 #[derive(Debug, Default)]
 pub(crate) struct Holder(Arc<Mutex<Option<Running>>>);
 
@@ -32,11 +34,11 @@ struct Running {
 }
 
 impl Holder {
-    /// What is free of the devices that a choice means, and what of these blobs is there. `None` where the choice means no device whose memory
-    /// could be held.
+    /// Returns the free memory of the devices that `device` selects, and which of the blobs are on
+    /// them. Returns `None` if the selection includes no device whose memory the holder can share.
     ///
     /// # Errors
-    /// The process cannot be started, or says nothing.
+    /// The process cannot be started, or does not answer.
     pub(crate) async fn survey(
         &self,
         options: &RunnerOptions,
@@ -57,10 +59,11 @@ impl Holder {
         Ok(Some(survey))
     }
 
-    /// Opens a session for a runner that is to load these files; the socket that the runner gets.
+    /// Opens a session for a runner that is about to load these files. Returns the socket for the
+    /// runner.
     ///
     /// # Errors
-    /// The process has ended, and cannot be started.
+    /// The process has ended and cannot be started again.
     pub(crate) async fn hold(
         &self,
         options: &RunnerOptions,
@@ -74,7 +77,7 @@ impl Holder {
         let call = HolderCall::Hold { blobs, reserved };
         self.ask(options, move |control| passing::send(control, &call, &[theirs.as_fd(), link.as_fd()])).await?;
         tokio::spawn(async move {
-            // The runner is told by whoever misses files.
+            // A failure is only logged: the runner reports missing files itself.
             if let Err(error) = load_plan::pass(own, None, files).await {
                 tracing::debug!(%error, "the holder takes no files");
             }
@@ -82,18 +85,20 @@ impl Holder {
         Ok(runner.into())
     }
 
-    /// Ends the process. Where somebody waits for its answer it ends with the daemon, by its standard input.
+    /// Ends the process. If a call is in progress, the process ends with the daemon instead, when
+    /// its standard input closes.
     pub(crate) async fn end(&self) {
         if let Ok(mut running) = self.0.try_lock()
             && let Some(mut running) = running.take()
         {
-            // An error says that it has ended already.
+            // An error means that it has already ended.
             let _ = running.child.kill().await;
         }
     }
 
-    /// Has the process asked, one question at a time, to the end: whoever gives up waiting leaves no answer for the next. A process that fails is
-    /// given up.
+    /// Sends one request to the process, starting it if necessary, and waits for the answer.
+    /// Requests are serialized and run to completion, so that a cancelled caller leaves no answer
+    /// for the next request. If a request fails, the process is dropped.
     async fn ask<T: Send + 'static>(
         &self,
         options: &RunnerOptions,
@@ -112,7 +117,7 @@ impl Holder {
         let asked = tokio::spawn(async move {
             let asked = tokio::task::spawn_blocking(move || control.map(|control| question(&control))).await;
             if !matches!(asked, Ok(Some(Ok(_)))) {
-                // What it says later would answer another question.
+                // A late answer would be taken for the answer to another request.
                 *running = None;
             }
             asked
@@ -138,7 +143,7 @@ fn start(options: &RunnerOptions) -> Result<Running, Error> {
     command.stdin(OwnedFd::from(own)).stdout(Stdio::null());
     command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
     let RunnerOptions { program, environment, isolated, .. } = options;
-    // What is missing is told with the first runner.
+    // The first runner reports missing means of isolation.
     let _ = Isolation { program, environment, isolated: *isolated, memory_limit: None }.apply(&mut command);
     let child = command
         .spawn()

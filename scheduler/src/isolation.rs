@@ -1,15 +1,18 @@
-//! What a runner may not do, whatever program it is: speak with a network or other sockets, signal or trace other processes,
-//! read or write files that are none of its business, and take more memory than somebody allows.
+//! The isolation of runners, independent of the program. A runner cannot use networks or foreign
+//! sockets, signal or trace other processes, access files that it does not need, or exceed its
+//! memory limit.
 //!
-//! Runners compute with files that strangers made. The daemon takes these powers away between the fork and the program's
-//! start, and nothing gives them back. A kernel that lacks one of the means leaves the others.
+//! Runners compute with untrusted files. The daemon drops these privileges between the fork and the
+//! program's start, irrevocably. If the kernel lacks one of the mechanisms, the other ones still
+//! apply.
 //!
-//! | means | what |
-//! |---|---|
-//! | Landlock | reading: the program, libraries, devices of GPUs (files of models come as descriptors); writing: those devices, and what a GPU's driver compiles; signals and abstract sockets of others |
-//! | seccomp | no sockets but those that it is given and pairs of its own, no `io_uring` (which makes sockets too), no tracing, no namespaces |
-//! | `close_range` | descriptors that the daemon got from whoever started it |
-//! | `RLIMIT_DATA` | private memory; mapped weights do not count |
+//! - Landlock: read access to the program, libraries and GPU devices (the files of models arrive as
+//!   descriptors); write access to those devices and to the compile cache of a GPU's driver; no
+//!   signals or abstract sockets to other processes.
+//! - seccomp: no sockets except inherited ones and pairs of its own, no `io_uring` (which also
+//!   creates sockets), no tracing, no namespaces.
+//! - `close_range`: no descriptors that the daemon inherited from its parent.
+//! - `RLIMIT_DATA`: a limit of private memory; mapped weights do not count.
 
 #![cfg_attr(target_os = "linux", expect(unsafe_code, reason = "system calls between fork and exec"))]
 
@@ -21,23 +24,24 @@ use tokio::process::Command;
 #[cfg(target_os = "linux")]
 use crate::gpu_driver;
 
-/// What is taken from a runner.
+/// The restrictions of a runner.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what is taken on Linux only"))]
 pub(crate) struct Isolation<'a> {
-    /// Its program.
+    /// Path of its program.
     pub(crate) program: &'a Path,
-    /// Its environment: it says where more libraries are.
+    /// Its environment, which may name folders of further libraries.
     pub(crate) environment: &'a [(OsString, OsString)],
-    /// Whether it keeps no files, sockets and other processes.
+    /// Whether access to files, sockets and other processes is restricted.
     pub(crate) isolated: bool,
-    /// Bytes of private memory.
+    /// The limit of private memory, in bytes.
     pub(crate) memory_limit: Option<u64>,
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Isolation<'_> {
-    /// Has `command` start without these powers. Says what cannot be taken.
+    /// Makes `command` start with these restrictions. Returns the reasons why some of them are
+    /// unavailable.
     pub(crate) fn apply(&self, _command: &mut Command) -> Vec<String> {
         let limited = self.memory_limit.is_some().then(|| "memory is limited on Linux only".to_owned());
         let isolated = self.isolated.then(|| "files and sockets are taken on Linux only".to_owned());
@@ -47,7 +51,8 @@ impl Isolation<'_> {
 
 #[cfg(target_os = "linux")]
 impl Isolation<'_> {
-    /// Has `command` start without these powers. Says what cannot be taken.
+    /// Makes `command` start with these restrictions. Returns the reasons why some of them are
+    /// unavailable.
     pub(crate) fn apply(&self, command: &mut Command) -> Vec<String> {
         let mut missing = Vec::new();
         let filters = self.isolated.then(|| linux::filters(gpu_driver::is_there())).transpose();
@@ -64,7 +69,8 @@ impl Isolation<'_> {
             missing.push("this kernel's Landlock is older than its sixth version".to_owned());
         }
         let memory = self.memory_limit.map(linux::memory);
-        // SAFETY: the closure allocates nothing and takes no lock: it is a few system calls on what was made before.
+        // SAFETY: the closure does not allocate or lock; it makes a few system calls on values that
+        // exist already.
         unsafe {
             command.pre_exec(move || linux::give_up(memory, files.as_ref(), filters.as_deref().unwrap_or_default()))
         };
@@ -72,10 +78,10 @@ impl Isolation<'_> {
     }
 }
 
-/// What of these powers a process still has, as far as the system says.
+/// Whether the process has a seccomp filter, as far as the system reports it.
 pub(crate) fn is_filtered(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-    // Other systems have no such file, and were told of before.
+    // Other systems have no such file; `apply` has reported that already.
     status.map_or(true, |status| status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2')))
 }
 
@@ -97,8 +103,8 @@ mod linux {
 
     use crate::gpu_driver;
 
-    /// Where programs, libraries, their settings and facts on the machine are: needed to start, to load drivers of GPUs and to
-    /// count cores.
+    /// Folders with programs, libraries, their settings, and facts about the machine. A runner
+    /// needs them to start, to load GPU drivers, and to count cores.
     const SYSTEM: [&str; 16] = [
         "/usr",
         "/lib",
@@ -110,7 +116,8 @@ mod linux {
         "/gnu/store",
         "/home/linuxbrew/.linuxbrew",
         "/sys",
-        // Of other processes nothing: their environment may have tokens. Its own folder is added when it has one.
+        // No folders of other processes: their environment may contain tokens. The process's own
+        // folder is added once the process exists.
         "/proc/cpuinfo",
         "/proc/devices",
         "/proc/driver",
@@ -118,42 +125,45 @@ mod linux {
         "/proc/modules",
         "/proc/sys",
     ];
-    /// What every program may use.
+    /// Devices that every program may use.
     const PLAIN_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
-    /// How names of NVIDIA's devices begin; the second is that of Windows' subsystem for Linux.
+    /// Prefixes of the names of NVIDIA's devices; `dxg` is the device on the Windows Subsystem for
+    /// Linux.
     const GPUS: [&str; 2] = ["nvidia", "dxg"];
     /// Variables that list folders with libraries.
     const LIBRARIES: [&str; 2] = ["LD_LIBRARY_PATH", "CUDA_LIBRARY_PATH"];
-    /// Variables that name the folder of CUDA's toolkit, whose libraries are in `lib64`.
+    /// Variables that name the folder of the CUDA toolkit, whose libraries are in `lib64`.
     const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
-    /// Commands for terminals, see `ioctl_tty(2)`.
+    /// Terminal commands that inject input, see `ioctl_tty(2)`.
     const TIOCSTI: u64 = 0x5412;
     const TIOCLINUX: u64 = 0x541C;
-    /// The bit of the numbers by which x86-64 kernels may take the calls of x32.
+    /// The bit that marks x32 system calls in the numbers that x86-64 kernels may accept.
     #[cfg(target_arch = "x86_64")]
     const X32: libc::c_long = 0x4000_0000;
 
-    /// Rules about files, as the kernel has them.
+    /// The kernel's Landlock ruleset.
     #[derive(Debug)]
     pub(super) struct Files {
         ruleset: OwnedFd,
-        /// Whether a GPU's driver is to name its threads: it writes into their folders, and does not start where it may not.
+        /// Whether a GPU's driver must be able to name its threads: it writes into their folders
+        /// under `/proc` and fails to start if it cannot.
         names_threads: bool,
-        /// Whether the kernel knows all that was asked for.
+        /// Whether the kernel supports all requested restrictions.
         pub(super) is_whole: bool,
     }
 
-    /// The limit of private memory, hard and soft.
+    /// Returns the limit of private memory, hard and soft.
     pub(super) fn memory(bytes: u64) -> Rlimit {
-        // A limit that was there may be lowered and not raised.
+        // An existing limit can be lowered but not raised.
         let bytes = getrlimit(Resource::Data).maximum.map_or(bytes, |maximum| bytes.min(maximum));
         Rlimit { current: Some(bytes), maximum: Some(bytes) }
     }
 
-    /// Gives up the powers of this process, which is between fork and exec.
+    /// Drops the privileges of this process, between fork and exec.
     ///
     /// # Errors
-    /// Where the system refuses what it can do. Whether it took the filters is seen from outside: some have none.
+    /// The system refuses an operation that it supports. Whether it accepted the filters is checked
+    /// from outside, since some kernels have none.
     pub(super) fn give_up(memory: Option<Rlimit>, files: Option<&Files>, filters: &[BpfProgram]) -> io::Result<()> {
         close_others();
         if let Some(limit) = memory {
@@ -168,15 +178,15 @@ mod linux {
         Ok(())
     }
 
-    /// Has the program start without descriptors that the daemon got from whoever started it.
+    /// Marks descriptors that the daemon inherited as close-on-exec.
     fn close_others() {
         const FIRST: libc::c_uint = 3;
         const CLOEXEC: libc::c_uint = 4;
-        // SAFETY: nothing is closed before the program starts.
+        // SAFETY: no descriptor is closed before the program starts.
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, CLOEXEC) };
     }
 
-    /// A rule of Landlock, see `landlock_add_rule(2)`.
+    /// The attribute of a Landlock rule, see `landlock_add_rule(2)`.
     #[repr(C, packed)]
     struct Rule {
         allowed: u64,
@@ -188,10 +198,10 @@ mod linux {
         let ruleset = files.ruleset.as_raw_fd();
         let read = (AccessFs::ReadFile | AccessFs::ReadDir).bits();
         let write = (AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile).bits();
-        // SAFETY: the arguments are as the manual pages say, and outlive the calls.
+        // SAFETY: the arguments follow the manual pages and outlive the calls.
         unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            // Opened before, it would be the daemon's.
+            // Opened here, after the fork: before it, this would be the daemon's folder.
             let own = libc::open(c"/proc/self".as_ptr(), libc::O_PATH | libc::O_CLOEXEC);
             if own >= 0 {
                 let rule = Rule { allowed: read, parent: own };
@@ -209,10 +219,11 @@ mod linux {
         Ok(())
     }
 
-    /// Rules that leave the files that a runner needs.
+    /// Builds the ruleset that allows the files that a runner needs.
     pub(super) fn files(program: &Path, environment: &[(OsString, OsString)]) -> Result<Files, String> {
         let failed = |e: landlock::RulesetError| format!("Landlock: {e}");
-        // What the sixth version knows; an older kernel applies what it has of it.
+        // Handles everything that version 6 knows; an older kernel applies the part that it
+        // supports.
         let abi = ABI::V6;
         let reading = AccessFs::ReadFile | AccessFs::ReadDir;
         let running = reading | AccessFs::Execute;
@@ -229,7 +240,7 @@ mod linux {
         let libraries = said(LIBRARIES).flat_map(std::env::split_paths);
         let libraries = libraries.chain(said(TOOLKITS).map(|folder| Path::new(folder).join("lib64")));
         let libraries = libraries.filter(|path| path.is_absolute());
-        // And libraries that are installed beside it.
+        // Libraries may also be installed beside the program.
         let beside = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
         let system = SYSTEM.iter().map(PathBuf::from).chain(libraries).chain(beside).chain([program.to_owned()]);
         let compiled = environment.iter().filter(|(name, _)| name == gpu_driver::CACHE && gpu_driver::is_there());
@@ -237,9 +248,9 @@ mod linux {
             compiled.map(|(_, folder)| (PathBuf::from(folder), making)).filter(|(folder, _)| folder.is_absolute());
         let own_devices = own_devices().map(|path| (path, devices)).chain(compiled);
         for (path, access) in system.map(|path| (path, running)).chain(own_devices) {
-            // What is not there needs no rule.
+            // A path that does not exist needs no rule.
             let Ok(opened) = PathFd::new(&path) else { continue };
-            // Rights about folders mean nothing for a file, and are refused.
+            // The kernel rejects folder rights on a file.
             let access: BitFlags<AccessFs> = if path.is_dir() { access } else { access & AccessFs::from_file(abi) };
             ruleset = ruleset.add_rule(PathBeneath::new(opened, access)).map_err(failed)?;
         }
@@ -248,7 +259,7 @@ mod linux {
         Ok(Files { ruleset, names_threads: gpu_driver::is_there(), is_whole: version() >= 6 })
     }
 
-    /// The version of Landlock that the kernel has, see `landlock_create_ruleset(2)`.
+    /// Returns the kernel's Landlock version, see `landlock_create_ruleset(2)`.
     fn version() -> libc::c_long {
         const VERSION: libc::c_uint = 1;
         // SAFETY: with this flag the call takes no attributes.
@@ -262,19 +273,20 @@ mod linux {
         gpus.map(|entry| entry.path())
     }
 
-    /// The devices of this machine that a runner may need.
+    /// Lists the devices of this machine that a runner may need.
     fn own_devices() -> impl Iterator<Item = PathBuf> {
         PLAIN_DEVICES.iter().map(PathBuf::from).chain(gpus())
     }
 
-    /// Refuses what reaches others: the calls fail as if the user were not permitted.
-    /// A GPU's driver may have a socket of its own, which nobody can be reached by.
+    /// Builds filters that refuse system calls which reach other processes or networks; the calls
+    /// fail with `EPERM`. With a GPU, its driver may create a Unix socket, but cannot connect it.
     pub(super) fn filters(has_gpu: bool) -> Result<Vec<BpfProgram>, String> {
         let built = refusals(has_gpu).and_then(|refusals| Ok(vec![refusals, without_clone3()?]));
         built.map_err(|e| format!("seccomp: {e}"))
     }
 
-    /// Its arguments are in memory, which no filter reads: programs go on with the older call where it is not there.
+    /// Makes `clone3` appear unimplemented, so that programs use `clone` instead. Filters cannot
+    /// inspect the arguments of `clone3`, because they are in memory.
     fn without_clone3() -> Result<BpfProgram, seccompiler::BackendError> {
         let absent = SeccompAction::Errno(libc::ENOSYS as u32);
         let architecture = std::env::consts::ARCH.try_into()?;
@@ -306,9 +318,10 @@ mod linux {
         };
         let mut refused = BTreeMap::from([
             (libc::SYS_clone, namespaces.into_iter().map(has).collect::<Result<_, _>>()?),
-            // Writes to a terminal as if its user did.
+            // These commands inject input into a terminal as if its user had typed it.
             (libc::SYS_ioctl, vec![command(TIOCSTI)?, command(TIOCLINUX)?]),
-            // Those of a pair that take an address with each message could send anywhere.
+            // Socket pairs of these kinds accept an address with each message, so they could send
+            // anywhere.
             (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?, kind(libc::SOCK_SEQPACKET)?]),
         ]);
         for call in [
@@ -333,7 +346,8 @@ mod linux {
             refused.insert(call, Vec::new());
         }
         if has_gpu {
-            // NVIDIA's driver binds and listens on one for processes that share memory with it; to connect stays refused.
+            // NVIDIA's driver binds a Unix socket and listens on it for processes that share memory
+            // with it. `connect` stays refused.
             let others = [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_RDM];
             let mut sockets = others.into_iter().map(kind).collect::<Result<Vec<_>, _>>()?;
             let local = u64::from(libc::AF_UNIX.cast_unsigned());

@@ -1,16 +1,19 @@
-//! The scheduler: which models are loaded, for how long, and the processes that run them.
+//! The scheduler: decides which models are loaded and for how long, and runs the processes that
+//! serve them.
 //!
 //! ```text
-//! acquire ──▶ machine (pure): queue, places, limits ──▶ Lease ──▶ generate … ──drop──▶ idle until it expires
+//! acquire ──▶ machine (pure): queue, places, limits ──▶ Lease ──▶ generate … ──drop──▶ idle
 //!                │    ▲
 //!        actions ▼    │ events
-//!             scheduler ──▶ supervisor (a task per runner) ──▶ process, runner (HTTP on its socket)
+//!             scheduler ──▶ supervisor (a task per runner) ──▶ process, runner (HTTP on socket)
 //! ```
 //!
-//! The machine decides, everything else carries out. A runner is a process of its own: whatever
-//! happens in it, the daemon reports it to the client that waits, and starts a new one for the next request.
+//! The machine makes all decisions; the other modules carry them out. Each runner is a separate
+//! process. If it fails, the daemon reports the failure to the waiting client and starts a new
+//! runner for the next request.
 
-// What starts and asks real processes has nothing to do where orders of tasks are tried.
+// The code that starts and queries real processes is unused when `schedules` tests the order of
+// tasks.
 #![cfg_attr(feature = "schedules", allow(dead_code, unused_imports))]
 
 mod error;

@@ -1,4 +1,5 @@
-//! Files for a runner: the daemon opens them and passes their descriptors, because a runner has no path of the store.
+//! Passing files to a runner. The daemon opens them and sends their descriptors, because a runner
+//! cannot access paths of the store.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +13,8 @@ use protocol::{DESCRIPTORS, LoadRequest, Reserved, passing};
 
 use crate::{Error, PrivateMemory};
 
-/// How long a runner may take for the files of a message: mapping them, or reading the smallest.
+/// How long a runner may take to acknowledge the files of a message: the time to map them, or to
+/// read the smallest ones.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A load request, the files that belong to it, and the memory that it may take.
@@ -32,7 +34,8 @@ pub struct LoadPlan {
 
 /// Opens the blobs of a load plan, so that the scheduler needs no path of the store.
 pub trait BlobSource: fmt::Debug + Send + Sync {
-    /// Opens the file of the entry `index` of [`LoadRequest::blobs`]. The call may block on the disk.
+    /// Opens the file of the entry `index` of [`LoadRequest::blobs`]. The call may block on the
+    /// disk.
     ///
     /// # Errors
     /// The file is missing, or the process has no descriptor left.
@@ -55,12 +58,13 @@ pub(crate) struct Blobs {
     pub(crate) count: usize,
 }
 
-/// Passes a descriptor and opens the files and passes them, a few at a time, each few when the runner has taken those before.
+/// Sends `first`, then opens the files and sends their descriptors in batches. Each batch waits
+/// until the runner has acknowledged the one before.
 ///
 /// # Errors
-/// A file that cannot be opened, or a runner that takes no more.
+/// A file cannot be opened, or the runner does not acknowledge a batch.
 pub(crate) async fn pass(socket: UnixStream, first: Option<OwnedFd>, blobs: Blobs) -> Result<(), Error> {
-    // A runner that refuses its load takes no files and stays: nobody is to wait for it for ever.
+    // A runner that refuses its load stays alive and takes no files, so the wait needs a timeout.
     socket
         .set_read_timeout(Some(PATIENCE))
         .map_err(|error| Error::Protocol(format!("a socket has no timeout: {error}")))?;

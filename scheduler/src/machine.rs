@@ -1,4 +1,5 @@
-//! The scheduler as a pure state machine: it is told what happened and says what to do. No clock, no I/O, no tasks.
+//! The scheduler as a pure state machine: it receives events and returns actions. It has no clock,
+//! no I/O and no tasks.
 //!
 //! ```text
 //! Ask ──▶ queue ──▶ Grant ──▶ Leave          a request; Refuse or Leave may end it at any time
@@ -7,12 +8,15 @@
 //! ```
 //!
 //! # Invariants
-//! - A request that was asked is granted once, or refused once, or leaves. It is never forgotten.
-//! - A model has one place at most, from the first plan until its process is gone; so it is never loaded twice.
-//! - Places are never more than [`Limits::most`], what they need never more than [`Limits::memory`].
-//! - While a request waits, something is under way that ends (a plan, a load, a process, a user), or
-//!   [`Machine::wake`] names a moment.
-//! - A pinned model is unloaded only where somebody stops it, its runner fails, or a request wants its layers elsewhere.
+//! - A request is granted once, or refused once, or leaves. It is never forgotten.
+//! - A model has at most one place, from its first plan until its process is gone, so it is never
+//!   loaded twice.
+//! - There are never more places than [`Limits::most`], and their total need never exceeds
+//!   [`Limits::memory`].
+//! - While a request waits, an operation that will end is in progress (a plan, a load, a process,
+//!   or a request that uses a model), or [`Machine::wake`] returns a moment.
+//! - A pinned model is unloaded only if it is stopped explicitly, its runner fails, or a request
+//!   needs another placement of its layers.
 
 mod back_off;
 mod event;
@@ -33,33 +37,33 @@ use self::back_off::BackOff;
 use self::place::{Phase, Place, Ready};
 use crate::Error;
 
-/// What the machine keeps to.
+/// The limits of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Models that are loaded at a time, at least one.
+    /// Maximal number of loaded models, at least one.
     pub most: usize,
-    /// Bytes that they may need together; `None` is no limit.
+    /// Maximal number of bytes that they need together; `None` means no limit.
     pub memory: Option<u64>,
-    /// Requests that wait at a time, at least one.
+    /// Maximal number of waiting requests, at least one.
     pub queue: usize,
-    /// How long a load, or a new KV cache, may take.
+    /// Timeout of a load or of a new KV cache.
     pub load_timeout: Duration,
-    /// How long a model that is in use may stay while others wait for its place.
+    /// How long a model in use may stay while other requests wait for its place.
     pub turn: Duration,
 }
 
-/// How often things have happened, and how much is under way.
+/// Counters of past events, and the current load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that wait at the moment.
+    /// Requests that are waiting.
     pub waiting: usize,
-    /// Requests that use a runner at the moment.
+    /// Requests that use a runner.
     pub active: usize,
-    /// Models that are loaded at the moment.
+    /// Models that are loaded.
     pub loaded: usize,
-    /// Loads that were begun.
+    /// Loads that were started.
     pub loads: u64,
-    /// New KV caches that were begun.
+    /// New KV caches that were started.
     pub rebuilds: u64,
     /// Models that were unloaded to make room.
     pub evictions: u64,
@@ -69,24 +73,24 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// Which models are loaded, and who waits for which.
+/// The loaded models and the queue of waiting requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     limits: Limits,
     now: Moment,
-    /// The oldest first.
+    /// The oldest request is first.
     queue: VecDeque<Ask>,
     /// By model.
     places: BTreeMap<String, Place>,
-    /// Models whose runners have failed since the last request that went well.
+    /// Models whose runners have failed since the last successful request.
     back_offs: BTreeMap<String, BackOff>,
-    /// Models that had not enough memory and are loaded, or planned, a second time.
+    /// Models that ran out of memory and are being planned or loaded a second time.
     retried: BTreeSet<String>,
-    /// Runners there have been.
+    /// Number of runners so far.
     runners: u64,
     stopped: bool,
     counts: Counts,
-    /// What the step that is going on has decided.
+    /// Actions that the current step has decided on.
     actions: Vec<Action>,
 }
 
@@ -96,16 +100,16 @@ pub(crate) struct LoadedPlace {
     pub(crate) model: String,
     pub(crate) name: String,
     pub(crate) runner: RunnerId,
-    /// How long it will still be there if nobody uses it; `None` is for ever.
+    /// Time until it expires if it is not used; `None` means never.
     pub(crate) remaining: Option<Duration>,
-    /// Requests that use it.
+    /// Number of requests that use it.
     pub(crate) active: usize,
-    /// Requests that wait for it.
+    /// Number of requests that wait for it.
     pub(crate) waiting: usize,
 }
 
 impl Machine {
-    /// Without models and requests.
+    /// Creates a machine without models and requests.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits: Limits { most: limits.most.max(1), queue: limits.queue.max(1), ..limits },
@@ -121,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Takes one event; gives what is to be done about it, in order. `now` never goes back.
+    /// Processes one event and returns the resulting actions in order. `now` never goes back.
     pub(crate) fn step(&mut self, now: Moment, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
         match event {
@@ -145,7 +149,7 @@ impl Machine {
         std::mem::take(&mut self.actions)
     }
 
-    /// The next moment at which [`Event::Tick`] may change something.
+    /// Returns the next moment at which [`Event::Tick`] may have an effect.
     pub(crate) fn wake(&self) -> Option<Moment> {
         let places = self.places.values().flat_map(|place| match &place.phase {
             Phase::Loading { deadline } | Phase::Rebuilding { deadline, .. } => [*deadline, None],
@@ -157,18 +161,18 @@ impl Machine {
             Phase::Planning { .. } | Phase::Stopping => [None, None],
         });
         let pauses = self.queue.iter().map(|ask| self.back_offs.get(&ask.model).map(|back_off| back_off.until));
-        // What was due before has been seen to, or waits for another event.
+        // Earlier moments have been handled already, or depend on another event.
         places.chain(pauses).flatten().filter(|moment| *moment > self.now).min()
     }
 
-    /// Whether a model is loaded or on its way, and was not told to end.
+    /// Whether a model is loaded or being loaded, and was not ordered to end.
     pub(crate) fn has(&self, model: &str) -> bool {
         self.places
             .get(model)
             .is_some_and(|place| !place.is_stopping() && !matches!(place.phase, Phase::Planning { .. }))
     }
 
-    /// The loaded models.
+    /// Returns the loaded models.
     pub(crate) fn loaded(&self, now: Moment) -> Vec<LoadedPlace> {
         let ready = |place: &Place| matches!(place.phase, Phase::Ready(_) | Phase::Rebuilding { .. });
         let describe = |(model, place): (&String, &Place)| LoadedPlace {
@@ -187,7 +191,7 @@ impl Machine {
         self.places.iter().filter(|(_, place)| ready(place)).map(describe).collect()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             waiting: self.queue.len(),
@@ -213,7 +217,7 @@ impl Machine {
         self.queue.push_back(ask);
     }
 
-    /// Where loads of the model keep failing and it is too early for another.
+    /// Returns the back-off error if loads of the model keep failing and the pause is not over.
     fn failed_a_moment_ago(&self, model: &str) -> Option<Error> {
         let back_off = self.back_offs.get(model).filter(|back_off| back_off.until > self.now)?;
         let reason = back_off.load.clone()?;
@@ -229,7 +233,7 @@ impl Machine {
         if let Some(index) = self.queue.iter().position(|ask| ask.request == request) {
             let Some(ask) = self.queue.remove(index) else { return };
             let plans = |place: &Place| matches!(place.phase, Phase::Planning { request: own } if own == request);
-            // The next that waits for the model makes the plan.
+            // The next request that waits for the model makes the plan.
             if self.places.get(&ask.model).is_some_and(plans) {
                 self.places.remove(&ask.model);
             }
@@ -258,7 +262,8 @@ impl Machine {
         }
     }
 
-    /// Idle models go that are on devices, and who waits plans once more: for what there is then.
+    /// Evicts idle models that use devices, and plans the load a second time with the room that is
+    /// then available.
     fn crowded(&mut self, runner: RunnerId) {
         let Some(model) = self.model_of(runner) else { return };
         if matches!(self.places[&model].phase, Phase::Planning { .. }) {
@@ -274,7 +279,7 @@ impl Machine {
         let since = match &place.phase {
             Phase::Loading { .. } => now,
             Phase::Rebuilding { since, .. } => *since,
-            // It was told to end meanwhile.
+            // The runner was ordered to end meanwhile.
             _ => return,
         };
         self.retried.remove(model);
@@ -312,7 +317,7 @@ impl Machine {
         }
     }
 
-    /// Kills a model's process, where there is one that was not killed before.
+    /// Kills a model's process, unless there is none or it was killed already.
     fn kill(&mut self, model: &str, why: Why) {
         let Some(place) = self.places.get_mut(model) else { return };
         match place.phase {

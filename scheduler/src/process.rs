@@ -1,4 +1,4 @@
-//! A runner's process: started, awaited, killed. Who has it reaps it.
+//! A runner's process: starting, awaiting and killing it. The owner of a [`Process`] reaps it.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -18,30 +18,33 @@ use crate::isolation::{self, Isolation};
 use crate::machine::End;
 use crate::{Error, Runner};
 
-/// How often, and after what time, a process that must end soon is looked at.
+/// How often a process that is about to end is checked, and the pause between two checks.
 const LAST_TRIES: usize = 20;
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// How runners are started.
+/// Options for starting runners.
 #[derive(Clone, Debug)]
 pub struct RunnerOptions {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Where sockets go; private to the user. Short: a socket's path has a hundred characters at most.
+    /// Folder for sockets, private to the user. It must be short: the path of a socket has at most
+    /// about a hundred characters.
     pub sockets: PathBuf,
-    /// Their whole environment: nothing of the daemon's own, which may have tokens, is passed on.
+    /// The complete environment of runners. Nothing is inherited from the daemon, whose environment
+    /// may contain tokens.
     pub environment: Vec<(OsString, OsString)>,
-    /// Whether they have no network, other programs and files, but what drivers need.
+    /// Whether runners are denied networks, other programs and files, except for the needs of
+    /// drivers.
     pub isolated: bool,
-    /// How long each may be without a sign of life, once it has loaded; `None` is for ever.
+    /// How long a loaded runner may go without a sign of life; `None` means forever.
     pub patience: Option<Duration>,
-    /// Bytes of private memory that each may have.
+    /// The limit of each runner's private memory, in bytes.
     pub memory_limit: Option<u64>,
-    /// What stays on GPUs of weights that nobody uses: bytes of each, or a part of it (`25%`).
+    /// How much of the unused weights stays on each GPU: bytes, or a share (`25%`).
     pub gpu_keep: String,
-    /// How many threads compute on the CPU; what the machine has where it is not said.
+    /// Number of compute threads on the CPU; by default one per available core.
     pub threads: Option<usize>,
-    /// The instructions that kernels on the CPU are made of; the best that the machine has where it is not said.
+    /// The instruction set of the CPU kernels; by default the best one that the machine supports.
     pub cpu: Option<InstructionSet>,
 }
 
@@ -66,7 +69,7 @@ impl RunnerOptions {
     }
 }
 
-/// Tells people what the first runner keeps of what it was to lose.
+/// Logs which restrictions the first runner lacks.
 fn report(options: &RunnerOptions, mut missing: Vec<String>, pid: Option<u32>) {
     if options.isolated && !pid.is_none_or(isolation::is_filtered) {
         missing.push("this kernel takes no filter of system calls".to_owned());
@@ -76,14 +79,15 @@ fn report(options: &RunnerOptions, mut missing: Vec<String>, pid: Option<u32>) {
     }
 }
 
-/// A process that serves the runner protocol on a socket. It is killed where this is dropped before its end.
+/// A process that serves the runner protocol on a socket. Dropping it before its end kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// The runner ends when this closes, also when the daemon is killed. Files are passed by it.
+    /// The runner ends when this socket closes, even if the daemon is killed. It also transports
+    /// files.
     parent: UnixStream,
     socket: PathBuf,
-    /// How it ended, for those who talk to it.
+    /// How the process ended; watched by its clients.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -95,7 +99,7 @@ impl Process {
         let failed = |source| Error::Start { program: options.program.clone(), source: Arc::new(source) };
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket = options.sockets.join(format!("{number}.sock"));
-        // A socket of an earlier process with this number, if any.
+        // Removes a stale socket of an earlier process with this number, if there is one.
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new(&options.program);
         let (parent, own) = UnixStream::pair().map_err(failed)?;
@@ -113,13 +117,14 @@ impl Process {
         Ok((Self { child, parent, socket, ended }, runner))
     }
 
-    /// By what files are passed to it.
+    /// Returns the socket that files are sent on.
     pub(crate) fn files(&self) -> Result<UnixStream, Error> {
         let source = |error| Error::Protocol(format!("no files can be passed to the runner: {error}"));
         self.parent.try_clone().map_err(source)
     }
 
-    /// Waits until the process has ended by itself. May be dropped and called again.
+    /// Waits until the process has ended by itself. The future may be dropped and the call
+    /// repeated.
     pub(crate) async fn wait(&mut self) -> End {
         let end = match self.child.wait().await {
             Ok(status) => end_of(status),
@@ -129,15 +134,16 @@ impl Process {
         end
     }
 
-    /// The same, where it ends soon.
+    /// Like [`Process::wait`], with a timeout.
     pub(crate) async fn wait_for(&mut self, time: Duration) -> Option<End> {
         tokio::time::timeout(time, self.wait()).await.ok()
     }
 
-    /// Kills a process that does not work any more and waits until it is gone. Those who talk to it are told why.
+    /// Kills a process that no longer works and waits until it is gone. Its clients receive
+    /// `reason`.
     pub(crate) async fn give_up(&mut self, reason: String) -> End {
         let _ = self.child.start_kill();
-        // Nothing more can be done where the system does not give it up.
+        // If the system does not release the process, nothing more can be done.
         let _ = self.child.wait().await;
         self.ended.send_replace(Some(reason.clone()));
         End::Other(reason)
@@ -145,7 +151,7 @@ impl Process {
 
     /// Kills the process and waits until it is gone.
     pub(crate) async fn kill(&mut self) -> End {
-        // An error says that it has ended already.
+        // An error means that it has already ended.
         let _ = self.child.start_kill();
         self.wait().await
     }
@@ -153,16 +159,18 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The process is killed by its handle; the socket is only a name.
+        // Dropping the handle kills the process; here only the name of the socket is removed.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// Reaps processes that a runner has left, where they have become ours: they do where this is the first process of a container.
+/// Reaps helper processes that a runner has left behind. The daemon becomes their parent if it is
+/// the first process of a container.
 pub(crate) async fn reap(pids: &[u32]) {
     for pid in pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
         for _ in 0..LAST_TRIES {
-            // It ends with its runner, a moment later. An error says that it is somebody else's.
+            // The helper ends shortly after its runner. An error means that another process is its
+            // parent.
             if !matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)) {
                 break;
             }
@@ -171,8 +179,9 @@ pub(crate) async fn reap(pids: &[u32]) {
     }
 }
 
-/// The kernel kills with signal 9 where memory is short; a program that is refused an allocation aborts, with signal 6.
-/// Shells and containers tell of signal 9 as status 137.
+/// Classifies the end of a process. The kernel sends signal 9 when memory is short. A program
+/// aborts with signal 6 when an allocation fails. Shells and containers report signal 9 as status
+/// 137.
 fn end_of(status: ExitStatus) -> End {
     use std::os::unix::process::ExitStatusExt;
     let killed = matches!(status.signal(), Some(9 | 6)) || status.code() == Some(137);

@@ -1,4 +1,4 @@
-//! Talking to a runner process.
+//! The client of a runner process.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +20,16 @@ use crate::Error;
 
 /// How long a process may take until it serves.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the news of a process's end may come after its last answer broke off.
+/// How long to wait for the report of a process's end after a call broke off.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
 
-/// A runner process, as those see it who use it. It lives as long as its supervisor wants.
+/// A runner process, as its users see it. Its supervisor decides how long it lives.
 #[derive(Debug)]
 pub struct Runner {
     socket: PathBuf,
     client: reqwest::Client,
     pid: u32,
-    /// Processes of its own, once it has said which.
+    /// Processes that it has forked, once it has reported them.
     helpers: OnceLock<Vec<u32>>,
     fate: Fate,
 }
@@ -37,20 +37,21 @@ pub struct Runner {
 /// Whether the process still serves.
 #[derive(Clone, Debug)]
 struct Fate {
-    /// How it ended.
+    /// How the process ended.
     ended: watch::Receiver<Option<String>>,
-    /// A call broke off.
+    /// Whether a call broke off.
     broken: Arc<AtomicBool>,
 }
 
 impl Fate {
-    /// Why a call was not answered to its end: most often the process ended, which may be known a moment later.
+    /// Returns the reason why a call broke off. Usually the process has ended, which may be
+    /// reported a moment later.
     async fn of_broken_call(&self, otherwise: Error) -> Error {
         self.broken.store(true, Ordering::Relaxed);
         let mut ended = self.ended.clone();
         match tokio::time::timeout(LAST_MOMENTS, ended.wait_for(Option::is_some)).await {
             Ok(Ok(end)) => Error::Died(end.clone().unwrap_or_default()),
-            // Nobody watches it any more: it was killed.
+            // The sender is gone without a report: the process was killed.
             Ok(Err(_)) => Error::Died("it was unloaded".to_owned()),
             Err(_) => otherwise,
         }
@@ -64,7 +65,7 @@ impl Runner {
         Ok(Self { socket, client, pid, helpers: OnceLock::new(), fate: Fate { ended, broken: Arc::default() } })
     }
 
-    /// Waits until the process serves; what it says of itself then.
+    /// Waits until the process serves. Returns its first status.
     #[cfg(not(feature = "schedules"))]
     pub(crate) async fn wait_until_it_serves(&self) -> Result<Status, Error> {
         let serves = async {
@@ -92,7 +93,7 @@ impl Runner {
         self.fate.ended.borrow().clone()
     }
 
-    /// Whether it has ended, or broken off an answer.
+    /// Whether the process has ended or a call broke off.
     pub(crate) fn has_failed(&self) -> bool {
         self.fate.broken.load(Ordering::Relaxed) || self.fate.ended.borrow().is_some()
     }
@@ -102,67 +103,69 @@ impl Runner {
         self.pid
     }
 
-    /// Processes that it has forked, as far as it has said.
+    /// Processes that the runner has forked, as far as it has reported them.
     pub(crate) fn helpers(&self) -> &[u32] {
         self.helpers.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The socket that it listens on.
+    /// Path of the socket that the process listens on.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Loads a model; once. There is no limit of time here, see [`Limits`](crate::Limits).
+    /// Loads a model; may be called once. The call has no timeout of its own, see
+    /// [`Limits`](crate::Limits).
     #[cfg(not(feature = "schedules"))]
     pub(crate) async fn load(&self, request: &LoadRequest) -> Result<LoadReply, Error> {
         let response = self.post("load", request).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
-    /// Makes another KV cache. Nothing may be generated meanwhile.
+    /// Replaces the KV cache. No generation may run meanwhile.
     #[cfg(not(feature = "schedules"))]
     pub(crate) async fn rebuild(&self, request: &ContextRequest) -> Result<LoadReply, Error> {
         let response = self.post("context", request).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
-    /// What the process is doing.
+    /// Returns the current status of the process.
     pub(crate) async fn status(&self) -> reqwest::Result<Status> {
         self.client.get("http://runner/status").send().await?.error_for_status()?.json().await
     }
 
-    /// Generates; the events come as they happen. Dropping them cancels the generation.
+    /// Starts a generation. Events arrive as they happen; dropping them cancels the generation.
     pub async fn generate(&self, request: &GenerateRequest) -> Result<Events, Error> {
         let response = self.post("generate", request).await?;
         let (body, fate) = (response.bytes_stream().boxed(), self.fate.clone());
         Ok(Events { body, buffer: BytesMut::new(), finished: false, fate })
     }
 
-    /// The tokens of a text.
+    /// Tokenizes a text.
     pub async fn tokenize(&self, request: &TokenizeRequest) -> Result<Vec<u32>, Error> {
         let tokens: Tokens = self.ask("tokenize", request).await?;
         Ok(tokens.tokens)
     }
 
-    /// How many tokens the prompt of a generation has, with those before it.
+    /// Counts the tokens of the prompt of a generation, including the tokens before it.
     pub async fn count(&self, request: &GenerateRequest) -> Result<u64, Error> {
         let count: TokenCount = self.ask("count", request).await?;
         Ok(count.tokens)
     }
 
-    /// The text of tokens.
+    /// Returns the text of the tokens.
     pub async fn detokenize(&self, tokens: Vec<u32>) -> Result<String, Error> {
         let text: Text = self.ask("detokenize", &Tokens { tokens }).await?;
         Ok(text.text)
     }
 
-    /// What the chat template makes of a conversation.
+    /// Renders a conversation with the chat template.
     pub async fn render(&self, request: &RenderRequest) -> Result<String, Error> {
         let text: Text = self.ask("render", request).await?;
         Ok(text.text)
     }
 
-    /// The vectors of texts. A reply that has not one for each is an error of the protocol.
+    /// Computes the embeddings of texts. A reply with another number of vectors is a protocol
+    /// error.
     pub async fn embed(&self, request: &EmbedRequest) -> Result<EmbedReply, Error> {
         let reply: EmbedReply = self.ask("embed", request).await?;
         let (got, expected) = (reply.embeddings.len(), request.inputs.len());
@@ -172,7 +175,8 @@ impl Runner {
         Ok(reply)
     }
 
-    /// How well documents answer a query. A reply that has not one score for each is an error of the protocol.
+    /// Scores how well documents answer a query. A reply with another number of scores is a
+    /// protocol error.
     pub async fn rerank(&self, request: &RerankRequest) -> Result<RerankReply, Error> {
         let reply: RerankReply = self.ask("rerank", request).await?;
         let (got, expected) = (reply.scores.len(), request.documents.len());
@@ -182,14 +186,15 @@ impl Runner {
         Ok(reply)
     }
 
-    /// Posts a document and gets another.
+    /// Posts a document and returns the document in the reply.
     async fn ask<T: DeserializeOwned>(&self, call: &str, body: &impl Serialize) -> Result<T, Error> {
         let response = self.post(call, body).await?;
         response.json().await.map_err(|e| Error::Protocol(e.to_string()))
     }
 
-    /// The natural logarithm of the probability of each token but the first. It ends with the call: a sequence should
-    /// not be longer than a client may have to wait for after another has gone away.
+    /// Returns the natural logarithm of the probability of each token except the first. The
+    /// evaluation ends with the call, but possibly with a delay, so a sequence should be short
+    /// enough for the next client to wait for.
     pub async fn logprobs(&self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         let output = EvaluateOutput::Logprobs;
         let request = EvaluateRequest { tokens: tokens.to_vec(), stepwise: false, output };
@@ -224,7 +229,7 @@ pub struct Events {
     body: futures_util::stream::BoxStream<'static, reqwest::Result<Bytes>>,
     buffer: BytesMut,
     finished: bool,
-    /// The runner's.
+    /// The fate of the runner that generates.
     fate: Fate,
 }
 
@@ -235,7 +240,8 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    /// The next event; `None` after the last. A runner that dies in between is an error, never a silent end.
+    /// Returns the next event, or `None` after the last one. If the runner dies in between, that is
+    /// an error, never a silent end.
     pub async fn next(&mut self) -> Option<Result<GenerateEvent, Error>> {
         if self.finished {
             return None;

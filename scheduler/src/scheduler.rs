@@ -1,6 +1,8 @@
-//! Carries out what the machine decides: tells those who wait, starts and ends runners, wakes it in time.
+//! Carries out the decisions of the machine: notifies waiting requests, starts and ends runners,
+//! and sends ticks at the requested time.
 //!
-//! Everything is behind one lock, which is held for a step and what follows from it; nothing waits under it.
+//! One lock guards everything. It is held for one step and its actions; no code awaits while
+//! holding it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,46 +20,48 @@ use crate::supervisor::{Command, Report, supervise};
 use crate::sync::{Clock, Mutex, MutexGuard, PoisonError, Tasks, spawn};
 use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
-/// Which model, with which context.
+/// A model and its context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoadKey {
-    /// The manifest's digest.
+    /// Digest of the manifest.
     pub model: String,
-    /// Tokens that a sequence may have.
+    /// Context length of one sequence, in tokens.
     pub context: u64,
 }
 
-/// The model that a request wants.
+/// The model that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The manifest's digest.
+    /// Digest of the manifest.
     pub model: String,
-    /// The model's name, for people.
+    /// Name of the model, for messages.
     pub name: String,
-    /// How long a sequence may be.
+    /// Context length of one sequence.
     pub context: Context,
-    /// Bytes that the model takes of [`Limits::memory`] with that context.
+    /// Bytes that the model with this context takes of [`Limits::memory`].
     pub need: u64,
-    /// How long it is kept afterwards.
+    /// How long the model stays loaded after the request.
     pub keep_alive: KeepAliveChoice,
-    /// Whether it may be unloaded for others.
+    /// Whether the model may be unloaded for other models.
     pub residence: Residence,
-    /// Where its layers are to be.
+    /// The requested placement of its layers.
     pub choice: DeviceChoice,
-    /// It needs the model beside conversations: to cut texts into tokens, or for embeddings and rankings. It takes no slot from those.
+    /// Whether the request uses the model beside conversations, to tokenize, embed or rank. Such a
+    /// request takes no slot.
     pub is_aside: bool,
 }
 
-/// Whether a load may yet have others unloaded for it.
+/// Whether a load may still have other models unloaded first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Where devices have no room for all of it beside others, these go first.
+    /// The first attempt: if devices have no room for the whole model, other models are unloaded
+    /// and the load is planned again.
     Beside,
-    /// It makes do with the room that there is.
+    /// The last attempt: the plan uses the room that is available.
     Last,
 }
 
-/// Loads, keeps and unloads models. Clones share it.
+/// Loads, keeps and unloads models. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Scheduler(Arc<Inner>);
 
@@ -66,7 +70,7 @@ struct Inner {
     options: RunnerOptions,
     holder: Arc<Holder>,
     clock: Clock,
-    /// When the machine wants to be woken.
+    /// The next moment at which the machine needs a tick.
     alarm: watch::Sender<Option<Moment>>,
     state: Mutex<State>,
 }
@@ -74,12 +78,13 @@ struct Inner {
 #[derive(Debug)]
 struct State {
     machine: Machine,
-    /// Requests there have been.
+    /// Number of requests so far.
     requests: u64,
-    /// Those that have not left.
+    /// The requests that have not left.
     requesters: HashMap<RequestId, UnboundedSender<Message>>,
     runners: HashMap<RunnerId, Supervised>,
-    /// The supervisors of the runners. One may be begun where a lease is dropped, which may be outside of a runtime.
+    /// The supervisors of the runners. One may start when a lease is dropped, which may happen
+    /// outside of a runtime.
     tasks: Tasks,
 }
 
@@ -88,12 +93,12 @@ struct Supervised {
     name: String,
     commands: UnboundedSender<Command>,
     begin: Instant,
-    /// It was told to end.
+    /// Whether it was ordered to end.
     killed: bool,
     loaded: Option<(Arc<Runner>, Arc<LoadReply>)>,
 }
 
-/// What a request that waits is told.
+/// A message to a waiting request.
 #[derive(Debug)]
 enum Message {
     Plan(RunnerId, Attempt),
@@ -101,36 +106,36 @@ enum Message {
     Refused(Error),
 }
 
-/// A request on its way; it leaves when this is dropped.
+/// A request from its arrival to its end; dropping the ticket makes it leave.
 #[derive(Debug)]
 struct Ticket {
     scheduler: Weak<Inner>,
     request: RequestId,
     name: String,
-    /// Once it is granted.
+    /// Set once the request is granted.
     runner: Option<Arc<Runner>>,
 }
 
-/// A loaded model, for people.
+/// A loaded model, for reports to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The name by which it was loaded.
+    /// The name under which it was loaded.
     pub name: String,
-    /// Which model, and its context.
+    /// The model and its context.
     pub key: LoadKey,
-    /// What the runner said after the load.
+    /// The runner's reply to the load.
     pub reply: LoadReply,
-    /// When it will be unloaded if nobody uses it; `None` for never.
+    /// When it will be unloaded if it is not used; `None` for never.
     pub expires: Option<SystemTime>,
-    /// The runner's process id.
+    /// Process id of the runner.
     pub pid: u32,
-    /// Requests that use it.
+    /// Number of requests that use it.
     pub active: usize,
-    /// Requests that wait for it.
+    /// Number of requests that wait for it.
     pub waiting: usize,
 }
 
-/// The use of a loaded model for one request.
+/// A loaded model that is granted to one request. The request leaves when the lease is dropped.
 #[derive(Debug)]
 #[must_use = "the model is given back when this is dropped"]
 pub struct Lease {
@@ -140,7 +145,7 @@ pub struct Lease {
 }
 
 impl Scheduler {
-    /// A scheduler without models. Must be called within a tokio runtime.
+    /// Creates a scheduler without models. Must be called within a tokio runtime.
     pub fn new(options: RunnerOptions, limits: Limits) -> Self {
         let state = State {
             machine: Machine::new(limits),
@@ -156,9 +161,11 @@ impl Scheduler {
         Self(inner)
     }
 
-    /// A loaded model for one request, which waits for its turn. Dropping the future gives up. `plan` is asked only where
-    /// a load is needed, and again where there is a second attempt; where it has none, devices have no room beside other models, and
-    /// these go before the next.
+    /// Waits for a loaded model for one request. Dropping the future cancels the request.
+    ///
+    /// `plan` is called only if a load is needed, and a second time for a second attempt. It
+    /// returns `None` if devices have no room beside other models; these are unloaded before the
+    /// next attempt.
     pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn(Attempt) -> F) -> Result<Lease, E>
     where
         E: From<Error>,
@@ -178,7 +185,7 @@ impl Scheduler {
                     return Ok(Lease { _ticket: ticket, runner, reply });
                 }
                 Some(Message::Refused(error)) => return Err(error.into()),
-                // Everybody who waits is told something before the end.
+                // Every waiting request receives a message before its channel closes.
                 None => return Err(Error::Stopped.into()),
             }
         }
@@ -199,25 +206,28 @@ impl Scheduler {
         (Ticket { scheduler: Arc::downgrade(&self.0), request, name, runner: None }, messages)
     }
 
-    /// Whether a choice of device may mean GPUs on which the scheduler could have layers.
+    /// Whether a choice of device may include GPUs on which layers can be placed.
     pub fn may_use_gpus(device: &str) -> bool {
         gpu_driver::can_be_meant(device)
     }
 
-    /// What is free of the devices that a choice means, and what of these blobs is in use there. `None` where it means no GPU, or
-    /// nobody can say: runners see for themselves then.
+    /// Returns the free memory of the devices that `device` selects, and which of the blobs are in
+    /// use there. Returns `None` if the selection includes no GPU, or if the holder fails; runners
+    /// then query the devices themselves.
     pub async fn survey(&self, device: &str, blobs: Vec<String>) -> Option<Survey> {
         let survey = self.0.holder.survey(&self.0.options, device, blobs).await;
         let survey = survey.inspect_err(|error| tracing::warn!(%error, "nobody holds weights on devices"));
         survey.ok().flatten()
     }
 
-    /// Unloads a model at once. Requests that use it or wait for it fail. Says whether it was loaded.
+    /// Unloads a model at once. Requests that use it or wait for it fail. Returns whether it was
+    /// loaded.
     pub fn stop(&self, model: &str) -> bool {
         self.end(model, Stop::Now)
     }
 
-    /// Unloads a model after the requests that use it and wait for it. Says whether it was loaded.
+    /// Unloads a model after the requests that use it or wait for it. Returns whether it was
+    /// loaded.
     pub fn stop_when_idle(&self, model: &str) -> bool {
         self.end(model, Stop::WhenIdle)
     }
@@ -230,7 +240,7 @@ impl Scheduler {
         })
     }
 
-    /// The loaded models, by name.
+    /// Returns the loaded models, sorted by name.
     pub fn loaded(&self) -> Vec<Loaded> {
         let mut loaded: Vec<Loaded> = self.0.locked(|inner, state| {
             let places = state.machine.loaded(inner.now());
@@ -252,18 +262,19 @@ impl Scheduler {
         loaded
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         self.0.locked(|_, state| state.machine.counts())
     }
 
-    /// Whether nobody asks and nothing runs.
+    /// Whether there are no requests and no runners.
     #[cfg(all(test, feature = "schedules"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.locked(|_, state| state.requesters.is_empty() && state.runners.is_empty())
     }
 
-    /// Unloads everything and waits until all processes are gone; for the end of the daemon. Nothing is loaded from now on.
+    /// Unloads all models and waits until all processes are gone; for the end of the daemon. No
+    /// model can be loaded afterwards.
     pub async fn stop_all(&self) {
         let tasks = self.0.locked(|inner, state| {
             inner.drive(state, Event::StopAll, None);
@@ -280,7 +291,7 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that is held half-changed can panic.
+        // No panic can leave the state half-changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,7 +299,8 @@ impl Inner {
         work(self, &mut self.lock())
     }
 
-    /// Tells the machine what happened and does what it says. The plan is that of [`Event::Planned`].
+    /// Passes an event to the machine and carries out its actions. `plan` belongs to
+    /// [`Event::Planned`].
     fn drive(self: &Arc<Self>, state: &mut State, event: Event, mut plan: Option<(&str, LoadPlan)>) {
         if let Event::Leave { request, .. } = &event {
             state.requesters.remove(request);
@@ -340,7 +352,8 @@ impl Inner {
 }
 
 impl State {
-    /// Whoever went away meanwhile tells the machine by leaving.
+    /// Sends a message to a request. A request that is gone has left the machine through
+    /// [`Event::Leave`].
     fn answer(&self, request: RequestId, message: Message) {
         let _ = self.requesters.get(&request).map(|requester| requester.send(message));
     }
@@ -355,14 +368,14 @@ impl State {
         if let Some(own) = self.runners.get_mut(&runner) {
             own.killed |= command == Command::Kill;
             tracing::info!(model = own.name, ?command, ?why, "the runner is told");
-            // It may have ended a moment ago.
+            // The runner may have ended a moment ago.
             let _ = own.commands.send(command);
         }
     }
 }
 
 impl Supervised {
-    /// Notes what a report says, and tells it to people and the machine.
+    /// Records a report, logs it, and returns it as an event for the machine.
     fn event(&mut self, runner: RunnerId, report: Report) -> Event {
         let model = self.name.as_str();
         match report {
@@ -401,12 +414,12 @@ fn slots(reply: &LoadReply) -> usize {
 }
 
 impl Lease {
-    /// The runner.
+    /// Returns the runner.
     pub fn runner(&self) -> &Runner {
         &self.runner
     }
 
-    /// What the runner said after the load, or after the KV cache was made anew.
+    /// Returns the runner's reply to the load or to the last new KV cache.
     pub fn reply(&self) -> &LoadReply {
         &self.reply
     }
@@ -422,11 +435,11 @@ impl Drop for Ticket {
     }
 }
 
-/// Tells the machine that time has passed whenever it asked for it. Ends with the scheduler.
+/// Sends a tick to the machine whenever it has requested one. Ends with the scheduler.
 async fn wake(scheduler: Weak<Inner>, mut set: watch::Receiver<Option<Moment>>) {
     loop {
         let moment = *set.borrow_and_update();
-        // The scheduler may end meanwhile: this does not keep it.
+        // The task holds no strong reference while it waits, so the scheduler may end meanwhile.
         let clock = scheduler.upgrade().map(|scheduler| scheduler.clock.clone());
         let alarm = async {
             match (clock, moment) {

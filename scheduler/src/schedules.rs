@@ -1,5 +1,6 @@
-//! Runners that are none, for trying orders of tasks: the process is a task that ends when it wants to or is killed, loads take a while and
-//! fail now and then. Time passes when the scheduler waits for it, and only then: whoever is slow is late.
+//! Fake runners for testing the order of tasks. A process is a task that ends by itself or is
+//! killed; loads take some time and fail now and then. Time passes only while the scheduler waits
+//! for it, so slow tasks miss their deadlines.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -17,7 +18,7 @@ use crate::load_plan::Blobs;
 use crate::machine::{End, Moment};
 use crate::{Error, Runner, RunnerOptions};
 
-/// Time that passes where somebody waits for it.
+/// A clock that advances when a task waits for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock(Arc<AtomicU64>);
 
@@ -36,7 +37,7 @@ impl Clock {
     }
 }
 
-/// Lets others go on, up to so many times.
+/// Yields to other tasks, a random number of times up to `most`.
 pub(crate) async fn pause(most: u32) {
     for _ in 0..thread_rng().gen_range(0..=most) {
         yield_now().await;
@@ -70,10 +71,10 @@ impl Tasks {
     }
 }
 
-/// Processes that have not ended.
+/// Number of processes that have not ended.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// A process that is none.
+/// A fake process.
 #[derive(Debug)]
 pub(crate) struct Process {
     ended: watch::Sender<Option<String>>,
@@ -89,7 +90,7 @@ impl Process {
         let (ended, watched) = watch::channel(None);
         RUNNING.fetch_add(1, Ordering::SeqCst);
         if thread_rng().gen_ratio(1, 4) {
-            // It ends by itself, at any moment.
+            // It ends by itself at a random moment.
             let ended = ended.clone();
             drop(spawn(async move {
                 pause(40).await;
@@ -101,7 +102,7 @@ impl Process {
         Ok((Self { ended, is_gone: false }, Runner::new(PathBuf::from("/nowhere"), pid, watched)?))
     }
 
-    /// How many have not ended.
+    /// Returns the number of processes that have not ended.
     pub(crate) fn running() -> u64 {
         RUNNING.load(Ordering::SeqCst)
     }
@@ -149,7 +150,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // As a real one is killed.
+        // Mirrors the real process, which is killed when it is dropped.
         self.is_gone();
     }
 }
@@ -236,7 +237,7 @@ mod tests {
     const SLOTS: u64 = 2;
     const MOST: usize = 2;
 
-    /// Who uses which process at the moment, and how many models were granted.
+    /// The current users of each process, and whether the scheduler has ended.
     #[derive(Default)]
     struct Uses {
         by_process: Mutex<HashMap<u32, u64>>,
@@ -291,13 +292,13 @@ mod tests {
         scheduler.acquire(wanted, planned).await
     }
 
-    /// A client: it asks for models, goes away at any moment, or uses what it was given for a while.
+    /// A client: requests models, leaves at any moment, or uses a granted model for a while.
     async fn ask(scheduler: Scheduler, uses: Arc<Uses>) {
         for _ in 0..3 {
             let wanted = wanted();
-            // Requests aside take no slot.
+            // Requests beside the slots take no slot.
             let slots = u64::from(!wanted.is_aside);
-            // Every second one waits until it is answered, however long that takes.
+            // Half of the requests wait until they are answered, however long that takes.
             let (context, waits, patience) = (wanted.context, thread_rng().r#gen(), thread_rng().gen_range(0..200));
             let granted = {
                 let asked = pin!(acquire(&scheduler, wanted));
@@ -332,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Somebody who looks, and stops models.
+    /// An operator that lists models and stops them.
     async fn look_after(scheduler: Scheduler) {
         for _ in 0..4 {
             pause(24).await;
@@ -372,7 +373,7 @@ mod tests {
             let mut all: Vec<_> = (0..4).map(|_| spawn(ask(scheduler.clone(), uses.clone()))).collect();
             all.push(spawn(look_after(scheduler.clone())));
             if thread_rng().gen_ratio(1, 3) {
-                // The end comes while they ask.
+                // The scheduler stops while clients make requests.
                 pause(200).await;
             } else {
                 for ended in join_all(all.drain(..)).await {
@@ -396,7 +397,7 @@ mod tests {
 
     #[test]
     fn nobody_is_forgotten_and_no_process_is_left() {
-        // Another test may have done it.
+        // Another test may have installed the provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let asked = std::env::var("LODE_CAMPAIGN_SCHEDULES").ok().and_then(|text| text.parse().ok());
         let orders = asked.unwrap_or(200);

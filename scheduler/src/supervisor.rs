@@ -1,6 +1,6 @@
-//! The life of one runner: it is started, loads, serves, and ends; everything is reported.
+//! The life of one runner: start, load, serve, end. The supervisor reports every transition.
 //!
-//! Whatever happens, the last report is [`Report::Ended`], and the process is reaped by then.
+//! The last report is always [`Report::Ended`], and the process has been reaped by then.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -23,33 +23,33 @@ use crate::{
     load_plan::pass,
     process::{Process, reap},
 };
-// A process that is none, where orders of tasks are tried.
+// A fake process, for testing the order of tasks.
 #[cfg(feature = "schedules")]
 use crate::schedules::{Process, pass, reap};
 
-/// How long the end of a process may come after the end of its answers.
+/// How long to wait for the end of the process after a call broke off.
 const LAST_MOMENTS: Duration = Duration::from_millis(200);
 
-/// What a runner is told. It also ends when nobody can tell it anything any more.
+/// A command for a runner. A runner also ends when the sender of commands is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Make a KV cache of so many tokens a sequence.
+    /// Build a KV cache with this many tokens per sequence.
     Rebuild { context: u64 },
     /// End at once.
     Kill,
 }
 
-/// What has become of it.
+/// A transition of the runner.
 #[derive(Debug)]
 pub(crate) enum Report {
     Loaded(Arc<Runner>, LoadReply),
     Rebuilt(LoadReply),
-    /// A load or a new KV cache failed; the process is still there.
+    /// A load or a new KV cache failed; the process is still alive.
     Failed(Failure),
     Ended(End),
 }
 
-/// What a runner does at the moment, besides serving requests.
+/// The current task of a runner besides serving requests.
 type Work = BoxFuture<'static, Result<Done, Error>>;
 
 enum Done {
@@ -57,7 +57,7 @@ enum Done {
     Rebuilt(LoadReply),
 }
 
-/// Lives the life of a runner.
+/// Runs a runner from its start to its end.
 pub(crate) async fn supervise(
     options: RunnerOptions,
     holder: Arc<Holder>,
@@ -69,7 +69,7 @@ pub(crate) async fn supervise(
     let end = match Process::start(&options) {
         Ok((process, runner)) => {
             let runner = Arc::new(runner);
-            // What somebody has chosen is a limit already.
+            // A configured limit replaces the estimated one.
             let private = plan.private.clone().filter(|_| options.memory_limit.is_none());
             let memory = Allowance { private, runner: runner.clone() };
             let weights = Weights { holder, options: options.clone() };
@@ -86,7 +86,7 @@ pub(crate) async fn supervise(
     report(Report::Ended(end));
 }
 
-/// Who is supervised.
+/// The supervised runner.
 struct Subject {
     process: Process,
     runner: Arc<Runner>,
@@ -95,13 +95,13 @@ struct Subject {
     weights: Weights,
 }
 
-/// Who holds weights on devices, and how that process is started.
+/// The holder process and the options for starting it.
 struct Weights {
     holder: Arc<Holder>,
     options: RunnerOptions,
 }
 
-/// The limit of a runner's private memory, where it has one that is made of its plan.
+/// The limit of a runner's private memory, if it is derived from a plan.
 #[derive(Clone)]
 struct Allowance {
     private: Option<PrivateMemory>,
@@ -109,7 +109,8 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Sets what `limit` makes of what is counted. Drivers of GPUs take memory that nobody counts.
+    /// Sets the limit that `limit` computes from the estimate. Runners with a GPU driver get no
+    /// limit, because the estimate does not include the driver's memory.
     fn set(&self, status: &Status, limit: impl FnOnce(&PrivateMemory) -> u64) {
         let has_no_driver = status.is_for_cpu || (cfg!(target_os = "linux") && !gpu_driver::is_there());
         if let Some(private) = self.private.as_ref().filter(|_| has_no_driver)
@@ -130,7 +131,7 @@ async fn live(
     let LoadPlan { request, .. } = &plan;
     let mut cache = cache_of(request);
     let mut work = load(runner.clone(), memory.clone(), process.files(), weights, plan);
-    // A load has a limit of its own.
+    // Watched only after the load, which has its own timeout.
     let mut silence: BoxFuture<'static, String> = pending().boxed();
     loop {
         let result = tokio::select! {
@@ -157,7 +158,7 @@ async fn live(
             }
             Ok(Done::Rebuilt(reply)) => report(Report::Rebuilt(reply)),
             Err(error) => {
-                // How it ended says more than that it does not answer.
+                // The exit status explains more than the failed call.
                 if let Some(end) = process.wait_for(LAST_MOMENTS).await {
                     return end;
                 }
@@ -168,7 +169,8 @@ async fn live(
 }
 
 impl Weights {
-    /// A socket to whoever holds weights of these files; none where nobody can: the runner does it by itself.
+    /// Opens a session with the holder for these files. Returns `None` on failure; the runner then
+    /// loads the weights itself.
     async fn link(&self, blobs: &[Blob], source: &Arc<dyn BlobSource>, reserved: Vec<Reserved>) -> Option<OwnedFd> {
         let link = self.holder.hold(&self.options, blobs.to_vec(), source.clone(), reserved).await;
         link.inspect_err(|error| tracing::warn!(%error, "weights on devices are not shared between models")).ok()
@@ -198,7 +200,8 @@ fn load(
         let blobs = Blobs { source, count: request.blobs.len() };
         let (passed, loaded) = (pass(passing?, link, blobs), runner.load(&request));
         tokio::pin!(passed, loaded);
-        // The runner waits for files: one that cannot be passed ends the load, and with it the runner.
+        // The runner waits for its files, so a file that cannot be passed fails the load and ends
+        // the runner.
         let reply = tokio::select! {
             biased;
             reply = &mut loaded => reply,

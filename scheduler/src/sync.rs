@@ -1,5 +1,6 @@
-//! The lock, tasks and time of the scheduler: the standard library's and tokio's. With the feature `schedules` they are `shuttle`'s, which
-//! tries one order of the tasks after the other, and time is what the scheduler waits for (`schedules`).
+//! The scheduler's lock, tasks and clock: from the standard library and tokio. With the feature
+//! `schedules` they come from `shuttle`, which tests many orders of tasks, and time passes only
+//! while the scheduler waits (see `schedules`).
 
 #[cfg(not(feature = "schedules"))]
 mod real {
@@ -13,7 +14,7 @@ mod real {
     pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
     pub(crate) use tokio::spawn;
 
-    /// Moments are counted from when it was made.
+    /// A clock; moments count from its creation.
     #[derive(Clone, Debug)]
     pub(crate) struct Clock(Instant);
 
@@ -26,7 +27,7 @@ mod real {
             self.0.elapsed()
         }
 
-        /// Waits for ever where there is no such moment.
+        /// Waits forever if the moment is not representable.
         pub(crate) async fn wait_until(&self, moment: Moment) {
             match self.0.checked_add(moment) {
                 Some(moment) => tokio::time::sleep_until(moment.into()).await,
@@ -35,7 +36,8 @@ mod real {
         }
     }
 
-    /// Tasks on the runtime that this was made in; they may be begun where there is none.
+    /// Tasks on the runtime in which this was created. They may also be started outside of a
+    /// runtime.
     #[derive(Debug)]
     pub(crate) struct Tasks {
         running: JoinSet<()>,
@@ -51,12 +53,12 @@ mod real {
             self.running.spawn_on(life, &self.runtime);
         }
 
-        /// Forgets those that have ended.
+        /// Forgets tasks that have ended.
         pub(crate) fn tidy(&mut self) {
             while self.running.try_join_next().is_some() {}
         }
 
-        /// Those that run, to be waited for.
+        /// Takes the running tasks, so that the caller can await them.
         pub(crate) fn take(&mut self) -> Self {
             Self { running: std::mem::take(&mut self.running), runtime: self.runtime.clone() }
         }

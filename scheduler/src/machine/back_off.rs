@@ -1,4 +1,4 @@
-//! How long a model that keeps failing is left alone.
+//! The pause before a failing model is loaded again.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use super::event::Moment;
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Failures of a model's runners since the last request that went well.
+/// The failures of a model's runners since the last successful request.
 #[derive(Clone, Debug)]
 pub(super) struct BackOff {
     failures: u32,
-    /// No runner is started before.
+    /// No runner is started before this moment.
     pub(super) until: Moment,
-    /// Why a load failed; `None` where it was a loaded runner that ended.
+    /// Why a load failed; `None` if a loaded runner ended.
     pub(super) load: Option<String>,
 }
 
 impl BackOff {
-    /// After another failure at `now`: pauses are 0, 1, 2, 4, … 30 s.
+    /// Returns the state after another failure at `now`. The pauses are 0, 1, 2, 4, … 30 s.
     pub(super) fn after(earlier: Option<&Self>, now: Moment, load: Option<String>) -> Self {
         let failures = earlier.map_or(0, |earlier| earlier.failures).saturating_add(1);
         let pause = match failures {
             1 => Duration::ZERO,
-            // 2^5 is over the longest.
+            // 2^5 s exceeds the longest pause.
             more => Duration::from_secs(1 << (more - 2).min(5)).min(LONGEST),
         };
         Self { failures, until: now.saturating_add(pause), load }
     }
 
-    /// How many in a row.
+    /// Returns the number of failures in a row.
     pub(super) fn failures(&self) -> u32 {
         self.failures
     }

@@ -1,4 +1,4 @@
-//! What the machine is told, and what it wants done.
+//! The events that the machine receives, and the actions that it returns.
 
 use std::time::Duration;
 
@@ -6,53 +6,53 @@ use protocol::DeviceChoice;
 
 use crate::{Attempt, Error};
 
-/// Time since the scheduler was made. The machine has no clock of its own.
+/// Time since the scheduler was created. The machine has no clock.
 pub(crate) type Moment = Duration;
 
-/// A request for a model, from its arrival to its end. Never used twice.
+/// A request for a model, from its arrival to its end. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RequestId(pub(crate) u64);
 
-/// A runner process, or one that is about to be started. Never used twice.
+/// A runner process, or one that is about to start. An id is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunnerId(pub(crate) u64);
 
 /// How long a model stays loaded after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// So long; not at all where it is zero.
+    /// For this long; zero unloads it at once.
     For(Duration),
-    /// Until it is stopped, or its place is needed.
+    /// Until it is stopped or evicted.
     Forever,
 }
 
-/// How long a model is to be kept after a request.
+/// The keep-alive of a model after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAliveChoice {
-    /// What the request says. It holds until another request says something else.
+    /// The keep-alive in the request. It holds until another request sets a different one.
     pub asked: Option<KeepAlive>,
-    /// For a model that is loaded by a request that says nothing.
+    /// The keep-alive of a model whose loading request sets none.
     pub default: KeepAlive,
 }
 
-/// The context that a request wants, in tokens of one sequence.
+/// The context that a request needs, in tokens of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// The request names it. A model that is loaded with another one gets a new KV cache.
+    /// The request sets the context. A model that is loaded with another one gets a new KV cache.
     Exactly(u64),
-    /// The request names none. It shares a loaded model that has so many tokens or more.
+    /// The request sets no context. It shares a loaded model with at least this many tokens.
     AtLeast(u64),
 }
 
 impl Context {
-    /// The tokens that a model is loaded with for this request.
+    /// Returns the number of tokens that a model is loaded with for this request.
     pub fn tokens(self) -> u64 {
         match self {
             Self::Exactly(tokens) | Self::AtLeast(tokens) => tokens,
         }
     }
 
-    /// Whether a model that was loaded with so many tokens will do.
+    /// Whether a model that is loaded with this many tokens is suitable.
     pub(crate) fn suits(self, loaded: u64) -> bool {
         match self {
             Self::Exactly(tokens) => loaded == tokens,
@@ -64,10 +64,10 @@ impl Context {
 /// Whether a model may be unloaded to make room for another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
-    /// It may, once it is idle.
+    /// It may be unloaded when it is idle.
     #[default]
     Evictable,
-    /// It may not, and it does not expire.
+    /// It may not be unloaded, and it does not expire.
     Pinned,
 }
 
@@ -75,51 +75,51 @@ pub enum Residence {
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) request: RequestId,
-    /// The manifest's digest.
+    /// Digest of the manifest.
     pub(crate) model: String,
-    /// The model's name, for people.
+    /// Name of the model, for messages.
     pub(crate) name: String,
     pub(crate) context: Context,
-    /// Bytes that the model needs with the context of [`Context::tokens`].
+    /// Bytes that the model needs with a context of [`Context::tokens`].
     pub(crate) need: u64,
     pub(crate) keep_alive: KeepAliveChoice,
     pub(crate) residence: Residence,
     pub(crate) choice: DeviceChoice,
-    /// It takes no slot.
+    /// Whether the request takes no slot.
     pub(crate) is_aside: bool,
 }
 
-/// How a request left.
+/// The state of the runner when a request left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The runner was well to the end, whether or not the client stayed.
+    /// The runner worked to the end, whether or not the client stayed.
     Well,
-    /// The runner failed it.
+    /// The runner failed during the request.
     Failed,
 }
 
-/// Why a runner that is alive could not do what it was told.
+/// Why a live runner could not carry out a command.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// There was not enough memory.
     OutOfMemory(String),
-    /// It will not load this model, and would not the next time.
+    /// The runner refuses this model permanently.
     Refused(Error),
-    /// Anything else; it may go better later.
+    /// Any other failure; a later attempt may succeed.
     Broken(Error),
 }
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// As it does where the system has no more memory: it was killed, or gave up on an allocation.
+    /// In a way that indicates a lack of memory: it was killed, or aborted on a failed allocation.
     Killed(String),
     /// In any other way.
     Other(String),
 }
 
 impl End {
-    /// For people.
+    /// Returns the description for messages.
     pub(crate) fn describe(&self) -> &str {
         match self {
             Self::Killed(text) | Self::Other(text) => text,
@@ -132,32 +132,33 @@ impl End {
 pub(crate) enum Stop {
     /// At once: requests that use it or wait for it fail.
     Now,
-    /// After the requests that use it and wait for it.
+    /// After the requests that use it or wait for it.
     WhenIdle,
 }
 
-/// What happened.
+/// An event for the machine.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A request arrived.
     Ask(Ask),
-    /// A request went: answered, failed, or its client gave up, at whatever stage.
+    /// A request left at any stage: it was answered, it failed, or its client disconnected.
     Leave { request: RequestId, outcome: Outcome },
-    /// The load plan that [`Action::Plan`] asked for is there.
+    /// The load plan that [`Action::Plan`] requested is ready.
     Planned { runner: RunnerId },
-    /// The load was planned, and devices have no room for it beside other models.
+    /// The load was planned, but devices have no room for it beside other models.
     Crowded { runner: RunnerId },
-    /// A runner has loaded its model and takes so many requests at a time; whether some of it is on a device.
+    /// A runner has loaded its model and serves `slots` requests at a time. `on_devices` states
+    /// whether a part of the model is on a device.
     Loaded { runner: RunnerId, slots: usize, on_devices: bool },
-    /// A runner has its new KV cache.
+    /// A runner has built its new KV cache.
     Rebuilt { runner: RunnerId, slots: usize },
-    /// A runner could not load its model, or not make the KV cache. It is still there.
+    /// A runner could not load its model or build the KV cache. The process is still alive.
     Failed { runner: RunnerId, failure: Failure },
-    /// A runner's process is gone and reaped. Comes exactly once for each [`Action::Start`].
+    /// A runner's process is gone and reaped. Occurs exactly once for each [`Action::Start`].
     Ended { runner: RunnerId, end: End },
-    /// Somebody wants a model unloaded.
+    /// A client requests that a model be unloaded.
     Stop { model: String, when: Stop },
-    /// The daemon ends: nothing is loaded from now on.
+    /// The daemon is shutting down; no model can be loaded from now on.
     StopAll,
     /// Time has passed.
     Tick,
@@ -166,34 +167,34 @@ pub(crate) enum Event {
 /// Why a runner is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Nobody has used it for its keep-alive.
+    /// Its keep-alive has passed without a request.
     Expired,
     /// Another model needs the room.
     Evicted,
-    /// Somebody stopped it.
+    /// A client stopped it.
     Stopped,
-    /// It could not load its model, or not make a new KV cache.
+    /// It could not load its model or build a new KV cache.
     Failed,
-    /// It took too long.
+    /// It exceeded the timeout.
     Late,
-    /// Its layers are to be elsewhere.
+    /// A request needs another placement of its layers.
     Moved,
 }
 
-/// What is to be done, in this order.
+/// An action for the scheduler to carry out, in the order of the list.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Ask this request for its load plan; then comes [`Event::Planned`], or [`Event::Crowded`] where this is not the last attempt, or the
-    /// request leaves.
+    /// Get the load plan from this request. [`Event::Planned`] follows, or [`Event::Crowded`] if
+    /// this is not the last attempt, or the request leaves.
     Plan { request: RequestId, runner: RunnerId, attempt: Attempt },
-    /// Start a process and load what was planned.
+    /// Start a process and load the planned model.
     Start { runner: RunnerId },
-    /// Make a KV cache of so many tokens a sequence.
+    /// Build a KV cache with this many tokens per sequence.
     Rebuild { runner: RunnerId, context: u64 },
     /// Kill the process.
     Kill { runner: RunnerId, why: Why },
     /// Let the request use the runner until it leaves.
     Grant { request: RequestId, runner: RunnerId },
-    /// Tell the request that it is not served.
+    /// Send an error to the request.
     Refuse { request: RequestId, error: Error },
 }

@@ -1,12 +1,12 @@
-//! What follows when a runner fails: who is told, and when there is another attempt.
+//! Consequences of a failed runner: which requests fail, and when the next attempt starts.
 //!
-//! | what happened | who waits | the next runner |
+//! | failure | waiting requests | the next runner starts |
 //! |---|---|---|
-//! | a loaded runner ended | goes on waiting | after the back-off |
-//! | loading crashed or took too long | is told | after the back-off; until then requests are told at once |
-//! | the runner refused the model | is told | at the next request |
-//! | there was not enough memory | goes on waiting, once | when all idle models are gone |
-//! | a new KV cache could not be made | goes on waiting | at once: the model is loaded anew |
+//! | a loaded runner ended | keep waiting | after the back-off |
+//! | loading crashed or timed out | fail | after the back-off; new requests fail until then |
+//! | the runner refused the model | fail | at the next request |
+//! | not enough memory | keep waiting, once | when all idle models are gone |
+//! | a new KV cache could not be built | keep waiting | at once: the model is loaded again |
 
 use super::Machine;
 use super::back_off::BackOff;
@@ -25,7 +25,7 @@ impl Machine {
         self.kill(&model, Why::Failed);
         match failure {
             Failure::OutOfMemory(reason) => self.out_of_memory(&model, &reason),
-            // Whoever waits for the new KV cache gets a new runner instead.
+            // Requests that wait for the new KV cache get a new runner instead.
             Failure::Refused(_) | Failure::Broken(_) if !loading => {}
             Failure::Refused(error) => self.refuse_all(&model, &error),
             Failure::Broken(error) => self.load_failed(&model, &error),
@@ -48,7 +48,8 @@ impl Machine {
         }
     }
 
-    /// Once, all idle models are unloaded and whoever waits has another attempt. The second time they are told.
+    /// The first time, evicts all idle models and lets waiting requests try again. The second time,
+    /// refuses them.
     fn out_of_memory(&mut self, model: &str, reason: &str) {
         if self.retried.remove(model) {
             self.refuse_all(model, &Error::OutOfMemory(reason.to_owned()));

@@ -1,4 +1,4 @@
-//! A loaded model, or one that is being loaded or unloaded.
+//! The place of a model that is loaded, being loaded, or being unloaded.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use protocol::DeviceChoice;
 
 use super::event::{KeepAlive, Moment, RequestId, Residence, RunnerId};
 
-/// What one model takes of the limits, from the first plan until its process is gone.
+/// A model's share of the limits, from its first plan until its process is gone.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) runner: RunnerId,
-    /// The name by which it was loaded, for people.
+    /// The name under which it was loaded, for messages.
     pub(super) name: String,
-    /// Bytes.
+    /// Bytes that the model needs.
     pub(super) need: u64,
-    /// The tokens that were asked for; the runner may have made them fewer.
+    /// The requested number of tokens; the runner may have reduced it.
     pub(super) context: u64,
     pub(super) keep_alive: KeepAlive,
     pub(super) residence: Residence,
     pub(super) choice: DeviceChoice,
-    /// Whether some of it is on a device, or may be where nobody has said yet.
+    /// Whether a part of the model is on a device; true until the runner has reported it.
     pub(super) on_devices: bool,
     pub(super) phase: Phase,
 }
@@ -30,19 +30,20 @@ pub(super) struct Place {
 /// ```
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
-    /// This request makes the load plan. There is no process.
+    /// This request makes the load plan. There is no process yet.
     Planning { request: RequestId },
-    /// A process starts and loads.
+    /// A process starts and loads the model.
     Loading { deadline: Option<Moment> },
     /// Requests are served.
     Ready(Ready),
-    /// The runner makes a KV cache; nobody uses it meanwhile.
+    /// The runner builds a KV cache; no request uses it meanwhile.
     Rebuilding { deadline: Option<Moment>, since: Moment },
-    /// The process was killed and is not gone yet.
+    /// The process was killed but is not gone yet.
     Stopping,
 }
 
-/// Requests that take no slot, at a time, beyond as many as there are slots. It bounds those that wait in the runner.
+/// How many more requests than slots may run beside the slots. It bounds the requests that wait in
+/// the runner.
 const MORE_ASIDE: usize = 3;
 
 /// A runner that serves requests.
@@ -50,17 +51,17 @@ const MORE_ASIDE: usize = 3;
 pub(super) struct Ready {
     /// When it was loaded.
     pub(super) since: Moment,
-    /// Requests that it takes at a time.
+    /// Number of requests that it serves at a time.
     pub(super) slots: usize,
     pub(super) users: BTreeSet<RequestId>,
-    /// Those of them that take no slot.
+    /// The users that take no slot.
     pub(super) aside: BTreeSet<RequestId>,
-    /// When the last request left, or the load was done.
+    /// When the last request left or the load finished.
     pub(super) idle_since: Moment,
 }
 
 impl Ready {
-    /// Whether it takes another request.
+    /// Whether the runner can take another request of this kind.
     pub(super) fn has_room(&self, is_aside: bool) -> bool {
         if is_aside {
             self.aside.len() < self.slots.saturating_add(MORE_ASIDE)
@@ -71,7 +72,7 @@ impl Ready {
 }
 
 impl Place {
-    /// What it is ready with, where it is and nobody uses it.
+    /// Returns the ready state if no request uses the model.
     pub(super) fn idle(&self) -> Option<&Ready> {
         match &self.phase {
             Phase::Ready(ready) if ready.users.is_empty() => Some(ready),
@@ -79,17 +80,17 @@ impl Place {
         }
     }
 
-    /// Whether it is going away.
+    /// Whether the process was killed.
     pub(super) fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping)
     }
 
-    /// How many requests use it.
+    /// Returns the number of requests that use the model.
     pub(super) fn active(&self) -> usize {
         if let Phase::Ready(ready) = &self.phase { ready.users.len() } else { 0 }
     }
 
-    /// When it expires: where it is idle, not pinned and not kept for ever.
+    /// Returns when the model expires. `None` if it is in use, pinned, or kept forever.
     pub(super) fn expires(&self) -> Option<Moment> {
         match (self.residence, self.keep_alive) {
             (Residence::Evictable, KeepAlive::For(time)) => self.idle()?.idle_since.checked_add(time),

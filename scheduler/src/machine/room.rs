@@ -1,7 +1,8 @@
 //! Making room for a model.
 //!
-//! What is unloaded: idle models first, the least remaining keep-alive first; then the model that has been loaded for the
-//! longest gets no further requests until it is idle. A pinned model is never unloaded, a busy one never while it is busy.
+//! Idle models are unloaded first, in the order of their remaining keep-alive. If that does not
+//! suffice, the model that has been loaded for the longest gets no further requests until it is
+//! idle. A pinned model is never unloaded, and a busy one is never unloaded while it is busy.
 
 use super::event::{Residence, Why};
 use super::place::{Phase, Place};
@@ -11,17 +12,17 @@ use super::{Machine, Moment};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Now,
-    /// Not yet. These models get no younger requests until there is.
+    /// Not yet. The `drained` models get no younger requests until there is room.
     Later {
         drained: Vec<String>,
     },
-    /// Pinned models have it; so many.
+    /// Never: this number of pinned models takes the room.
     Never {
         pinned: usize,
     },
 }
 
-/// What other models take.
+/// The room that other models take.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     places: usize,
@@ -41,7 +42,8 @@ impl Taken {
 }
 
 impl Machine {
-    /// Makes room for `model` with `need` bytes beside all others, as far as it can be done at this moment.
+    /// Makes room for `model` with `need` bytes beside all other models, as far as that is possible
+    /// at this moment.
     pub(super) fn make_room(&mut self, model: &str, need: u64) -> Room {
         let (mut all, mut staying, mut pinned) = (Taken::default(), Taken::default(), Taken::default());
         for place in self.others(model) {
@@ -75,7 +77,7 @@ impl Machine {
         Room::Later { drained }
     }
 
-    /// Unloads all models that are meant, idle and not pinned, but `model`.
+    /// Unloads all models for which `is_meant` is true, except `model`, pinned ones, and busy ones.
     pub(super) fn evict_idle(&mut self, model: &str, is_meant: impl Fn(&Place) -> bool) {
         while let Some(victim) = self.idle_victim(model, &is_meant) {
             self.kill(&victim, Why::Evicted);
@@ -100,7 +102,8 @@ impl Machine {
         idle.min().map(|(_, _, victim)| victim.clone())
     }
 
-    /// Models that may be kept from further requests: those that had their turn, the longest loaded first.
+    /// Returns the busy models that may be kept from further requests: the ones that have had their
+    /// full turn, the longest loaded first.
     fn busy_victims(&self, model: &str) -> Vec<String> {
         let busy = self.places.iter().filter_map(|(other, place)| match &place.phase {
             Phase::Ready(ready) if other != model && place.residence == Residence::Evictable => {

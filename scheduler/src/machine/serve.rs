@@ -1,8 +1,10 @@
-//! The walk over the queue: who is served now, and what is loaded for those who are not.
+//! The walk over the queue: serves requests that can be served, and starts loads for the other
+//! ones.
 //!
-//! The walk goes from the oldest request to the youngest. Requests of one model are served in their order. The first
-//! request for which there is no room claims what becomes free: no younger one can take it, neither by a load nor by
-//! keeping a model busy that has to go. So each request comes to its turn, whatever arrives after it.
+//! The walk goes from the oldest request to the youngest. Requests of one model are served in
+//! order. The first request without room reserves everything that becomes free. No younger request
+//! can take it, neither by a load nor by keeping a model busy that must be unloaded. So every
+//! request is eventually served, whatever arrives after it.
 
 use std::collections::BTreeSet;
 
@@ -12,35 +14,36 @@ use super::place::{Phase, Place};
 use super::room::Room;
 use crate::{Attempt, Error};
 
-/// What the walk has found so far.
+/// The state of the walk so far.
 #[derive(Debug, Default)]
 struct Walk {
     /// Models that serve no younger requests.
     blocked: BTreeSet<String>,
-    /// Models that serve no younger requests that take a slot, or none (`true`): all are taken.
+    /// Models that serve no younger requests of one kind, because its places are taken: requests
+    /// beside the slots (`true`) or in slots.
     full: BTreeSet<(String, bool)>,
     /// Whether an older request waits for room.
     claimed: bool,
 }
 
-/// How a model stands to a request.
+/// The state of a model in relation to a request.
 #[derive(Clone, Copy)]
 enum Standing {
-    /// There is a free slot.
+    /// The model has a free slot.
     Free,
-    /// The model is loaded with another context, and idle.
+    /// The model is idle, but loaded with another context.
     OtherContext,
-    /// Its layers are elsewhere, and it is idle.
+    /// The model is idle, but its layers have another placement.
     Elsewhere,
-    /// A request of its kind has to end first.
+    /// A request of the same kind must end first.
     Full,
-    /// Something has to end first: a load, all requests, a process.
+    /// Another operation must end first: a load, all requests, or a process.
     UnderWay,
     Absent,
 }
 
 impl Machine {
-    /// Serves who can be served, and begins whatever is needed for the others.
+    /// Serves all requests that can be served, and starts the operations that the other ones need.
     pub(super) fn serve(&mut self) {
         let mut walk = Walk::default();
         for ask in std::mem::take(&mut self.queue) {
@@ -52,7 +55,8 @@ impl Machine {
         }
     }
 
-    /// Gives the request back where it has to wait, and notes which younger ones wait for it.
+    /// Serves one request. Returns the request if it must wait, and records which younger requests
+    /// must wait for it.
     fn serve_one(&mut self, ask: Ask, walk: &mut Walk) -> Option<Ask> {
         let standing = self.standing(&ask);
         if matches!(standing, Standing::Full) {
@@ -76,14 +80,14 @@ impl Machine {
                 return Some(ask);
             }
             Standing::Absent if self.is_backing_off(&ask.model) => return Some(ask),
-            // A second attempt for lack of memory begins when all that was evicted is gone.
+            // A second attempt after a lack of memory starts when all evicted models are gone.
             Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
                 walk.claimed = true;
                 return Some(ask);
             }
             Standing::OtherContext | Standing::Absent => {}
         }
-        // What takes no more than it has is in nobody's way.
+        // A request that needs no more than its model already takes does not delay older requests.
         let shrinks = self.places.get(&ask.model).is_some_and(|place| ask.need <= place.need);
         if walk.claimed && !shrinks {
             return Some(ask);
@@ -140,7 +144,7 @@ impl Machine {
         self.actions.push(Action::Grant { request: ask.request, runner: place.runner });
     }
 
-    /// Begins a load, or a new KV cache where the model is loaded. There is room.
+    /// Starts a load, or a new KV cache if the model is loaded. The caller has made room.
     fn begin(&mut self, ask: &Ask) {
         let context = ask.context.tokens();
         let deadline = self.now.checked_add(self.limits.load_timeout);
@@ -171,7 +175,7 @@ impl Machine {
         self.actions.push(Action::Plan { request: ask.request, runner, attempt });
     }
 
-    /// Unloads what nobody has used for its keep-alive. Whoever waits for a model keeps it.
+    /// Unloads models whose keep-alive has passed. A model with waiting requests stays.
     pub(super) fn expire(&mut self) {
         let over = |(model, place): (&String, &Place)| {
             let over = place.expires().is_some_and(|moment| moment <= self.now) && !self.is_wanted(model);

@@ -1,4 +1,5 @@
-//! The machine in a world of its own: chosen situations, properties of any events, a long simulation.
+//! Tests of the machine in a simulated world: selected situations, properties over arbitrary
+//! events, and a long simulation.
 
 mod properties;
 mod situations;

@@ -1,4 +1,5 @@
-//! Any events in any order: the world holds the invariants after each, and at the end nobody waits.
+//! Property tests over arbitrary events in any order. The world checks the invariants after each
+//! event; at the end no request waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::machine::{
     Ask, Context, End, KeepAlive, KeepAliveChoice, Limits, Outcome, RequestId, Residence, RunnerId, Stop,
 };
 
-/// Something that happens. Numbers choose among what is there.
+/// An event of the simulation. The numbers select among the existing items.
 #[derive(Clone, Debug)]
 enum Happening {
     Ask {
@@ -42,7 +43,7 @@ enum Happening {
     Pass(Duration),
 }
 
-/// Models that are asked for; only the first is ever pinned.
+/// Number of models; only the first is ever pinned.
 const MODELS: u8 = 5;
 
 fn context() -> impl Strategy<Value = Context> {
@@ -129,7 +130,7 @@ fn happen(world: &mut World, request: u64, happening: &Happening) {
     }
 }
 
-/// Lets everything come to its end: nobody waits, and when all is stopped nothing is left.
+/// Runs the world to its end: no request waits, and after stopping everything no process is left.
 fn end(mut world: World) {
     world.finish();
     let open = |fate: &Fate| matches!(fate, Fate::Waiting | Fate::Granted(_));
@@ -179,7 +180,7 @@ fn ten_thousand_events_lose_nobody() {
             };
             *kinds.entry(kind).or_default() += 1;
         }
-        // A simulation in which hardly anybody is served would show nothing.
+        // A simulation that serves almost no requests would prove nothing.
         assert!(kinds.get("done").is_some_and(|done| *done > 500), "seed {seed}: {kinds:?}");
         assert!(kinds.get("refused").is_some_and(|refused| *refused > 100), "seed {seed}: {kinds:?}");
         end(world);

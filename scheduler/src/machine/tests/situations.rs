@@ -1,4 +1,4 @@
-//! Chosen situations.
+//! Selected situations.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn refused(world: &World, request: u64) -> &Error {
     }
 }
 
-/// A request that is asked, served and goes.
+/// A request that arrives, is served, and leaves.
 fn served(world: &mut World, ask: Ask) {
     let request = ask.request;
     world.ask(ask);
@@ -47,7 +47,7 @@ fn requests_share_a_model_up_to_its_slots() {
     assert_eq!(world.granted(), [RequestId(0), RequestId(1)]);
     world.leave(RequestId(1), Outcome::Well);
     assert_eq!(world.granted(), [RequestId(0), RequestId(2)]);
-    // Somebody in the middle of the queue gives up.
+    // A request in the middle of the queue is cancelled.
     world.leave(RequestId(3), Outcome::Well);
     world.leave(RequestId(0), Outcome::Well);
     assert_eq!(world.granted(), [RequestId(2), RequestId(4)]);
@@ -64,14 +64,14 @@ fn requests_aside_take_no_slot() {
         world.ask(aside(request));
     }
     world.calm();
-    // As many as there are slots, and three.
+    // The number of slots plus three.
     assert_eq!(world.granted(), [0, 1, 3, 4, 5, 6, 7].map(RequestId));
-    // Neither kind waits for the other.
+    // The two kinds of requests do not wait for each other.
     world.leave(RequestId(3), Outcome::Well);
     assert_eq!(world.granted(), [0, 1, 4, 5, 6, 7, 8].map(RequestId));
     world.leave(RequestId(0), Outcome::Well);
     assert_eq!(world.granted(), [1, 2, 4, 5, 6, 7, 8].map(RequestId));
-    // A longer context waits for all of them, and younger requests of both kinds for it.
+    // A longer context waits for all of them, and younger requests of both kinds wait for it.
     world.ask(ask(9, "a", Context::AtLeast(8192)));
     world.ask(aside(10));
     for request in [1, 2, 4, 5, 6, 7] {
@@ -101,13 +101,13 @@ fn the_idle_go_first_and_those_with_the_least_time() {
 
 #[test]
 fn memory_is_a_limit_too() {
-    // Each needs 10 + 40 bytes.
+    // Each model needs 10 + 40 bytes.
     let mut world = World::new(Limits { memory: Some(120), ..limits(9) });
     served(&mut world, ask(0, "a", DEFAULT));
     served(&mut world, ask(1, "b", DEFAULT));
     served(&mut world, ask(2, "c", DEFAULT));
     assert_eq!(world.models(), ["b", "c"]);
-    // A larger context needs the room of both.
+    // A larger context needs the room of both models.
     served(&mut world, ask(3, "c", Context::Exactly(10_000)));
     assert_eq!(world.models(), ["c"]);
     world.ask(ask(4, "d", Context::Exactly(20_000)));
@@ -120,7 +120,7 @@ fn an_explicit_context_is_a_new_cache_and_no_new_load() {
     served(&mut world, ask(0, "a", DEFAULT));
     world.ask(ask(1, "a", Context::AtLeast(2048)));
     world.ask(ask(2, "a", Context::Exactly(8192)));
-    // It has the right context but came later.
+    // This context fits the loaded model, but the request came later.
     world.ask(ask(3, "a", Context::Exactly(4096)));
     world.calm();
     assert_eq!(world.granted(), [RequestId(1)]);
@@ -156,7 +156,7 @@ fn nobody_waits_for_ever_while_another_model_is_busy() {
     world.calm();
     world.ask(ask(10, "b", DEFAULT));
     for next in 20..120 {
-        // There is always another for `a`.
+        // There is always another request for `a`.
         world.ask(ask(next, "a", DEFAULT));
         world.pass(Duration::from_millis(100));
         let oldest = world.granted()[0];
@@ -197,7 +197,7 @@ fn models_expire_unless_they_are_wanted() {
     assert_eq!(world.models(), ["a", "c"]);
     world.pass(Duration::from_secs(1));
     assert_eq!(world.models(), ["c"]);
-    // What a request says holds for those that say nothing.
+    // The keep-alive of a request also holds for later requests without one.
     served(&mut world, kept(3, "c", KeepAlive::For(Duration::from_secs(5))));
     served(&mut world, ask(4, "c", DEFAULT));
     world.pass(Duration::from_secs(5));
@@ -356,7 +356,7 @@ fn idle_models_go_where_devices_have_no_room_beside_them() {
     world.happen(0, Turn::OutOfMemory);
     assert_eq!(world.models(), ["b"], "the idle one goes, the busy one stays");
     world.happen(0, Turn::Well);
-    // The second plan is the last: it is made for what there is.
+    // The second plan is the last: it uses the room that there is.
     world.happen(0, Turn::OutOfMemory);
     world.calm();
     assert!(world.is_granted(2));

@@ -1,4 +1,5 @@
-//! A world around the machine: processes that load and end when it is told so, requests with a fate, and the invariants.
+//! A simulated world around the machine: processes that load and end on command, requests with a
+//! fate, and checks of the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,38 +12,38 @@ use crate::machine::{
 };
 use crate::{Attempt, Error};
 
-/// Where a request is.
+/// The state of a request.
 #[derive(Clone, Debug)]
 pub(super) enum Fate {
     Waiting,
     Granted(RunnerId),
-    /// It was granted and went.
+    /// It was granted and left.
     Done,
     Refused(Error),
-    /// It went before it was granted.
+    /// It left before it was granted.
     Cancelled,
 }
 
-/// A process of the world.
+/// A simulated process.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) model: String,
-    /// Bytes, with the KV cache it has or makes.
+    /// Bytes, including the current or coming KV cache.
     need: u64,
     context: u64,
     choice: DeviceChoice,
-    /// Of its plan.
+    /// The attempt of its plan.
     attempt: Attempt,
-    /// Its plan was made.
+    /// Whether its plan was made.
     started: bool,
     pub(super) ready: bool,
     pub(super) killed: Option<Why>,
-    /// A request that was served, or that it was loaded for, has pinned it.
+    /// Whether a request that it serves, or was loaded for, has pinned it.
     pinned: bool,
     users: BTreeSet<RequestId>,
 }
 
-/// Something that happens by itself, sooner or later.
+/// An operation that completes by itself sooner or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     Plan(RequestId, RunnerId),
@@ -51,7 +52,7 @@ pub(super) enum Pending {
     End(RunnerId),
 }
 
-/// How something that was pending comes out.
+/// The outcome of a pending operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Well,
@@ -61,7 +62,7 @@ pub(super) enum Turn {
     Kill,
 }
 
-/// Slots of every runner.
+/// Number of slots of every runner.
 pub(super) const SLOTS: usize = 2;
 
 pub(super) struct World {
@@ -72,13 +73,13 @@ pub(super) struct World {
     asks: BTreeMap<RequestId, Ask>,
     pub(super) processes: BTreeMap<RunnerId, Process>,
     pub(super) pending: Vec<Pending>,
-    /// Everything that was done, for messages.
+    /// All actions so far, for assertion messages.
     pub(super) actions: Vec<Action>,
-    /// Models that were stopped, so that a pinned one may go.
+    /// Models that were stopped explicitly, so that a pinned one may be unloaded.
     stopped: BTreeSet<String>,
 }
 
-/// A request for the model `model`, which needs 10 bytes and one for each 100 tokens.
+/// A request for the model `model`, which needs 10 bytes plus one byte per 100 tokens.
 pub(super) fn ask(request: u64, model: &str, context: Context) -> Ask {
     Ask {
         request: RequestId(request),
@@ -118,7 +119,7 @@ impl World {
         self.tell(Event::Ask(ask));
     }
 
-    /// A request goes, wherever it is.
+    /// Makes a request leave, whatever its state.
     pub(super) fn leave(&mut self, request: RequestId, outcome: Outcome) {
         let fate = self.fates.get_mut(&request).expect("it was asked");
         match fate.clone() {
@@ -152,7 +153,7 @@ impl World {
         self.tell(Event::Tick);
     }
 
-    /// A process ends by itself.
+    /// Makes a process end by itself.
     pub(super) fn crash(&mut self, runner: RunnerId, end: End) {
         self.processes.remove(&runner);
         self.pending.retain(|pending| {
@@ -161,14 +162,14 @@ impl World {
         self.tell(Event::Ended { runner, end });
     }
 
-    /// Lets something happen that was pending.
+    /// Completes a pending operation.
     pub(super) fn happen(&mut self, index: usize, turn: Turn) {
         let pending = self.pending.remove(index);
         let text = || "boom".to_owned();
         match (pending, turn) {
-            // A plan that fails is a request that goes.
+            // If a plan fails, its request leaves.
             (Pending::Plan(request, _), Turn::Refused | Turn::Crash) => self.leave(request, Outcome::Failed),
-            // The last attempt makes do with what there is.
+            // The last attempt uses the room that there is.
             (Pending::Plan(_, runner), Turn::OutOfMemory) if self.processes[&runner].attempt == Attempt::Beside => {
                 self.tell(Event::Crowded { runner });
             }
@@ -198,14 +199,15 @@ impl World {
         }
     }
 
-    /// Everything that is pending goes well, until nothing is.
+    /// Completes all pending operations successfully until none is left.
     pub(super) fn calm(&mut self) {
         while !self.pending.is_empty() {
             self.happen(0, Turn::Well);
         }
     }
 
-    /// All requests go when they are granted, time passes where nothing else is left: afterwards nobody waits.
+    /// Lets all requests leave once they are granted, and lets time pass if nothing else can
+    /// happen. Afterwards no request waits.
     pub(super) fn finish(&mut self) {
         for _ in 0..10_000 {
             self.calm();
@@ -239,7 +241,7 @@ impl World {
         matches!(self.fate(request), Fate::Granted(_))
     }
 
-    /// The models whose processes were not told to end.
+    /// The models whose processes were not killed.
     pub(super) fn models(&self) -> Vec<&str> {
         let alive = self.processes.values().filter(|process| process.killed.is_none());
         let mut models: Vec<&str> = alive.map(|process| process.model.as_str()).collect();
@@ -270,7 +272,7 @@ impl World {
                 let doubles = self.processes.values().filter(|process| process.model == ask.model).count();
                 assert_eq!(doubles, 0, "`{}` is loaded twice", ask.model);
                 self.pending.push(Pending::Plan(request, runner));
-                // The process is started later; its place is taken from now on.
+                // The process starts later, but its place is taken from now on.
                 let process = Process {
                     model: ask.model.clone(),
                     need: ask.need,
@@ -332,7 +334,7 @@ impl World {
         self.pending.push(Pending::End(runner));
     }
 
-    /// A plan that nobody makes any more has no process.
+    /// Removes the process of a plan that was abandoned.
     fn forget_unplanned(&mut self) {
         let pending = &self.pending;
         let planned = |runner| pending.iter().any(|pending| matches!(pending, Pending::Plan(_, own) if *own == runner));
