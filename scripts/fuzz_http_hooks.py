@@ -1,26 +1,27 @@
-"""What scripts/fuzz-http changes in the requests that schemathesis makes up.
+"""Changes of scripts/fuzz-http to the requests that schemathesis generates.
 
-A name that is made up is the name of no model, so most of them are replaced by one that is there. What would make the
-daemon read files of this machine, ask other machines, or compute for long is taken out.
+A generated name matches no model, so most names are replaced by an existing one. Fields that would
+make the daemon read local files, contact other machines or compute for a long time are removed or
+limited.
 """
 
 import schemathesis
 
 MODEL = "tiny"
-# Where a name is given or taken away: never the one that the other requests need.
+# Fields that create or remove a name; never the name that the other requests need.
 CHANGES = {"/api/create": "model", "/api/copy": "destination", "/api/delete": "model", "/api/lode/unpin": "model"}
-# Where an unknown name is looked for elsewhere.
+# Calls that look up an unknown name at other registries.
 NEVER_OTHERS = {"/api/lode/plan"}
 LIMITS = {"max_tokens": 64, "max_completion_tokens": 64, "max_output_tokens": 64, "num_predict": 64, "n": 8, "best_of": 8}
 
 
 def is_to_be_known(name, path):
-    """Whether a name is replaced. Some are left, so that unknown models are asked for too."""
+    """True if a name is replaced. Some are kept, so that unknown models are requested too."""
     return path in NEVER_OTHERS or len(name) % 4 != 3
 
 
 def limited(value):
-    """The same with smaller numbers where they mean work."""
+    """Returns the value with limits on the numbers that determine the work."""
     if isinstance(value, dict):
         return {key: smaller(key, limited(item)) for key, item in value.items()}
     if isinstance(value, list):
@@ -37,7 +38,7 @@ def smaller(key, value):
 
 @schemathesis.serializer("application/x-tar")
 def archive(context, value):
-    """Bytes as they are: no archive, or not for long."""
+    """Sends the bytes unchanged; they are at most the beginning of an archive."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
@@ -47,7 +48,7 @@ def before_call(context, case, kwargs):
         return
     path = case.operation.path
     body = limited(case.body)
-    # A file of this machine.
+    # `path` names a file of this machine.
     body.pop("path", None)
     changed = CHANGES.get(path)
     for key in ("model", "name", "from", "source", "destination", "a", "b"):

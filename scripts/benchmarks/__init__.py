@@ -1,1 +1,1 @@
-"""Benchmarks of Lode: each number beside what it should be compared with, measured in the same run."""
+"""Benchmarks of Lode. Each run also measures the baseline that a result is compared with."""

@@ -1,15 +1,16 @@
-"""Import, start, load and memory, each number beside what it should be compared with.
+"""Measure import, start, load and memory, each beside its baseline.
 
-  import     `lode create` of a synthetic Hugging Face folder: against hashing the same bytes on all cores with OpenSSL
-             plus writing them to a file with fsync, one after the other, in the same run; peak memory of the daemon
-  reimport   the same folder under another name: against hashing alone
-  start      `lode serve` until it answers
+  import     `lode create` of a synthetic Hugging Face folder. Baseline: hashing the same bytes on
+             all cores with OpenSSL, then writing them to a file with fsync, in the same run. Also
+             the peak memory of the daemon
+  reimport   the same folder under another name. Baseline: hashing alone
+  start      the time from `lode serve` to its first response
   load       a load of SmolLM2-135M from the page cache
-  memory     what the runner has in memory for itself
+  memory     the private memory of the runner
   oras       an artifact of 500 layers of 8 KiB, pushed and pulled by the Python client `oras`, per layer
 
-Needs Linux and Python 3.8, and the release binaries (`cargo build --release --workspace`). Uses three times --size on the
-disk. Numbers vary from run to run: compare on a quiet machine, and on the same one.
+Needs Linux, Python 3.8, and the release binaries (`cargo build --release --workspace`). Uses three
+times --size on the disk. Results vary between runs: compare them on the same, idle machine.
 """
 
 import json
@@ -40,10 +41,10 @@ ORAS_PUSH_MS = 12
 
 
 class Basics(Bench):
-    """Each group of benchmarks shares a daemon."""
+    """The benchmarks; each group shares a daemon."""
 
     def run_import(self):
-        """`import` and `reimport`, which share the model and the floor."""
+        """Measures `import` and `reimport`, which share the model and the baseline."""
         size = int(self.options.size * 1e9)
         free = shutil.disk_usage(self.folder).free
         if free < 3.1 * size + 1e9:
@@ -89,11 +90,12 @@ class Basics(Bench):
                 shutil.rmtree(lode.home)
 
     def run_start(self):
-        """`start`: from spawn to the first answer."""
+        """Measures `start`: from spawn to the first response."""
         lode = self.lode("start")
         times = []
         try:
-            # The first one makes the store and brings the binary into the page cache; it is not counted.
+            # The first start creates the store and reads the binary into the page cache; it is not
+            # counted.
             for _ in range(REPEATS + 1):
                 begun = time.perf_counter()
                 lode.spawn()
@@ -108,7 +110,7 @@ class Basics(Bench):
         self.row("start", value, "ms", value / START_MS, f"{START_MS} ms, median of {REPEATS}")
 
     def run_model(self):
-        """`load` and `memory`, which share a daemon with a real model."""
+        """Measures `load` and `memory`, which share a daemon with a real model."""
         model = self.real_model()
         lode = self.lode("model")
         lode.spawn()
@@ -125,7 +127,7 @@ class Basics(Bench):
             lode.stop()
 
     def run_oras(self):
-        """`oras`: one connection, several requests per layer."""
+        """Measures `oras`: one connection, several requests per layer."""
         self.say("oras")
         python = Path.home() / ".cache" / "lode" / "venv" / "bin" / "python"
         script = Path(__file__).resolve().parents[2] / "tests" / "clients" / "oras_client.py"
@@ -167,7 +169,8 @@ class Basics(Bench):
         generate(lode, 9)
         pid = lode.runner()
         limit = f"{RUNNER_MEMORY_MB} MB"
-        # Pages of a mapped file count as private as long as nobody else maps them: weights are among them.
+        # Pages of a mapped file count as private while no other process maps them. This includes
+        # weights.
         private = kilobytes(pid, "smaps_rollup", "Private_Clean", "Private_Dirty") / MB
         self.row("memory", private, "MB", private / RUNNER_MEMORY_MB, f"{limit}, runner's private pages, mapped weights included")
         anonymous = kilobytes(pid, "smaps_rollup", "Anonymous") / MB
@@ -175,8 +178,8 @@ class Basics(Bench):
 
 
 def generate(lode, number):
-    """Generate 128 tokens after a prompt of about 500; the final object of the answer."""
-    # The number comes first: no run finds the prompt of an earlier one in the KV cache.
+    """Generates 128 tokens after a prompt of about 500; returns the final object."""
+    # The number comes first, so that no run finds the prompt of an earlier one in the KV cache.
     sights = ["a red barn", "two dogs asleep in the sun", "a boy with a kite", "the old mill by the river", "a field of rye"]
     travels = " ".join(f"On day {day} we walked along the coast and saw {sights[day % len(sights)]}, and then it rained." for day in range(19))
     body = {
@@ -193,9 +196,9 @@ def generate(lode, number):
 
 
 def add_arguments(parser):
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
-    parser.add_argument("--size", type=float, default=4, metavar="GB", help="of the synthetic model (default 4)")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="for load and memory (default SmolLM2-135M)")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
+    parser.add_argument("--size", type=float, default=4, metavar="GB", help="size of the synthetic model (default 4)")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="model for load and memory (default SmolLM2-135M)")
 
 
 def check(parser, options):

@@ -1,11 +1,15 @@
-"""Generate for one client and for several at a time, and beside the daemon with the runner alone.
+"""Measure generation for one and for several clients, with the daemon and with the runner alone.
 
-  decode     tokens per second of one client, and of all clients together (the sum of their rates while all of them run)
-  stream     for one client, what the daemon and its API add to a stream of the runner: to the first token, and per token
-  memory     what the runner has for itself with all slots full, against what it reports of its KV cache
-  idle       what the daemon has in memory while 200 streams are open that nobody reads
+  decode     tokens per second of one client, and of all clients together (the sum of their rates
+             while all of them run)
+  stream     the time that the daemon and its API add to a stream of the runner, for one client: to
+             the first token, and per token
+  memory     the private memory of the runner with all slots full, against the reported size of its
+             KV cache
+  idle       the memory of the daemon with 200 open streams that no client reads
 
-Needs Linux, Python 3.8 and the release binaries. Numbers vary from run to run: compare on a quiet machine.
+Needs Linux, Python 3.8 and the release binaries. Results vary between runs: compare them on an idle
+machine.
 """
 
 import http.client
@@ -25,13 +29,13 @@ FIRST_TOKEN_MS = 5.0
 TOKEN_MS = 1.0
 IDLE_STREAMS = 200
 IDLE_MB = 100
-# Long enough for every stream to be accepted and to wait.
+# Enough time for the daemon to accept every stream and queue its request.
 IDLE_SECONDS = 5
 MB = 1_000_000
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP on a Unix socket."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path):
         super().__init__("runner")
@@ -43,7 +47,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 class Stream:
-    """A stream of JSON lines: when the first came, when the last came, and the last."""
+    """A stream of JSON lines: the times of the first and the last line, and the last line."""
 
     def __init__(self, connection, path, body):
         begun = time.perf_counter()
@@ -58,12 +62,12 @@ class Stream:
         connection.close()
 
     def per_token(self):
-        """Seconds between two lines, on average."""
+        """Returns the mean seconds between two lines."""
         return (self.end - self.first) / max(self.count - 1, 1)
 
 
 class Batching:
-    """A daemon with several slots, and its runner."""
+    """The benchmark: a daemon with several slots, and its runner."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -94,14 +98,14 @@ class Batching:
         return Stream(UnixConnection(sockets[-1]), "/generate", body)
 
     def prompt(self, number):
-        # The number comes first: no run finds the prompt of an earlier one in the KV cache.
+        # The number comes first, so that no run finds the prompt of an earlier one in the KV cache.
         return f"{number} travellers kept this diary of their long way along the coast. On the first day"
 
     def rate(self, answer):
         return answer.last["eval_count"] / (answer.last["eval_duration"] / 1e9)
 
     def together(self, clients, number):
-        """The sum of the rates of clients that begin at the same time."""
+        """Returns the sum of the rates of clients that start at the same time."""
         answers, failures = [None] * clients, []
 
         def one(index):
@@ -121,7 +125,7 @@ class Batching:
 
     def measure(self):
         self.prepare()
-        # By turns, so that whatever else the machine does meets both.
+        # Alternates, so that other load of the machine affects both.
         rates = [(self.together(1, 2 * n), self.together(self.options.clients, 2 * n + 1)) for n in range(1, self.options.repeats + 1)]
         single = statistics.median(one for one, _ in rates)
         several = statistics.median(together for _, together in rates)
@@ -136,13 +140,15 @@ class Batching:
 
     def measure_stream(self):
         def by_turns(times, tokens):
-            # Each of them first as often as the other: whoever comes second meets caches as the first left them.
+            # Each is first equally often, because the second finds the caches as the first left
+            # them.
             for n in range(times):
                 order = [self.daemon, self.runner] if n % 2 == 0 else [self.runner, self.daemon]
                 answers = {ask: ask(self.prompt(9999), tokens) for ask in order}
                 yield answers[self.daemon], answers[self.runner]
 
-        # Once more before: then the prompt is in the KV cache, and the time to compute it does not drown the difference.
+        # Puts the prompt into the KV cache, so that the time to compute it does not hide the
+        # difference.
         self.runner(self.prompt(9999), 1)
         first = statistics.median(ours.first - alone.first for ours, alone in by_turns(20 * self.options.repeats, 2)) * 1000
         pairs = list(by_turns(4 * self.options.repeats, 64))
@@ -151,7 +157,7 @@ class Batching:
         self.bench.row("stream: token", token, "ms more", token / TOKEN_MS, f"{TOKEN_MS} ms over the runner alone")
 
     def measure_memory(self):
-        """Fill all slots: what it has then, less what it had when they were empty, is the KV cache."""
+        """Fills all slots; compares the growth of the runner's memory with the reported KV cache."""
         connection = UnixConnection(sorted(self.folder.glob("lode-*/*"))[-1])
         size = {"context": 2048, "slots": self.options.clients, "kv_type": self.options.kv}
         connection.request("POST", "/context", json.dumps(size), {"Content-Type": "application/json"})
@@ -182,10 +188,10 @@ class Batching:
 
 
 def add_arguments(parser):
-    parser.add_argument("--clients", type=int, default=4, metavar="N", help="how many at a time (default 4)")
-    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="for each client (default 128)")
+    parser.add_argument("--clients", type=int, default=4, metavar="N", help="clients at the same time (default 4)")
+    parser.add_argument("--tokens", type=int, default=128, metavar="N", help="tokens for each client (default 128)")
     parser.add_argument("--kv", default="f16", metavar="TYPE", help="type of the KV cache (default f16)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each figure's measurement (default 5)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each result (default 5)")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks share: options, a folder, a real model, the rows."""
+"""The base class of benchmarks: options, a working folder, a real model, the rows."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from .report import Row
 
 
 class Bench:
-    """Options, a folder to work in, and what was measured."""
+    """A benchmark: its options, its working folder, and the measured rows."""
 
     def __init__(self, options, folder):
         self.options = options
@@ -32,7 +32,7 @@ class Bench:
         return Lode(self.options.bin, home, self.folder / f"{name}.log")
 
     def store(self):
-        """A daemon with an empty store of its own."""
+        """Starts a daemon with an empty store."""
         self.stores += 1
         lode = self.lode(f"store-{self.stores}")
         lode.spawn()
@@ -40,7 +40,7 @@ class Bench:
         return lode
 
     def real_model(self):
-        """The path of SmolLM2-135M, fetched if need be."""
+        """Returns the path of SmolLM2-135M; fetches it if needed."""
         if self.options.model:
             return self.options.model
         fetch = Path(__file__).resolve().parents[1] / "fetch-model"
@@ -50,7 +50,7 @@ class Bench:
         return Path(done.stdout.strip())
 
     def run_groups(self, groups):
-        """Run what is wanted; why something could not be measured."""
+        """Runs the selected groups; returns the failures as texts."""
         failures = []
         for names, run in groups:
             if self.wants(*names):

@@ -1,4 +1,4 @@
-"""The command line of all benchmarks, and what each run of one needs: a folder, and an end."""
+"""The command line of all benchmarks; creates and removes the working folder of a run."""
 
 import argparse
 import atexit
@@ -24,12 +24,12 @@ KINDS = {
     "gpu": gpu,
     "page": page,
 }
-NEEDS = """Needs Linux, Python 3.8, and the release binaries (`cargo build --release --workspace`). Numbers vary from run to run: compare on
-a quiet machine, and on the same one."""
+NEEDS = """Needs Linux, Python 3.8, and the release binaries (`cargo build --release --workspace`).
+Results vary between runs: compare them on the same, idle machine."""
 
 
 def arguments():
-    """What was asked for; `basics` where no kind is named."""
+    """Parses the command line; the default kind is `basics`."""
     cache = Path.home() / ".cache" / "lode"
     target = Path(os.environ.get("CARGO_TARGET_DIR") or cache / "target")
     formatter = argparse.RawDescriptionHelpFormatter
@@ -38,10 +38,10 @@ def arguments():
     for name, kind in KINDS.items():
         own = kinds.add_parser(name, help=kind.__doc__.partition("\n")[0], description=kind.__doc__, formatter_class=formatter)
         kind.add_arguments(own)
-        own.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too, one JSON object a line; `-` is standard output")
+        own.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE, one JSON object per line; `-` is standard output")
         own.add_argument("--bin", type=Path, default=target / "release", metavar="DIR", help="folder of lode and lode-runner")
-        own.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="folder to work in; on the disk to measure")
-        own.add_argument("--keep", action="store_true", help="leave the folder with models, stores and logs")
+        own.add_argument("--dir", type=Path, default=cache / "bench", metavar="DIR", help="working folder, on the disk to measure")
+        own.add_argument("--keep", action="store_true", help="keep the folder with models, stores and logs")
         own.set_defaults(parser=own)
     given = sys.argv[1:]
     if not given or given[0].startswith("-") and given[0] not in ("-h", "--help"):

@@ -1,4 +1,4 @@
-"""Daemons for benchmarks: what was started is stopped, whatever happens."""
+"""Daemons for benchmarks. Every started process is stopped, also after a failure."""
 
 import atexit
 import http.client
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class Failed(Exception):
-    """A benchmark could not be measured; the text says why."""
+    """A benchmark could not be measured; the text has the reason."""
 
 
 def read_proc(pid, name):
@@ -23,13 +23,13 @@ def read_proc(pid, name):
 
 
 def process_key(pid):
-    """A process id with its start time, so that a reused id is not taken for the same process; and its parent."""
+    """Returns a process id, its start time (which detects a reused id), and its parent."""
     fields = read_proc(pid, "stat").rpartition(")")[2].split()
     return (pid, fields[19], int(fields[1])) if len(fields) > 19 else None
 
 
 def descendants(root):
-    """The keys of all processes below `root`."""
+    """Returns the keys of all descendants of `root`."""
     keys = [key for key in (process_key(int(p)) for p in os.listdir("/proc") if p.isdigit()) if key]
     found, frontier = [], {root}
     while frontier:
@@ -40,7 +40,7 @@ def descendants(root):
 
 
 class Lode:
-    """The binaries, and the daemons that were started from them."""
+    """A daemon of the given binaries, with its store and log."""
 
     running = []
 
@@ -59,7 +59,7 @@ class Lode:
         return {**kept, "LODE_HOME": str(self.home), "LODE_HOST": f"127.0.0.1:{self.port}"}
 
     def spawn(self):
-        """Start the daemon; it need not answer yet."""
+        """Starts the daemon; returns before it answers."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [str(self.binary), "serve"],
@@ -72,7 +72,7 @@ class Lode:
         Lode.running.append(self)
 
     def wait(self, limit=30.0):
-        """Return once the daemon answers; seconds since the call."""
+        """Waits until the daemon answers; returns the seconds since the call."""
         begun = time.perf_counter()
         while time.perf_counter() - begun < limit:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit)
@@ -90,7 +90,7 @@ class Lode:
         raise Failed(f"`lode serve` did not answer within {limit:.0f} s")
 
     def stop(self):
-        """End the daemon and all that it started."""
+        """Ends the daemon and all processes that it started."""
         if self.process is None:
             return
         children = descendants(self.process.pid)
@@ -99,7 +99,7 @@ class Lode:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             pass
-        # The group also when its leader is gone: runners may be in it.
+        # Signals the group even if its leader has ended, because runners may be in it.
         signal_group(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for key in children:
@@ -112,7 +112,7 @@ class Lode:
         Lode.running.remove(self)
 
     def command(self, *arguments):
-        """Run a command to its end; the seconds it took."""
+        """Runs a command to its end; returns the seconds."""
         begun = time.perf_counter()
         with open(self.log, "ab") as log:
             process = subprocess.Popen(
@@ -134,7 +134,7 @@ class Lode:
         return time.perf_counter() - begun
 
     def request(self, method, path, body=None, limit=600.0):
-        """The JSON that the daemon answers with."""
+        """Returns the JSON of the daemon's response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=limit)
         try:
             payload = None if body is None else json.dumps(body)
@@ -150,7 +150,7 @@ class Lode:
         return json.loads(text)
 
     def runner(self):
-        """The process id of the runner."""
+        """Returns the process id of the runner."""
         for key in descendants(self.process.pid):
             if read_proc(key[0], "comm").strip() == "lode-runner":
                 return key[0]
@@ -177,7 +177,7 @@ def stop_all():
 
 
 def kilobytes(pid, file, *fields):
-    """The sum, in bytes, of `fields` of a file in /proc that counts in kB."""
+    """Returns the sum, in bytes, of `fields` of a file in /proc that has values in kB."""
     values = {}
     for line in read_proc(pid, file).splitlines():
         name, _, rest = line.partition(":")
@@ -194,7 +194,7 @@ def with_log(failure, lode):
 
 
 def unload(lode, model="bench"):
-    """Unload the model and return once it is gone."""
+    """Unloads the model; returns when it is unloaded."""
     lode.request("POST", "/api/generate", {"model": model, "prompt": "", "keep_alive": 0, "stream": False})
     begun = time.perf_counter()
     while lode.request("GET", "/api/ps").get("models"):

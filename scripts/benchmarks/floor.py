@@ -1,4 +1,4 @@
-"""What the machine itself takes to hash and to write the same bytes."""
+"""Baselines: the time that the machine takes to hash and to write the same bytes."""
 
 import concurrent.futures
 import hashlib
@@ -8,7 +8,7 @@ import time
 
 
 class Mapped:
-    """Files mapped read-only, so that their bytes come from the page cache without a copy."""
+    """Files mapped read-only, so that reads from the page cache need no copy."""
 
     def __init__(self, paths):
         self.maps = {}
@@ -29,7 +29,7 @@ class Mapped:
 
 
 def hash_seconds(extents, mapped, cores):
-    """Hash every extent, on all cores."""
+    """Returns the seconds to hash every extent, on all cores."""
 
     def one(extent):
         sha256 = hashlib.sha256()
@@ -39,13 +39,13 @@ def hash_seconds(extents, mapped, cores):
 
     begun = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(cores) as pool:
-        # The longest first, so that no core is left alone with one at the end.
+        # The longest extents first, so that no core works alone on one at the end.
         list(pool.map(one, sorted(extents, key=lambda extent: -extent[2])))
     return time.perf_counter() - begun
 
 
 def write_seconds(extents, mapped, target):
-    """Write every extent to one file, and sync it."""
+    """Returns the seconds to write every extent to one file and sync it."""
     begun = time.perf_counter()
     with open(target, "wb", buffering=0) as out:
         for extent in extents:

@@ -6,7 +6,7 @@ import os
 
 
 def synthetic_tensors(size, layers=32):
-    """The hyper-parameters, and the names and shapes, of a Llama that has about `size` bytes in BF16."""
+    """Returns the config and the tensor names and shapes of a BF16 Llama of about `size` bytes."""
     vocabulary = 32000 if size >= 1e9 else 4000
     # size = 2 · (layers · (4 h² + 3 · 2.6875 h²) + 2 · vocabulary · h), solved for h
     a, b, c = layers * (4 + 3 * 2.6875), 2.0 * vocabulary, -size / 2
@@ -43,7 +43,7 @@ def synthetic_tensors(size, layers=32):
 
 
 def shards(tensors, limit=10**9):
-    """Tensors, with their sizes in bytes, in files of at most `limit` bytes."""
+    """Splits tensors, with their sizes in bytes, into files of at most `limit` bytes."""
     files = [[]]
     filled = 0
     for name, shape in tensors:
@@ -57,9 +57,9 @@ def shards(tensors, limit=10**9):
 
 
 def write_model(folder, size, layers=32):
-    """Write the synthetic model; the extents (file, offset, length) of its tensors.
+    """Writes the synthetic model; returns the extents (file, offset, length) of its tensors.
 
-    The bytes are a pool of random ones, with a counter in every 64 KiB so that no two tensors are alike.
+    The bytes come from a random pool, with a counter in every 64 KiB so that all tensors differ.
     """
     config, tensors = synthetic_tensors(size, layers)
     pool, step, counter = os.urandom(1 << 24), 1 << 16, 0

@@ -1,17 +1,20 @@
-"""Generate with several types, thread counts and depths, in pairs with llama-bench on the same file.
+"""Measure generation with several types, thread counts and depths, in pairs with llama-bench.
 
-  prefill    tokens of a prompt per second, after so many tokens (depth) that are in the KV cache already
-  decode     tokens of an answer per second, likewise; and the file's bytes for each token, as a share of what all threads read
-             from memory in streams, the best of what was measured between the pairs; none where a token takes some experts only
-  parallel   tokens of so many answers at a time, per second in all: beside llama-server with as many slots
-  first      milliseconds from a name to the first token: the model is not loaded, its files are in the page cache
-  cold       likewise with nothing in the page cache, where it may be dropped: MB of the file per second, and as a share of what
-             reading the store's files one after the other gives
+  prefill    prompt tokens per second, with --depth tokens in the KV cache already
+  decode     answer tokens per second, likewise. Also the file's bytes for each token, as a share of
+             the memory bandwidth that all threads reach (the best measurement between the pairs).
+             There is no share if a token uses only some experts
+  parallel   total tokens per second of N answers at the same time, beside llama-server with N slots
+  first      milliseconds from the request to the first token; the model is not loaded, its files
+             are in the page cache
+  cold       the same with an empty page cache, if the system allows dropping it: MB of the file per
+             second, and as a share of reading the store's files one after the other
 
-Each pair is one run of ours and one of llama-bench, in turns, who comes first changes; printed are the medians, their ratio, and
-the load of the machine. All compute on the CPU. Needs the release binaries; llama-bench, llama-server and llama-quantize on PATH,
-else ours alone and no --types. Where LODE_BENCH_MISTRALRS names a Python that has mistral.rs, its rates of one run are printed
-beside those of Q4_0, Q8_0 and Q4_K_M without depth.
+A pair is one run of Lode and one of llama-bench on the same file; the order alternates. The output
+has the medians, their ratio and the load of the machine. All programs compute on the CPU. Needs the
+release binaries, and llama-bench, llama-server and llama-quantize on PATH. Without these, only Lode
+is measured and --types is not available. If LODE_BENCH_MISTRALRS names a Python with mistral.rs,
+the rates of one run of it are printed beside Q4_0, Q8_0 and Q4_K_M at depth 0.
 """
 
 import argparse
@@ -39,7 +42,7 @@ SENTENCE = "On the way along the coast we saw a red barn, two dogs asleep in the
 
 
 class Daemon:
-    """A daemon with so many threads, and the models that it has."""
+    """A daemon with a number of threads, and its models."""
 
     def __init__(self, options, folder, threads):
         self.lode = Bench(options, folder).lode(f"store-{threads}")
@@ -65,7 +68,7 @@ class Daemon:
         return answer
 
     def first(self, name):
-        """Seconds to the first token of an answer."""
+        """Returns the seconds to the first token of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.lode.port, timeout=600)
         stream = batching.Stream(connection, "/api/generate", self.body(name, "Once", 4))
         if not stream.last or not stream.last.get("done"):
@@ -74,7 +77,7 @@ class Daemon:
 
 
 class Prompts:
-    """Texts of about so many tokens; no two begin alike."""
+    """Makes texts of about a given number of tokens, all with different beginnings."""
 
     def __init__(self, daemon, name):
         self.count = 0
@@ -93,7 +96,7 @@ class Prompts:
 
 
 def run_ours(daemon, name, prompts, depth, options):
-    """Tokens of a prompt, its rate, and that of an answer, behind `depth` tokens."""
+    """Returns the tokens of a prompt, its rate, and the rate of an answer, after `depth` tokens."""
     if depth:
         start = prompts.begin(depth)
         before = daemon.generate(name, start, 1)["prompt_eval_count"]
@@ -107,7 +110,7 @@ def run_ours(daemon, name, prompts, depth, options):
 
 
 class Memory:
-    """Reads memory in streams: each thread compares two halves of its part, which are equal."""
+    """Measures the memory bandwidth: each thread compares the two equal halves of its part."""
 
     def __init__(self):
         self.memory = mmap.mmap(-1, STREAM_BYTES)
@@ -117,7 +120,7 @@ class Memory:
         self.compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
     def rate(self, threads):
-        """Bytes per second of so many threads: the best of three."""
+        """Returns the bytes per second of several threads: the best of three runs."""
         half, best = STREAM_BYTES // threads // 2, 0.0
         for _ in range(3):
             begins = [self.address + index * 2 * half for index in range(threads)]
@@ -132,7 +135,7 @@ class Memory:
 
 
 def drop_page_cache():
-    """Whether the system could be told to."""
+    """Drops the page cache; returns False if the system does not allow it."""
     os.sync()
     try:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -142,7 +145,7 @@ def drop_page_cache():
 
 
 def read_all(files):
-    """The seconds that reading all files takes."""
+    """Returns the seconds to read all files."""
     buffer = bytearray(1 << 20)
     begun = time.perf_counter()
     for path in files:
@@ -153,7 +156,7 @@ def read_all(files):
 
 
 def together(count, generate):
-    """Tokens per second of so many at a time, of a function that answers one and says how many tokens it has."""
+    """Returns the total tokens per second of concurrent calls of `generate`, which counts tokens."""
     tokens, failures = [0] * count, []
 
     def one(index):
@@ -183,7 +186,7 @@ class Generate:
         print(f"# {text}", file=sys.stderr, flush=True)
 
     def files(self):
-        """Name and path of each model to measure, and the type that `lode create` makes of it, if any."""
+        """Yields name and path of each model to measure, and the type to quantize it to, if any."""
         sources = list(self.options.model)
         if self.options.synthetic:
             vocabulary = sources[0] if sources else default_model()
@@ -218,7 +221,7 @@ class Generate:
 
     def measure_model(self, name, model, path, kind, daemon, threads):
         daemon.lode.command("create", model, "-f", path, *(["-q", kind, "--requantize"] if kind else []))
-        # Nobody else reads what Lode quantizes.
+        # Only Lode reads models that it quantized.
         self.quantized = kind is not None
         self.peer = not self.quantized and shutil.which("llama-bench") is not None
         prompts = Prompts(daemon, model)
@@ -256,7 +259,7 @@ class Generate:
         mistral = None
         if depth == 0 and threads == max(self.options.threads) and name.endswith(MISTRAL_TYPES):
             mistral = peers.mistral(path, prompts.more("", self.options.prompt), self.options.tokens)
-        # A token takes some of the experts only.
+        # A token uses only some of the experts.
         reads_all = not self.quantized and not any(key.endswith(".expert_count") for key in gguf_synthetic.read_values(path))
         for at, what in enumerate([f"prefill {tokens}", "decode"]):
             own = statistics.median(pair[at] for pair in ours)
@@ -265,7 +268,7 @@ class Generate:
             self.row(name, threads, depth, what, own, peer, mistral[at] if mistral else None, share)
 
     def parallel(self, name, model, path, daemon, prompts, threads):
-        """So many answers at a time, in turns with a llama-server."""
+        """Measures concurrent answers, alternating with a llama-server."""
         count, tokens = self.options.parallel, self.options.tokens
         self.say(f"{name}, {threads} threads, {count} at a time, load {os.getloadavg()[0]:.2f}")
 
@@ -303,7 +306,7 @@ class Generate:
         total = sum(path.stat().st_size for path in files)
         own, disk = [], []
         for _ in range(self.options.pairs):
-            # What a runner has mapped stays in memory.
+            # Files that a runner maps would stay in the page cache.
             unload(daemon.lode, model)
             if not drop_page_cache():
                 self.say("the page cache may not be dropped: no cold start")
@@ -362,18 +365,18 @@ def add_arguments(parser):
     synthetic = sorted(gguf_synthetic.MODELS)
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FILE", help="a GGUF file (default SmolLM2-135M)")
     parser.add_argument("--synthetic", action="append", default=[], choices=synthetic, help="a model with random weights")
-    parser.add_argument("--types", type=lambda text: text.split(","), metavar="LIST", help="make these of each file first, e.g. Q4_0,F16")
+    parser.add_argument("--types", type=lambda text: text.split(","), metavar="LIST", help="types to convert each file to first, e.g. Q4_0,F16")
     own = {"type": lambda text: text.split(","), "default": [], "metavar": "LIST"}
-    parser.add_argument("--quantize", **own, help="and what `lode create -q` makes of it, e.g. int4,mxfp8")
-    parser.add_argument("--threads", type=several(1), default=[len(os.sched_getaffinity(0))], metavar="LIST", help="default all cores")
-    parser.add_argument("--depth", type=several(0), default=[0], metavar="LIST", help="default 0")
-    parser.add_argument("--parallel", type=whole(1), metavar="N", help="so many answers at a time, too")
-    parser.add_argument("--first", action="store_true", help="name to first token, and cold, too")
-    parser.add_argument("--pairs", type=whole(1), default=5, metavar="N", help="default 5")
-    parser.add_argument("--prompt", type=whole(1), default=133, metavar="N", help="about so many tokens (default 133)")
+    parser.add_argument("--quantize", **own, help="also types for `lode create -q`, e.g. int4,mxfp8")
+    parser.add_argument("--threads", type=several(1), default=[len(os.sched_getaffinity(0))], metavar="LIST", help="numbers of threads (default: all cores)")
+    parser.add_argument("--depth", type=several(0), default=[0], metavar="LIST", help="tokens in the KV cache before the prompt (default 0)")
+    parser.add_argument("--parallel", type=whole(1), metavar="N", help="also measure N answers at the same time")
+    parser.add_argument("--first", action="store_true", help="also measure first token and cold start")
+    parser.add_argument("--pairs", type=whole(1), default=5, metavar="N", help="pairs of runs (default 5)")
+    parser.add_argument("--prompt", type=whole(1), default=133, metavar="N", help="approximate tokens of the prompt (default 133)")
     parser.add_argument("--tokens", type=whole(1), default=64, metavar="N", help="tokens of the answer (default 64)")
     parser.add_argument("--cpu", metavar="SET", help="LODE_CPU of the runner")
-    parser.add_argument("--markdown", action="store_true", help="print a table for a document")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
 def check(parser, options):
@@ -389,5 +392,5 @@ def run(options, folder):
         generate.measure()
     except (Failed, OSError, ValueError, http.client.HTTPException) as failure:
         failures.append(str(failure))
-    # What was measured is not lost, whatever happened.
+    # Reports the measured rows also after a failure.
     return Report(table(generate.rows, options.markdown), generate.rows, failures)

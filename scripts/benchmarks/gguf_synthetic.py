@@ -1,8 +1,8 @@
-"""Writes GGUF files of models with random weights in BF16, and the vocabulary of another file.
+"""Writes GGUF files of models with random BF16 weights and the vocabulary of another file.
 
-  tiny       a llama of two layers: to see that a benchmark runs
-  1b         a llama of 1.1 B parameters
-  experts    a Qwen3 MoE of 0.9 B parameters, 32 experts of which a token takes four
+  tiny       a Llama of two layers, to check that a benchmark runs
+  1b         a Llama of 1.1 B parameters
+  experts    a Qwen3 MoE of 0.9 B parameters, with 32 experts, four of them active per token
 """
 
 import os
@@ -13,7 +13,7 @@ STRING, ARRAY, U32, F32, BF16_TYPE, F32_TYPE = 8, 9, 4, 6, 30, 0
 ALIGNMENT = 32
 POOL_BYTES = 1 << 24
 
-# Architecture, sizes of layers, and experts with how many a token takes.
+# Architecture, layer sizes, number of experts and of active experts per token.
 MODELS = {
     "tiny": {"family": "llama", "hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head": 32, "width": 256},
     "1b": {"family": "llama", "hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "head": 64, "width": 8192},
@@ -25,7 +25,7 @@ MODELS = {
 
 
 def read_values(path):
-    """The metadata of a file: name → its bytes with the type before them."""
+    """Returns the metadata of a file: name → bytes of the type and the value."""
     with open(path, "rb") as file:
         magic, _, _, count = struct.unpack("<4sIQQ", file.read(24))
         if magic != b"GGUF":
@@ -76,7 +76,7 @@ def padding(size):
 
 
 def random_bf16(size):
-    """Bytes of numbers between 2^-7 and 2^-5 with either sign."""
+    """Returns bytes of numbers between 2^-7 and 2^-5 with either sign."""
     numbers = bytearray(os.urandom(size))
     # The sign and the first seven bits of the exponent 120.
     numbers[1::2] = bytes(numbers[1::2]).translate(bytes(0xBC if byte & 1 else 0x3C for byte in range(256)))
@@ -110,7 +110,7 @@ def metadata(model, vocabulary):
 
 
 def tensor_shapes(model, vocabulary):
-    """Name → sizes, the innermost first."""
+    """Returns name → dimensions, the innermost first."""
     hidden, width, head = model["hidden"], model["width"], model["head"]
     query, kv = model["heads"] * head, model["kv_heads"] * head
     block = {"attn_norm": (hidden,), "attn_q": (hidden, query), "attn_k": (hidden, kv), "attn_v": (hidden, kv)}
@@ -140,7 +140,7 @@ def count_of(shape):
 
 
 def data_of(name, shape, pool, at):
-    """The bytes of a tensor, in pieces."""
+    """Yields the bytes of a tensor in pieces."""
     count = count_of(shape)
     if len(shape) == 1:
         yield struct.pack("<f", 1.0) * count
@@ -177,7 +177,7 @@ def write(name, source, path):
             offset += padding(offset)
         file.write(bytes(padding(file.tell())))
         for index, (tensor, shape) in enumerate(shapes.items()):
-            # No two tensors begin at the same number of the pool.
+            # All tensors start at different offsets of the pool.
             for piece in data_of(tensor, shape, pool, index * 100_002 % POOL_BYTES):
                 file.write(piece)
             file.write(bytes(padding(file.tell())))

@@ -1,9 +1,13 @@
-"""Print what a GPU gives: loads against copies to it, fine-tunes against those, tokens a second against its memory, launches of a token.
+"""Measure a GPU: loads and loads of fine-tunes, tokens per second, kernel launches per token.
 
-Runs the program `models` that `scripts/test --gpu-programs FOLDER` makes, on a machine that needs nothing but a driver, cuBLAS and cuRAND of
-CUDA 13: models of Llama's shape with made weights, in several types, one sequence and eight, at the depths 128 and 8192. Weights are held as daemons have
-them held. What misses what is wanted says so beside its number.
-With the device `emulated:4096` it measures the emulator, which says nothing of a GPU.
+Loads are compared with copies to the GPU, loads of fine-tunes with those, and tokens per second
+with the bandwidth of the GPU's memory.
+
+Runs the program `models` that `scripts/test --gpu-programs FOLDER` builds. The machine needs only a
+driver, and cuBLAS and cuRAND of CUDA 13. The models have Llama's shape and synthetic weights in
+several types. They compute one sequence and eight, at the depths 128 and 8192. A holder keeps the
+weights, as with a daemon. A result that misses its target has a note.
+With the device `emulated:4096`, it measures the emulator, which says nothing about GPUs.
 """
 
 import os
@@ -16,15 +20,15 @@ from .report import Report
 
 # The release binaries are not needed.
 BINARIES = ()
-# As `scripts/test --gpu-programs` calls it.
+# The archive that `scripts/test --gpu-programs` writes.
 ARCHIVE = "programs.tar.xz"
 
 
 def add_arguments(parser):
-    parser.add_argument("--programs", type=Path, required=True, metavar="FOLDER", help="where `programs.tar.xz` is, or `models`")
+    parser.add_argument("--programs", type=Path, required=True, metavar="FOLDER", help="folder with `programs.tar.xz` or `models`")
     parser.add_argument("--device", default="cuda:0", metavar="NAME", help="cuda:N, or emulated:4096")
     parser.add_argument("--models", default="1b,8b", metavar="LIST", help="tiny, 1b, 8b")
-    parser.add_argument("--types", default="", metavar="LIST", help="BF16, q8_0, q4_k, int4, nvfp4; all, where it is not said")
+    parser.add_argument("--types", default="", metavar="LIST", help="BF16, q8_0, q4_k, int4, nvfp4 (default: all)")
 
 
 def check(parser, options):
@@ -47,10 +51,10 @@ def run(options, folder):
     lines = []
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as program:
         for line in program.stdout:
-            # What the test harness says around it is left out.
+            # Skips the output of the test harness.
             if not line.startswith(("running ", "test ")):
                 lines.append(line.rstrip())
-                # Whoever has little time, and ends this, keeps what has been measured.
+                # Prints each line at once, so that an interrupted run keeps its results.
                 print(lines[-1], file=sys.stderr, flush=True)
     rows = [row for row in map(cells, lines) if row]
     failures = [] if program.returncode == 0 and rows else [f"{command[0]} ended with status {program.returncode}"]
@@ -58,7 +62,7 @@ def run(options, folder):
 
 
 def cells(line):
-    """A row of a table as what it says; heads and lines between are none."""
+    """Reads a row of a table; returns None for heads and separators."""
     parts = [part.strip() for part in line.strip("|").split("|")]
     if not line.startswith("|") or parts[0] in ("model", "load") or set(line) <= set("|-"):
         return None

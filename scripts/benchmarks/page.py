@@ -1,17 +1,18 @@
-"""The page in Debian's chromium: its size, how soon it is there, a list of many models, and a model of many tensors.
+"""Measure the page in Debian's chromium: its size, paint times, long lists and scrolling.
 
-  size       all files of the page, as they are sent
-  line       from the request to the first paint of a line of text, the least that this browser needs on this machine
+  size       size of all files of the page, as sent
+  line       from the request to the first paint of a line of text: the minimum of this browser and
+             machine
   paint      from the request to the first contentful paint, on loopback
   names      from the request to a list of --models models
-  list       from the request to that list with what each takes
+  list       from the request to that list with the bytes of each model
   tensors    from the request to a table of --tensors tensors
   sort       from a click to that table in another order
   still      the longest frame while nothing happens
   scroll     the longest frame while that table is scrolled from its beginning to its end
 
-Needs the Python with `playwright` that scripts/test makes (`LODE_TEST_BROWSER`), and chromium. A measurement is the median of several
-loads, each in a browser without a cache.
+Needs chromium, and the Python with `playwright` that scripts/test installs (`LODE_TEST_BROWSER`). A
+result is the median of several loads, each in a browser without a cache.
 """
 
 import json
@@ -28,12 +29,12 @@ from .report import of_rows
 NAMES = ["size", "line", "paint", "names", "list", "tensors", "sort", "still", "scroll"]
 SIZE_KB = 300
 PAINT_MS = 200
-# A layer of the synthetic model.
+# The number of tensors in a layer of the synthetic model.
 TENSORS_OF_LAYER = 9
 
 
 class Page(Bench):
-    """One daemon with all models."""
+    """The benchmark, with one daemon that has all models."""
 
     def run_all(self):
         lode = self.store()
@@ -54,7 +55,7 @@ class Page(Bench):
         lode.command("create", "tiny", "-f", tiny)
         self.say(f"creating {self.options.models} models")
         for number in range(self.options.models - 2):
-            # Models of their own, and not names of one: each has a system prompt.
+            # Each has a different system prompt, so that they are models, not names of one model.
             made = {"model": f"family-{number % 40}:{number}", "from": "tiny", "system": f"You are number {number}.", "stream": False}
             lode.request("POST", "/api/create", made)
         self.say(f"creating a model of {self.options.tensors} tensors")
@@ -76,10 +77,10 @@ class Page(Bench):
 
 
 def add_arguments(parser):
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
-    parser.add_argument("--models", type=int, default=2000, metavar="COUNT", help="in the list (default 2000)")
-    parser.add_argument("--tensors", type=int, default=10000, metavar="COUNT", help="about so many in the large model (default 10000)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="of each figure's measurement (default 5)")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
+    parser.add_argument("--models", type=int, default=2000, metavar="COUNT", help="models in the list (default 2000)")
+    parser.add_argument("--tensors", type=int, default=10000, metavar="COUNT", help="approximate number of tensors in the large model (default 10000)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each result (default 5)")
 
 
 def check(parser, options):

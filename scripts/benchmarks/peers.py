@@ -1,4 +1,4 @@
-"""What other programs do with the same file, on the CPU: llama.cpp's llama-bench and llama-server, mistral.rs."""
+"""Runs llama-bench, llama-server and mistral.rs on the same file, on the CPU."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ print(json.dumps([usage.avg_prompt_tok_per_sec, usage.avg_compl_tok_per_sec]))
 
 
 def output(command):
-    """What a program writes; `Failed` with the end of its errors where it fails."""
+    """Returns the output of a program; raises `Failed` with the end of its stderr if it fails."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode != 0:
         raise Failed(f"{os.path.basename(command[0])} ended with status {done.returncode}: {done.stderr.strip()[-300:]}")
@@ -34,7 +34,7 @@ def output(command):
 
 
 def llama_bench(path, threads, depth, prompt, tokens):
-    """Tokens per second of a prompt and of an answer behind `depth` tokens."""
+    """Returns the tokens per second of a prompt and of an answer after `depth` tokens."""
     command = ["llama-bench", "-m", str(path), "-p", str(prompt), "-n", str(tokens), "-t", str(threads), "-d", str(depth)]
     text = output([*command, "-ngl", "0", "-r", "1", "-o", "json"])
     try:
@@ -45,14 +45,14 @@ def llama_bench(path, threads, depth, prompt, tokens):
 
 
 def llama_quantize(source, path, kind):
-    """Makes a file of another type."""
+    """Quantizes a file to another type."""
     if shutil.which("llama-quantize") is None:
         raise Failed("--types needs llama-quantize, which is not on PATH")
     output(["llama-quantize", "--allow-requantize", str(source), str(path), kind])
 
 
 def mistral(path, prompt, tokens):
-    """The same as llama-bench of mistral.rs, with all cores; nothing where it is not there."""
+    """Returns the same rates for mistral.rs, with all cores; None if it is not installed."""
     python = os.environ.get("LODE_BENCH_MISTRALRS")
     if not python:
         return None
@@ -64,7 +64,7 @@ def mistral(path, prompt, tokens):
 
 
 class LlamaServer:
-    """A llama-server with several slots, until the block ends."""
+    """A llama-server with several slots, which runs until the block ends."""
 
     def __init__(self, path, threads, slots, log):
         self.path, self.threads, self.slots, self.log = path, threads, slots, log
@@ -112,7 +112,7 @@ class LlamaServer:
             connection.close()
 
     def generate(self, prompt, tokens):
-        """How many tokens an answer has."""
+        """Generates an answer; returns its number of tokens."""
         body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "cache_prompt": False}
         status, text = self.ask("POST", "/completion", body)
         if status != 200:

@@ -1,9 +1,10 @@
-"""Quantize a real model to every type and print how well each expects a text, beside llama.cpp's quantizations.
+"""Measure the perplexity of a text for each quantization type, beside llama.cpp's quantizations.
 
-The model (SmolLM2-135M, or --model) is exported as float32, imported again, and quantized to each type by `lode create`; so
-the source of all of them is the same. `lode perplexity --second-half` counts as `llama-perplexity` does. Where --llama
-names a folder with llama-quantize and llama-perplexity, the float32 GGUF that Lode exports is quantized by them too:
-column `llama` is their quantization and their runtime. Runners compute as they do for users, unless --reference.
+The model (SmolLM2-135M, or --model) is exported as float32, imported again, and quantized to each
+type by `lode create`, so that all types have the same source. `lode perplexity --second-half`
+counts tokens as `llama-perplexity` does. If --llama names a folder with llama-quantize and
+llama-perplexity, these also quantize and evaluate the float32 GGUF that Lode exports (column
+`llama`). Runners compute as for users, unless --reference is given.
 
 Needs Linux, Python 3.8 and the release binaries. The text should have several times --window tokens.
 """
@@ -22,7 +23,8 @@ TYPES = (
     "f16 bf16 int8 int6 int5 int4 int4:64 int3 int2 nvfp4 mxfp8 mxfp4 q8_0 q6_k q5_k q5_1 q5_0 q4_k q4_1 q4_0 iq4_xs iq4_nl q3_k q2_k "
     "q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s q2_k_s"
 ).split()
-# `Q2_K_S` wants an importance matrix there. What llama.cpp calls `Q2_K` is a mix; all matrices in q2_k, q3_k, q4_k or q5_k have no name there.
+# llama.cpp needs an importance matrix for `Q2_K_S`. Its `Q2_K` is a mix; it has no names for models
+# with all matrices in q2_k, q3_k, q4_k or q5_k.
 LLAMA = {"bf16": "BF16", "f16": "F16", "q6_k": "Q6_K"}
 LLAMA.update({kind: kind.upper() for kind in "q8_0 q5_1 q5_0 q4_1 q4_0 iq4_xs iq4_nl".split()})
 LLAMA.update({kind: kind.upper() for kind in "q5_k_m q5_k_s q4_k_m q4_k_s q3_k_l q3_k_m q3_k_s".split()})
@@ -30,7 +32,7 @@ MB = 1_000_000
 
 
 class Perplexity:
-    """The two sides: models in a store, and files for llama.cpp."""
+    """The benchmark: models in a store for Lode, and files for llama.cpp."""
 
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
@@ -42,7 +44,7 @@ class Perplexity:
             self.lode.environment = lambda: {**environment(), "LODE_REFERENCE": "1"}
 
     def prepare(self):
-        """Put the float32 model into the store, and its GGUF into the folder."""
+        """Imports the float32 model into the store and exports its GGUF file into the folder."""
         self.lode.spawn()
         self.lode.wait()
         self.lode.command("create", "original", "-f", self.bench.real_model())
@@ -51,11 +53,12 @@ class Perplexity:
         self.lode.command("create", "float", "-f", folder)
         shutil.rmtree(folder)
         if self.options.llama:
-            # Types of GGUF files keep a part of the vocabulary's facts only; what is lost does not matter here.
+            # GGUF metadata keeps only a part of the vocabulary's facts; the lost ones do not matter
+            # here.
             self.lode.command("export", "float", "--to", self.folder / "float.gguf", "--format", "gguf", "--lossy")
 
     def ours(self, model):
-        """Megabytes and perplexity of a model of the store."""
+        """Returns the megabytes and the perplexity of a stored model."""
         request = {"model": model, "text": self.text, "window": self.options.window, "scored": "second_half"}
         found = self.lode.request("POST", "/api/lode/perplexity", request)
         models = self.lode.request("GET", "/api/tags")["models"]
@@ -73,7 +76,7 @@ class Perplexity:
         return found
 
     def theirs(self, kind):
-        """Megabytes and perplexity of llama.cpp's own; nothing where it has no such type or is not there."""
+        """Returns the same for llama.cpp's quantization; None if it is not available."""
         source = self.folder / "float.gguf"
         if not self.options.llama or (kind != "f32" and kind not in LLAMA):
             return None, None
@@ -104,8 +107,8 @@ class Perplexity:
 def add_arguments(parser):
     shared = Path(os.environ.get("LODE_SHARED") or Path(__file__).resolve().parents[2] / "../shared")
     parser.add_argument("--type", action="append", metavar="TYPE", help="a type to quantize to (default: all)")
-    parser.add_argument("--window", type=int, default=128, metavar="N", help="tokens that are evaluated together (default 128)")
-    parser.add_argument("--text", type=Path, default=shared / "fixtures/real/perplexity_text.txt", metavar="FILE", help="what is to be expected")
+    parser.add_argument("--window", type=int, default=128, metavar="N", help="tokens evaluated together (default 128)")
+    parser.add_argument("--text", type=Path, default=shared / "fixtures/real/perplexity_text.txt", metavar="FILE", help="text to evaluate")
     parser.add_argument("--llama", type=Path, metavar="DIR", help="folder of llama-quantize and llama-perplexity")
     parser.add_argument("--reference", action="store_true", help="runners compute in float32 throughout")
     parser.add_argument("--model", type=Path, metavar="FILE", help="a GGUF file (default SmolLM2-135M)")

@@ -1,13 +1,15 @@
-"""Measure quantization, each number beside what it should be compared with.
+"""Measure quantization, each result beside its baseline.
 
-  speed      `lode create -q TYPE` from a stored model, end to end: MB of source per second, against copying the source
-             once in memory, and against gguf-py's quantize where it knows the type
+  speed      `lode create -q TYPE` from a stored model, end to end: MB of source per second.
+             Baselines: copying the source once in memory, and quantizing with gguf-py if it
+             supports the type
   memory     peak memory of the daemon while it quantizes a model of --size
-  hit        the same request again for a model of 600 tensors: everything is known
-  shared     a fine-tune with two tensors changed: against the time for the whole model
+  hit        the same request again for a model of 600 tensors, with all results known
+  shared     a fine-tune with two changed tensors. Baseline: the time for the whole model
 
-Needs Linux, Python 3.8 and the release binaries; for gguf-py a Python with gguf and numpy (see --python). What is not
-there is left out, and said. Uses about twice --size on the disk.
+Needs Linux, Python 3.8 and the release binaries; for gguf-py a Python with gguf and numpy (see
+--python). Comparisons with a missing program are skipped with a message. Uses about twice --size on
+the disk.
 """
 
 import functools
@@ -30,10 +32,10 @@ NAMES = ["speed", "memory", "hit", "shared"]
 TYPES = ["int4", "int8", "nvfp4", "mxfp8", "q8_0", "q4_0", "q4_k_m"]
 REPEATS = 5
 MB = 1_000_000
-# 66 layers of nine tensors, and three more.
+# Each layer has nine tensors; the model has three more.
 LAYERS = 66
 
-# What is to be reached.
+# Targets.
 MEMORY_MB = 300
 HIT_MS = 100
 
@@ -51,7 +53,7 @@ print(numbers.size * 2 / (time.perf_counter() - begun))
 
 @functools.lru_cache(maxsize=1)
 def pool(size):
-    """Bytes of BF16 numbers such as weights are: 0.008 to 0.06, of both signs."""
+    """Returns bytes of random BF16 numbers similar to weights: 0.008 to 0.06, of both signs."""
     numbers = bytearray(os.urandom(size))
     exponents = bytes([0x3C, 0x3D, 0xBC, 0xBD])
     numbers[1::2] = bytes(numbers[1::2]).translate(bytes(exponents[byte % 4] for byte in range(256)))
@@ -59,8 +61,10 @@ def pool(size):
 
 
 def write_model(folder, size, layers, changed=()):
-    """Write a synthetic Llama of about `size` bytes, in which no two tensors are alike; `changed` ones have other
-    bytes than the others' twins of another call. Returns the bytes of tensors."""
+    """Writes a synthetic Llama of about `size` bytes, in which all tensors differ; returns their
+    total bytes.
+
+    Two calls give a tensor the same bytes, unless one of them lists it in `changed`."""
     config, tensors = synthetic_tensors(size, layers)
     folder.mkdir(parents=True)
     numbers, total = pool(1 << 24), 0
@@ -74,7 +78,7 @@ def write_model(folder, size, layers, changed=()):
         with open(folder / f"model-{index:05}.safetensors", "wb", buffering=1 << 20) as file:
             file.write(len(raw).to_bytes(8, "little") + raw)
             for name, _, length in members:
-                # Even, so that numbers stay whole.
+                # An even offset, so that numbers are not split.
                 begin = 2 * (hash_of(name, name in changed) % (len(numbers) // 4))
                 while length > 0:
                     piece = memoryview(numbers)[begin : begin + length]
@@ -89,10 +93,10 @@ def hash_of(name, changed):
 
 
 class Quantize(Bench):
-    """Two groups of benchmarks, each with a daemon of its own."""
+    """The benchmarks: two groups, each with a separate daemon."""
 
     def create(self, lode, name, source, kind=None):
-        """Create a model from a folder or from `FROM` another by the command line; the seconds it took."""
+        """Runs `lode create` from a folder or from another model; returns the seconds."""
         if isinstance(source, str):
             modelfile = self.folder / "Modelfile"
             modelfile.write_text(f"FROM {source}\n")
@@ -101,7 +105,7 @@ class Quantize(Bench):
         return lode.command("create", name, "-f", source, *(["-q", kind] if kind else []))
 
     def copy_seconds(self, folder):
-        """Copy all files of a folder once in memory, from the page cache."""
+        """Returns the seconds to copy all files of a folder in memory, from the page cache."""
         files = []
         for path in sorted(folder.glob("*.safetensors")):
             with open(path, "rb") as file:
@@ -127,7 +131,7 @@ class Quantize(Bench):
         return seconds
 
     def gguf_rate(self, kind):
-        """Bytes of source per second of gguf-py; None where it is not there or does not know the type."""
+        """Returns gguf-py's bytes of source per second; None if it is missing or lacks the type."""
         command = [str(self.options.python), "-c", GGUF_PY, kind.upper()]
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -149,7 +153,7 @@ class Quantize(Bench):
         if not self.options.keep:
             shutil.rmtree(source)
         for kind in self.options.type:
-            # A new daemon, so that the peak is this type's own.
+            # A new daemon, so that the peak belongs to this type alone.
             lode.stop()
             lode.spawn()
             lode.wait()
@@ -192,7 +196,7 @@ class Quantize(Bench):
 
 def add_arguments(parser):
     cache = Path.home() / ".cache" / "lode"
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="one of the above; may be given several times")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
     parser.add_argument("--type", action="append", metavar="TYPE", help=f"a type to quantize to (default {' '.join(TYPES)})")
     parser.add_argument("--size", type=float, default=1.0, metavar="GB", help="size of the synthetic model (default 1)")
     parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with gguf and numpy")

@@ -1,10 +1,10 @@
-"""What a benchmark found: rows for people and for programs."""
+"""The results of a benchmark, as a table and as JSON rows."""
 
 from typing import List, NamedTuple, Optional
 
 
 class Row(NamedTuple):
-    """One measurement. `ratio` is the value divided by what `against` names."""
+    """One measurement. `ratio` is the value divided by the baseline that `against` names."""
 
     name: str
     value: float
@@ -14,7 +14,7 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is printed, what is written as JSON lines, and what could not be measured."""
+    """The printed text, the rows that are written as JSON lines, and the failures."""
 
     text: str
     rows: List[dict]
@@ -22,12 +22,12 @@ class Report(NamedTuple):
 
 
 def of_rows(rows, failures=()):
-    """The report of a table of measurements."""
+    """Returns the report of measurements."""
     return Report(table(rows), [row._asdict() for row in rows], list(failures))
 
 
 def table(rows):
-    """The rows as text in columns."""
+    """Formats the rows as a text table."""
     cells = [("name", "value", "unit", "ratio", "against")]
     for row in rows:
         value = f"{row.value:.1f}" if abs(row.value) >= 100 else f"{row.value:.2f}"

@@ -1,15 +1,17 @@
-"""Measure pulls and pushes on loopback, each number beside what it should be compared with.
+"""Measure pulls and pushes on loopback, each result beside its baseline.
 
-  registry   push to and pull from docker-registry, against skopeo and oras in the same run; SmolLM2 and a synthetic model
-  lode       pull from another Lode: against curl of one file of that size from it, and sha256sum of that; and against
-             curl of the same blobs, eight at a time, which neither hashes nor syncs
-  again      a pull with nothing to do
-  tuned      bytes on the wire for a fine-tune with two tensors changed, both directions
-  resume     bytes fetched again after `kill -9` at half of a pull
-  serve      32 clients that fetch all blobs at once: MB/s and peak memory
+  registry   push to and pull from docker-registry, for SmolLM2 and a synthetic model. Baselines:
+             skopeo and oras in the same run
+  lode       pull from another Lode daemon. Baselines: curl of one file of that size from it, with
+             sha256sum; and curl of the same blobs, eight at a time, which neither hashes nor syncs
+  again      a pull that has nothing to fetch
+  tuned      bytes on the wire for a fine-tune with two changed tensors, in both directions
+  resume     bytes fetched again after `kill -9` in the middle of a pull
+  serve      32 clients that fetch all blobs at the same time: MB/s and peak memory
 
-Needs Linux, Python 3.8, the release binaries, docker-registry, skopeo, curl, and a Python with oras (see --python;
-scripts/test installs them). What is not there is left out, and said. Uses about eight times --size on the disk.
+Needs Linux, Python 3.8, the release binaries, docker-registry, skopeo, curl, and a Python with oras
+(see --python). scripts/test installs them. Comparisons with a missing program are skipped with a
+message. Uses about eight times --size on the disk.
 """
 
 import asyncio
@@ -39,7 +41,7 @@ MB = 1_000_000
 LAYERS = 66
 CLIENTS = 32
 
-# What is to be reached; a ratio is ours divided by theirs.
+# Targets. A ratio is Lode's time divided by the other program's.
 PULL_RATIO = 0.5
 PUSH_RATIO = 0.5
 LODE_RATIO = 1.25
@@ -71,12 +73,12 @@ def free_port():
 
 
 def reset_peak(pid):
-    """Begin anew with VmHWM; peaks before this are forgotten."""
+    """Resets VmHWM, the peak of the resident memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 class Registry:
-    """A docker-registry with a folder of its own, which goes with it."""
+    """A docker-registry with a separate folder, which `stop` removes."""
 
     running = []
 
@@ -107,7 +109,7 @@ class Registry:
 
 
 class Proxy:
-    """Passes bytes on to a port of this machine, and counts them."""
+    """A proxy that forwards bytes to a local port and counts them."""
 
     def __init__(self, port):
         self.target = port
@@ -155,7 +157,7 @@ class Proxy:
 
 
 class Transfer(Bench):
-    """What its benchmarks share besides: the models, and a Python with oras."""
+    """The benchmarks, which share the models and a Python with oras."""
 
     def __init__(self, options, folder):
         super().__init__(options, folder)
@@ -177,7 +179,7 @@ class Transfer(Bench):
             shutil.rmtree(lode.home, ignore_errors=True)
 
     def timed(self, command):
-        """Run a program of others; the seconds it took."""
+        """Runs another program; returns the seconds."""
         os.sync()
         begun = time.perf_counter()
         done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -187,12 +189,12 @@ class Transfer(Bench):
         return seconds
 
     def pull(self, lode, name):
-        """Pull a model by the command line; the seconds it took."""
+        """Pulls a model with the command line; returns the seconds."""
         os.sync()
         return lode.command("pull", name)
 
     def post_pull(self, lode, name):
-        """Pull a model by the API, without the start of a program."""
+        """Pulls a model with the API, which does not include the start of a program."""
         body = json.dumps({"model": name}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{lode.port}/api/pull", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request) as answer:
@@ -205,14 +207,14 @@ class Transfer(Bench):
         return lode.command("push", name, destination)
 
     def layers(self, lode, name):
-        """Digests and sizes of the blobs of a model that was created as `name`."""
+        """Returns the digests and sizes of the blobs of the model `name`."""
         document = f"http://127.0.0.1:{lode.port}/v2/library/{name}/manifests/latest"
         with urllib.request.urlopen(document) as answer:
             manifest = json.load(answer)
         return {d["digest"]: d["size"] for d in [manifest["config"], *manifest["layers"]]}
 
     def prepare(self):
-        """A daemon with SmolLM2 as `smollm2`, the synthetic model as `synthetic`, and its fine-tune as `tuned`."""
+        """Starts a daemon; creates the models `smollm2`, `synthetic` and its fine-tune `tuned`."""
         size = int(self.options.size * 1e9)
         free = shutil.disk_usage(self.folder).free
         if free < 8 * size + 2e9:
@@ -280,12 +282,12 @@ class Transfer(Bench):
                     self.row(f"{model}: {way}: {tool}", seconds, "s", ours / seconds, f"lode {ours:.2f} s (target ratio {mark})")
 
     def theirs(self, work, registry, artifact):
-        """Seconds of skopeo and oras, by program and direction."""
+        """Returns the seconds of skopeo and oras, by program and direction."""
         seconds = {}
         path = artifact.split("/", 1)[1]
 
         def again(name, command):
-            # A registry that has none of the blobs yet.
+            # A registry without the blobs.
             other = Registry(work / name)
             try:
                 return self.timed(command(f"{other.address}/{path}"))
@@ -311,7 +313,7 @@ class Transfer(Bench):
         self.row(name, peak, "MB", peak / MEMORY_MB, f"{MEMORY_MB} MB, peak of the daemon (VmHWM)")
 
     def run_lode(self):
-        """`lode`, and `again`, which needs what it pulled."""
+        """Measures `lode`, and `again`, which needs the pulled model."""
         target = self.store()
         name = f"127.0.0.1:{self.source.port}/library/synthetic"
         try:
@@ -329,7 +331,7 @@ class Transfer(Bench):
             self.measure_pairs(name)
 
     def measure_pairs(self, name):
-        """Pull into an empty store and fetch the same blobs with curl, in turns; medians."""
+        """Alternates pulls into an empty store and curl of the same blobs; compares the medians."""
         folder, urls = self.folder / "blobs", self.folder / "urls"
         blob = f'url = "http://127.0.0.1:{self.source.port}/v2/library/synthetic/blobs/'
         urls.write_text("".join(f'{blob}{digest}"\noutput = "{folder}/{digest[7:]}"\n' for digest in self.blobs))
@@ -353,7 +355,7 @@ class Transfer(Bench):
         self.row("lode: pull: curl", pull, "s", pull / curl, against)
 
     def floor(self):
-        """Fetch one blob as large as the model with curl, then hash it."""
+        """Returns the seconds to fetch one blob as large as the model with curl and hash it."""
         single, copy = self.folder / "single", self.folder / "copy"
         port = self.source.port
         try:
@@ -440,7 +442,7 @@ class Transfer(Bench):
             target.spawn()
             target.wait()
             self.pull(target, name)
-            # What was in buffers when the daemon was killed had not arrived.
+            # Bytes in buffers when the daemon was killed do not count as fetched.
             twice = max(0, proxy.down - first - (self.total - complete))
             against = f"{complete / MB:.0f} MB that were there, killed after {first / MB:.0f} (target ratio {RESUME_RATIO})"
             self.row("resume: again", twice / MB, "MB", twice / complete, against)
@@ -469,15 +471,15 @@ class Transfer(Bench):
 
 
 def on_disk(home):
-    """Bytes of blobs and of begun ones in a store."""
+    """Returns the bytes of the complete and partial blobs of a store."""
     files = [*Path(home).glob("blobs/*/*/*"), *Path(home).glob("ingest/*/data")]
     return sum(file.stat().st_size for file in files)
 
 
 def add_arguments(parser):
     cache = Path.home() / ".cache" / "lode"
-    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="only this one; may be given again")
-    parser.add_argument("--size", type=float, default=2, metavar="GB", help="of the synthetic model (default 2)")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
+    parser.add_argument("--size", type=float, default=2, metavar="GB", help="size of the synthetic model (default 2)")
     parser.add_argument("--model", type=Path, metavar="FILE", help="the real model (default SmolLM2-135M)")
     parser.add_argument("--python", type=Path, default=cache / "venv/bin/python", metavar="FILE", help="a Python with oras")
 
@@ -489,7 +491,7 @@ def check(parser, options):
 
 
 def run(options, folder):
-    # Everything is on this machine.
+    # All requests stay on this machine.
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1"
     transfer = Transfer(options, folder)
     groups = [
