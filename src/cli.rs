@@ -1,7 +1,7 @@
-//! The command line: each command is a page that calls the daemon.
+//! The command line: each command is an HTTP client of the daemon.
 //!
-//! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 used wrongly, 130
-//! interrupted.
+//! Data goes to standard output, messages go to standard error. Exit codes: 0 success, 1 failure, 2
+//! wrong usage, 130 interrupted.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program speaks")]
 
 mod adapter;
@@ -58,13 +58,13 @@ struct Arguments {
     command: Command,
 }
 
-/// How data is written.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Human-readable table.
     #[default]
     Table,
-    /// A JSON document, as the API gives it.
+    /// The JSON document of the API.
     Json,
 }
 
@@ -87,20 +87,21 @@ enum Command {
     Push(transfer::PushArguments),
     /// Log in to a registry
     Login(login::LoginArguments),
-    /// Forget the login at a registry
+    /// Delete the login for a registry
     Logout { host: String },
     /// List models
     #[command(alias = "ls")]
     List {
-        /// Only names that begin with this
+        /// List only names with this prefix
         prefix: Option<String>,
-        /// Instead of models, manifests without a tag: what a registry's clients sent, and what passed through
+        /// List untagged manifests in place of models: pushed by clients, or pulled through from
+        /// other registries
         #[arg(long)]
         linked: bool,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Show what is known of a model
+    /// Show information about a model
     Show(show::ShowArguments),
     /// Give a model a second name
     Cp {
@@ -134,7 +135,7 @@ enum Command {
     Rollback {
         #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
-        /// Digest of the version, or its beginning; without it the last version before the current one
+        /// Digest of the version or a prefix of it; without it the version before the current one
         #[arg(long)]
         to: Option<String>,
     },
@@ -143,26 +144,26 @@ enum Command {
         #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
     },
-    /// End the protection
+    /// Remove the protection of a model
     Unpin {
         #[arg(add = ArgValueCompleter::new(completion::models))]
         model: String,
     },
-    /// Show what models take on the disk, and what of it they share
+    /// Show the disk usage of models, and the part that they share
     Du {
-        /// Only these
+        /// Show only these models
         #[arg(add = ArgValueCompleter::new(completion::models))]
         models: Vec<String>,
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Show in what two models differ
+    /// Show the differences of two models
     Diff(diff::DiffArguments),
-    /// Show what a model would take of memory, also before it is pulled
+    /// Estimate the memory of a model, also before it is pulled
     Plan(plan::PlanArguments),
-    /// Measure how well a model expects a text
+    /// Measure the perplexity of a text under a model
     Perplexity(perplexity::PerplexityArguments),
-    /// Look for damage: names, manifests, and the bytes of blobs
+    /// Check names, manifests and blobs for damage
     Fsck(fsck::FsckArguments),
     /// Fetch damaged and missing blobs again
     Repair {
@@ -172,32 +173,32 @@ enum Command {
     },
     /// Delete blobs that nothing refers to
     Gc {
-        /// Only tell what would be deleted
+        /// Only report the blobs that would be deleted
         #[arg(long)]
         dry_run: bool,
     },
     /// Remove earlier versions, abandoned transfers and unused models
     Prune(keep::PruneArguments),
-    /// Write models to an OCI image layout in a tar
+    /// Save models as a tar with an OCI image layout
     Save(archive::SaveArguments),
-    /// Read models from an OCI image layout: a tar or a folder
+    /// Load models from an OCI image layout: a tar or a folder
     Load(archive::LoadArguments),
-    /// Write a model as files: as imported, or in another format
+    /// Write a model as files, as imported or in another format
     Export(export::ExportArguments),
-    /// Print a line for the file of the registry's users
+    /// Print a line for the password file of the registry
     Htpasswd(htpasswd::HtpasswdArguments),
-    /// Look for what is wrong with this installation
+    /// Check this installation for problems
     Doctor {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Open the page of the daemon in a browser, and print its address
+    /// Open the daemon's web page in a browser, and print its URL
     Ui {
-        /// Only print the address
+        /// Only print the URL
         #[arg(long)]
         print: bool,
     },
-    /// Make an API key, and print its line for the file of keys
+    /// Create an API key, and print its line for the key file
     Key(key::KeyArguments),
     /// Stop the daemon
     Shutdown,
@@ -213,10 +214,11 @@ enum Command {
     Man { folder: PathBuf },
 }
 
-/// The exit code of a command that was interrupted and has cleaned up: what a shell makes of the signal.
+/// The exit code of a command that an interrupt ended after cleanup: 128 plus the number of
+/// `SIGINT`, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// The user has had enough.
+/// The error of a command that the user interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; nothing was written")]
 struct Interrupted;
@@ -228,7 +230,9 @@ pub(crate) fn main() -> ExitCode {
     let matches = help::with_groups(Arguments::command()).get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match &arguments.command {
-        // Needs no daemon and no configuration: one that asks for users is not readable before there are some.
+        // `htpasswd` runs without the configuration, because a configuration that requires users
+        // cannot be read before the first user exists. The other three need neither daemon nor
+        // configuration.
         Command::Htpasswd(user) => htpasswd::run(user),
         Command::Key(arguments) => key::run(arguments),
         Command::Completions { shell } => completion::print(*shell),
@@ -273,7 +277,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
     })
 }
 
-/// The commands that look after the store.
+/// Runs the commands that maintain the store.
 async fn upkeep(config: &Config, command: Command) -> Result<()> {
     match command {
         Command::History { model, format } => versions::history(config, &model, format).await,
@@ -294,7 +298,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
     }
 }
 
-/// The commands about the daemon itself.
+/// Runs the commands about the daemon itself.
 async fn daemon(config: &Config, command: &Command) -> Result<()> {
     match command {
         Command::Doctor { format } => doctor::run(config, *format).await,

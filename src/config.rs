@@ -1,51 +1,81 @@
 //! The configuration: the only place that reads the environment.
 //!
-//! | variable | meaning | default |
-//! |---|---|---|
-//! | `LODE_HOME` | folder of the store | `$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS `~/Library/Application Support/lode` |
-//! | `LODE_HOST`, `OLLAMA_HOST` | address of the daemon; `https://` asks for TLS, on port 443 where none is named | `127.0.0.1:11434` |
-//! | `LODE_SOCKET` | Unix socket where commands hand over the files of a create | `daemon.sock` in the store's folder |
-//! | `LODE_SOCKET_SHARED` | `1`: commands of all users may do so; else only those of the daemon's user | off |
-//! | `LODE_TLS_CERT`, `LODE_TLS_KEY` | PEM files; with both the daemon speaks TLS, and commands trust the certificate | – |
-//! | `LODE_ALLOWED_HOSTS` | more names that requests may be for, with commas; `*` stands for anything | – |
-//! | `LODE_ORIGINS`, `OLLAMA_ORIGINS` | more origins whose pages may call the daemon, with commas; `*` stands for anything | – |
-//! | `LODE_API_KEYS` | file of API keys; with it every call needs one (`lode key` prints its lines) | – |
-//! | `LODE_API_KEY`, `OLLAMA_API_KEY` | the key that commands send | – |
-//! | `LODE_REGISTRY_MODE` | `open`, `read-only`, `anonymous-pull` (users push), `private` (users only) | `open`, for this machine only |
-//! | `LODE_REGISTRY_USERS` | htpasswd file (bcrypt) with the registry's users; `lode htpasswd` prints its lines | – |
-//! | `LODE_REGISTRY_CHALLENGE` | what clients are offered to log in with: `bearer` (tokens) or `basic` | `bearer` |
-//! | `LODE_REGISTRY_SPARSE` | `1`: the registry takes images that lack layers | off |
-//! | `LODE_PULL_THROUGH` | hosts, with commas, from which the registry fetches what it lacks, and keeps it; `1` is the default host | off |
-//! | `HF_ENDPOINT`, `HF_TOKEN` | where `hf.co/…` comes from, and who we are there | `https://huggingface.co`, nobody |
-//! | `LODE_STALL_TIMEOUT` | how long a registry may be silent in the middle of a transfer | `30s` |
-//! | `DOCKER_CONFIG` | folder of Docker's `config.json`, whose logins are used too | `~/.docker` |
-//! | `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE` | how long an idle model stays loaded | `5m` |
-//! | `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH` | tokens of context where a request names none; `auto`, `0`: 4096, and more for prompts that need it | `auto` |
-//! | `LODE_SHARED_PREFIXES` | `1`: prompts of different API keys share what was computed of their beginnings | off |
-//! | `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL` | requests that a model answers at a time, each with a context of its own; `0` is the default | 1 |
-//! | `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE` | how a KV cache keeps its elements: `f32`, `f16`, `bf16`, `q8_0` | `f16` |
-//! | `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS` | models loaded at a time; `0` is the default | 3 |
-//! | `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE` | requests that wait for a model at a time; more are refused; `0` is the default | 512 |
-//! | `LODE_MEMORY_LIMIT` | what all loaded models may need together, e.g. `12GiB` | no limit |
-//! | `LODE_PRELOAD` | models, with commas, that are loaded when the daemon starts | – |
-//! | `LODE_PIN` | the same, and they stay: neither idle time nor other models unload them | – |
-//! | `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT` | how long a load may take | `5m` |
-//! | `LODE_DEVICE` | `auto`, `cpu`, `cuda`, `cuda:N`, `metal` | `auto` |
-//! | `LODE_GPU_KEEP` | what stays on each GPU of weights that no loaded model uses, e.g. `4GiB` or `25%`, until memory is needed | `25%` |
-//! | `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD` | what is kept free on each device, e.g. `1GiB` or bytes | 0 |
-//! | `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD` | a model is on all devices, also where fewer would do | off |
-//! | `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION` | whether Ollama's estimate is one with flash attention | by architecture |
-//! | `LODE_DETERMINISTIC` | `1`: a token's numbers on the CPU are the same whether it was given or generated, for slower answers | off |
-//! | `LODE_REFERENCE` | `1`: runners expand all weights and compute in float32 | off |
-//! | `LODE_RUNNER` | the runner's program | `lode-runner` beside `lode` |
-//! | `LODE_THREADS` | threads of a runner that compute on the CPU | physical cores within affinity and quota |
-//! | `LODE_CPU` | instructions of a runner's kernels: `scalar`, `avx2`, `avx-vnni`, `avx512`, `avx512-vnni`, `avx512-bf16` | the best of the machine |
-//! | `LODE_RUNNER_ISOLATION` | `0`: runners keep network, programs and files, where a driver needs them | on |
-//! | `LODE_RUNNER_MEMORY_LIMIT` | private memory of each runner, e.g. `8GiB`; mapped weights do not count | 1.5 × what is planned for its model and requests + 512 MiB; none with a GPU |
-//! | `LODE_RUNNER_TIMEOUT` | how long a runner may give no sign of life, or ten times that compute one layer; then it is killed; `0` is for ever | `30s` |
-//! | `LODE_LOG` | log filter | `info` |
-//! | `LODE_LOG_FORMAT` | `text`, or `json`: a JSON object a line | `text` |
-//! | `LODE_CRASH_AT` | for tests: kill the daemon at a step of a commit | – |
+//! Variables, with defaults in parentheses:
+//!
+//! - `LODE_HOME`: folder of the store (`$XDG_DATA_HOME/lode` or `~/.local/share/lode`; on macOS
+//!   `~/Library/Application Support/lode`)
+//! - `LODE_HOST`, `OLLAMA_HOST`: address of the daemon; `https://` requires TLS, on port 443 if
+//!   none is given (`127.0.0.1:11434`)
+//! - `LODE_SOCKET`: Unix socket over which commands pass the files of a create (`daemon.sock` in
+//!   the store's folder)
+//! - `LODE_SOCKET_SHARED`: `1` lets commands of all users pass files, not only commands of the
+//!   daemon's user (off)
+//! - `LODE_TLS_CERT`, `LODE_TLS_KEY`: PEM files; with both, the daemon serves TLS and commands
+//!   trust the certificate (none)
+//! - `LODE_ALLOWED_HOSTS`: further host names that requests may use, separated by commas; `*` is a
+//!   wildcard (none)
+//! - `LODE_ORIGINS`, `OLLAMA_ORIGINS`: further origins whose pages may call the daemon, separated
+//!   by commas; `*` is a wildcard (none)
+//! - `LODE_API_KEYS`: file with API keys, which makes them mandatory; `lode key` prints its lines
+//!   (none)
+//! - `LODE_API_KEY`, `OLLAMA_API_KEY`: the API key that commands send (none)
+//! - `LODE_REGISTRY_MODE`: `open`, `read-only`, `anonymous-pull` (only users push) or `private`
+//!   (only users) (`open`, for this machine only)
+//! - `LODE_REGISTRY_USERS`: htpasswd file (bcrypt) with the users of the registry; `lode htpasswd`
+//!   prints its lines (none)
+//! - `LODE_REGISTRY_CHALLENGE`: login method that the registry offers to clients, `bearer` (tokens)
+//!   or `basic` (`bearer`)
+//! - `LODE_REGISTRY_SPARSE`: `1` makes the registry accept manifests whose layers are missing (off)
+//! - `LODE_PULL_THROUGH`: hosts, separated by commas, from which the registry fetches and keeps
+//!   content that it lacks; `1` is the default host (off)
+//! - `HF_ENDPOINT`, `HF_TOKEN`: URL of the hub for `hf.co/…`, and the access token for it
+//!   (`https://huggingface.co`, anonymous)
+//! - `LODE_STALL_TIMEOUT`: how long a registry may pause in the middle of a transfer (`30s`)
+//! - `DOCKER_CONFIG`: folder of Docker's `config.json`, whose logins are used too (`~/.docker`)
+//! - `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE`: how long an idle model stays loaded (`5m`)
+//! - `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH`: context length in tokens for requests that set
+//!   none; `auto` or `0` is 4096, and more for prompts that need it (`auto`)
+//! - `LODE_SHARED_PREFIXES`: `1` shares the KV cache of common prompt prefixes between different
+//!   API keys (off)
+//! - `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL`: parallel requests of a model, each with a separate
+//!   context; `0` is the default (1)
+//! - `LODE_KV_CACHE_TYPE`, `OLLAMA_KV_CACHE_TYPE`: element type of KV caches: `f32`, `f16`, `bf16`
+//!   or `q8_0` (`f16`)
+//! - `LODE_MAX_LOADED_MODELS`, `OLLAMA_MAX_LOADED_MODELS`: maximum number of loaded models; `0` is
+//!   the default (3)
+//! - `LODE_MAX_QUEUE`, `OLLAMA_MAX_QUEUE`: maximum number of requests that wait for a model; more
+//!   are refused; `0` is the default (512)
+//! - `LODE_MEMORY_LIMIT`: maximum memory of all loaded models together, e.g. `12GiB` (no limit)
+//! - `LODE_PRELOAD`: models, separated by commas, that are loaded when the daemon starts (none)
+//! - `LODE_PIN`: models that are preloaded and stay loaded: neither idle time nor other models
+//!   unload them (none)
+//! - `LODE_LOAD_TIMEOUT`, `OLLAMA_LOAD_TIMEOUT`: how long a load may take (`5m`)
+//! - `LODE_DEVICE`: `auto`, `cpu`, `cuda`, `cuda:N` or `metal` (`auto`)
+//! - `LODE_GPU_KEEP`: how much memory of each GPU may keep weights that no loaded model uses, until
+//!   it is needed, e.g. `4GiB` or `25%` (`25%`)
+//! - `LODE_GPU_OVERHEAD`, `OLLAMA_GPU_OVERHEAD`: memory to keep free on each device, in bytes or
+//!   e.g. `1GiB` (0)
+//! - `LODE_SCHED_SPREAD`, `OLLAMA_SCHED_SPREAD`: spread a model over all devices even if fewer
+//!   suffice (off)
+//! - `LODE_FLASH_ATTENTION`, `OLLAMA_FLASH_ATTENTION`: whether Ollama's estimate assumes flash
+//!   attention (depends on the architecture)
+//! - `LODE_DETERMINISTIC`: `1` makes the numbers of a token on the CPU independent of whether the
+//!   token was part of the prompt or generated, at the cost of speed (off)
+//! - `LODE_REFERENCE`: `1` makes runners expand all weights and compute in float32 (off)
+//! - `LODE_RUNNER`: program of the runner (`lode-runner` next to `lode`)
+//! - `LODE_THREADS`: number of threads of a runner that compute on the CPU (physical cores within
+//!   affinity and quota)
+//! - `LODE_CPU`: instruction set of a runner's kernels: `scalar`, `avx2`, `avx-vnni`, `avx512`,
+//!   `avx512-vnni` or `avx512-bf16` (the best of the machine)
+//! - `LODE_RUNNER_ISOLATION`: `0` leaves runners access to network, programs and files, for drivers
+//!   that need it (on)
+//! - `LODE_RUNNER_MEMORY_LIMIT`: private memory of each runner, without mapped weights, e.g. `8GiB`
+//!   (1.5 × the plan for its model and requests + 512 MiB; none with a GPU)
+//! - `LODE_RUNNER_TIMEOUT`: time without a response after which a runner is killed; computing one
+//!   layer may take ten times as long; `0` is no limit (`30s`)
+//! - `LODE_LOG`: log filter (`info`)
+//! - `LODE_LOG_FORMAT`: `text`, or `json` for one JSON object a line (`text`)
+//! - `LODE_CRASH_AT`: for tests: kill the daemon at a step of a commit (none)
 
 mod address;
 mod devices;
@@ -72,33 +102,33 @@ use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;
 use variables::{bytes, duration, first, flag, list, number, positive};
 
-/// Everything that is configured.
+/// The complete configuration.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Config {
-    /// What the daemon is told.
+    /// Settings of the daemon.
     pub(crate) daemon: Settings,
-    /// Where commands reach the daemon: scheme, host and port.
+    /// Base URL of the daemon for commands: scheme, host and port.
     pub(crate) url: String,
-    /// Whether a variable names its address.
+    /// Whether a variable sets the address of the daemon.
     pub(crate) names_host: bool,
-    /// Whether a variable names the store.
+    /// Whether a variable sets the folder of the store.
     pub(crate) names_home: bool,
     /// The API key that commands send.
     pub(crate) key: Option<ApiKey>,
-    /// Other registries, for logins.
+    /// Settings and logins of other registries.
     pub(crate) registries: RegistriesConfig,
     /// Log filter.
     pub(crate) log: LogFilter,
-    /// How lines of the log look.
+    /// Format of the log.
     pub(crate) log_format: LogFormat,
-    /// Whether text on a terminal may have styles.
+    /// Whether output on a terminal may have styles.
     pub(crate) styles: bool,
-    /// Whether windows can be shown.
+    /// Whether a display is available for opening windows.
     pub(crate) has_screen: bool,
 }
 
-/// A secret that is not to be seen in logs.
+/// A secret that does not appear in logs.
 #[derive(Clone)]
 pub(crate) struct ApiKey(pub(crate) String);
 
@@ -137,10 +167,10 @@ impl Config {
         })
     }
 
-    /// What the daemon is told, for it to begin.
+    /// Returns the settings to start the daemon with.
     ///
     /// # Errors
-    /// Its address asks for TLS, and there is no certificate.
+    /// Fails if the address requires TLS and there is no certificate.
     pub(crate) fn into_settings(self) -> Result<Settings> {
         if self.daemon.tls.is_none() && self.url.starts_with("https://") {
             bail!(
@@ -151,7 +181,7 @@ impl Config {
     }
 }
 
-/// What the daemon is told.
+/// Reads the settings of the daemon.
 fn settings(
     home: PathBuf,
     address: SocketAddr,
@@ -208,7 +238,7 @@ fn settings(
     })
 }
 
-/// Hosts with commas between them; `1` is that of names without one.
+/// Parses a list of hosts with commas between them; `1` is the default host.
 fn hosts(text: &str) -> Option<Vec<String>> {
     let host = |text: &str| match text.trim() {
         "1" => manifests::reference::DEFAULT_HOST.to_owned(),
@@ -270,10 +300,11 @@ fn cpu(name: &str) -> Result<InstructionSet> {
     InstructionSet::parse(name).with_context(|| format!("LODE_CPU is `{name}`, expected one of {}", all()))
 }
 
-/// Tokens of context that a model is loaded with where neither request nor settings name a number.
+/// Context length in tokens if neither the request nor the configuration sets one.
 const CONTEXT: u64 = 4096;
 
-/// The context where a request names none; `None` (`auto`, 0 or nothing) begins with [`CONTEXT`] and grows.
+/// Reads the context length for requests without one. `None` (`auto`, 0 or unset) starts with
+/// [`CONTEXT`] and grows.
 fn context_length() -> Result<Option<u64>> {
     const NAMES: [&str; 2] = ["LODE_CONTEXT_LENGTH", "OLLAMA_CONTEXT_LENGTH"];
     if first(&NAMES).is_some_and(|text| text.trim().eq_ignore_ascii_case("auto")) {
@@ -282,7 +313,8 @@ fn context_length() -> Result<Option<u64>> {
     number(&NAMES, 0).map(|tokens| Some(tokens).filter(|tokens| *tokens > 0)).context("expected `auto` or tokens")
 }
 
-/// Where nothing, or 0, is said: what runs beside a desktop.
+/// Parses the maximum number of loaded models. Unset or 0 gives a number that suits a desktop
+/// machine.
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
     match text.as_deref().map(str::parse) {

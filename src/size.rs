@@ -1,6 +1,6 @@
-//! Numbers of bytes as people write them.
+//! Human-readable numbers of bytes.
 
-/// Bytes from `5GB`, `500MiB` or `1000000`.
+/// Parses `5GB`, `500MiB` or `1000000`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 7] = [
         ("KiB", 1 << 10),

@@ -1,22 +1,22 @@
-//! Logs: to standard error, filtered by `LODE_LOG`, for people or as lines of JSON.
+//! Logging to standard error, filtered by `LODE_LOG`, as text or JSON lines.
 
 use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// How a line of the log looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// A JSON object a line, with the request's span.
+    /// One JSON object per line, with the span of the request.
     Json,
 }
 
 impl LogFormat {
-    /// Reads `text` or `json`.
+    /// Parses `text` or `json`.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
@@ -26,8 +26,9 @@ impl LogFormat {
     }
 }
 
-/// Standard error, which may be a file on a full disk or a pipe that nobody reads: what cannot be written is lost, and harms
-/// nobody who wanted to say it.
+/// A writer to standard error that never fails. Standard error may be a file on a full disk or a
+/// pipe without a reader. Lines that cannot be written are lost, which does not affect the code
+/// that logs them.
 struct Log;
 
 impl Write for Log {
@@ -41,10 +42,11 @@ impl Write for Log {
     }
 }
 
-/// Logs every text that it cleans, which are what people and models say; who wants that names it.
+/// Silences html5ever, which logs every text that it sanitizes, such as prompts and answers. A
+/// filter that names it enables it again.
 const QUIET: &str = "html5ever=warn";
 
-/// Which lines are logged, in the syntax of `tracing`: a level, or levels of parts of the program.
+/// A filter for log lines, in the syntax of `tracing`: a level, or levels for parts of the program.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFilter(String);
 
@@ -55,10 +57,12 @@ impl Default for LogFilter {
 }
 
 impl LogFilter {
-    /// Reads e.g. `info` or `lode_daemon=debug,info`; none for a text that means nothing.
+    /// Parses a filter such as `info` or `lode_daemon=debug,info`. Returns `None` if the text is
+    /// not one.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
-        // A word that is no level names a part of the program: all of it is logged, and nothing of the others.
+        // `tracing` reads any other word as a part of the program, and logs the lines of that part
+        // only. A misspelt level is therefore refused.
         let names_part = |word: &str| word.contains(['=', '[']) || word.starts_with("lode");
         let fits = text.split(',').map(str::trim).all(|word| is_level(word) || names_part(word));
         (fits && EnvFilter::try_new(text).is_ok()).then(|| Self(text.to_owned()))
@@ -70,9 +74,9 @@ pub(crate) fn start(LogFilter(filter): &LogFilter, format: LogFormat) {
     let chosen = EnvFilter::try_new(format!("{QUIET},{filter}"));
     let filter = chosen.unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log);
-    // The library's default heeds NO_COLOR; a file or a pipe gets no escape sequences.
+    // The library's default honors NO_COLOR; files and pipes get no escape sequences.
     let log = if io::stderr().is_terminal() { log } else { log.with_ansi(false) };
-    // A second start, as in tests, changes nothing.
+    // A second call, as in tests, has no effect.
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

@@ -1,4 +1,4 @@
-//! The adapters that a Modelfile names: which files they are, and how the daemon gets them.
+//! The adapters of a Modelfile: finding their files and sending them to the daemon.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use import::{LocalFile, digest_of};
 
 use super::client::Client;
 
-/// The file that says how the others are to be used.
+/// The file that describes how an adapter is applied.
 const CONFIG: &str = "adapter_config.json";
-/// What trainers call the file with the tensors: PEFT, mlx-lm.
+/// Names of the file with the tensors, in the output of PEFT and of mlx-lm.
 const WEIGHTS: [&str; 2] = ["adapter_model.safetensors", "adapters.safetensors"];
 
-/// Sends adapters to the daemon; gives what a create is told: names with the digests of blobs. Files of one adapter have
-/// the same folder in their names.
+/// Sends adapters to the daemon. Returns `adapters` of a create request: file names with the
+/// digests of their blobs. Files of one adapter have the same folder in their names.
 pub(super) async fn uploaded(client: &Client, adapters: &[PathBuf]) -> Result<BTreeMap<String, String>> {
     let mut digests = BTreeMap::new();
     for (position, adapter) in adapters.iter().enumerate() {
@@ -31,7 +31,8 @@ pub(super) async fn uploaded(client: &Client, adapters: &[PathBuf]) -> Result<BT
     Ok(digests)
 }
 
-/// The files of the adapter at a path: a GGUF file, a safetensors file with its config beside it, or a folder.
+/// Returns the files of the adapter at a path: a GGUF file, a safetensors file and the config next
+/// to it, or a folder.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let shown = path.display();
     if path.is_file() {
@@ -58,7 +59,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Sends a file; gives its digest.
+/// Sends a file and returns its digest.
 async fn upload(client: &Client, path: &Path) -> Result<String> {
     let own = path.to_owned();
     let hash = move || digest_of(&LocalFile::new(own), Algorithm::Sha256);

@@ -27,10 +27,10 @@ pub(super) struct SaveArguments {
     #[arg(required = true)]
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     models: Vec<String>,
-    /// Where to write the tar; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long)]
     output: PathBuf,
-    /// Leave out what this has: a model here, or an archive saved earlier
+    /// Omit the blobs of this model in the store, or of this earlier archive
     #[arg(long)]
     since: Option<String>,
 }
@@ -38,16 +38,16 @@ pub(super) struct SaveArguments {
 /// Arguments of `lode load`.
 #[derive(Debug, Args)]
 pub(super) struct LoadArguments {
-    /// A tar, a folder with an image layout, or `-` for a tar from standard input
+    /// A tar, a folder with an image layout, or `-` for a tar on standard input
     input: PathBuf,
-    /// What to call the model, where the archive has one
+    /// Name for the model, if the archive has only one
     #[arg(long)]
     name: Option<String>,
 }
 
-/// How much is read of a file at a time, in bytes.
+/// Buffer size for reading files, in bytes.
 const PIECE: usize = 1 << 18;
-/// No part of a layout but its blobs is longer, in bytes.
+/// Maximum size of `index.json` in bytes. Only blobs are longer.
 const MAX_INDEX: u64 = manifests::MAX_MANIFEST as u64;
 
 pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<()> {
@@ -83,7 +83,7 @@ pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<(
     if to_stdout {
         result?;
     } else {
-        // A half archive must not be taken for a whole one.
+        // A partial archive must not have the name of a complete one.
         let done = result.and_then(|()| Ok(std::fs::rename(&partial, &arguments.output)?));
         done.inspect_err(|_| drop(std::fs::remove_file(&partial)))?;
     }
@@ -91,14 +91,14 @@ pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<(
     Ok(())
 }
 
-/// The name of the file until it is whole.
+/// Returns the name of the file while it is incomplete.
 fn partial(output: &Path) -> Result<PathBuf> {
     let mut name = output.file_name().context("the output is not a file")?.to_owned();
     name.push(".partial");
     Ok(output.with_file_name(name))
 }
 
-/// An archive where there is a file of that name, else a model.
+/// Parses `--since`: an archive if the text is the path of a file, else a model.
 fn since(text: &str) -> Result<SinceRequest> {
     let path = Path::new(text);
     if !path.is_file() {
@@ -151,7 +151,7 @@ pub(super) async fn load(config: &Config, arguments: &LoadArguments) -> Result<(
     let loaded: Result<LoadResponse> = client.upload("/api/load", &query, body).await;
     bar.finish_and_clear();
     match reading.await? {
-        // The daemon stopped listening; what it says is the reason.
+        // The daemon stopped reading; its response gives the reason.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error).with_context(cannot),
         _ => {}
     }
@@ -180,7 +180,7 @@ fn copy(mut source: Box<dyn Read + Send>, output: &mut ChannelWriter, counter: &
     }
 }
 
-/// Sends a folder as the tar that it would be.
+/// Writes a folder with an image layout as a tar.
 fn pack(folder: &Path, output: &mut ChannelWriter) -> io::Result<()> {
     let mut tar = Writer::new(output);
     for name in ["oci-layout", "index.json"] {
@@ -203,6 +203,7 @@ fn member(tar: &mut Writer<&mut ChannelWriter>, folder: &Path, name: &str) -> io
     let mut file = File::open(folder.join(name))?;
     let size = file.metadata()?.len();
     tar.member(name, size)?;
-    // A file that grows meanwhile is not the one whose size was told.
+    // The tar header has the size from before. If the file grows meanwhile, the additional bytes
+    // are omitted.
     io::copy(&mut (&mut file).take(size), tar).map(drop)
 }

@@ -1,4 +1,5 @@
-//! One turn of a conversation: send, print what comes, say how fast it was.
+//! One turn of a conversation: sends the message, prints the answer as it arrives, and reports its
+//! speed.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -19,20 +20,20 @@ use super::typesetter::{Setting, Typesetter};
 pub(super) struct Conversation {
     pub(super) model: String,
     pub(super) messages: Vec<Message>,
-    /// Options that differ from the model's.
+    /// Options that the session sets.
     pub(super) options: Map<String, Value>,
     pub(super) keep_alive: Option<String>,
     /// Print counts and rates after each answer.
     pub(super) verbose: bool,
-    /// What answers must be, where that is asked for: `json` or a schema.
+    /// Required format of answers, if any: `json` or a schema.
     pub(super) format: Option<Value>,
-    /// Whether, or how much, to think, where that is asked for.
+    /// Whether and how much to think, if it is set.
     pub(super) think: Option<Value>,
-    /// Do not print what the model thinks.
+    /// Whether to hide the model's reasoning.
     pub(super) hides_thinking: bool,
-    /// Wrap lines of answers at words.
+    /// Whether to wrap lines of answers at words.
     pub(super) wraps: bool,
-    /// Show Markdown as styles of text.
+    /// Whether to show Markdown as text styles.
     pub(super) styles: bool,
 }
 
@@ -50,15 +51,16 @@ struct Line {
     eval_duration: u64,
 }
 
-/// A message of a conversation.
+/// Creates a message of a conversation.
 pub(super) fn message(role: &str, content: impl Into<String>) -> Message {
     Message { role: role.to_owned(), content: content.into(), rest: Map::new() }
 }
 
 impl Conversation {
-    /// Says something and prints the answer as it comes; both become part of the conversation.
+    /// Sends a user message and prints the answer as it arrives. Adds both to the conversation.
     pub(super) async fn say(&mut self, client: &Client, text: &str) -> Result<()> {
-        // Kept apart until it is answered: an interrupted turn did not happen.
+        // The question joins the conversation only with its answer, so an interrupted turn leaves
+        // no trace.
         let question = message("user", text);
         let messages: Vec<&Message> = self.messages.iter().chain([&question]).collect();
         let mut request = json!({"model": self.model, "messages": messages, "options": self.options});
@@ -95,20 +97,20 @@ impl Conversation {
         Ok(())
     }
 
-    /// The system prompt of the session.
+    /// Returns the system prompt of the session.
     pub(super) fn system(&self) -> Option<&str> {
         self.messages.iter().find(|message| message.role == "system").map(|message| message.content.as_str())
     }
 
-    /// Loads the model without saying anything.
+    /// Loads the model without sending a message.
     pub(super) async fn load(&self, client: &Client) -> Result<()> {
         let request = json!({"model": self.model, "options": self.options, "stream": false});
         client.post::<Value>("/api/generate", &request).await.map(drop)
     }
 }
 
-/// Prints an answer as it comes, what was thought before it set apart. On a terminal lines are wrapped and Markdown is shown;
-/// a file or another program gets the answer as it is.
+/// Prints an answer as it arrives, with the reasoning before it set apart. On a terminal it wraps
+/// lines and renders Markdown; files and other programs receive the answer unchanged.
 #[derive(Debug)]
 struct Printer {
     hides_thinking: bool,
@@ -151,7 +153,7 @@ impl Printer {
         Ok(std::io::stdout().flush()?)
     }
 
-    /// Prints what was held back, and ends the line.
+    /// Prints the text that is held back, and ends the line.
     fn end(&mut self) -> Result<()> {
         println!("{}{}", ended(&mut self.thought), ended(&mut self.answer));
         Ok(std::io::stdout().flush()?)

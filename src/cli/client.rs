@@ -1,4 +1,4 @@
-//! Talking to the daemon; starting one where none answers.
+//! The HTTP client for the daemon; it starts a daemon if none responds.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 
 use crate::config::Config;
 
-/// How long a daemon may take to answer for the first time.
+/// How long a started daemon may take until its first response.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The daemon's refusal, in its own words.
+/// An error response of the daemon.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Refused {
@@ -30,14 +30,14 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Whether an error says that what was asked for is not there.
+    /// Returns true if the error is a 404 response of the daemon.
     pub(super) fn is_not_found(error: &anyhow::Error) -> bool {
         error.downcast_ref::<Self>().is_some_and(|refused| refused.status == StatusCode::NOT_FOUND)
     }
 }
 
-/// Where a daemon in the background writes its log: in the store's folder, or where that cannot be written in a folder of this user's
-/// among the temporary files.
+/// Returns the log file for a daemon in the background. It is in the store's folder. If that folder
+/// is read-only, it is in a folder of this user below the temporary folder.
 fn daemon_log(home: &Path) -> Result<PathBuf> {
     let made = std::fs::create_dir_all(home);
     made.with_context(|| format!("cannot make the folder `{}`; LODE_HOME chooses another", home.display()))?;
@@ -53,7 +53,7 @@ fn daemon_log(home: &Path) -> Result<PathBuf> {
         _ => {}
     }
     let found = std::fs::symlink_metadata(folder)?;
-    // Another user may have made it, to read the log or to have it written elsewhere.
+    // Another user may have created the folder, to read the log or to redirect it with a link.
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o077 != 0 {
         bail!("the folder `{}` is for the daemon's log, but is not this user's alone; remove it", folder.display());
     }
@@ -68,7 +68,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects; starts a daemon in the background where none answers.
+    /// Connects to the daemon. Starts one in the background if none responds.
     pub(super) async fn connect(config: &Config) -> Result<Self> {
         let client = Self::new(config)?;
         if !client.answers().await {
@@ -77,9 +77,9 @@ impl Client {
         Ok(client)
     }
 
-    /// A client that starts nothing.
+    /// Creates a client without starting a daemon.
     pub(super) fn new(config: &Config) -> Result<Self> {
-        // The daemon is on this machine or named by the user; a proxy for the outside is not meant for it.
+        // No proxy: the daemon is on this machine or at an address that the user named.
         let mut http = reqwest::Client::builder().no_proxy();
         if let Some(tls) = &config.daemon.tls {
             let certificate = &tls.certificate;
@@ -97,7 +97,7 @@ impl Client {
         Ok(Self { http: http.build()?, base: config.url.clone() })
     }
 
-    /// Whether a daemon answers.
+    /// Returns true if a daemon responds.
     pub(super) async fn answers(&self) -> bool {
         self.http.get(format!("{}/api/version", self.base)).send().await.is_ok_and(|r| r.status().is_success())
     }
@@ -112,7 +112,7 @@ impl Client {
         eprintln!("starting a daemon in the background (log: {}; `lode shutdown` stops it)", log.display());
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.arg("serve").stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        // A group of its own: an interrupt meant for this command does not reach it.
+        // A separate process group keeps an interrupt of this command away from the daemon.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut daemon = command.spawn().context("cannot start the daemon")?;
         let begin = Instant::now();
@@ -121,7 +121,8 @@ impl Client {
                 return Ok(());
             }
             if let Some(status) = daemon.try_wait()? {
-                // Two commands may start one at the same time: the other's is as good.
+                // Two commands may start a daemon at the same time. The one that the other command
+                // started serves both.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 if self.answers().await {
                     return Ok(());
@@ -162,31 +163,32 @@ impl Client {
         }
     }
 
-    /// What says which model may have been meant by a name that nothing here has: `; did you mean …?`, or nothing.
+    /// Returns `; did you mean …?` with the most similar model name, or an empty string.
     pub(super) async fn suggestion(&self, name: &str) -> String {
         let Ok(tags) = self.get::<TagsResponse>("/api/tags").await else { return String::new() };
         let found = nearest(name, tags.models.iter().map(|model| model.name.as_str()));
         found.map(|found| format!("; did you mean `{}`?", found.trim_end_matches(":latest"))).unwrap_or_default()
     }
 
-    /// Gets a document.
+    /// Sends a GET request and parses the response.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let response = self.send(Method::GET, path, None::<&()>).await?;
         response.json().await.context("the daemon's answer is not readable")
     }
 
-    /// Posts a document and gets another.
+    /// Posts a document and parses the response.
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         let response = self.send(Method::POST, path, Some(body)).await?;
         response.json().await.context("the daemon's answer is not readable")
     }
 
-    /// Posts a document and gets bytes, with their number where it was announced.
+    /// Posts a document and returns the response to stream. The response has a content length if
+    /// the daemon announced one.
     pub(super) async fn download(&self, path: &str, body: &impl Serialize) -> Result<Response> {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    /// Posts bytes as they come and gets a document.
+    /// Posts a stream of bytes and parses the response.
     pub(super) async fn upload<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -201,19 +203,20 @@ impl Client {
         response.json().await.context("the daemon's answer is not readable")
     }
 
-    /// Sends a blob, unless it is there.
+    /// Sends a blob unless the daemon already has it.
     pub(super) async fn upload_blob(&self, digest: &Digest, body: reqwest::Body) -> Result<()> {
         let url = format!("{}/api/blobs/{digest}", self.base);
         let there = self.http.head(&url).send().await.is_ok_and(|response| response.status().is_success());
         if there { Ok(()) } else { self.answer(self.http.post(url).body(body)).await.map(drop) }
     }
 
-    /// Sends a document for which nothing comes back.
+    /// Sends a document and ignores the body of the response.
     pub(super) async fn tell(&self, method: Method, path: &str, body: &impl Serialize) -> Result<()> {
         self.send(method, path, Some(body)).await.map(drop)
     }
 
-    /// Posts a document and gets lines. `each` says whether to go on.
+    /// Posts a document and passes each line of the response to `each`. An error of `each` ends the
+    /// reading.
     pub(super) async fn lines<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -241,7 +244,7 @@ impl Client {
     }
 }
 
-/// The model that a refusal says is not there.
+/// Returns the name of the model that an error message reports as missing.
 fn missing(message: &str) -> Option<&str> {
     if let Some(rest) = message.strip_prefix("there is no model `") {
         return rest.split_once("` here").map(|(name, _)| name);

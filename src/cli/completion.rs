@@ -1,4 +1,4 @@
-//! Completions for shells, and man pages: both are made of the command line's own description.
+//! Shell completions and man pages, both generated from the definition of the command line.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,12 +13,12 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use super::client::Client;
 use crate::config::Config;
 
-/// The variable by which a shell asks for completions.
+/// The environment variable by which a shell requests completions.
 const VARIABLE: &str = "COMPLETE";
-/// A daemon that takes longer is not waited for: the user has pressed a key.
+/// Timeout for the daemon's list of models: the user waits for the completion.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A shell that can complete.
+/// A supported shell.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Shell {
     Bash,
@@ -26,12 +26,12 @@ pub(super) enum Shell {
     Fish,
 }
 
-/// Answers a shell that asks what may follow; does nothing otherwise.
+/// Handles a completion request of a shell and exits; does nothing without one.
 pub(super) fn answer(command: fn() -> clap::Command) {
     clap_complete::CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
-/// Prints what makes a shell ask this program.
+/// Prints the script that registers completions with a shell.
 pub(super) fn print(shell: Shell) -> Result<()> {
     let completer: &dyn EnvCompleter = match shell {
         Shell::Bash => &Bash,
@@ -51,7 +51,7 @@ pub(super) fn man(command: clap::Command, folder: &Path) -> Result<()> {
     clap_mangen::generate_to(command, folder).with_context(failed)
 }
 
-/// The names of models that begin with what was typed. No daemon is started for them.
+/// Returns the model names that begin with the typed text. It starts no daemon.
 pub(super) fn models(typed: &OsStr) -> Vec<CompletionCandidate> {
     let names = || -> Result<Vec<String>> {
         let client = Client::new(&Config::read()?)?;

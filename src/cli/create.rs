@@ -28,35 +28,35 @@ pub(super) struct CreateArguments {
     quantize: QuantizeArguments,
 }
 
-/// How tensors are to be encoded anew.
+/// Options for quantizing tensors.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Quantization")]
 struct QuantizeArguments {
     /// Quantize to this type, e.g. `int4`, `int4:64`, `int8`, `nvfp4`, `mxfp8`, `q8_0` or `q4_k_m`
     #[arg(short, long, value_name = "TYPE")]
     quantize: Option<String>,
-    /// A file with rules that come before those of the type
+    /// File with rules that take precedence over the rules of the type
     #[arg(long, value_name = "FILE", requires = "quantize")]
     policy: Option<PathBuf>,
-    /// Also encode what is quantized already, which loses more than starting from floats
+    /// Also encode tensors that are already quantized, which loses more than starting from floats
     #[arg(long, requires = "quantize")]
     requantize: bool,
-    /// Compute everything again, and compare it with what is remembered
+    /// Compute all results again, and compare them with the cached ones
     #[arg(long, requires = "quantize")]
     no_cache: bool,
-    /// Only show what would become of each tensor
+    /// Only show the encoding that each tensor would get
     #[arg(long, requires = "quantize")]
     dry_run: bool,
-    /// How to print what a dry run shows
+    /// Output format of a dry run
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// Modelfiles are short; a longer file is something else.
+/// Maximum size of a Modelfile in bytes; a longer file is not one.
 const MAX_MODELFILE: u64 = 1 << 20;
 
 pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<()> {
-    // Before anything is opened.
+    // Fails on an invalid name before any file is opened.
     arguments.name.parse::<ModelRef>()?;
     let (request, adapters) = request(arguments)?;
     let request = with_quantization(request, &arguments.quantize)?;
@@ -67,7 +67,7 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
         return show(&plan, arguments.quantize.format);
     }
     let request = CreateRequest { adapters: adapter::uploaded(&client, &adapters).await?, ..request };
-    // Last: they wait for a minute only.
+    // Last, because the daemon keeps passed files for one minute only.
     let request = with_files(request, config, &client).await?;
     let bar = progress::bytes()?;
     let mut last = String::new();
@@ -91,7 +91,7 @@ pub(super) async fn run(config: &Config, arguments: &CreateArguments) -> Result<
     Ok(())
 }
 
-/// What to ask for, and where the adapters are that have to be sent first.
+/// Returns the request and the paths of the adapters to send before it.
 fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)> {
     let file = &arguments.file;
     let metadata = std::fs::metadata(file)
@@ -121,7 +121,7 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
     Ok((from_modelfile(modelfile, folder, base)?, adapters))
 }
 
-/// A model has one source; a second one may be its projector.
+/// Checks that a second FROM names a projector: a model has one source.
 fn ensure_projector(path: &Path) -> Result<()> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let is_one = path.is_file() && import::is_projector(&import::NamedFile::local(name, path))?;
@@ -133,8 +133,9 @@ fn ensure_projector(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Hands over the files that the user named: they are opened here, with the user's rights. A daemon that takes none, because it
-/// is on another machine or has no socket, is told the path.
+/// Opens the files of the request with the user's permissions and passes them to the daemon. If the
+/// daemon is on another machine or its socket is not reachable, the request keeps the path, which
+/// the daemon opens itself.
 async fn with_files(request: CreateRequest, config: &Config, client: &Client) -> Result<CreateRequest> {
     let Some(path) = request.path.clone() else { return Ok(request) };
     let address = config.daemon.address.ip();
@@ -143,7 +144,8 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
     }
     let socket: SocketResponse = match client.get("/api/lode/socket").await {
         Ok(socket) => socket,
-        // An older daemon, or a key that may not create either: the create says so.
+        // The daemon is older, or the API key lacks permission. In the second case, the create
+        // request fails with that error.
         Err(_) => return Ok(request),
     };
     let socket = PathBuf::from(socket.path);
@@ -161,7 +163,7 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
         let files = import::locate(Path::new(&path))?;
         let open = |file: import::NamedFile| {
             let path = file.source.name();
-            // Opening a pipe does not wait for a writer; the daemon refuses it.
+            // Without `O_NONBLOCK`, opening a pipe waits for a writer. The daemon refuses pipes.
             let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
             let opened = std::fs::File::options().read(true).custom_flags(flags).open(&path);
             let opened = opened.with_context(|| format!("cannot open `{path}`"))?;
@@ -226,7 +228,8 @@ fn absolute(path: &Path) -> Result<String> {
     }
 }
 
-/// `FROM` is a path where there is something at it, relative to the Modelfile; else a model.
+/// Creates the request. `FROM` is a path relative to the Modelfile if it looks like a path or
+/// exists; else it is a model.
 fn from_modelfile(modelfile: Modelfile, folder: &Path, base: CreateRequest) -> Result<CreateRequest> {
     let local = folder.join(&modelfile.from);
     let looks_like_path = modelfile.from.starts_with(['.', '/', '~']) || is_weights(Path::new(&modelfile.from));

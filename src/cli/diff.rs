@@ -13,14 +13,14 @@ use content::text::size;
 /// Arguments of `lode diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffArguments {
-    /// A model
+    /// Name of the first model
     a: String,
-    /// Another
+    /// Name of the second model
     b: String,
-    /// Compute how far the numbers of differing tensors are apart
+    /// Compute the numeric difference of tensors that differ
     #[arg(long)]
     values: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

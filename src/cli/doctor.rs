@@ -1,7 +1,7 @@
-//! `lode doctor`: what is wrong with this installation, and how to mend it.
+//! `lode doctor`: finds problems of this installation and says how to fix them.
 //!
-//! It looks and changes nothing, starts no daemon, and asks nobody but the daemon. Each check is a finding; the exit code
-//! is 1 where one of them is a failure.
+//! It only reads: it changes nothing, starts no daemon, and sends requests to the daemon only. Each
+//! check gives a finding. The exit code is 1 if any finding is a failure.
 
 mod machine;
 mod network;
@@ -14,32 +14,32 @@ use super::Format;
 use super::text::{columns, plain, wrapped};
 use crate::config::Config;
 
-/// Columns for the names of checks, and for grades.
+/// Column widths of the check names and of the grades.
 const NAMES: usize = 15;
 const GRADES: usize = 11;
-/// What was found has at least so many.
+/// Minimum width of the column with the findings.
 const NARROWEST: usize = 20;
 
-/// How good or bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Grade {
     Ok,
-    /// It works, but not as well as it could, or perhaps not for everybody.
+    /// It works, but not as well as it could, or possibly not for every user.
     Warning,
     /// Something does not work.
     Failure,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     check: &'static str,
     grade: Grade,
-    /// What is the case.
+    /// Description of the result.
     found: String,
-    /// What to do about it.
+    /// How to fix the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -58,7 +58,7 @@ impl Finding {
     }
 }
 
-/// Checks everything and prints what was found.
+/// Runs all checks and prints their findings.
 pub(super) async fn run(config: &Config, format: Format) -> Result<()> {
     let mut findings = machine::programs(config);
     findings.extend(store::check(config));
@@ -84,7 +84,7 @@ fn print(findings: &[Finding]) {
         Grade::Failure => "FAILURE",
     };
     let columns = columns();
-    // Nothing of what was found is cut: it goes on in the next line.
+    // Long findings wrap to the next line instead of being cut.
     let room = columns.map(|columns| columns.saturating_sub(NAMES + GRADES).max(NARROWEST));
     let line = |check: &str, grade: &str, found: &str| {
         println!("{}", format!("{check:NAMES$}{grade:GRADES$}{found}").trim_end());

@@ -35,37 +35,38 @@ pub(super) struct ExportArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// A folder, or the name of the file where the model is a single one
+    /// Output folder, or file name for a model that is a single file
     #[arg(long, value_name = "DIR|FILE")]
     to: PathBuf,
-    /// Which files: those that were imported, or others
+    /// Format of the files
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// What floats are written as, by safetensors and gguf; quantized weights become BF16 in safetensors where nothing is said
+    /// Type of floating-point tensors, for safetensors and gguf; quantized tensors become BF16 in
+    /// safetensors by default
     #[arg(long, value_enum)]
     dtype: Option<Dtype>,
-    /// The most bytes of tensors in one file, by safetensors and mlx, e.g. 5GB or 500MiB
+    /// Maximum bytes of tensors in one file, for safetensors and mlx, e.g. 5GB or 500MiB
     #[arg(long, value_parser = bytes)]
     shard_size: Option<u64>,
-    /// Go on where something would be lost
+    /// Export even if information is lost
     #[arg(long)]
     lossy: bool,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 }
 
-/// Which files a model becomes.
+/// Format of an export.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Format {
-    /// Those that were imported, bit for bit
+    /// The imported files, bit for bit
     #[default]
     Origin,
     /// A Hugging Face folder
     Safetensors,
     /// One GGUF file
     Gguf,
-    /// A folder for MLX
+    /// A model folder for MLX
     Mlx,
 }
 
@@ -76,11 +77,11 @@ enum Dtype {
     Bf16,
 }
 
-/// How much is copied at a time, in bytes.
+/// Buffer size for copying, in bytes.
 const PIECE: usize = 1 << 18;
 
 pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<()> {
-    // From here on an interrupt does not end the process, which has to clean up.
+    // From here on, an interrupt does not end the process, which must clean up first.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let staging = Staging::begin(&arguments.to, arguments.force)?;
     let client = Client::connect(config).await?;
@@ -90,7 +91,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
         _ = interrupts.recv() => return Err(Interrupted.into()),
     };
     let response = match response {
-        // What breaks off at once does so before there is an answer.
+        // An export that fails at once breaks the connection before the response.
         Err(error) if error.chain().any(<dyn std::error::Error>::is::<reqwest::Error>) => {
             return Err(reason(&client, request, error, &mut interrupts).await);
         }
@@ -103,7 +104,7 @@ pub(super) async fn run(config: &Config, arguments: &ExportArguments) -> Result<
     let (unpacked, sent) = receive(response, staging, &bar, &mut interrupts).await?;
     bar.finish_and_clear();
     let placed = match (unpacked, sent) {
-        // Whatever came after the end of the tar: every file is whole and in its place.
+        // The connection may break after the end of the tar: all files are complete and in place.
         (Ok(placed), _) => placed,
         (Err(_), Sent::Interrupted) => return Err(Interrupted.into()),
         (Err(_), Sent::Broken(error)) => {
@@ -139,16 +140,16 @@ fn request(arguments: &ExportArguments) -> ExportRequest {
     }
 }
 
-/// How a stream ended.
+/// How the transfer ended.
 enum Sent {
-    /// It was whole, or whoever receives it wants no more.
+    /// The stream is complete, or the receiver needs no more.
     All,
     Broken(reqwest::Error),
     Interrupted,
 }
 
-/// Unpacks what comes, until it ends or the user has had enough. Both ends are told: what came may be whole though the
-/// stream was not.
+/// Unpacks the stream until it ends or the user interrupts it. Returns both results, because the
+/// files may be complete even if the stream broke off.
 async fn receive(
     response: Response,
     mut staging: Staging,
@@ -163,17 +164,17 @@ async fn receive(
         staging.finish()
     });
     let mut sent = tokio::select! {
-        // First, because there may always be a next piece.
+        // The interrupt comes first, because the other branch may always be ready.
         biased;
         _ = interrupts.recv() => {
             stop.store(true, Ordering::SeqCst);
             Sent::Interrupted
         }
-        // The sender is kept until it was said why nothing more comes.
+        // `sender` lives until the error that ended the stream is sent.
         sent = forward(response, &sender, bar) => sent,
     };
     drop(sender);
-    // Writing to the disk may take longer than receiving.
+    // Writing to disk may take longer than receiving.
     let unpacked = tokio::select! {
         unpacked = &mut unpacking => unpacked,
         _ = interrupts.recv() => {
@@ -185,7 +186,7 @@ async fn receive(
     Ok((unpacked?, sent))
 }
 
-/// Gives what comes to whoever unpacks it.
+/// Forwards the response body to the unpacking thread.
 async fn forward(response: Response, sender: &mpsc::Sender<Piece>, bar: &ProgressBar) -> Sent {
     let mut stream = response.bytes_stream();
     loop {
@@ -198,7 +199,7 @@ async fn forward(response: Response, sender: &mpsc::Sender<Piece>, bar: &Progres
                 }
             }
             Some(Err(error)) => {
-                // Where nobody receives any more nobody needs to know.
+                // The send fails if the receiver has ended, which needs no error.
                 let _ = sender.send(Err(io::Error::other("the export broke off"))).await;
                 return Sent::Broken(error);
             }
@@ -206,7 +207,8 @@ async fn forward(response: Response, sender: &mpsc::Sender<Piece>, bar: &Progres
     }
 }
 
-/// Why an export broke off. A stream that breaks off cannot say it, so it is asked for.
+/// Returns why an export broke off. A broken stream cannot carry the reason, so this requests a
+/// check.
 async fn reason(
     client: &Client,
     request: ExportRequest,
@@ -224,7 +226,7 @@ async fn reason(
     }
 }
 
-/// Takes the files out of the tar, until it ends or is told to stop.
+/// Unpacks the files of the tar until it ends or `stop` is set.
 fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging, stop: &AtomicBool) -> Result<()> {
     let mut tar = Reader::new(ChannelReader::new(receiver));
     while let Some(entry) = tar.next()? {

@@ -15,16 +15,17 @@ use content::text::size;
 /// Arguments of `lode fsck`.
 #[derive(Debug, Args)]
 pub(super) struct FsckArguments {
-    /// Read only so many blobs (`100`), or so many of a hundred (`10%`): those that were not read for the longest time
+    /// Read only some blobs, the least recently read first: a number (`100`) or a percentage
+    /// (`10%`)
     #[arg(long, value_parser = sample, conflicts_with = "since")]
     sample: Option<Sample>,
-    /// Read only blobs that were not found good for so long, e.g. 7d
+    /// Read only blobs that were not found intact within this time, e.g. 7d
     #[arg(long, value_parser = seconds)]
     since: Option<u64>,
-    /// Make the index anew first
+    /// Rebuild the index first
     #[arg(long)]
     rebuild: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -41,7 +42,7 @@ fn sample(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Fails where anything is wrong, so that scripts notice.
+/// Fails if any problem is found, so that scripts notice it.
 pub(super) async fn run(config: &Config, arguments: &FsckArguments) -> Result<()> {
     let request =
         FsckRequest { sample: arguments.sample, since: arguments.since, model: None, rebuild: arguments.rebuild };
@@ -77,7 +78,7 @@ fn print(problems: &[Problem]) {
     }
 }
 
-/// Shows how it goes until the result is there.
+/// Shows the progress of a long operation and returns its result.
 async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
     let client = Client::connect(config).await?;
     let bar = progress::bytes()?;

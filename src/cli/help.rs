@@ -1,4 +1,4 @@
-//! The help of the program: its commands by what they are for, examples, and the variables that matter first.
+//! The help text of the program: commands in groups, examples, and the most important variables.
 
 mod examples;
 
@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use clap::builder::StyledStr;
 
-/// Commands by what they are for.
+/// Commands, grouped by purpose.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Use models", &["run", "launch", "ps", "stop", "ui"]),
     ("Get and make models", &["pull", "search", "create", "list", "show", "cp", "rm"]),
@@ -32,7 +32,7 @@ Variables:
   LODE_LOG             how much is logged (info)
   The README lists all of them.";
 
-/// The command line with this help.
+/// Returns the command line with this help text.
 pub(super) fn with_groups(mut command: clap::Command) -> clap::Command {
     command.build();
     let template = format!(
@@ -42,7 +42,7 @@ pub(super) fn with_groups(mut command: clap::Command) -> clap::Command {
     with_examples(command).help_template(StyledStr::from(template))
 }
 
-/// The command line with examples in the help of each command.
+/// Returns the command line with examples in the help of each command.
 pub(super) fn with_examples(command: clap::Command) -> clap::Command {
     let add = |command: clap::Command, (name, lines): &(&str, &[&str])| {
         command.mut_subcommand(name, |own| own.after_help(examples::below(lines)))
@@ -50,7 +50,7 @@ pub(super) fn with_examples(command: clap::Command) -> clap::Command {
     examples::EXAMPLES.iter().fold(command, add)
 }
 
-/// The commands with their first lines, in groups.
+/// Returns the commands and their descriptions, in groups.
 fn groups(command: &clap::Command) -> String {
     let mut text = String::new();
     for (title, names) in GROUPS {

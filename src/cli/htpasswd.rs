@@ -1,4 +1,4 @@
-//! `lode htpasswd`: a line for the file of the registry's users.
+//! `lode htpasswd`: prints a line for the password file of the registry.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -6,12 +6,12 @@ use registry::server::access::htpasswd_line;
 
 use super::password;
 
-/// What `htpasswd` is told.
+/// Arguments of `lode htpasswd`.
 #[derive(Debug, Args)]
 pub(super) struct HtpasswdArguments {
     /// Name of the user
     user: String,
-    /// Read the password from standard input and do not ask for it
+    /// Read the password from standard input
     #[arg(long)]
     password_stdin: bool,
 }

@@ -67,7 +67,7 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
     Ok(())
 }
 
-/// Does something until it is done or the user interrupts it; a request ends where its answer is dropped.
+/// Runs a request until it ends or the user interrupts it. Dropping the future cancels the request.
 async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         done = work => done,
@@ -78,14 +78,14 @@ async fn interruptible(work: impl Future<Output = Result<()>>) -> Result<()> {
     }
 }
 
-/// Says what was done.
+/// Reports what was done.
 fn told(what: &str) {
     eprintln!("({what})");
 }
 
 async fn obey(client: &Client, conversation: &mut Conversation, command: Command) -> Result<()> {
     match command {
-        // These two end the session, or are about what is typed: the caller has done them.
+        // The caller handles these two: one ends the session, the other changes the prompt history.
         Command::Leave | Command::Set(Setting::History(_)) => {}
         Command::Help => println!("{HELP}"),
         Command::Clear => {
@@ -134,7 +134,7 @@ fn set(conversation: &mut Conversation, setting: Setting) {
     }
 }
 
-/// Says so where a model does not chat: its answers surprise otherwise.
+/// Warns if a model has no chat template, because its answers would be a surprise.
 fn note_of_base(shown: &ShowResponse, model: &str) {
     if shown.only_completes {
         eprintln!("{model} has no chat template: it completes text, it does not chat");
@@ -166,7 +166,7 @@ async fn show(client: &Client, conversation: &Conversation, part: Part) -> Resul
     Ok(())
 }
 
-/// The model's, and those of the session.
+/// Returns the parameters of the model and of the session.
 fn parameters(of_model: &str, conversation: &Conversation) -> String {
     let mut lines = Vec::new();
     if !of_model.is_empty() {
@@ -179,7 +179,8 @@ fn parameters(of_model: &str, conversation: &Conversation) -> String {
     lines.join("\n")
 }
 
-/// Goes on with another model, from the beginning. The old one stays where the new one cannot be had.
+/// Switches to another model with an empty conversation. If the load fails, the current model
+/// stays.
 async fn load(client: &Client, conversation: &mut Conversation, name: String) -> Result<()> {
     transfer::fetch_missing(client, &name, true).await?;
     let mut other = Conversation { model: name, ..conversation.clone() };
@@ -191,7 +192,7 @@ async fn load(client: &Client, conversation: &mut Conversation, name: String) ->
     Ok(())
 }
 
-/// Makes a model of the one in use, the settings and what was said.
+/// Creates a model from the current one, the settings of the session and its messages.
 async fn save(client: &Client, conversation: &Conversation, name: String) -> Result<()> {
     let own = shown(client, &conversation.model).await?.messages;
     let said = conversation.messages.iter().filter(|message| message.role != "system").cloned();

@@ -15,18 +15,19 @@ use content::text::size;
 /// Arguments of `lode prune`.
 #[derive(Debug, Args)]
 pub(super) struct PruneArguments {
-    /// Remove models and manifests without a tag, too, that were not used for so long, e.g. 30d; pinned ones stay
+    /// Also remove models and untagged manifests that were not used for this time, e.g. 30d; pinned
+    /// models stay
     #[arg(long, value_parser = seconds)]
     older_than: Option<u64>,
-    /// Only tell what would be removed
+    /// Only report the data that would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask before models are removed
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Fails where something was left for later, so that scripts notice.
+/// Fails if blobs were left for a later collection, so that scripts notice it.
 pub(super) async fn gc(config: &Config, dry_run: bool) -> Result<()> {
     let done: GcResponse = Client::connect(config).await?.post("/api/lode/gc", &GcRequest { dry_run }).await?;
     tell(&done, dry_run)

@@ -1,21 +1,23 @@
-//! `lode key`: a new API key, and its line in the file of keys.
+//! `lode key`: creates an API key and prints its line for the key file.
 
 use anyhow::Result;
 use clap::Args;
 
 use daemon::{Scope, make_key};
 
-/// What `key` is told.
+/// Arguments of `lode key`.
 #[derive(Debug, Args)]
 pub(super) struct KeyArguments {
-    /// Whose key it is: one word
+    /// Owner of the key: one word
     name: String,
-    /// What it may do, with commas: `read` (look at models), `run` (use them), `write` (add, change, remove), `admin`
+    /// Permissions, separated by commas: `read` (list models), `run` (use them), `write` (add,
+    /// change, remove), `admin`
     #[arg(long, value_delimiter = ',', default_value = "read,run")]
     scopes: Vec<Scope>,
 }
 
-/// Prints the line on standard output, and the key, which is kept nowhere, beside it.
+/// Prints the line on standard output and the key on standard error. The key itself is stored
+/// nowhere.
 pub(super) fn run(arguments: &KeyArguments) -> Result<()> {
     let (key, line) = make_key(&arguments.name, &arguments.scopes)?;
     println!("{line}");

@@ -1,7 +1,8 @@
-//! `lode launch`: a coding agent that works with a model of this daemon.
+//! `lode launch`: starts a coding agent with a model of this daemon.
 //!
-//! Each agent is told by its environment and arguments where the daemon is, so that nothing of its own settings changes. One
-//! that reads neither gets a file of settings of its own, after the user was asked.
+//! The environment and the arguments of an agent point it to the daemon, so that its own settings
+//! stay unchanged. An agent that supports neither gets a separate settings file, after a
+//! confirmation by the user.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,27 +21,28 @@ use super::client::Client;
 use super::{ask, transfer};
 use crate::config::Config;
 
-/// What agents are told for a key where the daemon asks for none: several refuse to start without one.
+/// The API key for agents if the daemon needs none: several agents do not start without a key.
 const NO_KEY: &str = "lode";
-/// The context below which agents have no room to work: their first prompts have 10,000 to 20,000 tokens.
+/// The context length in tokens below which agents do not work well: their first prompts have
+/// 10,000 to 20,000 tokens.
 const SHORT_CONTEXT: u64 = 32_768;
 
 /// Arguments of `lode launch`.
 #[derive(Debug, Args)]
 pub(super) struct LaunchArguments {
-    /// Which agent
+    /// The agent to start
     #[arg(value_enum)]
     agent: Agent,
-    /// The model that it works with; without it the newest that can call tools
+    /// The model to use; without it the newest one that can call tools
     #[arg(long, add = ArgValueCompleter::new(super::completion::models))]
     model: Option<String>,
-    /// Print what would be started, and start nothing
+    /// Print the command, and start nothing
     #[arg(long)]
     print: bool,
     /// Do not ask before a file is written or a model is pulled
     #[arg(short, long)]
     yes: bool,
-    /// Arguments of the agent, after `--`
+    /// Arguments for the agent, after `--`
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -58,12 +60,12 @@ enum Agent {
     Aider,
     /// GitHub Copilot's command line
     Copilot,
-    /// Continue's command line
+    /// Continue CLI
     Continue,
 }
 
 impl Agent {
-    /// Its program, and the command that installs it.
+    /// Returns the name of the program and the command that installs it.
     fn program(self) -> (&'static str, &'static str) {
         match self {
             Self::Claude => ("claude", "npm install -g @anthropic-ai/claude-code"),
@@ -76,20 +78,20 @@ impl Agent {
     }
 }
 
-/// How an agent is started.
+/// The environment, arguments and files that start an agent.
 #[derive(Clone, Default)]
 #[cfg_attr(test, derive(Debug))]
 struct Launch {
     environment: Vec<(&'static str, String)>,
     arguments: Vec<String>,
-    /// A file of settings, and what is in it.
+    /// Path and content of a settings file.
     file: Option<(PathBuf, String)>,
 }
 
 pub(super) async fn run(config: &Config, arguments: &LaunchArguments) -> Result<()> {
     let client = Client::connect(config).await?;
     let model = match &arguments.model {
-        // Nothing is changed where only the command is asked for.
+        // `--print` changes nothing, so it does not pull.
         Some(name) if arguments.print => name.clone(),
         Some(name) => {
             transfer::fetch_missing(&client, name, !arguments.yes).await?;
@@ -114,7 +116,7 @@ pub(super) async fn run(config: &Config, arguments: &LaunchArguments) -> Result<
     eprintln!("starting {program} with {model} at {}", config.url);
     let mut command = Command::new(program);
     command.envs(launch.environment).args(launch.arguments).args(&arguments.arguments);
-    // The agent takes this process's place; `exec` returns only where it failed.
+    // `exec` replaces this process, and returns only on failure.
     let error = command.exec();
     match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -124,7 +126,7 @@ pub(super) async fn run(config: &Config, arguments: &LaunchArguments) -> Result<
     }
 }
 
-/// The model that was made or pulled last, of those that can call tools.
+/// Returns the newest model that can call tools.
 async fn newest(client: &Client) -> Result<String> {
     let tags: TagsResponse = client.get("/api/tags").await?;
     let able = tags.models.into_iter().filter(|model| model.capabilities.iter().any(|able| able == "tools"));
@@ -132,7 +134,7 @@ async fn newest(client: &Client) -> Result<String> {
     newest.map(|model| model.name).context("no model here can call tools; name one with --model, e.g. `--model qwen3`")
 }
 
-/// Says what of the model will be in the agent's way.
+/// Warns about properties of the model that hinder an agent.
 async fn advise(client: &Client, model: &str) -> Result<()> {
     let request = ShowRequest { model: model.to_owned(), ..ShowRequest::default() };
     let shown: ShowResponse = client.post("/api/show", &request).await?;
@@ -150,7 +152,7 @@ async fn advise(client: &Client, model: &str) -> Result<()> {
     Ok(())
 }
 
-/// How an agent is started for a model of the daemon at `url`.
+/// Returns how to start an agent with a model of the daemon at `url`.
 fn launch(agent: Agent, url: &str, key: &str, model: &str, home: &Path) -> Launch {
     let (openai, key, model) = (format!("{url}/v1"), key.to_owned(), model.to_owned());
     match agent {
@@ -158,7 +160,7 @@ fn launch(agent: Agent, url: &str, key: &str, model: &str, home: &Path) -> Launc
             environment: vec![
                 ("ANTHROPIC_BASE_URL", url.to_owned()),
                 ("ANTHROPIC_AUTH_TOKEN", key),
-                // One of the user's own would be sent in the place of the token.
+                // An API key of the user would take precedence over the token.
                 ("ANTHROPIC_API_KEY", String::new()),
                 ("ANTHROPIC_DEFAULT_HAIKU_MODEL", model.clone()),
                 ("CLAUDE_CODE_SUBAGENT_MODEL", model.clone()),
@@ -213,7 +215,7 @@ fn launch(agent: Agent, url: &str, key: &str, model: &str, home: &Path) -> Launc
     }
 }
 
-/// What would be started, as a shell reads it; a file of settings as comments before it.
+/// Prints the command in shell syntax, after the settings file as comments.
 fn print(program: &str, launch: &Launch, further: &[String]) {
     if let Some((path, text)) = &launch.file {
         println!("# {}", path.display());
@@ -225,7 +227,7 @@ fn print(program: &str, launch: &Launch, further: &[String]) {
     println!("{}", command.join(" "));
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -234,7 +236,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Writes a file of settings, after the user was asked.
+/// Writes a settings file after a confirmation by the user.
 fn write(path: &Path, text: &str, yes: bool) -> Result<()> {
     if std::fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());
@@ -248,9 +250,9 @@ fn write(path: &Path, text: &str, yes: bool) -> Result<()> {
     }
     let failed = || format!("cannot write `{}`", path.display());
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(failed)?;
-    // It has the key.
+    // The file contains the key, so only its owner may read it.
     let partial = path.with_added_extension("partial");
-    // A new file: one that is there may be readable by others, or a link.
+    // A fresh file: an existing one may be readable by other users, or be a link.
     let _ = std::fs::remove_file(&partial);
     let mut file = OpenOptions::new();
     let mut file = file.write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
@@ -273,7 +275,7 @@ mod tests {
             let told = format!("{launch:?}");
             assert!(told.contains("http://127.0.0.1:11434") && told.contains("qwen3:4b"), "{told}");
         }
-        // Claude Code puts `/v1` behind it by itself.
+        // Claude Code appends `/v1` to the URL.
         assert_eq!(of(Agent::Claude).environment[0].1, "http://127.0.0.1:11434");
         assert!(of(Agent::Codex).arguments.contains(&"model_providers.lode.wire_api=\"responses\"".to_owned()));
         let (path, text) = of(Agent::Continue).file.expect("settings");

@@ -10,7 +10,7 @@ use super::text::{relative, table};
 use crate::config::Config;
 use content::text::size;
 
-/// Characters of a digest that people are shown.
+/// Number of digest characters in tables.
 const ID: usize = 12;
 
 fn id(digest: &str) -> String {
@@ -32,7 +32,7 @@ pub(super) async fn list(config: &Config, prefix: Option<&str>, format: Format) 
     Ok(())
 }
 
-/// Manifests that have no tag; `lode rm` takes their names.
+/// Lists manifests without a tag; `lode rm` accepts their names.
 pub(super) async fn linked(config: &Config, prefix: Option<&str>, format: Format) -> Result<()> {
     let mut linked: LinkedResponse = Client::connect(config).await?.get("/api/lode/linked").await?;
     let prefix = prefix.unwrap_or_default().to_lowercase();
@@ -46,7 +46,7 @@ pub(super) async fn linked(config: &Config, prefix: Option<&str>, format: Format
     Ok(())
 }
 
-/// Which share of a model is where, in Ollama's words.
+/// Returns the shares of a model on CPU and GPU, in Ollama's format.
 fn processor(model: &api::ollama::PsEntry) -> String {
     match model.size_vram.saturating_mul(100).checked_div(model.size).unwrap_or(0) {
         0 if model.size_vram == 0 => "100% CPU".to_owned(),

@@ -1,4 +1,4 @@
-//! `lode login` and `lode logout`: who we are at a registry.
+//! `lode login` and `lode logout`: logins for registries.
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -12,13 +12,13 @@ use crate::config::Config;
 pub(super) struct LoginArguments {
     /// The registry: HOST or HOST:PORT
     host: String,
-    /// The user
+    /// Name of the user
     #[arg(short, long)]
     username: Option<String>,
     /// Read the password from standard input
     #[arg(long)]
     password_stdin: bool,
-    /// Keep the login without asking the registry whether it is right
+    /// Save the login without checking it at the registry
     #[arg(long)]
     no_check: bool,
 }
@@ -51,7 +51,7 @@ pub(super) async fn logout(config: &Config, host: &str) -> Result<()> {
     Ok(())
 }
 
-/// Knows one login.
+/// A credential store with a single login.
 struct Only(Credential);
 
 impl Credentials for Only {
@@ -60,7 +60,7 @@ impl Credentials for Only {
     }
 }
 
-/// Asks the registry whether it knows us.
+/// Sends the login to the registry, to check that it is valid.
 async fn check(config: &Config, name: &str, credential: Credential) -> Result<()> {
     let host = Host::new(name, config.registries.host(name)?, std::sync::Arc::new(Only(credential)))?;
     let scope = Scope { repository: String::new(), actions: Action::Pull, mount_from: None };

@@ -1,4 +1,4 @@
-//! Reading passwords: from standard input, or from a terminal that does not show them.
+//! Reading passwords from standard input, or from a terminal without echo.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -7,19 +7,19 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, 
 
 use super::Interrupted;
 
-/// The longest password that is read, in bytes: tokens that stand for one are long.
+/// Maximum length of a password in bytes; tokens in place of passwords are long.
 const MAX_PASSWORD: u64 = 64 << 10;
 /// Ctrl-C.
 const INTERRUPT: u8 = 3;
 
-/// What standard input has.
+/// Reads the password from standard input.
 pub(super) fn piped() -> Result<String> {
     let mut text = String::new();
     io::stdin().lock().take(MAX_PASSWORD).read_to_string(&mut text).context("cannot read the password")?;
     Ok(without_line_end(text))
 }
 
-/// Asks on the terminal, once for each prompt.
+/// Prompts on the terminal, once for each text.
 pub(super) fn asked(prompts: &[&str]) -> Result<Vec<String>> {
     ensure!(io::stdin().is_terminal(), "there is no terminal to ask for the password; use `--password-stdin`");
     let _silence = Silence::begin()?;
@@ -33,7 +33,7 @@ fn prompt(text: &str) -> Result<String> {
     String::from_utf8(line?).map(without_line_end).context("the password is not UTF-8")
 }
 
-/// What is typed until the end of the line, or until the user gives up.
+/// Reads a line. Fails if the user presses Ctrl-C.
 fn line(input: &mut impl BufRead) -> Result<Vec<u8>> {
     let mut line = Vec::new();
     loop {
@@ -58,8 +58,8 @@ fn without_line_end(mut text: String) -> String {
     text
 }
 
-/// The terminal does not show what is typed until this is dropped. Ctrl-C is a byte meanwhile: as a signal it would end
-/// the program and leave the terminal silent.
+/// Disables the echo of the terminal until it is dropped. Meanwhile, Ctrl-C is a plain byte: as a
+/// signal, it would end the program and leave the echo disabled.
 struct Silence(rustix::termios::Termios);
 
 impl Silence {
@@ -68,7 +68,7 @@ impl Silence {
         let before = tcgetattr(io::stdin()).context(failed)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
-        // So that the byte is told at once and not with the end of the line.
+        // Ends a read as soon as Ctrl-C is typed, without waiting for the end of the line.
         silent.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
         tcsetattr(io::stdin(), OptionalActions::Flush, &silent).context(failed)?;
         Ok(Self(before))
@@ -77,7 +77,7 @@ impl Silence {
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        // The terminal is gone where this fails.
+        // This fails only if the terminal no longer exists.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
@@ -91,7 +91,7 @@ mod tests {
         for (typed, expect) in
             [("secret\nmore", Some("secret\n")), ("secret", Some("secret")), ("", Some("")), ("se\x03", None)]
         {
-            // Byte by byte, as from a terminal at its slowest.
+            // Byte by byte, the slowest input from a terminal.
             let mut input = io::BufReader::with_capacity(1, typed.as_bytes());
             let found = line(&mut input).ok().map(|line| String::from_utf8(line).expect("text"));
             assert_eq!(found.as_deref(), expect, "{typed:?}");

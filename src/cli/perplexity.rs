@@ -19,15 +19,15 @@ pub(super) struct PerplexityArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// A text; `-` reads it from standard input
+    /// File with the text; `-` reads standard input
     file: PathBuf,
-    /// Tokens that are evaluated together; without it as many as the context holds
+    /// Number of tokens that are evaluated together; without it as many as the context holds
     #[arg(long)]
     window: Option<u64>,
     /// Count only the second half of each window, as `llama-perplexity` does
     #[arg(long, requires = "window")]
     second_half: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -1,13 +1,15 @@
-//! Output that cannot be written: the reader of a pipeline ends first (`lode list | head -1`), or the disk is full.
+//! Handling of output errors: the reader of a pipeline ends first (`lode list | head -1`), or the
+//! disk is full.
 
 use std::io::{self, Write};
 use std::panic;
 
-/// What shells tell of a program that ended so: 128 and the number of `SIGPIPE`.
+/// The exit code that shells report for a program that `SIGPIPE` ended: 128 plus its number.
 const ENDED: i32 = 141;
 
-/// Ends the program in silence where the reader of its output has gone, as other programs do, and with an error where the
-/// output cannot be written. The standard library panics there, and has no other way to be asked.
+/// Ends the program silently if the reader of its output has gone, as other programs do, and with
+/// an error if the output cannot be written. The standard library panics in both cases, so this
+/// needs a panic hook.
 pub(super) fn end_with_the_reader() {
     let default = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -16,7 +18,7 @@ pub(super) fn end_with_the_reader() {
         if reason.contains("Broken pipe") {
             std::process::exit(ENDED);
         }
-        // Standard error may be what cannot be written to.
+        // Writing to standard error may fail too.
         let _ = writeln!(io::stderr(), "Error: cannot write to {reason}");
         std::process::exit(1);
     }));

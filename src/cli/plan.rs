@@ -15,25 +15,25 @@ use content::text::size;
 /// Arguments of `lode plan`.
 #[derive(Debug, Args)]
 pub(super) struct PlanArguments {
-    /// The model; where it is not here its registry is asked
+    /// The model; its registry is queried if it is not in the store
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// Free memory of a device, e.g. 24GiB; once for each device
+    /// Free memory of a device, e.g. 24GiB; give it once for each device
     #[arg(long = "gpu", value_name = "SIZE", value_parser = bytes)]
     gpus: Vec<u64>,
-    /// Tokens of a sequence
+    /// Context length in tokens
     #[arg(long = "ctx", value_name = "TOKENS")]
     context: Option<u64>,
-    /// Sequences at a time
+    /// Number of parallel sequences
     #[arg(long, value_name = "SEQUENCES")]
     parallel: Option<u64>,
-    /// How the KV cache keeps its elements: `f32`, `f16`, `bf16` or `q8_0`
+    /// Element type of the KV cache: `f32`, `f16`, `bf16` or `q8_0`
     #[arg(long = "kv", value_name = "TYPE")]
     kv_type: Option<String>,
-    /// Talk to the registry without TLS
+    /// Connect to the registry without TLS
     #[arg(long)]
     insecure: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -66,7 +66,7 @@ fn print(plan: &PlanResponse) {
     }
 }
 
-/// Both plans side by side; a size that only one of them knows is left out of the other.
+/// Returns both estimates side by side. A size that only the exact one has is `-` for Ollama's.
 fn rows(plan: &PlanResponse) -> Vec<Vec<String>> {
     let row = |name: &str, ollama: Option<String>, exact: &dyn Fn(&PlannedMemory) -> String| {
         vec![

@@ -1,4 +1,4 @@
-//! Bars of progress: one line within the width of the terminal, with the rate of the last seconds.
+//! Progress bars: one line of the terminal, with the transfer rate of the last seconds.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use content::text::size;
 use indicatif::style::ProgressTracker;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-/// How far back the rate looks.
+/// Time span of the transfer rate.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Nothing is said of a shorter time.
+/// Minimum time before a rate is shown.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// A bar for bytes, whose message says what is done.
+/// Creates a bar for bytes. Its message describes the current step.
 pub(super) fn bytes() -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{msg} [{wide_bar}] {bytes}/{total_bytes}{pace}")?;
     let bar = ProgressBar::new(0);
@@ -22,7 +22,8 @@ pub(super) fn bytes() -> Result<ProgressBar> {
     Ok(bar)
 }
 
-/// Shows how far it is. The total and the position are set at once: each alone would be read as progress.
+/// Sets the progress. Sets total and position together, because each alone would look like
+/// progress.
 pub(super) fn advance(bar: &ProgressBar, message: String, total: u64, completed: u64) {
     bar.set_message(message);
     bar.update(|state| {
@@ -31,8 +32,8 @@ pub(super) fn advance(bar: &ProgressBar, message: String, total: u64, completed:
     });
 }
 
-/// The rate over the last seconds, and how long the rest takes at that. What was there before the first reading, as after a
-/// resumed transfer, does not count.
+/// The transfer rate over the last seconds, and the remaining time at that rate. Bytes before the
+/// first reading, as in a resumed transfer, do not count.
 #[derive(Clone, Debug, Default)]
 struct Pace(VecDeque<(Instant, u64)>);
 
@@ -44,7 +45,7 @@ impl Pace {
         }
     }
 
-    /// Bytes each second; none before anything can be said.
+    /// Returns the rate in bytes per second; `None` until there is enough data.
     fn rate(&self) -> Option<u64> {
         let ((begin, first), (end, last)) = (self.0.front()?, self.0.back()?);
         let elapsed = end.duration_since(*begin);
@@ -72,7 +73,7 @@ impl ProgressTracker for Pace {
         let Some(rate) = self.rate() else { return };
         let rest = state.len().unwrap_or(0).saturating_sub(state.pos());
         let left = Duration::from_secs(rest / rate.max(1));
-        // The bar is drawn all the same.
+        // A failed write only omits the rate.
         let _ = write!(out, " {}/s {:#}", size(rate), HumanDuration(left));
     }
 }
@@ -94,7 +95,7 @@ mod tests {
         };
         assert_eq!(rate(&[(0, 60)]), None);
         assert_eq!(rate(&[(0, 60), (100, 61)]), None, "too early");
-        // A transfer that goes on where it had 60 MiB.
+        // A transfer that resumes at 60 MiB.
         assert_eq!(rate(&[(0, 60), (1000, 63), (2000, 66)]), Some(3.0));
         let slower = [(0, 0), (1000, 100), (2000, 101), (7000, 106), (8000, 107)];
         assert_eq!(rate(&slower), Some(1.0), "what was fast is over");

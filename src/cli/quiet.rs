@@ -1,17 +1,19 @@
-//! A terminal that does not show what is typed while an answer is printed: it would stand in the middle of the answer.
+//! Disables the echo of the terminal while an answer is printed, so that typed text does not appear
+//! in it.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// Until this is dropped, standard input is not echoed. What is typed meanwhile is there for the next prompt.
+/// Disables the echo of standard input until it is dropped. The next prompt receives the text typed
+/// meanwhile.
 pub(super) struct Quiet(Termios);
 
 impl Quiet {
-    /// None where standard input is no terminal.
+    /// Returns `None` if standard input is not a terminal.
     pub(super) fn begin() -> Option<Self> {
         let before = tcgetattr(std::io::stdin()).ok()?;
         let mut quiet = before.clone();
         quiet.local_modes.remove(LocalModes::ECHO);
-        // Not `Flush`, which drops what was typed.
+        // `Flush` would discard the text typed so far.
         tcsetattr(std::io::stdin(), OptionalActions::Now, &quiet).ok()?;
         Some(Self(before))
     }
@@ -19,7 +21,7 @@ impl Quiet {
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        // The terminal is gone where this fails.
+        // This fails only if the terminal no longer exists.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct RunArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// What to ask; what is piped in is appended
+    /// The prompt; text on standard input is appended
     prompt: Vec<String>,
     /// Print counts and rates after each answer
     #[arg(long)]
@@ -27,16 +27,16 @@ pub(super) struct RunArguments {
     /// How long the model stays loaded afterwards, e.g. 10m; 0 unloads it at once
     #[arg(long)]
     keepalive: Option<String>,
-    /// What the answer must be: json, or a JSON schema
+    /// Required format of the answer: json, or a JSON schema
     #[arg(long)]
     format: Option<String>,
-    /// Whether to think before the answer: true, false, low, medium, high or max
+    /// Whether and how much to think before the answer: true, false, low, medium, high or max
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     think: Option<String>,
-    /// Do not print what the model thinks
+    /// Hide the model's reasoning
     #[arg(long)]
     hidethinking: bool,
-    /// An option for the answers, e.g. temperature=0; may be given several times
+    /// An option for the generation, e.g. temperature=0; may be given several times
     #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
     parameters: Vec<(String, Value)>,
     /// Do not wrap lines at words
@@ -70,19 +70,19 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
     interactive::run(config, &client, conversation).await
 }
 
-/// `NAME=VALUE`, of an option that there is.
+/// Parses `NAME=VALUE`; the option must exist.
 fn parameter(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, e.g. temperature=0")?;
     option(name, value)
 }
 
-/// An option with its value, which must be of the right type.
+/// Parses the value of an option and checks its type.
 ///
 /// # Errors
-/// What is wrong with it, and what was probably meant.
+/// Describes the mistake, with a suggestion if one is likely.
 pub(super) fn option(name: &str, value: &str) -> Result<(String, Value), String> {
     let value: Value = match name {
-        // Several stops are JSON, or words.
+        // Several stop strings are a JSON list, or separate words.
         "stop" if !value.starts_with(['[', '"']) => value.split_whitespace().map(Value::from).collect(),
         _ => serde_json::from_str(value).unwrap_or_else(|_| value.into()),
     };
@@ -94,7 +94,7 @@ pub(super) fn option(name: &str, value: &str) -> Result<(String, Value), String>
     Err(format!("there is no parameter `{name}`{meant}"))
 }
 
-/// `json`, or a schema as it is written.
+/// Parses `json` or a JSON schema.
 pub(super) fn format(text: &str) -> Result<Value> {
     if text == "json" {
         return Ok(text.into());
@@ -102,12 +102,12 @@ pub(super) fn format(text: &str) -> Result<Value> {
     serde_json::from_str(text).with_context(|| format!("--format is `{text}`, expected json or a JSON schema"))
 }
 
-/// A truth value, or a level, which the daemon checks.
+/// Parses a boolean, or passes on a level, which the daemon checks.
 pub(super) fn think(text: &str) -> Value {
     text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool)
 }
 
-/// The words after the model, and what is piped in.
+/// Joins the words after the model and the text on standard input.
 fn prompt(words: &[String]) -> Result<String> {
     let mut prompt = words.join(" ");
     if !std::io::stdin().is_terminal() {

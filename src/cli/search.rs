@@ -12,9 +12,10 @@ use crate::config::Config;
 /// Arguments of `lode search`.
 #[derive(Debug, Args)]
 pub(super) struct SearchArguments {
-    /// A text in the models' names; without it registries list all, and the hub is not asked
+    /// Text in the names of models; without it registries list all models, and the hub is not
+    /// searched
     query: Option<String>,
-    /// HTTP without TLS
+    /// Connect by HTTP without TLS
     #[arg(long)]
     insecure: bool,
     #[arg(long, value_enum, default_value_t)]

@@ -1,4 +1,4 @@
-//! Stopping the daemon, and versions.
+//! Stopping the daemon, and printing versions.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use store::Store;
 use super::client::Client;
 use crate::config::Config;
 
-/// How long a daemon may take to say which store it has.
+/// Timeout for the daemon's response with the location of its store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a daemon may take to end: it lets requests finish first.
+/// How long a daemon may take to end; it finishes running requests first.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Stops the daemon that the settings mean, if one runs.
+/// Stops the daemon that the configuration refers to, if one is running.
 pub(super) async fn shutdown(config: &Config) -> Result<()> {
     let own = config.daemon.home.canonicalize().unwrap_or_else(|_| config.daemon.home.clone());
     if Store::holder(&own)?.is_none()
@@ -33,8 +33,9 @@ pub(super) async fn shutdown(config: &Config) -> Result<()> {
     stop(pid, || Ok(Store::holder(&home)? == Some(pid))).await
 }
 
-/// The daemon at the address, where it is one of this machine and reads a store that it cannot write: such a store has no lock that
-/// names its process. What the daemon says of itself is believed only of a process that serves by this program.
+/// Returns the process id of the daemon at the address if it runs on this machine with a read-only
+/// store. Such a store has no lock that names its process. The reported id is trusted only if that
+/// process runs `lode serve` with this program.
 async fn reader(config: &Config) -> Option<u32> {
     if !config.daemon.address.ip().is_loopback() {
         return None;
@@ -47,20 +48,20 @@ async fn reader(config: &Config) -> Option<u32> {
     (is_meant && Store::is_read_only_at(home) && is_daemon_of_this_program(told.pid)).then_some(told.pid)
 }
 
-/// Whether a process of this machine is `lode serve` by this program.
+/// Returns true if a process on this machine is `lode serve` with this program.
 fn is_daemon_of_this_program(pid: u32) -> bool {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let (Ok(program), Ok(own)) = (std::fs::read_link(folder.join("exe")), std::env::current_exe()) else {
         return false;
     };
-    // The program may have been replaced by a newer one since.
+    // A newer version may have replaced the program file.
     let program = program.to_string_lossy();
     let is_own = Path::new(program.strip_suffix(" (deleted)").unwrap_or(&program)) == own;
     let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
     is_own && line.split(|byte| *byte == 0).nth(1) == Some(b"serve".as_slice())
 }
 
-/// Tells a process to end, and waits until it is not there any more.
+/// Sends SIGTERM to a process and waits until it has ended.
 async fn stop(pid: u32, is_there: impl Fn() -> Result<bool>) -> Result<()> {
     let process =
         i32::try_from(pid).ok().and_then(Pid::from_raw).context("the daemon names no process of this machine")?;
@@ -76,7 +77,8 @@ async fn stop(pid: u32, is_there: impl Fn() -> Result<bool>) -> Result<()> {
     bail!("process {pid} did not end within {} s", STOP_TIMEOUT.as_secs())
 }
 
-/// The store whose daemon is meant: the one at the address where `LODE_HOST` names one, else that of `LODE_HOME`.
+/// Returns the store of the daemon to stop: the one at the address if `LODE_HOST` is set, else the
+/// one in `LODE_HOME`.
 async fn meant(config: &Config) -> Result<PathBuf> {
     let own = config.daemon.home.canonicalize().unwrap_or_else(|_| config.daemon.home.clone());
     if !config.names_host {
@@ -94,7 +96,7 @@ async fn meant(config: &Config) -> Result<PathBuf> {
         };
     };
     let home = PathBuf::from(&told.home);
-    // What the daemon says is believed only where the lock of the store says it, too.
+    // The daemon's report is trusted only if the lock of the store confirms it.
     if home == own && holder == Some(told.pid) {
         return Ok(own);
     }
@@ -108,7 +110,7 @@ async fn meant(config: &Config) -> Result<PathBuf> {
     Ok(home)
 }
 
-/// Prints this program's version, and the daemon's where one answers.
+/// Prints the version of this program, and of the daemon if one responds.
 pub(super) async fn version(config: &Config) -> Result<()> {
     println!("lode {}", env!("CARGO_PKG_VERSION"));
     let client = Client::new(config)?;

@@ -18,7 +18,7 @@ pub(super) struct ShowArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// List every tensor with type, shape, size and blob
+    /// List all tensors with type, shape, size and blob
     #[arg(long, group = "part")]
     tensors: bool,
     /// Print only the Modelfile
@@ -33,10 +33,10 @@ pub(super) struct ShowArguments {
     /// Print only the parameters
     #[arg(long, group = "part")]
     parameters: bool,
-    /// Print only the licence
+    /// Print only the license
     #[arg(long, group = "part")]
     license: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -74,7 +74,7 @@ fn tensors(shown: &ShowResponse) {
     table(&["NAME", "DTYPE", "SHAPE", "SIZE", "DIGEST"], &shown.tensors.iter().map(row).collect::<Vec<_>>());
 }
 
-/// What a model is, for people.
+/// Prints a human-readable summary of a model.
 pub(super) fn overview(shown: &ShowResponse) {
     let known = |number: u64| if number == 0 { String::new() } else { number.to_string() };
     let fact = |key: &str| shown.model_info.get(key).map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tables, sizes and times for people, and texts of strangers.
+//! Human-readable tables, sizes and times, and sanitizing of untrusted text.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -8,7 +8,8 @@ use indicatif::HumanDuration;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Prints columns, as wide as they have to be. On a terminal the widest give way until a line fits.
+/// Prints a table with columns as wide as needed. On a terminal, the widest columns shrink until a
+/// line fits.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
     let cell = |cell: &String| plain(cell).replace(['\n', '\t'], " ");
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cell).collect()).collect();
@@ -27,9 +28,9 @@ pub(super) fn table(head: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-/// The widths of columns for a line of so many, and the gap between them.
+/// Returns the column widths that fit a line, and the gap between columns.
 fn fitted(mut widths: Vec<usize>, columns: Option<usize>) -> (Vec<usize>, usize) {
-    /// Less than this tells nothing.
+    /// Minimum width of a column.
     const NARROWEST: usize = 12;
     let Some(columns) = columns else { return (widths, 4) };
     let total = |widths: &[usize], gap: usize| widths.iter().sum::<usize>() + gap * widths.len().saturating_sub(1);
@@ -42,7 +43,7 @@ fn fitted(mut widths: Vec<usize>, columns: Option<usize>) -> (Vec<usize>, usize)
     (widths, gap)
 }
 
-/// A cell of a width: filled with blanks, or cut.
+/// Pads a cell to a width, or cuts it.
 fn padded(cell: &str, width: usize) -> String {
     let own = cell.width();
     if own <= width {
@@ -60,7 +61,8 @@ fn padded(cell: &str, width: usize) -> String {
     format!("{kept}…{}", " ".repeat(blanks))
 }
 
-/// A text in lines of at most so many columns, broken between words. A word that is longer has a line of its own.
+/// Breaks a text between words into lines of at most `columns` columns. A longer word gets a
+/// separate line.
 pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -82,7 +84,7 @@ pub(super) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// Tells why a command failed, wrapped at the width of the terminal where it goes to one.
+/// Prints why a command failed, wrapped at the width of the terminal if there is one.
 pub(super) fn tell_error(error: &anyhow::Error) {
     let text = format!("Error: {}", plain(&format!("{error:#}")));
     match columns_of(std::io::stderr()) {
@@ -91,21 +93,23 @@ pub(super) fn tell_error(error: &anyhow::Error) {
     }
 }
 
-/// Columns of the terminal that standard output is; none where it is none.
+/// Returns the width of the terminal at standard output; `None` if it is not a terminal.
 pub(super) fn columns() -> Option<usize> {
     columns_of(std::io::stdout())
 }
 
 fn columns_of(file: impl std::os::fd::AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(file).ok()?;
-    // One that does not say has the usual width.
+    // A terminal that does not report its size gets the usual width.
     Some(if size.ws_col == 0 { 80 } else { size.ws_col.into() })
 }
 
-/// A text of a model, a registry or another machine, with nothing in it that a terminal obeys: what moves the cursor, changes
-/// colours or the window, or turns the direction of writing would let it pretend to be something else.
+/// Removes from an untrusted text (of a model, a registry or another machine) all characters that
+/// control a terminal. They could move the cursor, change colors or the window, or reverse the text
+/// direction, and so imitate other output.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
-    // Texts of Windows have the first of them at the end of each line, and those of Hebrew and Arabic may have the others.
+    // `\r` ends lines in Windows texts, and Hebrew and Arabic texts may contain the direction
+    // marks, so these are dropped without a replacement.
     let dropped = |c: char| matches!(c, '\r' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(|c| dropped(c) || obeyed(c)) {
@@ -114,12 +118,13 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     text.replace(dropped, "").replace(obeyed, "\u{fffd}").into()
 }
 
-/// The same where standard output is a terminal; a file or another program gets what there is.
+/// Sanitizes a text if standard output is a terminal; files and other programs receive it
+/// unchanged.
 pub(super) fn plain_for_terminal(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { plain(text) } else { text.into() }
 }
 
-/// How far an RFC 3339 time is from now: `3 minutes ago`, `in 4 minutes`.
+/// Formats an RFC 3339 time relative to now: `3 minutes ago`, `in 4 minutes`.
 pub(super) fn relative(time: &str) -> String {
     let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
     let (time, now) = (SystemTime::from(time), SystemTime::now());
@@ -131,12 +136,12 @@ pub(super) fn relative(time: &str) -> String {
     }
 }
 
-/// The digits of a digest that people are shown.
+/// Returns the digits of a digest that tables show.
 pub(super) fn short(digest: &str) -> String {
     digest.strip_prefix("sha256:").unwrap_or(digest).chars().take(12).collect()
 }
 
-/// Seconds from `90s`, `15m`, `12h`, `30d` or `8w`.
+/// Parses `90s`, `15m`, `12h`, `30d` or `8w` to seconds.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not a time; expected a number with s, m, h, d or w, e.g. 30d");
     let unit = match text.chars().last() {
@@ -161,7 +166,7 @@ mod tests {
         assert_eq!(fitted(vec![10, 20], Some(33)), (vec![10, 20], 2));
         assert_eq!(fitted(vec![10, 64, 30], Some(80)), (vec![10, 36, 30], 2));
         assert_eq!(fitted(vec![64, 64], None), (vec![64, 64], 4));
-        // Where nothing helps, what is there is shown.
+        // If the columns cannot shrink any further, the line is too long.
         assert_eq!(fitted(vec![12; 10], Some(80)).0, vec![12; 10]);
         for (cell, width, expect) in
             [("ab", 4, "ab  "), ("abcdef", 4, "abc…"), ("漢字漢", 4, "漢… "), ("漢字", 4, "漢字")]

@@ -20,10 +20,10 @@ use crate::config::Config;
 pub(super) struct PullArguments {
     /// Name of the model; without a host it is at registry.ollama.ai, as `library/NAME:latest`
     model: String,
-    /// HTTP without TLS
+    /// Connect by HTTP without TLS
     #[arg(long)]
     insecure: bool,
-    /// How progress is written; with `json` a line each, on standard output
+    /// Format of the progress; `json` prints one document a line on standard output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -34,20 +34,20 @@ pub(super) struct PushArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// Where it goes, where that is not its name
+    /// Destination, if it differs from the name
     destination: Option<String>,
-    /// Print which tensors would be sent, and send nothing
+    /// Print the tensors that would be sent, and send nothing
     #[arg(long)]
     dry_run: bool,
-    /// HTTP without TLS
+    /// Connect by HTTP without TLS
     #[arg(long)]
     insecure: bool,
-    /// How progress is written; with `json` a line each, on standard output
+    /// Format of the progress; `json` prints one document a line on standard output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
-/// A line of either: progress, or a layer of a dry run.
+/// A line of a pull or push: progress, or a layer of a dry run.
 #[derive(Debug, Deserialize, Serialize)]
 struct Line {
     status: String,
@@ -72,8 +72,9 @@ pub(super) async fn pull(config: &Config, arguments: &PullArguments) -> Result<(
     show(&client, "/api/pull", &request, arguments.format).await
 }
 
-/// Pulls a model that is to be used and is not here. Where it `asks`, the user of a terminal is asked first: a mistyped name would
-/// be looked for on the network.
+/// Pulls a model that a command needs and that is not in the store. If `asks` is true and there is
+/// a terminal, it asks for confirmation first, because a mistyped name would be searched on the
+/// network.
 pub(super) async fn fetch_missing(client: &Client, name: &str, asks: bool) -> Result<()> {
     let request = ShowRequest { model: name.to_owned(), ..ShowRequest::default() };
     let Err(missing) = client.post::<ShowResponse>("/api/show", &request).await else { return Ok(()) };
@@ -92,12 +93,12 @@ pub(super) async fn fetch_missing(client: &Client, name: &str, asks: bool) -> Re
     bail!("there is no model `{name}` here, and none could be pulled: {error:#}{suggestion}")
 }
 
-/// A name with the registry and the tag that it means.
+/// Returns a name with the default registry and tag filled in.
 fn whole_name(name: &str) -> String {
     name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key()).unwrap_or_else(|| name.to_owned())
 }
 
-/// Pulls a model that is to be used at once.
+/// Pulls a model that the command uses right away.
 async fn fetch(client: &Client, name: &str) -> Result<()> {
     let request = PullRequest { model: name.to_owned(), stream: Some(true), ..PullRequest::default() };
     show(client, "/api/pull", &request, Format::Table).await
@@ -116,10 +117,10 @@ pub(super) async fn push(config: &Config, arguments: &PushArguments) -> Result<(
     show(&client, "/api/push", &request, arguments.format).await
 }
 
-/// Sends a request and shows its lines until it has ended well.
+/// Sends a request and shows its lines until the transfer succeeds.
 async fn show(client: &Client, path: &str, request: &impl Serialize, format: Format) -> Result<()> {
     let bar = progress::bytes()?;
-    // Only the last line says whether it ended well.
+    // Only the last line tells whether the transfer succeeded.
     let mut last = VecDeque::with_capacity(1);
     let told = client.lines(path, request, |line: Line| {
         last.clear();

@@ -1,63 +1,66 @@
-//! Sets an answer as it streams: words wrapped at the width of the terminal, light Markdown as styles of text.
+//! Typesets a streamed answer: wraps words at the width of the terminal and renders light Markdown
+//! as text styles.
 //!
-//! Text goes in as it comes, in pieces of any length; what comes out is to be printed now. It holds back at most a word that is not
-//! complete, marks that mean something only with the text after them, and the beginning of a line until the kind of line is known. However a
-//! text is cut, all that comes out together is the same.
+//! Input arrives in pieces of any length; each call returns the text to print now. The typesetter
+//! holds back only an incomplete word, marks whose meaning depends on the following text, and the
+//! beginning of a line until the kind of line is known. The total output does not depend on how the
+//! input is split.
 //!
-//! Lines of fenced blocks and tables are left as they are. Marks that do nothing (`2 * 3`, `snake_case`) are text. No style lasts longer
-//! than its line, so that a mark that is never closed costs one line.
+//! Lines of fenced blocks and tables stay unchanged. Marks without a meaning (`2 * 3`,
+//! `snake_case`) are plain text. Every style ends with its line, so an unclosed mark affects one
+//! line only.
 
 use unicode_width::UnicodeWidthChar;
 
 const BOLD: (&str, &str) = ("\x1b[1m", "\x1b[22m");
 const ITALIC: (&str, &str) = ("\x1b[3m", "\x1b[23m");
 const CODE: (&str, &str) = ("\x1b[36m", "\x1b[39m");
-/// The longest beginning of a line that is looked at before it is taken for text.
+/// Maximum length of the beginning of a line that is held back, in bytes; a longer one is prose.
 const LONGEST_BEGINNING: usize = 16;
 /// Characters that may not begin a line, in scripts without spaces between words.
 const CLOSING: &str = "、。，．！？：；）」』】》〉”’";
 
-/// How an answer is set.
+/// Settings of the typesetter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// Columns of a line; none wraps nothing.
+    /// Width of a line in columns; `None` disables wrapping.
     pub(super) columns: Option<usize>,
-    /// Whether Markdown becomes styles; else its marks are text.
+    /// Whether to render Markdown as styles. If false, its marks are plain text.
     pub(super) styled: bool,
 }
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// Its beginning is in `Typesetter::beginning`.
+    /// Not known yet; `Typesetter::beginning` holds the text so far.
     Unknown,
     Prose,
-    /// As it is: of a table or of a block.
+    /// Unchanged text: in a table or a fenced block.
     Verbatim,
 }
 
-/// Sets one answer.
+/// Typesets one answer.
 #[derive(Debug)]
 pub(super) struct Typesetter {
     setting: Setting,
     line: Line,
     beginning: String,
-    /// The mark of the block that the text is in, and its length.
+    /// Mark and length of the fence that opened the current block.
     fence: Option<(char, usize)>,
     column: usize,
-    /// Where lines go on that were wrapped.
+    /// Column at which wrapped lines continue.
     indent: usize,
     blanks: String,
     word: String,
-    /// Columns of the word: it has escapes, too.
+    /// Width of the word in columns; `word` also contains escape sequences.
     width: usize,
-    /// Marks of one kind that came last, with the character before them.
+    /// Unresolved marks of one kind and their number. `before` is the preceding character.
     marks: (char, usize),
     before: char,
-    /// By which mark each style was begun.
+    /// The marks that opened each style.
     bold: Option<char>,
     italic: Option<char>,
-    /// How many marks have begun the code.
+    /// Number of backticks that opened the code span.
     code: Option<usize>,
     heading: bool,
 }
@@ -83,7 +86,7 @@ impl Typesetter {
         }
     }
 
-    /// Takes more of the text; gives what can be printed.
+    /// Adds text and returns the part to print now.
     pub(super) fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         for c in text.chars() {
@@ -92,7 +95,8 @@ impl Typesetter {
         out
     }
 
-    /// The answer is over: gives what was held back. The next answer begins a line.
+    /// Ends the answer and returns the text that was held back. The next answer starts on a new
+    /// line.
     pub(super) fn end(&mut self) -> String {
         let mut out = String::new();
         if self.line == Line::Unknown && !self.beginning.is_empty() {
@@ -122,7 +126,7 @@ impl Typesetter {
         }
     }
 
-    /// Whether the beginning of a line says with this character what line it is.
+    /// Returns true if this character decides the kind of the line.
     fn is_decided(&self, c: char) -> bool {
         let word = self.beginning.trim_start_matches([' ', '\t']);
         if word.is_empty() {
@@ -136,7 +140,7 @@ impl Typesetter {
         !goes_on
     }
 
-    /// Decides what line this is; `next` comes after its beginning.
+    /// Decides the kind of the line; `next` is the character after its beginning.
     fn begin(&mut self, next: char, out: &mut String) {
         let beginning = std::mem::take(&mut self.beginning);
         let word = beginning.trim_start_matches([' ', '\t']);
@@ -160,7 +164,7 @@ impl Typesetter {
             '#' if same && count <= 6 && is_blank && self.setting.styled => {
                 (self.line, self.heading) = (Line::Prose, true);
                 out.push_str(BOLD.0);
-                // The blank after the marks goes with them.
+                // The space after the marks is dropped too.
                 self.before = '\0';
             }
             '-' | '*' | '+' if same && count == 1 && is_blank => {
@@ -184,7 +188,7 @@ impl Typesetter {
         out.push_str(beginning);
     }
 
-    /// An item of a list: what is wrapped stands below its text.
+    /// Starts a list item. Wrapped lines align with its text.
     fn item(&mut self, lead: &str, mark: &str, out: &mut String) {
         self.line = Line::Prose;
         out.push_str(lead);
@@ -228,7 +232,7 @@ impl Typesetter {
         self.before = c;
     }
 
-    /// Decides what marks do, now that it is known what follows.
+    /// Resolves the pending marks, now that the next character is known.
     fn resolve(&mut self, next: char, out: &mut String) {
         let (mark, count) = std::mem::replace(&mut self.marks, (' ', 0));
         let opens = !next.is_whitespace() && !self.before.is_alphanumeric();
@@ -256,13 +260,13 @@ impl Typesetter {
             let begins = opens && wanted.iter().all(|(own, _)| own.is_none());
             if ends || begins {
                 for (own, how) in &mut wanted {
-                    // A title is bold already.
+                    // Headings are bold already.
                     if !(self.heading && *how == BOLD) {
                         style(&mut self.word, *how, ends);
                     }
                     **own = begins.then_some(mark);
                 }
-                // What stands behind a mark is judged as if it stood at the beginning of a word.
+                // Text after a mark is treated like the start of a word.
                 self.before = if begins { '(' } else { ')' };
                 return;
             }
@@ -272,7 +276,7 @@ impl Typesetter {
         }
     }
 
-    /// Puts the word down, in this line where it has room.
+    /// Outputs the pending word, on this line if it fits.
     fn place(&mut self, out: &mut String) {
         if self.word.is_empty() {
             return;
@@ -293,7 +297,7 @@ impl Typesetter {
         self.word.clear();
     }
 
-    /// Ends a line: what is held back, and every style.
+    /// Ends a line: outputs the pending text and closes all styles.
     fn finish(&mut self, out: &mut String) {
         if self.marks.1 > 0 {
             self.resolve('\n', out);

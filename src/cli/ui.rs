@@ -1,4 +1,4 @@
-//! `lode ui`: the page of the daemon, in a browser.
+//! `lode ui`: opens the daemon's web page in a browser.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::client::Client;
 use crate::config::Config;
 
-/// Opens the page in a browser where there is a screen, and prints its address.
+/// Prints the URL of the page, and opens it in a browser if there is a display.
 pub(super) async fn run(config: &Config, print: bool) -> Result<()> {
     Client::connect(config).await?;
     let address = format!("{}/ui/chat", config.url);
@@ -18,11 +18,11 @@ pub(super) async fn run(config: &Config, print: bool) -> Result<()> {
     Ok(())
 }
 
-/// Asks the desktop to show an address; says whether it could be asked.
+/// Opens a URL with the desktop's default program. Returns true if that program started.
 fn opened(address: &str) -> bool {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut command = Command::new(program);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // It may be the browser itself, which stays.
+    // Does not wait: the process may be the browser itself.
     command.spawn().is_ok()
 }

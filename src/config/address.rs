@@ -1,22 +1,22 @@
-//! Where the daemon listens.
+//! The address at which the daemon listens.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, bail};
 
-/// Where Ollama listens, so that its clients find us.
+/// Ollama's default address, so that its clients find the daemon.
 const DEFAULT_HOST: &str = "127.0.0.1";
 const DEFAULT_PORT: u16 = 11434;
 
-/// Where the daemon listens, and how commands reach it.
+/// The address at which the daemon listens, and its URL for commands.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) address: SocketAddr,
     pub(super) url: String,
 }
 
-/// Reads `host`, `host:port`, `:port`, `http://host:port`; what is missing is the default. With TLS the URL keeps the
-/// name of the host, as a certificate is for a name.
+/// Parses `host`, `host:port`, `:port` or `http://host:port`, with defaults for missing parts. With
+/// TLS, the URL keeps the host name, because certificates are issued for names.
 pub(super) fn host(text: &str, tls: bool) -> Result<Host> {
     let text = text.trim().trim_end_matches('/');
     let (text, default_port, secure) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
@@ -52,7 +52,8 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    // As in URLs, a name that ends in a number is an address, and a whole one. The system would take 21300 for 0.0.83.52.
+    // As in URLs, a name whose last part is a number must be a complete IP address. The system
+    // resolver would read 21300 as 0.0.83.52.
     let is_number =
         |part: &str| part.starts_with("0x") || (!part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     if host.rsplit('.').next().is_some_and(is_number) {

@@ -1,11 +1,11 @@
-//! What plans are to assume of devices. Ollama's names; see `docs/memory.md`.
+//! Assumptions of memory plans about devices. The names are Ollama's; see `docs/memory.md`.
 
 use anyhow::{Result, bail};
 use library::AssumedDevices;
 
 use super::variables::{bytes, first, flag};
 
-/// What stays on GPUs of weights that nobody uses, as runners take it.
+/// Reads how much memory of a GPU unused weights may keep, in the format that runners accept.
 pub(super) fn gpu_keep() -> Result<String> {
     let Some(text) = first(&["LODE_GPU_KEEP"]) else { return Ok("25%".to_owned()) };
     match text.trim().strip_suffix('%').map(str::parse::<u64>) {
@@ -15,7 +15,7 @@ pub(super) fn gpu_keep() -> Result<String> {
     }
 }
 
-/// Reads the environment.
+/// Reads the assumptions about devices.
 pub(super) fn devices() -> Result<AssumedDevices> {
     Ok(AssumedDevices {
         overhead: bytes(&["LODE_GPU_OVERHEAD", "OLLAMA_GPU_OVERHEAD"])?.unwrap_or(0),

@@ -1,4 +1,4 @@
-//! What is configured of registries: `registries.toml` and the logins.
+//! Configuration of registries: `registries.toml` and logins.
 //!
 //! ```toml
 //! [registry."registry.example:5000"]
@@ -6,11 +6,11 @@
 //! ca_file = "/etc/ssl/example.pem"      # further certificate authorities
 //! proxy = "http://proxy.example:3128"
 //! mirrors = ["http://10.0.0.5:11434"]   # asked in this order before the registry itself
-//! leads_to = ["minio.corp"]            # hosts it may send us to although they are nearer to this machine than it is
+//! leads_to = ["minio.corp"]             # hosts for redirects, even if closer to this machine
 //! bytes_per_second = 50_000_000
 //! parallel = 8                          # blobs at a time
-//! max_layers = 500                      # the most that it takes in a manifest
-//! chunk = 4_194_304                     # bytes in a chunk, where it wants uploads in chunks
+//! max_layers = 500                      # maximum number of layers in a manifest
+//! chunk = 4_194_304                     # bytes of a chunk, if it needs chunked uploads
 //! ```
 
 use std::collections::BTreeMap;
@@ -24,18 +24,18 @@ use registry::client::{Chain, Credentials, DockerConfig, HostSettings};
 use serde::Deserialize;
 use transfer::RegistrySettings;
 
-/// Where settings and logins are.
+/// Locations of settings and logins.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistriesConfig {
     /// `registries.toml` in the store's folder.
     pub(crate) file: PathBuf,
-    /// Our own logins, in Docker's format.
+    /// Lode's logins, in Docker's format.
     pub(crate) logins: PathBuf,
-    /// Docker's logins, where there is a home folder.
+    /// Docker's logins, if there is a home folder.
     pub(crate) docker: Option<PathBuf>,
-    /// Where credential helpers are looked for.
+    /// Search path for credential helpers.
     pub(crate) search_path: OsString,
-    /// How long a registry may be silent in the middle of a transfer, where that is set.
+    /// How long a registry may pause in the middle of a transfer, if it is set.
     pub(crate) stall: Option<Duration>,
 }
 
@@ -72,7 +72,8 @@ impl RegistriesConfig {
         }
     }
 
-    /// The settings of a registry. The file is read each time, so that a change needs no restart.
+    /// Returns the settings of a registry. Reads the file each time, so that changes need no
+    /// restart.
     pub(crate) fn host(&self, host: &str) -> Result<HostSettings> {
         let mut settings = HostSettings { stall: self.stall, ..HostSettings::for_host(host) };
         if let Some(entry) = self.read()?.registry.into_iter().find_map(|(name, entry)| (name == host).then_some(entry))
@@ -82,7 +83,7 @@ impl RegistriesConfig {
         Ok(settings)
     }
 
-    /// The file; empty where there is none.
+    /// Reads the file; a missing file is empty.
     fn read(&self) -> Result<File> {
         match std::fs::read_to_string(&self.file) {
             Ok(text) => toml::from_str(&text).with_context(|| format!("`{}`", self.file.display())),
@@ -91,12 +92,12 @@ impl RegistriesConfig {
         }
     }
 
-    /// Our own file of logins.
+    /// Returns Lode's login file.
     pub(crate) fn own_logins(&self) -> DockerConfig {
         DockerConfig::new(self.logins.clone(), self.search_path.clone())
     }
 
-    /// What transfers ask.
+    /// Returns the settings that transfers use.
     pub(super) fn settings(&self) -> RegistrySettings {
         let (own, named) = (self.clone(), self.clone());
         RegistrySettings {
@@ -106,7 +107,7 @@ impl RegistriesConfig {
         }
     }
 
-    /// Everybody who knows logins.
+    /// Returns all sources of logins.
     fn credentials(&self) -> Arc<dyn Credentials> {
         let own = self.own_logins();
         let docker = self.docker.clone().map(|path| DockerConfig::new(path, self.search_path.clone()));

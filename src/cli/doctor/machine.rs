@@ -1,4 +1,4 @@
-//! Programs and hardware.
+//! Checks of programs and hardware.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::Finding;
 use crate::config::Config;
 use content::text::size;
 
-/// The programs of this installation: they must be of one build.
+/// Checks that the programs of this installation are from the same build.
 pub(super) fn programs(config: &Config) -> Vec<Finding> {
     let ours = env!("CARGO_PKG_VERSION");
     let mut findings = vec![Finding::ok("lode", format!("version {ours}"))];
@@ -32,7 +32,7 @@ pub(super) fn programs(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What models would run on.
+/// Checks the hardware that models would run on.
 pub(super) fn hardware(config: &Config) -> Vec<Finding> {
     let mut findings = vec![processor(config.daemon.cpu), device(config)];
     findings.extend(memory());
@@ -40,7 +40,7 @@ pub(super) fn hardware(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Whether a daemon of this user could start its threads.
+/// Checks that a daemon of this user could start its threads.
 fn threads() -> Finding {
     match daemon::scarce_threads() {
         None => Finding::ok("threads", "as many as the daemon and its runners need"),
@@ -48,7 +48,7 @@ fn threads() -> Finding {
     }
 }
 
-/// Which kernels run, of those that the machine has instructions for.
+/// Checks which kernels run, given the instruction sets of the machine.
 fn processor(chosen: Option<InstructionSet>) -> Finding {
     let here = InstructionSet::available_names();
     let found = |set: InstructionSet| format!("{}, kernels for {} (there are {here})", cores(), set.name());
@@ -70,7 +70,7 @@ fn cores() -> String {
     format!("{cores} cores")
 }
 
-/// What the runner says of the devices, against the one that is asked for.
+/// Compares the devices that the runner finds with the configured one.
 fn device(config: &Config) -> Finding {
     let asked = &config.daemon.device;
     let remedy = "install the driver of the card or a runner that is built for it, or unset LODE_DEVICE";
@@ -80,7 +80,7 @@ fn device(config: &Config) -> Finding {
     };
     let not_usable = devices.unusable.iter().map(|device| format!("{} is not usable: {}", device.name, device.reason));
     let not_usable: Vec<String> = not_usable.collect();
-    // `cuda` is short for the first of them.
+    // `cuda` means the first CUDA device.
     let name = if asked == "cuda" { "cuda:0" } else { asked };
     let chosen = match asked.as_str() {
         "auto" => devices.usable.first(),
@@ -95,7 +95,7 @@ fn device(config: &Config) -> Finding {
     Finding::ok("device", std::iter::once(found).chain(why).collect::<Vec<_>>().join("; "))
 }
 
-/// The devices that the runner finds.
+/// Queries the runner for the devices that it finds.
 fn surveyed(config: &Config) -> Result<Devices, String> {
     let runner = &config.daemon.runner;
     let mut command = Command::new(runner);
@@ -106,7 +106,7 @@ fn surveyed(config: &Config) -> Result<Devices, String> {
         .map_err(|_| format!("`{}` does not say what devices it has", runner.display()))
 }
 
-/// Memory that can be had without swapping, where the system says.
+/// Reports the memory that is available without swapping, if the system reports it.
 fn memory() -> Option<Finding> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| {

@@ -1,4 +1,4 @@
-//! The network: the daemon's port, proxies, settings of registries.
+//! Checks of the network: the daemon's port, proxies, and settings of registries.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::Finding;
 use crate::cli::client::Client;
 use crate::config::Config;
 
-/// How long a connection to the daemon's port may take.
+/// Timeout for a connection to the daemon's port.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A host that every registry's settings are read for: there need be no such host.
+/// A host name for reading the registry settings; it need not exist.
 const ANY_HOST: &str = "registry.example";
 
-/// Looks at everything.
+/// Runs all network checks.
 pub(super) async fn check(config: &Config) -> Vec<Finding> {
     let mut findings = vec![daemon(config).await, exposure(config), registries(config)];
     findings.push(proxies(|name| std::env::var(name).ok(), config));
@@ -75,7 +75,7 @@ fn registries(config: &Config) -> Finding {
     }
 }
 
-/// Proxies of the environment. `get` reads a variable.
+/// Checks the proxy variables of the environment. `get` reads a variable.
 fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Finding {
     let either = |name: &str| get(name).or_else(|| get(&name.to_lowercase())).filter(|value| !value.is_empty());
     let set: Vec<String> = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
@@ -106,7 +106,7 @@ fn proxies(get: impl Fn(&str) -> Option<String>, config: &Config) -> Finding {
     }
 }
 
-/// A proxy's address without who we are there.
+/// Returns a proxy's address without user name and password.
 fn without_password(address: &str) -> String {
     match (address.split_once("://"), address.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),

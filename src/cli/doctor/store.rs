@@ -1,4 +1,4 @@
-//! The store: whether it can be written, who has it open, how full its disk is.
+//! Checks of the store: write access, the process that has it open, and free disk space.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -9,10 +9,10 @@ use super::Finding;
 use crate::config::Config;
 use content::text::size;
 
-/// Below this a model of middle size does not fit.
+/// Minimum free space in bytes. With less, a medium-sized model does not fit.
 const LITTLE_SPACE: u64 = 5 << 30;
 
-/// Looks at the store's folder. A folder that is not there yet is looked at where it will be made.
+/// Checks the store's folder. If it does not exist yet, checks its nearest existing parent.
 pub(super) fn check(config: &Config) -> Vec<Finding> {
     let home = &config.daemon.home;
     let there = home.ancestors().find(|folder| folder.exists()).unwrap_or(home);
@@ -53,7 +53,7 @@ fn holder(home: &Path) -> Finding {
     }
 }
 
-/// Files that cannot be read as the names, histories and leases that they should be.
+/// Checks for tags, histories, links and leases that cannot be read.
 fn names(home: &Path) -> Vec<Finding> {
     let damaged = Store::damaged_names_at(home, SystemTime::now());
     if damaged.is_empty() {

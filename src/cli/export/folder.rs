@@ -1,4 +1,5 @@
-//! A folder that files are moved into, below it and nowhere else: no link on the way is followed.
+//! A folder that receives files. Files are only placed below it, because no symbolic link on the
+//! way is followed.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,13 +14,13 @@ use rustix::io::Errno;
 
 use super::staging::Placed;
 
-/// An open folder. Its own path may have links: the user has named it.
+/// An open folder. The path to it may contain links, because the user named it.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
 }
 
-/// A folder below it, and the last part of a name.
+/// The parent folder of a file, and the last part of its name.
 type Slot<'a> = (OwnedFd, &'a str);
 
 impl Folder {
@@ -29,8 +30,9 @@ impl Folder {
         Ok(Self { fd: fd.with_context(|| format!("cannot open the folder `{}`", path.display()))? })
     }
 
-    /// Moves all files from `hidden` here. Where one cannot be moved those that were are taken away again, unless they
-    /// have replaced others. The folders of names are opened one at a time: there may be more than a process may have open.
+    /// Moves all files from the folder `hidden` to this one. If a move fails, removes the files
+    /// that were moved, unless `force` may have replaced existing files. Opens the folders of the
+    /// names one at a time, because there may be more than the limit of open files.
     pub(super) fn take(&self, hidden: &Path, files: &[Placed], force: bool) -> Result<()> {
         let from = Self::open(hidden)?;
         for file in files {
@@ -49,13 +51,13 @@ impl Folder {
     fn take_back(&self, files: &[Placed]) {
         for file in files {
             if let Ok((folder, name)) = self.slot(&file.name) {
-                // What cannot be removed is whole all the same.
+                // A file that cannot be removed is complete, and may stay.
                 let _ = unlinkat(folder, name, AtFlags::empty());
             }
         }
     }
 
-    /// Syncs every folder that has one of these files, once.
+    /// Syncs each folder that contains one of these files once.
     fn sync(&self, files: &[Placed]) -> Result<()> {
         let mut synced = HashSet::new();
         for name in files.iter().map(|file| file.name.as_str()) {
@@ -67,7 +69,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes the folders of a name, where they are missing.
+    /// Opens the parent folder of a name. Creates missing folders.
     fn slot<'a>(&self, name: &'a str) -> Result<Slot<'a>> {
         let mut folder = self.fd.try_clone()?;
         let mut parts: Vec<&str> = name.split('/').collect();
@@ -84,13 +86,14 @@ impl Folder {
         Ok((folder, last))
     }
 
-    /// Moves a file from here.
+    /// Moves a file out of this folder.
     fn give(&self, name: &str, (folder, last): &Slot<'_>, force: bool) -> Result<()> {
         let moved = if force {
             renameat(&self.fd, name, folder, *last)
         } else {
             match renameat_with(&self.fd, name, folder, *last, RenameFlags::NOREPLACE) {
-                // Some file systems have no such call; whether something is there was looked at before.
+                // Some file systems do not support this flag. `check_free` has checked before that
+                // the name is free.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(&self.fd, name, folder, *last),
                 other => other,
             }
@@ -99,7 +102,8 @@ impl Folder {
     }
 }
 
-/// Whether a file may come there. A link that is there is replaced and not followed.
+/// Checks that a file may be placed under a name. With `force`, it replaces a link without
+/// following it.
 fn check_free((folder, last): &Slot<'_>, name: &str, force: bool) -> Result<()> {
     match statat(folder, *last, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(()),

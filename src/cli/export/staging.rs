@@ -1,7 +1,8 @@
-//! Files on their way: written into a hidden folder beside their place, given their names when all of them are whole.
+//! Files during an export. They are written to a hidden folder next to the destination and renamed
+//! when all are complete.
 //!
-//! A failure and an interrupt remove the hidden folder; after a kill it stays, as `.lode-export-…`. Nothing is ever half
-//! under its own name.
+//! A failure or an interrupt removes the hidden folder. After a kill, it remains as
+//! `.lode-export-…`. No incomplete file ever has its final name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,29 +16,30 @@ use rustix::io::Errno;
 
 use super::folder::Folder;
 
-/// A file that came.
+/// A file that was received.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
-    /// Relative to the folder; the file's own name where the place is one.
+    /// Name relative to the destination folder, or the name of the destination file.
     pub(super) name: String,
     /// Length in bytes.
     pub(super) size: u64,
-    /// Its SHA-256.
+    /// SHA-256 of the file.
     pub(super) digest: Digest,
 }
 
-/// Where the files go.
+/// Destination of the files.
 #[derive(Clone, Debug)]
 enum Place {
-    /// Into a folder that is there.
+    /// An existing folder.
     Into(PathBuf),
-    /// A new folder; or a new file, where a single one comes and the place does not end with a slash.
+    /// A new folder; or a new file, if the export is a single file and the path does not end with a
+    /// slash.
     New { path: PathBuf, folder: bool },
-    /// In the place of a file that is there.
+    /// An existing file, which is replaced.
     Instead(PathBuf),
 }
 
-/// Files that have no names yet. Dropping it removes them.
+/// Files without their final names. Dropping it removes them.
 #[derive(Debug)]
 pub(super) struct Staging {
     place: Place,
@@ -47,7 +49,7 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// Looks at the place and makes the hidden folder.
+    /// Checks the destination and creates the hidden folder.
     pub(super) fn begin(to: &Path, force: bool) -> Result<Self> {
         let place = place(to, force)?;
         let beside = match &place {
@@ -57,7 +59,7 @@ impl Staging {
         Ok(Self { hidden: hidden_folder(&beside)?, place, force, files: Vec::new() })
     }
 
-    /// Refuses what will not fit on the disk.
+    /// Returns an error if the files do not fit on the disk.
     pub(super) fn ensure_space(&self, needed: u64) -> Result<()> {
         let stat = rustix::fs::statvfs(&self.hidden)?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -71,7 +73,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Begins a file; `name` is relative and leads nowhere else.
+    /// Creates a file in the hidden folder. `name` is relative and does not leave the folder.
     pub(super) fn file(&self, name: &str) -> Result<File> {
         if let Place::Into(folder) = &self.place {
             let there = fs::symlink_metadata(folder.join(name)).is_ok();
@@ -83,12 +85,12 @@ impl Staging {
             .with_context(|| format!("cannot write `{}`", path.display()))
     }
 
-    /// Takes note of a file that is whole and synced.
+    /// Records a file that is complete and synced.
     pub(super) fn staged(&mut self, file: Placed) {
         self.files.push(file);
     }
 
-    /// Gives all files their names.
+    /// Moves all files to their destination.
     pub(super) fn finish(mut self) -> Result<Vec<Placed>> {
         let mut files = std::mem::take(&mut self.files);
         match &self.place {
@@ -121,7 +123,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Where it became the folder itself there is nothing to remove.
+        // The hidden folder no longer exists if it was renamed to the destination.
         if let Err(error) = fs::remove_dir_all(&self.hidden)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -157,7 +159,7 @@ fn hidden_folder(beside: &Path) -> Result<PathBuf> {
         let path = beside.join(format!(".lode-export-{process}-{number}"));
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
-            // A process that was killed had the same id.
+            // A killed process with the same id left the folder behind.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(|| format!("cannot write into `{}`", beside.display())),
         }
@@ -174,17 +176,17 @@ fn last(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Renames where nothing is.
+/// Renames a file or folder unless the new name exists.
 fn rename_new(from: &Path, to: &Path) -> Result<()> {
     let renamed = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems have no such call; they are left with a look beforehand.
+        // Some file systems do not support `NOREPLACE`; for them, a check precedes a plain rename.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         other => other.map_err(io::Error::from),
     };
     renamed.with_context(|| format!("cannot give `{}` its name", to.display()))
 }
 
-/// Syncs a folder and all in it that are folders.
+/// Syncs a folder and all folders in it.
 fn sync_folders(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,6 +1,6 @@
 //! Examples in the help of each command.
 
-/// Lines that a user could type, by command.
+/// Example command lines, by command.
 pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("serve", &["lode serve", "LODE_HOST=0.0.0.0:11434 lode serve"]),
     (
@@ -63,7 +63,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("completions", &["lode completions bash > /etc/bash_completion.d/lode"]),
 ];
 
-/// The text below the options of a command.
+/// Returns the text that follows the options of a command.
 pub(super) fn below(lines: &[&str]) -> String {
     let lines = lines.iter().map(|line| format!("  {line}"));
     ["Examples:".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\n")
@@ -85,7 +85,7 @@ mod tests {
             let (_, lines) = EXAMPLES.iter().find(|(own, _)| *own == name).unwrap_or_else(|| panic!("{name} has none"));
             for line in *lines {
                 assert!(line.chars().count() <= 78, "{line}");
-                // Of a pipe, the part that is ours.
+                // The part of a pipeline that calls this program.
                 let ours = line.split_once("lode ").expect("it calls the program").1;
                 let ours = ours.split(' ').take_while(|word| !word.starts_with('>')).collect::<Vec<_>>().join(" ");
                 let words = ours.split('"').enumerate().flat_map(|(at, part)| match at % 2 {

@@ -1,4 +1,4 @@
-//! The commands of a session: what a line that begins with `/` asks for.
+//! The commands of a session: lines that begin with `/`.
 
 use api::nearest;
 use api::ollama::Options;
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::cli::run;
 
-/// The words that begin a command.
+/// The first words of commands.
 const WORDS: [&str; 11] = ["set", "show", "load", "save", "clear", "help", "?", "bye", "exit", "quit", "q"];
-/// What `/set` takes.
+/// The names that `/set` accepts.
 const SETTINGS: [&str; 12] = [
     "parameter",
     "system",
@@ -24,21 +24,21 @@ const SETTINGS: [&str; 12] = [
     "quiet",
 ];
 
-/// What is to be done.
+/// A command.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Command {
     Set(Setting),
     Show(Part),
-    /// Go on with another model.
+    /// Switch to another model.
     Load(String),
-    /// Keep the model with this conversation under a name.
+    /// Save the model with this conversation under a name.
     Save(String),
     Clear,
     Help,
     Leave,
 }
 
-/// What is set.
+/// A setting and its new value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Setting {
     Parameter { name: String, value: Value },
@@ -50,7 +50,7 @@ pub(super) enum Setting {
     Verbose(bool),
 }
 
-/// What is shown of the model.
+/// The part of the model to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Info,
@@ -61,10 +61,10 @@ pub(super) enum Part {
     License,
 }
 
-/// Reads a command without its `/`.
+/// Parses a command without its `/`.
 ///
 /// # Errors
-/// What is wrong with it, and what was probably meant.
+/// Describes the mistake, with a suggestion if one is likely.
 pub(super) fn parse(text: &str) -> Result<Command, String> {
     let (word, rest) = split(text);
     match word {
@@ -80,7 +80,7 @@ pub(super) fn parse(text: &str) -> Result<Command, String> {
     }
 }
 
-/// The first word, and what follows.
+/// Splits a text into its first word and the rest.
 fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     (word, rest.trim())
@@ -125,7 +125,7 @@ fn set(text: &str) -> Result<Setting, String> {
     }
 }
 
-/// Whether a setting is switched on, as it is where nothing is said.
+/// Parses a switch; an empty value means on.
 fn switch(what: &str, value: &str) -> Result<bool, String> {
     match value {
         "" | "on" => Ok(true),
@@ -134,12 +134,12 @@ fn switch(what: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// A setting that has no value.
+/// Checks that a setting without a value has none.
 fn alone(what: &str, value: &str, setting: Setting) -> Result<Setting, String> {
     if value.is_empty() { Ok(setting) } else { Err(format!("/set {what} takes no value, not `{value}`")) }
 }
 
-/// A parameter with its value, which must be of the right type.
+/// Parses the name and the value of a parameter, and checks its type.
 fn parameter(text: &str) -> Result<Setting, String> {
     let (name, value) = split(text);
     if value.is_empty() {
@@ -148,12 +148,12 @@ fn parameter(text: &str) -> Result<Setting, String> {
     run::option(name, value).map(|(name, value)| Setting::Parameter { name, value })
 }
 
-/// A text without the `"""` around it, which a message of several lines has.
+/// Removes the `"""` around a message of several lines.
 pub(super) fn without_block_quotes(text: &str) -> &str {
     between(text.trim(), "\"\"\"").unwrap_or(text)
 }
 
-/// The same without a `"` at both ends.
+/// Removes `"""` or `"` around a text.
 fn unquoted(text: &str) -> &str {
     let block = without_block_quotes(text);
     between(block.trim(), "\"").unwrap_or(block)
@@ -163,7 +163,7 @@ fn between<'t>(text: &'t str, quotes: &str) -> Option<&'t str> {
     text.strip_prefix(quotes)?.strip_suffix(quotes)
 }
 
-/// Whether a text has begun `"""` and not ended it: more lines follow.
+/// Returns true if a text opens `"""` and does not close it, so more lines follow.
 pub(super) fn is_open(text: &str) -> bool {
     let text = text.trim_start();
     let text = text.strip_prefix("/set").map_or(text, |rest| split(rest.trim_start()).1);

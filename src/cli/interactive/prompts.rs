@@ -1,4 +1,4 @@
-//! What the user types: lines with their editing and their history.
+//! The prompts of the user: line editing and history.
 
 use std::path::PathBuf;
 
@@ -16,30 +16,31 @@ use super::command::is_open;
 /// Reads prompts.
 pub(super) struct Prompts {
     editor: Editor<Lines, FileHistory>,
-    /// The file of what was typed.
+    /// File with the history of prompts.
     file: PathBuf,
-    /// Whether it is kept there.
+    /// Whether new prompts are saved to the file.
     is_kept: bool,
 }
 
 impl Prompts {
-    /// With what was typed in earlier sessions.
+    /// Opens the editor with the history of earlier sessions.
     pub(super) fn open(file: PathBuf) -> Result<Self> {
-        // Where standard output is a file, the prompt is no part of it.
+        // The prompt goes to the terminal even if standard output is a file.
         let config = Config::builder().behavior(Behavior::PreferTerm).build();
         let mut editor = Editor::with_config(config)?;
         editor.set_helper(Some(Lines));
-        // There is none at the first time.
+        // The file does not exist in the first session.
         let _ = editor.load_history(&file);
         Ok(Self { editor, file, is_kept: true })
     }
 
-    /// Whether the next prompts are kept for other sessions.
+    /// Sets whether new prompts are saved for later sessions.
     pub(super) fn set_kept(&mut self, is_kept: bool) {
         self.is_kept = is_kept;
     }
 
-    /// A line, or several where it begins `"""`; none at the end. An interrupted one is empty.
+    /// Reads a line, or several lines if the first begins with `"""`. Returns `None` at the end of
+    /// the input and an empty text after an interrupt.
     pub(super) fn read(&mut self) -> Result<Option<String>> {
         let text = match self.editor.readline(">>> ") {
             Ok(text) => text,
@@ -50,7 +51,7 @@ impl Prompts {
             Err(ReadlineError::Eof) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // `append` writes every entry since the last write, so lines that are not to be kept are not added.
+        // `append` writes all new entries, so prompts that must not be saved are not added.
         let is_new = self.is_kept && !text.trim().is_empty();
         if is_new && self.editor.add_history_entry(text.trim()).unwrap_or(false) {
             self.keep();
@@ -58,7 +59,7 @@ impl Prompts {
         Ok(Some(text))
     }
 
-    /// Writes the last prompt to the file, at once: a session may end in many ways.
+    /// Writes the last prompt to the file at once, because a session may end in many ways.
     fn keep(&mut self) {
         let folder = self.file.parent().map_or(Ok(()), std::fs::create_dir_all);
         let kept = folder.map_err(ReadlineError::from).and_then(|()| self.editor.history_mut().append(&self.file));
@@ -69,7 +70,7 @@ impl Prompts {
     }
 }
 
-/// Tells the editor that a text with an open `"""` goes on.
+/// Makes the editor continue a text with an open `"""` on the next line.
 struct Lines;
 
 impl Validator for Lines {

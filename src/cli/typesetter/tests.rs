@@ -1,4 +1,4 @@
-//! Texts and what they are set to.
+//! Texts and their typeset output.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn set(text: &str, columns: Option<usize>, styled: bool) -> String {
     typesetter.push(text) + &typesetter.end()
 }
 
-/// Styles as people can read them.
+/// Typesets a text and makes its styles readable.
 fn shown(text: &str) -> String {
     set(text, None, true)
         .replace(BOLD.0, "<b>")
@@ -26,7 +26,7 @@ fn words_stay_whole() {
         ("one  two", 80, "one  two"),
         ("a\n\nb\n", 3, "a\n\nb\n"),
         ("trailing \nblank", 80, "trailing\nblank"),
-        // Longer than a line: the terminal breaks it.
+        // A word longer than the line is left to the terminal to break.
         ("see https://example.com/a/b end", 10, "see\nhttps://example.com/a/b\nend"),
         ("- one two three", 9, "- one two\n  three"),
         ("10. one two three", 11, "10. one two\n    three"),
@@ -51,7 +51,7 @@ fn marks_become_styles() {
         ("## A **b** c", "<b>A b c</b>"),
         ("- a\n* **b**: c\n1. d", "• a\n• <b>b</b>: c\n1. d"),
         ("**a**b, (**c**).", "<b>a</b>b, (<b>c</b>)."),
-        // Not closed: until the end of the line.
+        // An unclosed style ends with its line.
         ("**a\nb", "<b>a</b>\nb"),
     ] {
         assert_eq!(shown(text), expect, "{text:?}");
