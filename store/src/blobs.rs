@@ -19,14 +19,15 @@ pub struct BlobFile {
 }
 
 impl Store {
-    /// The length of a blob in bytes, or `None` where it is not here. Under a [`Guard`](crate::Guard) it stays then.
+    /// The length of a blob in bytes, or `None` if it is not in the store. Under a
+    /// [`Guard`](crate::Guard), a blob that is found stays.
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let found = self.look(digest)?;
-        // What is not here is not noted: anybody may ask for anything.
+        // Missing blobs are not noted: queries for arbitrary digests would fill the table.
         if found.is_some() && self.0.gate.touch(digest) { self.look(digest) } else { Ok(found) }
     }
 
-    /// The same for the collector, who must not keep what it only looks at.
+    /// [`Store::blob_size`] for the collector, whose look must not keep the blob.
     pub(crate) fn look(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
         let path = self.path(digest);
@@ -37,13 +38,13 @@ impl Store {
         }
     }
 
-    /// Opens a blob for reading. Under a [`Guard`](crate::Guard) it stays then.
+    /// Opens a blob for reading. Under a [`Guard`](crate::Guard), the blob stays.
     pub fn open_blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
         self.blob_size(digest)?;
         self.open_unnoted(digest)
     }
 
-    /// The same for the collector.
+    /// [`Store::open_blob`] for the collector, whose look must not keep the blob.
     pub(crate) fn open_unnoted(&self, digest: &Digest) -> Result<BlobFile, Error> {
         let path = self.path(digest);
         let file = match File::open(&path) {
@@ -57,23 +58,25 @@ impl Store {
         Ok(BlobFile { file, size, path })
     }
 
-    /// The whole of a small blob: a manifest, a config, a template. `limit` in bytes guards the memory.
+    /// Reads a whole small blob: a manifest, a config, a template. Larger blobs than `limit` bytes
+    /// are refused.
     pub fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
         self.open_blob(digest)?.whole(limit)
     }
 
-    /// The whole of a small blob, which is what its digest says: for what others are kept or deleted for.
+    /// Reads a whole small blob and checks its digest. Use it for documents that decide which other
+    /// blobs are kept or deleted.
     pub fn read_sound(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
         self.open_blob(digest)?.sound(digest, limit)
     }
 
-    /// All blobs that are on the disk, with their sizes in bytes. A folder that cannot be listed is logged.
+    /// All blobs on the disk, with their sizes in bytes. Folders that cannot be listed are logged.
     pub fn blobs(&self) -> Vec<(Digest, u64)> {
         let (digests, unreadable) = self.blob_digests();
         for error in unreadable {
             tracing::warn!("{error}");
         }
-        // One may be deleted between the listing and now.
+        // A blob may be deleted between the listing and this call.
         digests.into_iter().filter_map(|digest| Some((digest, self.look(&digest).ok().flatten()?))).collect()
     }
 }
@@ -92,7 +95,7 @@ impl BlobFile {
         self.read(0..self.size)
     }
 
-    /// All of it, `limit` bytes at most, where that is what its digest says.
+    /// Reads all bytes, at most `limit`, and checks them against the digest.
     pub(crate) fn sound(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
         let bytes = self.whole(limit)?;
         let mut hasher = Hasher::new(digest.algorithm());
@@ -106,8 +109,8 @@ impl BlobFile {
         }
     }
 
-    /// Bytes of the blob, cut at its end. They are read and not mapped: a file that was cut short behind our back is an error
-    /// then, and does not end the process.
+    /// Reads a range of the blob, cut at its end. It uses reads and not a mapping: if the file is
+    /// truncated by another program, the result is an error and not a crash of the process.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let end = range.end.min(self.size);
         let start = range.start.min(end);

@@ -1,7 +1,8 @@
-//! Garbage collection: mark from tags, their kept versions, links and leases, sweep the rest.
+//! Garbage collection: mark from tags, their kept versions, links and leases, then sweep the rest.
 //!
-//! It works beside everybody else: what somebody adds or reads meanwhile is put off (`gate`), and so is what something that
-//! cannot be read may lead to. Files go first; what the index knew of them goes afterwards.
+//! A collection runs concurrently with all other operations. It puts off blobs that are added or
+//! read meanwhile (`gate`), and blobs that an unreadable file may refer to. It deletes files first
+//! and their index entries afterwards.
 
 use std::fs::DirEntry;
 use std::path::Path;
@@ -15,58 +16,59 @@ use crate::promises::{Places, Promised};
 use crate::sync::PoisonError;
 use crate::{Error, Store, files};
 
-/// The most reasons that are told for what was put off.
+/// Maximum number of reasons that are reported for blobs that were put off.
 const MOST_REASONS: usize = 10;
 
-/// What a collection did.
+/// The result of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// How many blobs were deleted.
+    /// Number of deleted blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the deleted blobs.
     pub bytes: u64,
-    /// What nothing seems to need and was left alone all the same; `None` where there is no such thing.
+    /// Unreferenced blobs that were not deleted; `None` if there are none.
     pub put_off: Option<PutOff>,
-    /// What is only kept until leases end.
+    /// Blobs that only leases keep.
     pub leased: Leased,
 }
 
-/// Blobs that nothing but leases and promises keep: uploads, and what transfers that broke off have brought.
+/// Blobs that only leases and promises keep: uploads, and the blobs of interrupted transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leased {
-    /// How many.
+    /// Number of blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// When the last of those ends.
+    /// The time at which the last of the leases and promises ends.
     pub until: Option<SystemTime>,
 }
 
-/// What a collection left alone for now.
+/// Blobs that a collection did not delete for now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PutOff {
-    /// How many blobs.
+    /// Number of blobs.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// Whether somebody is adding or reading some of them.
+    /// True if some of the blobs are being added or read.
     pub in_use: bool,
-    /// What could not be read, so that it may lead to them, or could not be removed.
+    /// Errors: files that could not be read and may refer to the blobs, or that could not be
+    /// removed.
     pub reasons: Vec<String>,
 }
 
-/// What a collection would delete, and what it would put off.
+/// A preview of a collection: the blobs that it would delete and put off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collectable {
-    /// With their sizes in bytes.
+    /// The blobs that it would delete, with their sizes in bytes.
     pub blobs: Vec<(Digest, u64)>,
-    /// As [`Collected::put_off`].
+    /// See [`Collected::put_off`].
     pub put_off: Option<PutOff>,
-    /// As [`Collected::leased`].
+    /// See [`Collected::leased`].
     pub leased: Leased,
 }
 
-/// Adds up what is left alone.
+/// Counts the blobs that are put off.
 #[derive(Default)]
 struct Left {
     blobs: u64,
@@ -99,10 +101,10 @@ impl Left {
     }
 }
 
-/// What becomes of a blob.
+/// The decision about one blob.
 enum Fate {
     Stays,
-    /// Somebody may need it; `used` where that is who adds or reads.
+    /// The blob may still be needed; `used` if it is being added or read.
     PutOff {
         used: bool,
     },
@@ -110,17 +112,20 @@ enum Fate {
 }
 
 impl Store {
-    /// Deletes every blob that no tag, link or lease leads to, that is promised to nobody, and that nobody adds or reads now.
-    /// `children` says what a document refers to. Waits for a collection that is under way.
+    /// Deletes every blob that no tag, link or lease leads to, that is not promised to a client,
+    /// and that is not being added or read. `children` returns the references of a document. Waits
+    /// for a collection that is already running.
     ///
-    /// What cannot be read keeps what it may lead to, and what cannot be removed stays: [`Collected::put_off`] says so.
+    /// Blobs that an unreadable file may refer to are kept, and so are files that cannot be
+    /// removed. [`Collected::put_off`] reports both.
     pub fn collect(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collected {
         let _one = self.0.collection.lock().unwrap_or_else(PoisonError::into_inner);
         let _collecting = self.0.gate.begin_collection();
         self.0.promises.expire(now);
         let mut marked = self.mark(now, &children);
         if let Err(error) = self.settle_names() {
-            // A name that was taken away, and may be back after a power cut, needs all that it led to.
+            // The removal of a name may not be durable. After a power cut the name may exist again
+            // and need every blob that it led to.
             marked.obstacles.push(Obstacle { error, leads_to: LeadsTo::Anything });
         }
         let mut left = Left::default();
@@ -145,7 +150,8 @@ impl Store {
         Collected { put_off: left.put_off(), leased: self.leased(&marked), ..collected }
     }
 
-    /// What a collection would do now. It changes nothing, and may be out of date as soon as somebody adds content.
+    /// Returns the result that a collection would have now. It changes nothing, and can be outdated
+    /// as soon as content is added.
     pub fn collectable(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collectable {
         let marked = self.mark(now, &children);
         let (mut blobs, mut left) = (Vec::new(), Left::default());
@@ -160,7 +166,7 @@ impl Store {
         Collectable { blobs, put_off: left.put_off(), leased: self.leased(&marked) }
     }
 
-    /// What only leases keep, as far as it is here.
+    /// Counts the blobs in the store that only leases keep.
     fn leased(&self, marked: &Marked) -> Leased {
         let mut ends = marked.leased.clone();
         for (digest, places) in self.0.promises.lock().iter() {
@@ -179,7 +185,7 @@ impl Store {
         leased
     }
 
-    /// Every blob that is not reachable; notes what could not be read.
+    /// Lists every unreachable blob, and records errors of unreadable files.
     fn candidates(&self, marked: &Marked, left: &mut Left) -> Vec<Digest> {
         let (mut digests, unreadable) = self.blob_digests();
         for error in marked.obstacles.iter().map(|obstacle| &obstacle.error).chain(&unreadable) {
@@ -189,7 +195,7 @@ impl Store {
         digests
     }
 
-    /// Removes the file of a blob, where nobody relies on it; its size in bytes then.
+    /// Removes the file of a blob if nothing relies on it; returns its size in bytes in that case.
     fn remove_unneeded(
         &self,
         digest: &Digest,
@@ -198,7 +204,7 @@ impl Store {
         left: &mut Left,
     ) -> Result<Option<u64>, Error> {
         let Some(size) = self.look(digest)? else { return Ok(None) };
-        // Held until the file is gone, so that nobody comes to rely on it in between.
+        // Both locks are held until the file is gone, so that no caller can start to rely on it.
         let (promises, gate) = (self.0.promises.lock(), self.0.gate.lock());
         match fate(digest, marked, &promises, &gate, now) {
             Fate::Stays => Ok(None),
@@ -208,14 +214,15 @@ impl Store {
             }
             Fate::Goes => {
                 let removed = files::remove(&self.path(digest)).inspect_err(|_| left.add(size, false))?;
-                // The file first: what the index knows of a blob that is gone does no harm. Who adds it again waits, and describes it anew.
+                // The file goes first: stale index entries do no harm. A writer that adds the blob
+                // again waits for the lock, and then describes it anew.
                 self.0.index.remove_blob(digest);
                 Ok(removed.then_some(size))
             }
         }
     }
 
-    /// The digests of all blobs that are on the disk, and which folders of them cannot be read.
+    /// The digests of all blobs on the disk, and the errors of folders that cannot be read.
     pub(crate) fn blob_digests(&self) -> (Vec<Digest>, Vec<Error>) {
         let (mut digests, mut unreadable) = (Vec::new(), Vec::new());
         let mut listed = |folder: &Path| match files::entries(folder) {
@@ -237,7 +244,7 @@ impl Store {
     }
 }
 
-/// Those that are folders, or may be: who lists them is told.
+/// The entries that are folders or may be. Listing an entry that is no folder reports the error.
 fn folders(entries: Vec<DirEntry>) -> impl Iterator<Item = DirEntry> {
     entries.into_iter().filter(|entry| files::is_folder(entry).unwrap_or(true))
 }

@@ -1,8 +1,9 @@
-//! Points at which a test may have the process killed.
+//! Points at which a test can kill the process.
 //!
-//! They are compiled in always: what is tested is what runs. Where none is asked for a point costs a comparison.
+//! They are always compiled in, so that tests run the shipped code. A point that is not requested
+//! costs one comparison.
 
-/// A step of the commit path, named by what has just been done.
+/// A step of the commit path, named after the action that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Some bytes were written to an ingest.
@@ -11,13 +12,13 @@ pub enum CrashPoint {
     Synced,
     /// Size and digest were checked.
     Verified,
-    /// The data has its name.
+    /// The data was renamed to its digest.
     Renamed,
-    /// The folder with the name is on disk.
+    /// The folder that contains the blob was synced.
     DirectorySynced,
-    /// A tag was written, but not yet under its name.
+    /// A tag was written to its temporary file, but not renamed.
     TagWritten,
-    /// A tag has its name, but its folder is not yet on disk.
+    /// A tag was renamed, but its folder is not yet synced.
     TagRenamed,
 }
 
@@ -33,7 +34,7 @@ impl CrashPoint {
         Self::TagRenamed,
     ];
 
-    /// The name by which a test asks for the point.
+    /// The name that a test uses to request the point.
     pub fn name(self) -> &'static str {
         match self {
             Self::Written => "written",
@@ -46,15 +47,15 @@ impl CrashPoint {
         }
     }
 
-    /// The point of that name.
+    /// The point with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|point| point.name() == name)
     }
 }
 
-/// Ends the process as `kill -9` does: no destructor runs, nothing is flushed.
+/// Ends the process like `kill -9`: no destructor runs and no buffer is flushed.
 pub(crate) fn kill() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    // Not reached where signals work; elsewhere the next best.
+    // Not reached if the signal works; aborting is the closest alternative.
     std::process::abort()
 }

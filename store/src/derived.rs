@@ -1,8 +1,9 @@
-//! Files derived from blobs, for whoever maps them: `derived/<algorithm>-<hex>.<version>` each, under the digest of the blob that it
-//! was made from.
+//! Files derived from blobs, for processes that map them. Each is
+//! `derived/<algorithm>-<hex>.<version>`, under the digest of its source blob.
 //!
-//! They are shortcuts: who finds none makes it again, so none is counted. A collection removes those whose blob is gone, and those of
-//! versions that are not said to be current.
+//! Derived files are a cache. A caller that finds none makes it again, and reports of disk usage
+//! leave them out. A collection removes files whose blob is gone, and files of versions that are
+//! not current.
 
 use std::path::PathBuf;
 
@@ -12,34 +13,35 @@ use crate::sync::atomic::Ordering;
 use crate::{Error, Store, files};
 
 impl Store {
-    /// Where the file that was derived from a blob is; `None` where there is none of that version.
+    /// Path of the file derived from a blob; `None` if there is none of this version.
     pub fn derived(&self, source: &Digest, version: &str) -> Option<PathBuf> {
         Some(self.derived_path(source, version)).filter(|path| path.is_file())
     }
 
-    /// Keeps what was derived from a blob; where it is then. It is there whole or not at all.
+    /// Stores a file derived from a blob and returns its path. The file appears atomically.
     ///
     /// # Errors
-    /// It cannot be written, because the disk is full for instance.
+    /// The file cannot be written, for instance because the disk is full.
     pub fn set_derived(&self, source: &Digest, version: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
         let path = self.derived_path(source, version);
         files::create_folder(&self.0.layout.derived())?;
-        // Two may derive the same at a time: either file is right.
+        // Two threads may derive the same file at a time; both results are right.
         let name = format!("derived-{}", self.0.derivations.fetch_add(1, Ordering::Relaxed));
         let new = self.0.layout.temporary().join(name);
         let put = files::write_synced(&new, bytes)
             .and_then(|()| std::fs::rename(&new, &path).map_err(|error| Error::io("write", &path, error)));
         if put.is_err() {
-            // Where it stays it goes with the next start; the reason for the failure says more.
+            // A leftover is removed at the next start. The error of the write is the one to report.
             let _ = files::remove(&new);
         }
         put.map(|()| path)
     }
 
-    /// Removes derived files without a blob, and all but those of these versions.
+    /// Removes derived files whose blob is gone, and files of all versions but the given ones.
     ///
     /// # Errors
-    /// The folder cannot be read, or the first file that could not be removed; all others are.
+    /// The folder cannot be read, or a file cannot be removed. The first such error is returned
+    /// after all other files were tried.
     pub fn expire_derived(&self, versions: &[&str]) -> Result<(), Error> {
         let is_wanted = |name: &str| {
             let Some((source, _)) = name.split_once('.').filter(|(_, version)| versions.contains(version)) else {
@@ -50,7 +52,7 @@ impl Store {
         self.remove_derived(is_wanted)
     }
 
-    /// Removes what was derived from a blob, by any version.
+    /// Removes all files derived from a blob, of any version.
     pub(crate) fn forget_derived(&self, source: &Digest) -> Result<(), Error> {
         let own = self.derived_path(source, "");
         let own = own.file_name().unwrap_or_default().to_string_lossy();

@@ -1,14 +1,14 @@
-//! What can go wrong in a store.
+//! Errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use content::Digest;
 
-/// Why a store could not do something. Variants by what a caller can do about it.
+/// Reasons why a store operation failed. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Bytes, names or ids that were not acceptable; the same as of any content store.
+    /// Bytes, names or ids are not acceptable, as in any content store.
     #[error(transparent)]
     Content(#[from] content::Error),
     /// Another process has the store open.
@@ -19,7 +19,7 @@ pub enum Error {
         /// Its process id, or `unknown`.
         holder: String,
     },
-    /// A newer program has made the store.
+    /// A newer version of Lode made the store.
     #[error(
         "the store `{}` has the format version {found}, this program reads {known} at most; use the newer version of Lode \
          that made it, or another folder (`LODE_HOME`)",
@@ -28,40 +28,40 @@ pub enum Error {
     Newer {
         /// The folder of the store.
         home: PathBuf,
-        /// What it says.
+        /// The format version of the store.
         found: u32,
-        /// What can be read.
+        /// The newest format version that this program reads.
         known: u32,
     },
-    /// The system refused an operation.
+    /// An I/O operation failed.
     #[error("cannot {operation} `{}`: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
-        /// On which file or folder.
+        /// The file or folder of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file of the store is not as it was written.
+    /// A file of the store differs from how it was written.
     #[error("`{}` is damaged: {reason}", path.display())]
     Damaged {
-        /// Which file.
+        /// The damaged file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
-    /// A manifest cannot be read, and it is not known what it refers to.
+    /// A manifest cannot be read, so its references are unknown.
     #[error(
         "manifest `{digest}` cannot be read, so what it refers to is not known: {reason}; run `lode repair`, or remove the names that it has"
     )]
     Unreadable {
-        /// Which manifest.
+        /// The manifest.
         digest: Digest,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
-    /// The index cannot be made.
+    /// The index cannot be created.
     #[error("the index cannot be made: {0}; everything works without it, only slower")]
     Index(String),
 }

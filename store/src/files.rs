@@ -1,4 +1,4 @@
-//! Small file operations whose errors say what was tried on which path.
+//! Small file operations. Their errors name the operation and the path.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,17 +12,18 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|e| Error::io("make the folder", path, e))
 }
 
-/// Makes a folder's entries durable. What was renamed into it before survives a power cut afterwards.
+/// Makes the entries of a folder durable: earlier renames into it survive a power cut.
 pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| Error::io("sync the folder", path, e))
 }
 
-/// Syncs a folder, where it is there, and all folders below it: what a process renamed that died before it could sync is durable
-/// then. Gives those that could not be synced; they are logged.
+/// Syncs a folder, if it exists, and all folders below it. Renames of a process that died before it
+/// could sync are durable afterwards. Returns the folders that could not be synced; they are
+/// logged.
 pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
     let mut failed = Vec::new();
     let listed = entries_if_there(folder).map(|entries| {
-        // Links are not followed: what they lead to is not the store's.
+        // Links are not followed: their targets do not belong to the store.
         for entry in entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
             failed.extend(sync_folders(&entry.path()));
         }
@@ -34,7 +35,7 @@ pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
     failed
 }
 
-/// Makes `folder` and those above it, each durable in the one above.
+/// Creates `folder` and its missing ancestors, each durable in its parent.
 pub(crate) fn create_folder_durably(folder: &Path) -> Result<(), Error> {
     if folder.is_dir() {
         return Ok(());
@@ -47,7 +48,7 @@ pub(crate) fn create_folder_durably(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a new file and syncs it. One that could not be written whole does not stay.
+/// Writes a new file and syncs it. If that fails, no partial file stays.
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let write = || {
         let mut file = File::create(path)?;
@@ -55,7 +56,7 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         file.sync_all()
     };
     write().map_err(|e| {
-        // The reason for the failure says more than what becomes of this.
+        // The error of the write is the one to report.
         let _ = fs::remove_file(path);
         Error::io("write", path, e)
     })
@@ -70,7 +71,7 @@ pub(crate) fn make_read_only(path: &Path) -> Result<(), Error> {
     change().map_err(|e| Error::io("make read-only", path, e))
 }
 
-/// Removes a file; says whether it was there.
+/// Removes a file and returns whether it existed.
 pub(crate) fn remove(path: &Path) -> Result<bool, Error> {
     sync::step();
     match fs::remove_file(path) {
@@ -80,7 +81,7 @@ pub(crate) fn remove(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// Removes a folder with all that is in it, where it is there.
+/// Removes a folder and its contents, if it exists.
 pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove the folder", path, e)),
@@ -88,7 +89,7 @@ pub(crate) fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes what has that name, be it a file or a folder with all that is in it, where it is there.
+/// Removes a file, or a folder and its contents, if it exists.
 pub(crate) fn remove_any(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_dir() => remove_folder(path),
@@ -98,7 +99,7 @@ pub(crate) fn remove_any(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The content of a small file, or `None` where it is not there.
+/// The content of a small text file, or `None` if it does not exist.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -109,12 +110,12 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
     String::from_utf8(bytes).map(Some).map_err(not_text)
 }
 
-/// Whether the file is there.
+/// Whether the file exists.
 pub(crate) fn is_there(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(|e| Error::io("look at", path, e))
 }
 
-/// The entries of a folder, as [`entries`] has them; none where it is not there.
+/// The entries of a folder, as [`entries`] returns them; none if it does not exist.
 pub(crate) fn entries_if_there(path: &Path) -> Result<Vec<fs::DirEntry>, Error> {
     match entries(path) {
         Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -122,17 +123,17 @@ pub(crate) fn entries_if_there(path: &Path) -> Result<Vec<fs::DirEntry>, Error> 
     }
 }
 
-/// The name of a file that is about a digest: `sha256-ab12…`.
+/// The file name for a digest: `sha256-ab12…`.
 pub(crate) fn digest_name(digest: &Digest) -> String {
     format!("{}-{}", digest.algorithm().name(), digest.hex())
 }
 
-/// The digest that a file of that name is about.
+/// The digest that a file name stands for.
 pub(crate) fn named_digest(name: &str) -> Option<Digest> {
     name.replacen('-', ":", 1).parse().ok()
 }
 
-/// Whether an entry is a folder, or a link to one.
+/// Whether an entry is a folder or a link to one.
 pub(crate) fn is_folder(entry: &fs::DirEntry) -> Result<bool, Error> {
     let look = || -> io::Result<bool> {
         let kind = entry.file_type()?;
@@ -141,7 +142,7 @@ pub(crate) fn is_folder(entry: &fs::DirEntry) -> Result<bool, Error> {
     look().map_err(|e| Error::io("look at", &entry.path(), e))
 }
 
-/// The entries of a folder, sorted by name so that walks are the same everywhere.
+/// The entries of a folder, sorted by name so that walks have the same order everywhere.
 pub(crate) fn entries(path: &Path) -> Result<Vec<fs::DirEntry>, Error> {
     sync::step();
     let read = || -> io::Result<Vec<fs::DirEntry>> { fs::read_dir(path)?.collect() };

@@ -1,16 +1,20 @@
-//! What a collection that is under way has to leave alone, beside what it can reach from tags, links and leases.
+//! Blobs that a running collection must not delete although tags, links and leases do not lead to
+//! them.
 //!
-//! Three sorts of callers come between a collector's look and its deletion:
+//! Three kinds of callers can interfere between the collector's check of a blob and its deletion:
 //!
-//! - Who *adds* content ([`Guard`]: a create, a pull's end, a push) finds or commits blobs first and names them last. While a
-//!   guard lives, every blob that is committed or found to be here is *touched*, at an epoch that only grows. A touched blob
-//!   stays until all guards that began before have ended, and until a collection that was under way has ended: its mark may
-//!   have missed the name that keeps the blob now.
-//! - Who *reads* a model for long ([`Hold`]: an export, a comparison) says which blobs. They stay until it ends, and only they.
-//! - Who was *promised* a blob (`promises`).
+//! - A *writer* ([`Guard`]: a create, the end of a pull, a push) finds or commits blobs first and
+//!   names them last. While a guard lives, every blob that is committed or found is *touched* at
+//!   the current epoch, a number that only grows. A touched blob stays until all guards that began
+//!   earlier have ended. It also stays until a running collection has ended: the mark of that
+//!   collection may have missed the name that now keeps the blob.
+//! - A *reader* that takes long ([`Hold`]: an export, a comparison) lists its blobs. Exactly these
+//!   stay until it ends.
+//! - A client to which a blob was *promised* (`promises`).
 //!
-//! Touching comes before looking: a blob that was seen is either touched, so that it stays, or was deleted before it was looked
-//! at, so that it was not seen. The collector looks at all of this and removes a file under one lock.
+//! A caller touches a blob before it looks for it. So a blob that is found is either touched and
+//! stays, or it was deleted before the look and is not found. The collector checks all of this and
+//! removes the file under one lock.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,33 +24,34 @@ use crate::Store;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who adds, who reads, and what was touched.
+/// The guards, the holds and the touched blobs.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
-    /// Whether touches are noted: a look at a blob costs no lock where nobody adds and nobody collects.
+    /// True if touches are recorded. Without guards and collections, a look at a blob takes no
+    /// lock.
     noting: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     epoch: u64,
-    /// The epochs at which guards began that live; each begins one.
+    /// The epochs at which the live guards began. Each guard begins a new epoch.
     guards: BTreeSet<u64>,
     collecting: bool,
     /// The epoch at which a blob was last touched.
     touched: HashMap<Digest, u64>,
-    /// How many readers hold a blob.
+    /// Number of holds on each blob.
     held: HashMap<Digest, usize>,
 }
 
 impl State {
-    /// Whether a collection has to leave a blob alone for now.
+    /// Whether a collection must not delete a blob for now.
     pub(crate) fn keeps(&self, digest: &Digest) -> bool {
         self.touched.contains_key(digest) || self.held.contains_key(digest)
     }
 
-    /// Forgets touches that no guard needs.
+    /// Forgets touches that no live guard needs.
     fn forget(&mut self) {
         if self.collecting {
             return;
@@ -63,7 +68,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that somebody relies on a blob, before they look whether it is there; says whether there is a reason to note it.
+    /// Records that a caller relies on a blob, before it looks whether the blob exists. Returns
+    /// whether touches are recorded at the moment.
     pub(crate) fn touch(&self, digest: &Digest) -> bool {
         let noting = self.noting.load(Ordering::SeqCst);
         if noting {
@@ -87,14 +93,14 @@ impl Gate {
         let mut state = self.lock();
         let was_oldest = state.guards.first() == Some(&epoch);
         state.guards.remove(&epoch);
-        // Only the oldest keeps what younger ones do not.
+        // Only the oldest guard keeps touches that younger guards do not.
         if was_oldest {
             state.forget();
         }
         self.noting.store(state.collecting || !state.guards.is_empty(), Ordering::SeqCst);
     }
 
-    /// Says that a collection is under way. Only one is at a time.
+    /// Marks that a collection is running. There is only one at a time.
     pub(crate) fn begin_collection(&self) -> Collecting<'_> {
         let mut state = self.lock();
         state.collecting = true;
@@ -103,7 +109,7 @@ impl Gate {
     }
 }
 
-/// A collection; it ends also where it fails.
+/// A running collection. It also ends when the collector fails.
 pub(crate) struct Collecting<'a>(&'a Gate);
 
 impl Drop for Collecting<'_> {
@@ -115,7 +121,8 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// Keeps from collection what is committed and what is found to be here, while content is added that nothing refers to yet.
+/// Protects blobs from collection that are committed or found while it lives. For writers of
+/// content that nothing refers to yet.
 #[must_use = "what is added is kept only while the guard lives"]
 #[derive(Debug)]
 pub struct Guard {
@@ -143,7 +150,7 @@ impl Drop for Hold {
         let (collecting, epoch) = (state.collecting, state.epoch);
         for digest in &self.digests {
             if collecting {
-                // It may have got a name that the mark has missed.
+                // The blob may have got a name that the running collection did not see.
                 state.touched.insert(*digest, epoch);
             }
             if let Some(count) = state.held.get_mut(digest) {
@@ -157,13 +164,15 @@ impl Drop for Hold {
 }
 
 impl Store {
-    /// Keeps every blob from collection that is committed, or found to be here, while the guard lives. A blob that was seen
-    /// before is not kept: look again. Of a document that is found, look at what it refers to as well.
+    /// Keeps every blob from collection that is committed, or found to exist, while the guard
+    /// lives. Blobs that were found earlier are not kept: look again. For a document that is found,
+    /// look at the blobs that it refers to as well.
     pub fn guard(&self) -> Guard {
         Guard { store: self.clone(), epoch: self.0.gate.enter() }
     }
 
-    /// Keeps these blobs from collection, as far as they are here when this returns: look after it, not before.
+    /// Keeps these blobs from collection, if they exist when this returns. Look for them
+    /// afterwards, not before.
     pub fn hold(&self, digests: Vec<Digest>) -> Hold {
         let mut state = self.0.gate.lock();
         for digest in &digests {

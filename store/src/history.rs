@@ -1,10 +1,12 @@
-//! What a tag named before: `history/<host>/<repository>/:<tag>`, a line per change, the newest last.
+//! Earlier versions of tags: `history/<host>/<repository>/:<tag>`, a line per change, the newest
+//! last.
 //!
-//! A line is the second of the change (Unix time), a space and the digest. The newest line is written before the tag is
-//! set, so after a crash it may tell of a change that did not happen: what the tag names is said by the tag alone.
+//! A line has the time of the change (Unix time in seconds), a space and the digest. The newest
+//! line is written before the tag is set. After a crash it may record a change that did not happen;
+//! only the tag itself states its current digest.
 //!
-//! The last version before the current one is kept from collection ([`Store::kept_versions`]), so that going back to it
-//! always works. Older ones are only remembered.
+//! The last version before the current one is kept from collection ([`Store::kept_versions`]), so
+//! that a user can always return to it. Older versions are only listed.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,36 +15,36 @@ use content::Digest;
 
 use crate::{Error, Store, files, names};
 
-/// Versions before the current one that a collection leaves alone.
+/// Number of earlier versions that a collection keeps.
 pub const KEPT_VERSIONS: usize = 1;
-/// Changes that are remembered for each tag.
+/// Maximum number of changes that are recorded for each tag.
 const LONGEST: usize = 50;
 
-/// A version that a tag named, or names.
+/// A current or earlier version of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryEntry {
     /// The manifest.
     pub digest: Digest,
-    /// Since when, to the second.
+    /// The time since which the tag named this version, to the second.
     pub since: SystemTime,
 }
 
 impl Store {
-    /// The versions of a tag, the oldest first. Empty where there is no such tag.
+    /// The versions of a tag, the oldest first. Empty if there is no such tag.
     pub fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, Error> {
         read(&names::path(&self.0.layout.histories(), name)?)
     }
 
-    /// The versions of a tag before the current one that are kept from collection, the newest first.
+    /// The earlier versions of a tag that are kept from collection, the newest first.
     pub fn kept_versions(&self, name: &str) -> Result<Vec<Digest>, Error> {
-        // A history without a tag is what a crash left of a removal.
+        // A history without a tag is left by a crash during a removal.
         let Some(current) = self.resolve_tag(name)? else { return Ok(Vec::new()) };
         let (history, mut kept) = (self.history(name)?, Vec::new());
-        // What stands after the current one has not happened: its tag was not set.
+        // Entries after the current one never took effect: their tag was not set.
         let past = history.iter().rposition(|entry| entry.digest == current).unwrap_or(history.len());
         for entry in history[..past].iter().rev() {
             let old = entry.digest != current && !kept.contains(&entry.digest);
-            // Nothing holds on to a version whose manifest is gone.
+            // A version whose manifest is gone is not kept.
             if old && self.look(&entry.digest)?.is_some() {
                 kept.push(entry.digest);
             }
@@ -53,8 +55,8 @@ impl Store {
         Ok(kept)
     }
 
-    /// Every tag with the versions of it that are kept, where there are some.
-    /// One that cannot be read is logged and left out.
+    /// All tags that have kept versions, with these versions. Histories that cannot be read are
+    /// logged and left out.
     pub fn all_kept_versions(&self) -> Vec<(String, Vec<Digest>)> {
         let mut all = Vec::new();
         for name in names::walk(&self.0.layout.histories()).tags() {
@@ -67,7 +69,8 @@ impl Store {
         all
     }
 
-    /// Forgets every version of a tag but the current one, so that a collection may delete what only they had.
+    /// Forgets every version of a tag but the current one, so that a collection may delete the
+    /// blobs that only earlier versions need.
     pub fn forget_versions(&self, name: &str) -> Result<(), Error> {
         self.ensure_writable()?;
         let path = names::path(&self.0.layout.histories(), name)?;
@@ -80,9 +83,9 @@ impl Store {
         }
     }
 
-    /// Notes that `name` is about to name `digest`. The caller holds the lock of names.
+    /// Records that `name` is about to name `digest`. The caller holds the lock of names.
     pub(crate) fn record_change(&self, name: &str, digest: &Digest, now: SystemTime) -> Result<(), Error> {
-        // A damaged history must not stop a pull: a new one begins.
+        // A damaged history must not stop a pull; it is replaced by a new one.
         let mut entries = match self.history(name) {
             Err(error @ Error::Damaged { .. }) => {
                 tracing::warn!("{error}; a new history begins");
@@ -90,7 +93,7 @@ impl Store {
             }
             other => other?,
         };
-        // Where the tag is damaged it is being mended.
+        // A damaged tag is about to be replaced.
         let current = match self.resolve_tag(name) {
             Err(Error::Damaged { .. }) => None,
             other => other?,
@@ -99,7 +102,7 @@ impl Store {
         if current == Some(*digest) && newest == current {
             return Ok(());
         }
-        // A tag from before there were histories, or one whose last change did not happen.
+        // The tag is older than its history, or the newest entry never took effect.
         entries.extend(current.filter(|_| newest != current).map(|digest| HistoryEntry { digest, since: now }));
         entries.extend((current != Some(*digest)).then_some(HistoryEntry { digest: *digest, since: now }));
         let surplus = entries.len().saturating_sub(LONGEST);
@@ -114,7 +117,7 @@ impl Store {
     }
 }
 
-/// The history in a file; empty where it is not there.
+/// Reads a history file; empty if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Vec<HistoryEntry>, Error> {
     let Some(text) = files::read_if_there(path)? else { return Ok(Vec::new()) };
     let entry = |line: &str| {

@@ -1,16 +1,19 @@
-//! The index: a cache of what can be read again from the files, only slower. It may fail, and nobody notices.
+//! The index: a cache of facts that can also be read from the files, more slowly. Its failures are
+//! hidden from callers.
 //!
 //! # States
 //! ```text
-//! open, filled ──an error or a panic of sled──▶ away ──mend──▶ open, not filled ──filled──▶ open, filled
+//! open, filled ──an error or a panic of sled──▶ unavailable ──mend_index──▶ open, not filled
+//! open, not filled ──every document described──▶ open, filled
 //! ```
-//! While it is away, what is asked is answered as if nothing were known, and what is told is forgotten, but for which
-//! documents have to be described. [`Store::mend_index`](crate::Store::mend_index) makes it anew; whoever owns the daemon's
-//! background calls it. Until it is filled, it says of what refers to something that it does not know.
+//! While the index is unavailable, queries return nothing and updates are dropped. Only the
+//! documents that must be described again are remembered.
+//! [`Store::mend_index`](crate::Store::mend_index) recreates it; the background task of the daemon
+//! calls that. Until the index is filled, queries for referrers return `None`, which means unknown.
 //!
 //! # After a crash
-//! The files are those of a database that was not closed, and not trusted (`seal`): it is made anew. Short notes are in the
-//! `journal` as well.
+//! The files belong to a database that was not closed, so they are not trusted (`seal`) and the
+//! index is recreated. Short notes survive in the `journal`.
 
 mod database;
 mod journal;
@@ -34,22 +37,22 @@ pub(crate) struct Index {
     path: PathBuf,
     seal: PathBuf,
     journal: Journal,
-    /// For the seal on its way.
+    /// Temporary file for a new seal.
     temporary: PathBuf,
-    /// `None` while it is away.
+    /// `None` while the index is unavailable.
     database: RwLock<Option<Database>>,
     filled: AtomicBool,
-    /// How often it went away: what was begun to be filled before is not what is to be filled now.
+    /// Number of failures. It detects a fill that began before the last failure.
     failures: AtomicU64,
-    /// Documents that it lacks, and that nothing may name yet.
+    /// Documents that are missing in the index, perhaps without any name yet.
     missed: Mutex<HashSet<Digest>>,
-    /// What it last failed with, so that the log has each reason once.
+    /// The last reason for a failure, so that the log has each reason once.
     reason: Mutex<Option<String>>,
 }
 
 impl Index {
-    /// Opens the index, where it is as it was closed. Says whether it was: else the last process crashed, or its files are
-    /// damaged.
+    /// Opens the index if it is unchanged since it was closed. Returns whether that was so; if not,
+    /// the last process crashed or the files are damaged, and the index is recreated.
     pub(crate) fn open(layout: &Layout) -> (Self, bool) {
         let (path, seal) = (layout.index(), layout.index_seal());
         let sealed = seal::broken(&seal, &path);
@@ -72,7 +75,7 @@ impl Index {
         (index, sealed)
     }
 
-    /// Closes and seals it, so that the next process finds it again.
+    /// Closes and seals the index, so that the next process can use it.
     pub(crate) fn close(&self) {
         let database = self.database.write().unwrap_or_else(PoisonError::into_inner).take();
         let whole = self.filled.load(Ordering::SeqCst);
@@ -83,7 +86,8 @@ impl Index {
             drop(database);
             Ok(())
         });
-        // One that is not filled would be taken to know everything.
+        // An index that is not filled must not be sealed: the next process would take it for
+        // complete.
         let seal = || {
             seal::set(&self.seal, &self.path, &self.temporary)?;
             journal.clear()
@@ -95,12 +99,12 @@ impl Index {
         }
     }
 
-    /// Whether the index is there and was told of all documents.
+    /// Whether the index is open and has all documents.
     pub(crate) fn is_filled(&self) -> bool {
         self.filled.load(Ordering::SeqCst)
     }
 
-    /// Makes it anew where it is away, so that it can be filled.
+    /// Recreates an unavailable index, so that it can be filled.
     pub(crate) fn mend(&self) -> Result<(), Error> {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
@@ -116,17 +120,18 @@ impl Index {
         Ok(())
     }
 
-    /// Drops everything, to be filled again.
+    /// Drops the content; the index must be filled again.
     pub(crate) fn reset(&self) {
         self.put_away(None);
     }
 
-    /// Tells apart what is being filled now from what was before it failed.
+    /// A number that changes with every failure. A fill compares it to detect one.
     pub(crate) fn generation(&self) -> u64 {
         self.failures.load(Ordering::SeqCst)
     }
 
-    /// Says that everything was described since that generation began. Not where something has come meanwhile.
+    /// Marks the index as filled, unless it failed since this generation or a document became
+    /// missing.
     pub(crate) fn set_filled(&self, generation: u64) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let missed = self.missed();
@@ -138,19 +143,20 @@ impl Index {
         }
     }
 
-    /// The documents that it is known to lack.
+    /// Takes the documents that are known to be missing.
     pub(crate) fn take_missed(&self) -> HashSet<Digest> {
         std::mem::take(&mut *self.missed())
     }
 
-    /// Notes that it lacks a document: it is to be filled.
+    /// Records that a document is missing, so the index is no longer filled.
     pub(crate) fn miss(&self, document: &Digest) {
         let mut missed = self.missed();
         missed.insert(*document);
         self.filled.store(false, Ordering::SeqCst);
     }
 
-    /// A document has just got a name. It was described before, perhaps to a database that is not there any more.
+    /// Checks a document that has just got a name. It was described earlier, perhaps to a database
+    /// that has failed since.
     pub(crate) fn expect(&self, document: &Digest) {
         if self.edges(document).is_none() {
             self.miss(document);
@@ -176,7 +182,7 @@ impl Index {
         }
     }
 
-    /// Forgets a blob and all that was known of it.
+    /// Forgets a blob and all facts about it.
     pub(crate) fn remove_blob(&self, digest: &Digest) {
         self.with(|database| database.remove_blob(digest));
     }
@@ -186,7 +192,7 @@ impl Index {
         self.with(|database| database.remove_notes(digest));
     }
 
-    /// `None` where it does not know.
+    /// `None` if the index does not know.
     pub(crate) fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
         self.with_all(|database| database.about(subject))
     }
@@ -195,7 +201,7 @@ impl Index {
         self.with(|database| database.edges(parent)).flatten()
     }
 
-    /// `None` where it does not know.
+    /// `None` if the index does not know.
     pub(crate) fn referrers(&self, child: &Digest) -> Option<Vec<Digest>> {
         self.with_all(|database| database.referrers(child))
     }
@@ -214,12 +220,12 @@ impl Index {
         self.with(|database| database.note(kind, about)).flatten()
     }
 
-    /// Asks the database where it knows of all documents: it does when it is asked, not only afterwards.
+    /// Queries the database if it has all documents. The check is made under the lock of the query.
     fn with_all<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
         self.with(|database| if self.is_filled() { ask(database).map(Some) } else { Ok(None) }).flatten()
     }
 
-    /// Asks the database; `None` where it is away or fails now.
+    /// Queries the database; `None` if it is unavailable or the query fails.
     fn with<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
         let (asked, generation) = {
             let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +235,7 @@ impl Index {
         asked.inspect_err(|reason| self.fail(reason, generation)).ok()
     }
 
-    /// Puts the database of that generation away, which failed.
+    /// Takes the database of this generation out of use after a failure.
     pub(crate) fn fail(&self, reason: &str, generation: u64) {
         metrics::counter!("lode_index_failures_total").increment(1);
         self.note_reason(reason);
@@ -244,7 +250,8 @@ impl Index {
         }
     }
 
-    /// Puts the database away; only that of a generation, where one is named: another may have come in its place.
+    /// Takes the database out of use. With a generation, only if no other database has replaced it
+    /// since.
     fn put_away(&self, generation: Option<u64>) {
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if generation.is_some_and(|generation| generation != self.generation()) {
@@ -253,14 +260,14 @@ impl Index {
         self.filled.store(false, Ordering::SeqCst);
         self.failures.fetch_add(1, Ordering::SeqCst);
         let failed = database.take();
-        // What sled does when it ends may fail as well, and does not matter any more.
+        // Errors while sled closes the database do not matter any more.
         let _ = attempt(move || {
             drop(failed);
             Ok(())
         });
     }
 
-    /// A database in the place of what is there, with the notes of the journal.
+    /// Creates a new database with the notes of the journal.
     fn make(&self) -> Result<Database, String> {
         files::remove_any(&self.path).map_err(|e| e.to_string())?;
         attempt(|| {
@@ -277,7 +284,7 @@ impl Index {
     }
 }
 
-/// Lets sled do something. Its assertions are errors like others: what it holds is only a cache.
+/// Runs an operation of sled. A failed assertion counts as an error: the database is only a cache.
 fn attempt<T>(work: impl FnOnce() -> Result<T, sled::Error>) -> Result<T, String> {
     match std::panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|e| e.to_string()),

@@ -1,4 +1,4 @@
-//! Ingests: blobs on their way in. This file has the one commit path.
+//! Ingests: blobs that are being written. This file has the only commit path.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -10,10 +10,10 @@ use content::{Algorithm, Digest, Expected, Hasher, IngestId};
 use crate::sync::{Mutex, PoisonError};
 use crate::{CrashPoint, Error, Store, files};
 
-/// Bytes that are written and then hashed at a time: they are still in the core's own cache.
+/// Bytes that are written and then hashed at a time, small enough for the cache of a core.
 const PIECE: usize = 1 << 17;
 
-/// The ids that somebody writes to at the moment.
+/// The ids of ingests that have a writer.
 #[derive(Debug, Default)]
 pub(crate) struct Held(Mutex<HashSet<IngestId>>);
 
@@ -27,7 +27,7 @@ impl Held {
     }
 }
 
-/// An ingest on disk: a [`Write`] that hashes what it takes.
+/// An ingest on disk: a [`Write`] that hashes the bytes it writes.
 ///
 /// ```text
 /// open ──write──▶ open ──commit──▶ blob
@@ -46,10 +46,11 @@ pub struct IngestFile {
 }
 
 impl Store {
-    /// Starts or resumes an ingest. What is there already is hashed again, so that damage in between is found.
+    /// Starts or resumes an ingest. Existing bytes are hashed again, so that damage to them is
+    /// found.
     ///
     /// # Errors
-    /// [`content::Error::Busy`] while somebody else writes to `id`.
+    /// [`content::Error::Busy`] while another writer holds `id`.
     pub fn start_ingest(&self, id: &IngestId, expected: Expected) -> Result<IngestFile, Error> {
         self.ensure_writable()?;
         if !self.0.held.take(id) {
@@ -70,23 +71,23 @@ impl Store {
             .inspect_err(|_| self.0.held.free(id))
     }
 
-    /// The ids of ingests that were begun and neither committed nor cancelled.
+    /// The ids of ingests that were started and neither committed nor cancelled.
     pub fn ingest_ids(&self) -> Result<Vec<IngestId>, Error> {
         let entries = files::entries(&self.0.layout.ingests())?;
         Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
     }
 
-    /// Whether an ingest was begun and neither committed nor cancelled.
+    /// Whether an ingest was started and neither committed nor cancelled.
     pub fn has_ingest(&self, id: &IngestId) -> bool {
         self.0.layout.ingest(id).join("data").is_file()
     }
 
-    /// How many bytes an ingest has that was begun; 0 where there is none.
+    /// Number of bytes that an ingest has so far; 0 if it does not exist.
     pub fn ingest_size(&self, id: &IngestId) -> u64 {
         fs::metadata(self.0.layout.ingest(id).join("data")).map_or(0, |data| data.len())
     }
 
-    /// Removes what an ingest has written, where nobody holds it.
+    /// Removes the bytes of an ingest, unless a writer holds it.
     pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
         self.ensure_writable()?;
         if self.remove_unheld(id, |_| true)? {
@@ -95,8 +96,8 @@ impl Store {
         Err(content::Error::Busy(id.to_string()).into())
     }
 
-    /// Removes an ingest that is `due`, held meanwhile so that nobody resumes what is going. `false` where somebody
-    /// holds it, or it is not due.
+    /// Removes an ingest that is `due`. It is held meanwhile, so that no writer resumes it. Returns
+    /// `false` if a writer holds it, or if it is not due.
     fn remove_unheld(&self, id: &IngestId, due: impl Fn(&Path) -> bool) -> Result<bool, Error> {
         if !self.0.held.take(id) {
             return Ok(false);
@@ -107,26 +108,27 @@ impl Store {
         removed
     }
 
-    /// Removes ingests that nobody holds and nobody can resume: those without data, and those whose id begins with `prefix`.
+    /// Removes ingests that have no writer and cannot be resumed: ingests without data, and ingests
+    /// whose id begins with `prefix`.
     pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
         self.ensure_writable()?;
         let mut failed = Ok(());
         for id in self.ingest_ids()? {
             let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();
-            // One that cannot be removed is in nobody's way.
+            // A failure does not stop the loop; a leftover ingest does no harm.
             failed = failed.and(self.remove_unheld(&id, dead).map(drop));
         }
         failed
     }
 
-    /// Removes ingests that nobody holds and nobody wrote to for `idle`.
+    /// Removes ingests that have no writer and were not written to for `idle`.
     pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
         self.ensure_writable()?;
         let (mut removed, mut failed) = (0, Ok(()));
         for id in self.ingest_ids()? {
             let old = |folder: &Path| {
                 let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
-                // An ingest without readable data cannot be resumed: it goes at once.
+                // An ingest without readable data cannot be resumed, so it is removed at once.
                 modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle))
             };
             match self.remove_unheld(&id, old) {
@@ -142,8 +144,9 @@ fn algorithm(expected: Expected) -> Algorithm {
     expected.digest().map_or(Algorithm::Sha256, |digest| digest.algorithm())
 }
 
-/// What `meta` holds: for which bytes the data was begun. Data begun for others is not resumed. An ingest whose id is the digest of
-/// its bytes has no `meta`: it would say what the id says, and cost a pull of many small blobs a file for each.
+/// The content of `meta`: the digest and size that the data is for. Data for other bytes is not
+/// resumed. An ingest whose id is the digest has no `meta`: it would repeat the id, and cost one
+/// more file for each of the many small blobs of a pull.
 fn meta(expected: Expected) -> String {
     let digest = expected.digest().map_or_else(|| "-".to_owned(), |digest| digest.to_string());
     let size = expected.size().map_or_else(|| "-".to_owned(), |size| size.to_string());
@@ -154,7 +157,7 @@ fn open(folder: &Path, expected: Expected, is_named_by_digest: bool) -> Result<(
     files::create_folder(folder)?;
     let (meta_path, data_path) = (folder.join("meta"), folder.join("data"));
     let resumable = if is_named_by_digest {
-        // Data that is longer than expected was begun when another size was promised.
+        // Data that is longer than expected was started for another size.
         fs::metadata(&data_path).is_ok_and(|data| expected.size().is_none_or(|size| data.len() <= size))
     } else {
         files::read_if_there(&meta_path)?.is_some_and(|text| text == meta(expected))
@@ -174,7 +177,7 @@ fn open(folder: &Path, expected: Expected, is_named_by_digest: bool) -> Result<(
     Ok((file, hasher, written))
 }
 
-/// Hashes a file from its beginning; leaves it positioned at its end.
+/// Hashes a file from its beginning, and leaves it positioned at its end.
 fn hash_all(file: &mut File, hasher: &mut Hasher) -> io::Result<u64> {
     if file.metadata()?.len() == 0 {
         return Ok(0);
@@ -194,17 +197,18 @@ fn hash_all(file: &mut File, hasher: &mut Hasher) -> io::Result<u64> {
 }
 
 impl IngestFile {
-    /// How many bytes are there already.
+    /// Number of bytes written so far.
     pub fn offset(&self) -> u64 {
         self.written
     }
 
-    /// The digest of the bytes so far: whether it is worth going on, or the blob is there already.
+    /// The digest of the bytes so far. Callers use it to find out whether the blob exists already.
     pub fn digest(&self) -> Digest {
         self.hasher.clone().finish()
     }
 
-    /// Says what was learnt of the bytes since the ingest was started. Another hash function reads them again.
+    /// Replaces the expected digest and size. If the hash function changes, the bytes are hashed
+    /// again.
     pub fn expect(&mut self, expected: Expected) -> Result<(), Error> {
         if algorithm(expected) != algorithm(self.expected) {
             let mut hasher = Hasher::new(algorithm(expected));
@@ -216,11 +220,13 @@ impl IngestFile {
         Ok(())
     }
 
-    /// Makes the bytes a blob: sync, check, rename, sync the folder. The blob is durable when this returns.
+    /// Makes the bytes a blob: sync, check, rename, sync the folder. The blob is durable when this
+    /// returns.
     ///
-    /// Bytes that fail the check are removed, and so are those that could not be synced: the system may have dropped them and
-    /// say that all is well when it is asked again. A failure after the rename is returned too, though the blob is whole: it
-    /// was not made durable, so it must not be acknowledged.
+    /// Bytes that fail the check are removed, and so are bytes that could not be synced: the system
+    /// may have dropped them, and may report success when they are synced again. A failure after
+    /// the rename is an error too, although the blob is complete: it is not durable, so it must not
+    /// be acknowledged.
     pub fn commit(self) -> Result<(Digest, u64), Error> {
         let data = self.folder.join("data");
         if let Err(error) = self.file.sync_all() {
@@ -235,16 +241,17 @@ impl IngestFile {
         }
         self.store.reach(CrashPoint::Verified);
         let placed = self.store.place(&data, &digest, size);
-        // Where the data has its name, or is not needed, what is left of its way does not matter. Else it is resumed.
+        // After a rename, or if the blob existed, the rest of the ingest is not needed. Otherwise
+        // the data stays and can be resumed.
         if placed.is_ok() || !data.is_file() {
             self.discard();
         }
         placed.map(|()| (digest, size))
     }
 
-    /// Removes what was written, as far as that can be done; what stays goes later, as what nobody goes on with does.
+    /// Removes the ingest if possible. A leftover is removed later, like an abandoned ingest.
     fn discard(&self) {
-        // Where the data has its name and there is no `meta`, the folder is empty.
+        // After the rename, a folder without `meta` is empty.
         if fs::remove_dir(&self.folder).is_ok() {
             return;
         }
@@ -253,15 +260,15 @@ impl IngestFile {
         }
     }
 
-    /// Removes the bytes.
+    /// Cancels the ingest and removes its bytes.
     pub fn cancel(self) -> Result<(), Error> {
         files::remove_folder(&self.folder)
     }
 }
 
 impl Store {
-    /// Gives verified, synced data its name. Where the blob is there already the data stays where it is; where a file of
-    /// another size is there, which is damage, the data takes its place.
+    /// Renames verified, synced data to its digest. If the blob exists already, the data stays in
+    /// place. If a file of another size exists, which is damaged, the data replaces it.
     fn place(&self, data: &Path, digest: &Digest, size: u64) -> Result<(), Error> {
         let path = self.path(digest);
         let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
@@ -275,7 +282,7 @@ impl Store {
         }
         fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
         self.reach(CrashPoint::Renamed);
-        // Not before: data that could not be renamed is opened again, to be gone on with.
+        // Not before the rename: data that could not be renamed is opened for writing again.
         if let Err(error) = files::make_read_only(&path) {
             tracing::warn!("a blob can be written by mistake: {error}");
         }
@@ -291,7 +298,8 @@ impl Write for IngestFile {
         if let Some(expected) = self.expected.size().filter(|expected| actual > *expected) {
             return Err(io::Error::other(content::Error::WrongSize { expected, actual }));
         }
-        // Only what the file took is hashed: after a short write or a full disk both agree.
+        // Only bytes that the file accepted are hashed, so both agree after a short write or a full
+        // disk.
         let n = self.file.write(&bytes[..bytes.len().min(PIECE)])?;
         self.hasher.update(&bytes[..n]);
         self.written += n as u64;
@@ -305,7 +313,7 @@ impl Write for IngestFile {
 }
 
 impl IngestFile {
-    /// [`Write::write_all`] with the store's errors.
+    /// [`Write::write_all`] with errors of the store.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.write_all(bytes).map_err(|error| match error.downcast::<content::Error>() {
             Ok(content) => content.into(),

@@ -1,4 +1,5 @@
-//! Where things are in the folder of a store. Every path is made from typed names, so none can leave the folder.
+//! Paths in the folder of a store. Every path is made from typed names, so none can leave the
+//! folder.
 
 use std::path::{Path, PathBuf};
 
@@ -6,25 +7,26 @@ use content::{Algorithm, Digest, IngestId};
 
 use crate::{Error, files};
 
-/// The file that says which format a store has.
+/// The file with the version of the store's format.
 pub(crate) const VERSION: &str = "version";
-/// What users typed in `lode run`: commands write it, beside the store.
+/// The history of prompts in `lode run`, which commands write beside the store.
 const PROMPTS: &str = "prompts";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     home: PathBuf,
-    /// The folder of the index, derived files and times of use: `home`, or for a read-only store a folder of this process.
+    /// The folder of the index, derived files and times of use. It is `home`, or a folder of this
+    /// process for a read-only store.
     notes: PathBuf,
 }
 
 impl Layout {
-    /// The layout of a store that is there, without touching it.
+    /// The layout of an existing store. Nothing is written.
     pub(crate) fn of(home: &Path) -> Self {
         Self { home: home.to_owned(), notes: home.to_owned() }
     }
 
-    /// The layout of a store that is there and cannot be written. `notes` is an empty folder.
+    /// The layout of an existing store that cannot be written. `notes` is an empty folder.
     pub(crate) fn read_only(home: &Path, notes: &Path) -> Result<Self, Error> {
         let home = home.canonicalize().map_err(|e| Error::io("find", home, e))?;
         let layout = Self { home, notes: notes.to_owned() };
@@ -32,7 +34,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The layout at `home`, whose folders are made where they are not there; says whether there was no store yet.
+    /// The layout at `home`. Missing folders are created. Also returns whether the store is new.
     pub(crate) fn create(home: &Path) -> Result<(Self, bool), Error> {
         let home = std::path::absolute(home).map_err(|e| Error::io("find", home, e))?;
         files::create_folder_durably(&home)?;
@@ -50,7 +52,8 @@ impl Layout {
         Ok((layout, is_new))
     }
 
-    /// Moves the file of `lode run`'s prompts out of the way: version 0.1 kept it where the folder of histories belongs.
+    /// Moves the prompt history of `lode run` to its current name: version 0.1 kept it at the path
+    /// that is now the folder of tag histories.
     fn move_prompts(&self) -> Result<(), Error> {
         let (from, to) = (self.histories(), self.home.join(PROMPTS));
         if !std::fs::symlink_metadata(&from).is_ok_and(|found| found.is_file()) {
@@ -58,17 +61,17 @@ impl Layout {
         }
         let to = if to.exists() { to.with_added_extension("old") } else { to };
         match std::fs::rename(&from, &to) {
-            // Another process was first.
+            // Another process moved it first.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             done => done.map_err(|error| Error::io("move", &from, error)),
         }
     }
 
-    /// Makes all folders that blobs by SHA-256 can be in at once: made one by one, each would have to be synced in a commit.
+    /// Creates all folders for SHA-256 blobs in advance. A commit would have to sync each new one.
     fn create_shelves(&self) -> Result<(), Error> {
         let folder = self.blobs().join(Algorithm::Sha256.name());
         let shelves = (0..=u8::MAX).map(|prefix| folder.join(format!("{prefix:02x}")));
-        // Copies of a store may lack those that were empty.
+        // Copies of a store may lack empty folders.
         let missing: Vec<PathBuf> = shelves.filter(|shelf| !shelf.is_dir()).collect();
         if missing.is_empty() {
             return Ok(());
@@ -80,7 +83,8 @@ impl Layout {
         files::sync_folder(&self.blobs())
     }
 
-    /// Makes a folder of blobs by another algorithm, durably, also where somebody else has just made it.
+    /// Creates a folder for blobs of another hash function, durably even if another thread has just
+    /// made it.
     pub(crate) fn create_rare_shelf(&self, folder: &Path) -> Result<(), Error> {
         files::create_folder(folder)?;
         for above in folder.ancestors().skip(1).take_while(|above| *above != self.home) {
@@ -89,8 +93,10 @@ impl Layout {
         Ok(())
     }
 
-    /// Syncs the folders that things get their names in: what the last process renamed and could not sync is durable then. Gives those
-    /// with blobs that could not be synced. Of names it does not matter: the last process did not acknowledge what it had not synced.
+    /// Syncs the folders of tags, links, histories, pins, leases and blobs. Renames that the last
+    /// process could not sync are durable afterwards. Returns the blob folders that could not be
+    /// synced. Failures of the other folders do not matter: the last process did not acknowledge
+    /// unsynced names.
     pub(crate) fn sync_names(&self) -> Vec<PathBuf> {
         for root in [self.tags(), self.links(), self.histories(), self.pins(), self.leases()] {
             let _ = files::sync_folders(&root);
@@ -143,12 +149,12 @@ impl Layout {
         self.home.join("pins")
     }
 
-    /// Blobs that were found damaged and taken out of sight.
+    /// Damaged blobs that were set aside.
     pub(crate) fn damaged(&self) -> PathBuf {
         self.home.join("damaged")
     }
 
-    /// Files that are made again where they are not there.
+    /// Derived files, which are made again if they are missing.
     pub(crate) fn derived(&self) -> PathBuf {
         self.notes.join("derived")
     }
@@ -161,22 +167,23 @@ impl Layout {
         self.notes.join("index")
     }
 
-    /// Notes that were written since the index was opened.
+    /// The journal of notes that were written since the index was opened.
     pub(crate) fn index_journal(&self) -> PathBuf {
         self.notes.join("index.journal")
     }
 
-    /// A digest of the files of the index, while nobody has it open.
+    /// A digest of the files of the index, while it is closed.
     pub(crate) fn index_seal(&self) -> PathBuf {
         self.notes.join("index.seal")
     }
 
-    /// When models were last used.
+    /// Times at which models were last used.
     pub(crate) fn used(&self) -> PathBuf {
         self.notes.join("used")
     }
 
-    /// Files on their way to a tag, a history, a pin, a lease, a seal or a derived file; nothing in it outlives a crash.
+    /// Temporary files of tags, histories, pins, leases, seals and derived files. It is emptied at
+    /// the next start.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.notes.join("tmp")
     }

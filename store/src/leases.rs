@@ -1,7 +1,7 @@
-//! Leases: blobs that nothing refers to yet and that a collection must leave alone for a while.
+//! Leases: blobs that nothing refers to yet, and that a collection must not delete for a while.
 //!
-//! A client that uploads blobs and then creates a model from them needs this in between. A lease is a file with the
-//! second (Unix time) at which it ends and a digest per line.
+//! A client that uploads blobs and then creates a model from them needs a lease in between. A lease
+//! is a file: its expiry (Unix time in seconds), then one digest a line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use content::{Digest, IngestId};
 
 use crate::{Error, Store, files};
 
-/// No lease is longer: what is asked for beyond it is cut.
+/// Maximum duration of a lease. Longer requests are shortened to it.
 const LONGEST_LEASE: Duration = Duration::from_hours(24 * 7);
 
-/// The name of a lease; the same alphabet as an ingest's.
+/// The name of a lease, with the same alphabet as the id of an ingest.
 pub type LeaseId = IngestId;
 
 impl Store {
-    /// Protects `digests` until `until`. Replaces the lease of that id.
+    /// Protects `digests` until `until`. An existing lease with this id is replaced.
     pub fn set_lease(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
         self.ensure_writable()?;
         let latest = SystemTime::now().checked_add(LONGEST_LEASE).unwrap_or(until);
@@ -36,20 +36,20 @@ impl Store {
         self.0.placing.sync(&self.0.layout.leases())
     }
 
-    /// The digests under a lease, also where it has ended; none where there is no such lease.
+    /// The digests of a lease, even if it has expired; none if there is no such lease.
     pub fn lease(&self, id: &LeaseId) -> Result<Vec<Digest>, Error> {
         let path = self.0.layout.leases().join(id.as_str());
         let Some(text) = files::read_if_there(&path)? else { return Ok(Vec::new()) };
         Ok(parse(&path, &text)?.1)
     }
 
-    /// Ends a lease early; says whether it was there.
+    /// Ends a lease early and returns whether it existed.
     pub fn end_lease(&self, id: &LeaseId) -> Result<bool, Error> {
         self.ensure_writable()?;
         files::remove(&self.0.layout.leases().join(id.as_str()))
     }
 
-    /// Removes a lease that has ended; one that was renewed meanwhile stays.
+    /// Removes an expired lease, unless it was renewed meanwhile.
     pub(crate) fn remove_ended_lease(&self, path: &Path, now: SystemTime) -> Result<(), Error> {
         let _names = self.names();
         if read(path, now)?.is_some_and(|lease| lease.end < now) {
@@ -59,14 +59,14 @@ impl Store {
     }
 }
 
-/// What is below the folder of leases.
+/// The contents of the folder of leases.
 #[derive(Debug, Default)]
 pub(crate) struct FoundLeases {
-    /// Digests under leases that have not ended, with the ends of those.
+    /// Digests of leases that have not expired, with the expiry.
     pub(crate) digests: Vec<(Digest, SystemTime)>,
-    /// The files of those that have.
+    /// The files of expired leases.
     pub(crate) ended: Vec<PathBuf>,
-    /// What is not known to be a lease or none.
+    /// Errors of files that cannot be read as a lease.
     pub(crate) damaged: Vec<Error>,
 }
 
@@ -92,8 +92,8 @@ struct Lease {
     digests: Vec<Digest>,
 }
 
-/// The lease in a file; `None` where there is none. A damaged one ends when the longest one would that was set when it was
-/// last written.
+/// Reads the lease in a file; `None` if the file does not exist. A damaged file counts as a lease
+/// of the maximum duration that began when the file was last written.
 fn read(path: &Path, now: SystemTime) -> Result<Option<Lease>, Error> {
     let read = files::read_if_there(path).and_then(|text| text.map(|text| parse(path, &text)).transpose());
     let error = match read {

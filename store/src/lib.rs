@@ -1,47 +1,49 @@
-//! The disk store: blobs under their digest, ingests under their id, tags, leases and a derived index.
+//! The disk store: blobs by digest, ingests by id, tags, leases and a derived index.
 //!
 //! ```text
 //! HOME/
-//!   version                         the number of this format
-//!   lock                            held while the store is open
-//!   blobs/sha256/ab/ab12…           committed; read-only; content matches the name
-//!   ingest/<id>/{data,meta}         resumable, invisible to readers; no meta where the id is the digest
-//!   tags/<host>/<repository>/:<tag> one line: the digest of a manifest (a root of garbage collection)
-//!   links/<host>/<repository>/…      what a registry's clients put there (roots too)
-//!   prompts                             what was typed in `lode run`; commands write it
-//!   history/<host>/<repository>/:<tag>  a line per change; the last version before the current one is a root
-//!   pins/<host>/<repository>/:<tag>     empty: the tag is not to be removed
-//!   damaged/<hex>                   blobs that were found damaged; nobody reads them
-//!   leases/<id>                     digests and an expiry (a root until then)
-//!   used/sha256-ab12…               empty: when the model of that manifest was last used
-//!   derived/sha256-ab12….<version>  what was made of a blob for those who map it; made again where it is not there
-//!   index/, index.seal              sled; derived from the above
-//!   index.journal                   short notes, for an index that is made anew
-//!   tmp/                            files on their way to their names
+//!   version                             the version of this format
+//!   lock                                locked while the store is open
+//!   blobs/sha256/ab/ab12…               committed, read-only; matches its name
+//!   ingest/<id>/{data,meta}             resumable, invisible; no meta if the id is the digest
+//!   tags/<host>/<repository>/:<tag>     the digest of a manifest (a root of collection)
+//!   links/<host>/<repository>/…         pushed by registry clients (roots too)
+//!   prompts                             prompts typed in `lode run`; commands write it
+//!   history/<host>/<repository>/:<tag>  a line per change; the last old version is a root
+//!   pins/<host>/<repository>/:<tag>     empty: the tag must not be removed
+//!   damaged/<hex>                       damaged blobs; readers do not look here
+//!   leases/<id>                         an expiry and digests (roots until then)
+//!   used/sha256-ab12…                   empty; its time is the last use of the model
+//!   derived/sha256-ab12….<version>      made from a blob; made again if missing
+//!   index/, index.seal                  the sled index, derived from the files above
+//!   index.journal                       short notes that a recreated index replays
+//!   tmp/                                temporary files before their rename
 //! ```
 //!
-//! A tag's file name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository
-//! `a/b` do not collide.
+//! The file name of a tag begins with a colon, which no part of a repository can. So the tag `b` of
+//! `a` and the repository `a/b` do not collide.
 //!
 //! # Invariants
-//! - A file below `blobs/` is complete, verified and synced: it got there by rename.
-//! - Nothing is acknowledged before it would survive a power cut.
-//! - In a store that cannot be written nothing changes: it has no lock, and `index`, `index.journal`, `index.seal`, `used`, `derived` and `tmp` are in
-//!   a folder of the process.
-//! - The index is a cache of what files say: nothing fails because it does, and what is known from it alone is only used to keep
-//!   more.
-//! - What cannot be read costs what it names, and nothing else: the rest is listed, and kept from collection as far as it may
-//!   be what it led to.
-//! - The store knows bytes. What refers to what is told to it ([`Store::describe`], the argument of
-//!   [`Store::collect`]).
+//! - A file below `blobs/` is complete, verified and synced before it is renamed to there.
+//! - An operation is acknowledged only when its result would survive a power cut.
+//! - A read-only store is never changed. It has no lock; `index`, `index.journal`, `index.seal`,
+//!   `used`, `derived` and `tmp` are in a folder of the process.
+//! - The index is a cache of the files. No operation fails because it does. Facts that only the
+//!   index has are used only to keep more.
+//! - An unreadable file affects only the blobs that it refers to. All other entries are listed, and
+//!   blobs that it may refer to are kept from collection.
+//! - The store knows bytes, not documents. Callers supply the references of a document
+//!   ([`Store::describe`], the argument of [`Store::collect`]).
 //!
 //! # After a crash
-//! Ingests stay and can be resumed. The folders that names are in are synced when the store is next opened, so that what is
-//! found is durable. A blob that nothing refers to stays until the next collection.
+//! Ingests stay and can be resumed. When the store is next opened, folders with names and blobs are
+//! synced, so that every entry that is found is durable. An unreferenced blob stays until the next
+//! collection.
 //!
 //! # Concurrency
-//! Any number of readers; one writer per ingest; one collector at a time, which works beside everybody else (`gate`). The
-//! methods block on the disk; the roles of [`content`] are implemented on threads made for that.
+//! Any number of readers; one writer per ingest; one collector at a time, which runs concurrently
+//! with all other operations (`gate`). The methods block on the disk. The roles of [`content`] run
+//! them on threads for blocking work.
 
 mod blobs;
 mod collect;
@@ -100,7 +102,7 @@ use lock::Lock;
 use sync::atomic::AtomicU64;
 use sync::{Mutex, MutexGuard, PoisonError};
 
-/// A content store on disk. Clones share it; the lock is released with the last one.
+/// A content store on disk. Clones share it; dropping the last one releases the lock.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
 
@@ -110,56 +112,61 @@ struct Inner {
     index: Index,
     held: ingest::Held,
     gate: gate::Gate,
-    /// Held by who fills the index.
+    /// Held while the index is being filled.
     mending: Mutex<()>,
-    /// Held by the one collector.
+    /// Held by the running collection.
     collection: Mutex<()>,
     placing: placing::Placing,
     promises: promises::Promises,
-    /// Held while a tag, history or pin is written or removed, a lease written, or a link removed: they share folders, and writers of one
-    /// name a temporary file.
-    /// Whoever also looks at promises or the gate takes this first, then promises, then the gate.
+    /// Held while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
+    /// link is removed. These operations share folders, and writers of one name share a temporary
+    /// file.
+    ///
+    /// Lock order: this lock, then promises, then the gate.
     names: Mutex<()>,
-    /// Files that were derived so far: their temporary names.
+    /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
     crash_at: Option<CrashPoint>,
-    /// None where the store cannot be written.
+    /// `None` if the store is read-only.
     _lock: Option<Lock>,
-    /// Where the store cannot be written.
+    /// `Some` if the store is read-only.
     notes: Option<read_only::Notes>,
 }
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the index and derived files of a read-only store are made; the system's folder for temporary files where none is named.
+    /// Parent folder for the index and derived files of a read-only store. Default: the system's
+    /// folder for temporary files.
     pub temporary: Option<PathBuf>,
-    /// Kills the process at a point of the commit path: for tests of what a crash leaves.
+    /// Kills the process at a point of the commit path, for tests of crash recovery.
     pub crash_at: Option<CrashPoint>,
 }
 
 impl Store {
-    /// Opens the store at `home`, making it where there is none. One that cannot be written can be read.
+    /// Opens the store at `home`, and creates it if there is none. A store without write permission
+    /// is opened for reading only.
     ///
     /// # Errors
-    /// [`Error::Locked`] where another process has it open, [`Error::Newer`] where a newer program has made it. An index that
-    /// is damaged or cannot be made is no error: [`Store::mend_index`] tries again.
+    /// [`Error::Locked`] if another process has it open, [`Error::Newer`] if a newer version of
+    /// Lode made it. A damaged index, or one that cannot be created, is no error:
+    /// [`Store::mend_index`] tries again.
     pub fn open(home: &Path, options: Options) -> Result<Self, Error> {
-        // Nothing of a store that cannot be read is touched.
+        // A store with an unsupported version must not be touched.
         version::check(home, &home.join(layout::VERSION))?;
         if Self::is_read_only_at(home) {
             return Self::open_read_only(home, options);
         }
         let (layout, is_new) = Layout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
-        // Somebody may have made it between the two.
+        // Another process may have created the store in between.
         let lacks_version = version::check(layout.home(), &layout.version_file())?;
         layout.clear_temporary()?;
         if lacks_version {
             version::write(layout.home(), &layout.version_file(), &layout.temporary())?;
         }
         let (index, closed) = Index::open(&layout);
-        // The last process may have died between giving a name and syncing it: what is found has to be durable.
+        // The last process may have died between a rename and the sync: make all entries durable.
         let unsynced = if closed || is_new { Vec::new() } else { layout.sync_names() };
         let store = Self::of(Inner::new(layout, index, options.crash_at, Some(lock), None));
         store.0.placing.mistrust(unsynced);
@@ -182,7 +189,7 @@ impl Store {
         store
     }
 
-    /// The id of the process that has the store at `home` open; `None` where none has.
+    /// The id of the process that has the store at `home` open; `None` if there is none.
     pub fn holder(home: &Path) -> Result<Option<u32>, Error> {
         lock::holder(&home.join("lock"))
     }
@@ -192,7 +199,7 @@ impl Store {
         self.0.layout.home()
     }
 
-    /// Where the bytes of a blob are, whether they are there or not. For mapping; blobs never change.
+    /// The path of a blob, whether it exists or not. Use it for mapping; blobs never change.
     pub fn path(&self, digest: &content::Digest) -> PathBuf {
         self.0.layout.blob(digest)
     }
@@ -204,7 +211,7 @@ impl Store {
     }
 
     fn names(&self) -> MutexGuard<'_, ()> {
-        // It protects files, which a panic leaves as a crash would.
+        // The lock protects files. A panic leaves them in the same state as a crash.
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -243,7 +250,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without a seal the next start syncs what could not be synced.
+        // Without a seal, the next start syncs the folders that could not be synced.
         if self.placing.is_settled() {
             self.index.close();
         }

@@ -1,14 +1,16 @@
-//! Links: which manifests and blobs were put into a repository, apart from what its tags lead to.
+//! Links: manifests and blobs that were pushed to a repository, apart from the objects that its
+//! tags lead to.
 //!
-//! A registry's clients send blobs first and the manifest that refers to them last; they delete tags and ask for the
-//! manifest by its digest afterwards. So a repository is its tags *and* these. A link is an empty file:
+//! Registry clients send blobs first, and the manifest that refers to them last. They may delete a
+//! tag and still request the manifest by its digest. So the content of a repository is its tags
+//! *and* its links. A link is an empty file:
 //!
 //! ```text
 //! links/<host>/<repository>/:manifests/sha256-ab12…   a root of collection until it is removed
-//! links/<host>/<repository>/:blobs/sha256-ab12…       a root for [`BLOB_LINK_LIFE`]: time enough for the manifest
+//! links/<host>/<repository>/:blobs/sha256-ab12…       a root for [`BLOB_LINK_LIFE`]
 //! ```
 //!
-//! A crash leaves a link or none; the folder is synced before it is acknowledged.
+//! After a crash a link either exists or not. Its folder is synced before the link is acknowledged.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -19,20 +21,20 @@ use content::Digest;
 
 use crate::{Error, Store, files, names, tags};
 
-/// How long a blob stays in a repository that no manifest there refers to.
+/// How long a blob without a referring manifest stays in a repository.
 pub const BLOB_LINK_LIFE: Duration = Duration::from_hours(24);
 
-/// What a link leads to.
+/// The kind of the linked object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A document, whose children it keeps too.
+    /// A document. The link also keeps the blobs that the document refers to.
     Manifest,
     /// A blob.
     Blob,
 }
 
 impl LinkKind {
-    /// The folder of its links; the colon keeps it apart from a deeper repository.
+    /// The folder of these links. The colon distinguishes it from a nested repository.
     fn folder(self) -> &'static str {
         match self {
             Self::Manifest => ":manifests",
@@ -41,18 +43,18 @@ impl LinkKind {
     }
 }
 
-/// A document that a client of the registry put into a repository, or that passed through it.
+/// A document that a client pushed to a repository, or that was fetched from an upstream for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedDocument {
     /// `host/repository`.
     pub repository: String,
     /// The document.
     pub digest: Digest,
-    /// When it was last put there.
+    /// The time at which it was last pushed or fetched.
     pub modified: SystemTime,
 }
 
-/// A link as the collector sees it.
+/// A link, as the collector reads it.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// `host/repository`.
@@ -64,20 +66,21 @@ pub(crate) struct Link {
 }
 
 impl Store {
-    /// Puts a blob into `repository` (`host/name`), durably. A link that is there already is renewed.
+    /// Links an object to `repository` (`host/name`), durably. An existing link is renewed.
     pub fn link(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<(), Error> {
         self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
         let folder = path.parent().expect("invariant: a link lies in its repository's folder");
         self.0.gate.touch(digest);
         match kind {
-            // It refers to others.
+            // The document refers to blobs, which must be durable too.
             LinkKind::Manifest => self.settle()?,
             LinkKind::Blob => self.settle_blob(digest)?,
         }
-        // Not the file: there is nothing in it.
+        // The file itself is not synced: it is empty.
         let make = || -> Result<bool, Error> {
-            // Its time is by the same clock as that of one that is renewed: what was put there first is older.
+            // New and renewed links use the same clock, so that their times have the order of the
+            // calls.
             let file = OpenOptions::new().write(true).create_new(true).open(&path);
             match file.and_then(|file| file.set_modified(SystemTime::now())) {
                 Ok(()) => Ok(true),
@@ -86,7 +89,7 @@ impl Store {
             }
         };
         let made = match make() {
-            // The folder is new, or was removed a moment ago because it was empty.
+            // The folder is new, or was just removed because it was empty.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 let _names = self.names();
                 self.create_folder_durably(folder)?;
@@ -95,20 +98,20 @@ impl Store {
             other => other?,
         };
         if !made && !self.renew(&path)? {
-            // A collection has just removed it, because it had run out.
+            // A collection has just removed the link, because it had expired.
             return self.link(repository, kind, digest);
         }
         if kind == LinkKind::Manifest {
             self.0.index.expect(digest);
         }
         self.0.placing.sync(folder)?;
-        // Somebody else may have made the folder, and be about to sync it.
+        // Another thread may have made the folder and not synced it yet.
         self.settle_folders(folder)
     }
 
-    /// Gives a link the present time; `false` where it is gone.
+    /// Sets the time of a link to now; `false` if the link is gone.
     fn renew(&self, path: &Path) -> Result<bool, Error> {
-        // The collector looks at the time and removes what has run out under the same lock.
+        // The collector checks the time and removes expired links under the same lock.
         let _names = self.names();
         match OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(SystemTime::now())) {
             Ok(()) => Ok(true),
@@ -117,11 +120,11 @@ impl Store {
         }
     }
 
-    /// Removes a link to a blob that has run out; one that was renewed meanwhile, or is promised, stays.
+    /// Removes an expired link to a blob, unless it was renewed meanwhile or the blob is promised.
     pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
         let _names = self.names();
         let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
-        // Held until it is gone: who is told of a promise looks for the link afterwards.
+        // Held until the link is gone: after a promise, the caller looks for the link again.
         let promises = self.0.promises.lock();
         if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
             self.remove_named(&self.0.layout.links(), &link.path)?;
@@ -129,7 +132,8 @@ impl Store {
         Ok(())
     }
 
-    /// Takes a blob out of `repository`; says whether it was there. The bytes stay until the next collection.
+    /// Removes a link from `repository` and returns whether it existed. The bytes stay until the
+    /// next collection.
     pub fn unlink(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
         self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
@@ -140,7 +144,7 @@ impl Store {
         self.remove_named(&self.0.layout.links(), &path)
     }
 
-    /// The same, unless it was put there again, or promised, after `until`.
+    /// [`Store::unlink`], unless the object was linked again, or promised, after `until`.
     pub fn unlink_unless_renewed(
         &self,
         repository: &str,
@@ -153,7 +157,7 @@ impl Store {
         if kind == LinkKind::Blob {
             self.0.promises.withdraw(repository, digest, until.checked_add(BLOB_LINK_LIFE));
         }
-        // Who renews it takes this, too.
+        // Renewing a link takes this lock too.
         let _names = self.names();
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(modified) if modified <= until => self.remove_named(&self.0.layout.links(), &path),
@@ -163,7 +167,7 @@ impl Store {
         }
     }
 
-    /// When a blob was last put into `repository`; `None` where it was not.
+    /// The time at which an object was last linked to `repository`; `None` if it is not linked.
     pub fn linked_at(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<Option<SystemTime>, Error> {
         let path = self.link_path(repository, kind, digest)?;
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
@@ -173,13 +177,13 @@ impl Store {
         }
     }
 
-    /// Whether a blob was put into `repository`.
+    /// Whether an object is linked to `repository`.
     pub fn is_linked(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
         let path = self.link_path(repository, kind, digest)?;
         files::is_there(&path)
     }
 
-    /// The digests of one kind that were put into `repository`, sorted.
+    /// The digests of one kind that are linked to `repository`, sorted.
     pub fn links(&self, repository: &str, kind: LinkKind) -> Result<Vec<Digest>, Error> {
         let folder = self.repository_folder(repository)?.join(kind.folder());
         let entries = files::entries_if_there(&folder)?;
@@ -194,7 +198,8 @@ impl Store {
         names
     }
 
-    /// The documents that were put into repositories, sorted by repository. Folders that cannot be listed are logged.
+    /// The documents that are linked to repositories, sorted by repository. Folders that cannot be
+    /// listed are logged.
     pub fn linked_documents(&self) -> Vec<LinkedDocument> {
         let documents = self.readable_links().filter(|link| link.kind == LinkKind::Manifest);
         let entry = |link: Link| {
@@ -221,17 +226,17 @@ impl Store {
     }
 }
 
-/// Whether a link to a blob that was last renewed then has run out.
+/// Whether a link to a blob with this time has expired.
 pub(crate) fn is_expired(modified: SystemTime, now: SystemTime) -> bool {
     now.duration_since(modified).is_ok_and(|age| age >= BLOB_LINK_LIFE)
 }
 
-/// What is below the folder of links.
+/// The contents of the folder of links.
 #[derive(Debug, Default)]
 pub(crate) struct FoundLinks {
     /// Sorted by repository.
     pub(crate) links: Vec<Link>,
-    /// Folders whose links are not known, with the kind where they have only one.
+    /// Errors of folders that cannot be listed, with the kind of their links if it is known.
     pub(crate) unreadable: Vec<(Option<LinkKind>, Error)>,
 }
 
@@ -255,7 +260,7 @@ pub(crate) fn walk(root: &Path) -> FoundLinks {
 fn links_in(folder: &Path, repository: &str, kind: LinkKind) -> Result<Vec<Link>, Error> {
     let link = |entry: fs::DirEntry| {
         let digest = files::named_digest(&entry.file_name().to_string_lossy())?;
-        // One without a readable time is taken for new: it must not be the reason for a deletion.
+        // A link without a readable time counts as new: it must not cause a deletion.
         let modified = entry.metadata().and_then(|m| m.modified()).unwrap_or_else(|_| SystemTime::now());
         Some(Link { repository: repository.to_owned(), path: entry.path(), kind, digest, modified })
     };

@@ -1,4 +1,4 @@
-//! The lock that keeps two processes out of one store.
+//! The lock that prevents two processes from opening one store.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -8,13 +8,13 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::Error;
 
-/// Held as long as it lives; the system releases it with the process, however that ends.
+/// A lock that is held while this value lives. The system also releases it when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Whether a process has the lock at `path`.
+/// Whether a process holds the lock at `path`.
 pub(crate) fn is_held(path: &Path) -> Result<bool, Error> {
     match File::open(path) {
         Ok(file) => match flock(&file, FlockOperation::NonBlockingLockShared) {
@@ -27,7 +27,7 @@ pub(crate) fn is_held(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The process that has the lock at `path`, if any and if its id is known.
+/// The id of the process that holds the lock at `path`, if there is one and its id is known.
 pub(crate) fn holder(path: &Path) -> Result<Option<u32>, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -59,7 +59,7 @@ impl Lock {
                 return Err(Error::io("lock", path, error));
             }
             let mut holder = String::new();
-            // Only for the message: an unreadable id is an unknown one.
+            // Only for the message: an unreadable id counts as unknown.
             let _ = file.read_to_string(&mut holder);
             let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
             return Err(Error::Locked { home: path.parent().unwrap_or(path).to_owned(), holder });

@@ -1,4 +1,5 @@
-//! Marking: what tags, their kept versions, links and leases lead to, and what stands in the way of knowing it.
+//! Marking: finds the blobs that tags, their kept versions, links and leases lead to, and the
+//! obstacles to finding them all.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -9,44 +10,44 @@ use content::Digest;
 use crate::links::{self, Link};
 use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, names, tags};
 
-/// No manifest is larger, in bytes.
+/// Maximum size of a manifest in bytes.
 const MAX_DOCUMENT: u64 = 4 << 20;
 
-/// What a document refers to.
+/// The references of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
-    /// Documents that refer to something themselves.
+    /// Documents, which may have references themselves.
     pub documents: Vec<Digest>,
     /// Blobs.
     pub blobs: Vec<Digest>,
 }
 
-/// What a document's bytes refer to, or why they are no document.
+/// Parses the references of a document; the error is the reason why the bytes are no document.
 pub(crate) type ReadChildren<'a> = &'a dyn Fn(&[u8]) -> Result<Children, String>;
 
-/// What a collection has found out before it deletes anything.
+/// The result of marking, before anything is deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Marked {
     pub(crate) reachable: HashSet<Digest>,
     pub(crate) expired_links: Vec<Link>,
     pub(crate) ended_leases: Vec<PathBuf>,
-    /// What only leases lead to, and when the last of them ends.
+    /// Blobs that only leases lead to, with the latest expiry.
     pub(crate) leased: HashMap<Digest, SystemTime>,
-    /// What could not be read. It may lead to more.
+    /// Files that could not be read. They may lead to more blobs.
     pub(crate) obstacles: Vec<Obstacle>,
 }
 
-/// Something that could not be read, and so may lead to what seems unreachable.
+/// A file that could not be read, and so may lead to blobs that seem unreachable.
 #[derive(Debug)]
 pub(crate) struct Obstacle {
     pub(crate) error: Error,
     pub(crate) leads_to: LeadsTo,
 }
 
-/// What an obstacle could lead to.
+/// The blobs that an obstacle may lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeadsTo {
-    /// Any document that is here, with what that refers to: a name that cannot be read names one.
+    /// Any document in the store with its references: an unreadable name names one document.
     Documents,
     /// Any blob.
     Anything,
@@ -69,13 +70,14 @@ impl Store {
         if marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Documents) {
             self.mark_every_document(children, &mut marked);
         }
-        // Leases were read before documents were walked: a model that is complete by now may have ended its lease.
+        // Leases are evaluated after the documents: a model that is complete by now may have ended
+        // its lease.
         let Marked { reachable, leased, .. } = &mut marked;
         leased.retain(|digest, _| reachable.insert(*digest));
         marked
     }
 
-    /// What tags name, and what they named before.
+    /// The documents that tags name, and their kept versions.
     fn named_documents(&self, marked: &mut Marked) -> Vec<Digest> {
         let found = tags::walk(&self.0.layout.tags());
         let mut documents: Vec<Digest> = found.tags.iter().map(|tag| tag.digest).collect();
@@ -89,11 +91,11 @@ impl Store {
         }
         let histories = names::walk(&self.0.layout.histories());
         unknown.extend(histories.unreadable);
-        // Where no tag can be called so there is none: it is something that was put there by mistake.
+        // A file that cannot be a tag by its name has no tag: it was put there by mistake.
         for file in histories.named.into_iter().filter(|file| file.check().is_ok()) {
             match self.kept_versions(&file.tag()) {
                 Ok(kept) => documents.extend(kept),
-                // Its history was looked at above.
+                // The history was already evaluated above.
                 Err(_) if damaged.contains(&file.tag()) => {}
                 Err(error) => unknown.push(error),
             }
@@ -103,11 +105,12 @@ impl Store {
         documents
     }
 
-    /// The documents of which a tag that cannot be read names one: what it names is the last or the last but one of its history.
+    /// The candidates for the document that an unreadable tag names: the last two entries of its
+    /// history, and its kept versions.
     fn last_named(&self, name: &str) -> Result<Vec<Digest>, Error> {
         let entries = history::read(&names::path(&self.0.layout.histories(), name)?)?;
         let last = entries.iter().rev().take(KEPT_VERSIONS + 2).map(|entry| entry.digest);
-        // Earlier ones may be gone, which is no damage.
+        // Earlier documents may be gone, which is not an error.
         Ok(last.filter(|digest| !matches!(self.look(digest), Ok(None))).collect())
     }
 
@@ -151,7 +154,8 @@ impl Store {
         marked: &mut Marked,
         documents: &mut Vec<Digest>,
     ) {
-        // Indexes may list manifests that were never sent here; only what a name leads to must be there.
+        // An index may list manifests that were never pushed. Only documents that a name leads to
+        // must exist.
         if !root && matches!(self.look(digest), Ok(None)) {
             return;
         }
@@ -163,12 +167,13 @@ impl Store {
             }
             Err(reason) => reason,
         };
-        // An index may also list what is no document. It is whole, so it is kept like any other blob.
+        // An index may also list a blob that is not a document. An intact one is kept like any
+        // blob.
         if !root && self.is_other_blob(digest) {
             return;
         }
         if let Some(known) = self.0.index.edges(digest) {
-            // Some of them may be documents. Those that are none are looked at in vain.
+            // Some of these may be documents. Following a plain blob does no harm.
             documents.extend(known);
         } else {
             let error = Error::Unreadable { digest: *digest, reason };
@@ -182,7 +187,8 @@ impl Store {
         children(&raw)
     }
 
-    /// Marks all that are documents, with what they refer to: one of them may have the name that cannot be read.
+    /// Marks all documents in the store with their references: an unreadable name may name any of
+    /// them.
     fn mark_every_document(&self, children: ReadChildren<'_>, marked: &mut Marked) {
         let anything = |error| Obstacle { error, leads_to: LeadsTo::Anything };
         let (digests, unreadable) = self.blob_digests();
@@ -196,7 +202,7 @@ impl Store {
                     continue;
                 }
             }
-            // Documents among the children are found by themselves.
+            // Documents among the children are found by this same loop.
             match self.children_of(&digest, children) {
                 Ok(found) => marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([digest])),
                 Err(_) if self.is_other_blob(&digest) => {}
@@ -208,7 +214,8 @@ impl Store {
         }
     }
 
-    /// Whether what cannot be read as a document is none, and not a damaged one.
+    /// Whether a blob that does not parse as a document is an intact plain blob, and not a damaged
+    /// document.
     fn is_other_blob(&self, digest: &Digest) -> bool {
         let large = matches!(self.look(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
         large || matches!(self.verify(digest, None, &mut |_| true), Ok(Verified::Good))

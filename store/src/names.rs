@@ -1,8 +1,8 @@
-//! Files named like tags: `<host>/<repository>/:<tag>` below a folder. Tags, their histories and pins lie so, and the
-//! folders of links.
+//! A table of files that are named like tags: `<host>/<repository>/:<tag>` below a folder. Tags,
+//! their histories, pins, and the folders of links have this layout.
 //!
-//! A file's name begins with a colon, which no part of a repository can: `a` with the tag `b` and the repository `a/b`
-//! do not collide.
+//! A file name begins with a colon, which no part of a repository can. So the tag `b` of `a` and
+//! the repository `a/b` do not collide.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use content::Digest;
 
 use crate::{Error, Store, files, tags};
 
-/// What is below a folder.
+/// The entries below a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    /// Everything whose name begins with a colon, sorted.
+    /// Every entry whose name begins with a colon, sorted.
     pub(crate) named: Vec<Named>,
-    /// Folders that could not be listed: what is in them is not known.
+    /// Errors of folders that could not be listed. Their entries are unknown.
     pub(crate) unreadable: Vec<Error>,
 }
 
 /// A file or folder whose name begins with a colon.
 #[derive(Debug)]
 pub(crate) struct Named {
-    /// `host/repository`, or less where it lies too high.
+    /// `host/repository`, or fewer parts if the file is not deep enough.
     pub(crate) repository: String,
     /// Its name without the colon.
     pub(crate) name: String,
@@ -36,7 +36,7 @@ impl Named {
         format!("{}:{}", self.repository, self.name)
     }
 
-    /// Fails where no tag can be called so.
+    /// Fails if no tag can have this name.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let reason = |error: Error| format!("its name is no tag's: {error}; remove the file");
         let damaged = |error| Error::Damaged { path: self.path.clone(), reason: reason(error) };
@@ -44,12 +44,13 @@ impl Named {
     }
 }
 
-/// Where the file of `name` (`host/repository:tag`) is below `root`.
+/// The path of the file for `name` (`host/repository:tag`) below `root`.
 pub(crate) fn path(root: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(root.join(tags::file(name)?))
 }
 
-/// Everything below `root` whose name begins with a colon. A folder that cannot be listed hides nothing but what is in it.
+/// Finds every entry below `root` whose name begins with a colon. A folder that cannot be listed
+/// hides only its own entries.
 pub(crate) fn walk(root: &Path) -> Walk {
     let mut walk = Walk::default();
     walk.folder(root, "");
@@ -59,7 +60,8 @@ pub(crate) fn walk(root: &Path) -> Walk {
 
 impl Walk {
     fn folder(&mut self, folder: &Path, repository: &str) {
-        // It is not there where its last file was removed since it was listed, or nothing was ever put there.
+        // The folder is missing if nothing was ever put there, or if its last file was just
+        // removed.
         let entries = match files::entries_if_there(folder) {
             Ok(entries) => entries,
             Err(error) => return self.unreadable.push(error),
@@ -76,13 +78,13 @@ impl Walk {
                     self.folder(&path, &inner);
                 }
                 Ok(false) => {}
-                // Names may be in it.
+                // The entry may be a folder with names.
                 Err(error) => self.unreadable.push(error),
             }
         }
     }
 
-    /// The names of all tags that were found; what cannot be listed is logged.
+    /// The names of all tags that were found, sorted. Folders that cannot be listed are logged.
     pub(crate) fn tags(self) -> Vec<String> {
         for error in &self.unreadable {
             tracing::warn!("{error}");
@@ -94,7 +96,8 @@ impl Walk {
 }
 
 impl Store {
-    /// Writes a file of that name durably; a crash leaves the old one or the new one. The caller holds the lock of names.
+    /// Writes a file durably; after a crash it has the old or the new content. The caller holds the
+    /// lock of names.
     pub(crate) fn write_named(&self, kind: &str, name: &str, path: &Path, text: &str) -> Result<(), Error> {
         let folder = path.parent().expect("invariant: a file of a name lies in its repository's folder");
         self.create_folder_durably(folder)?;
@@ -104,14 +107,15 @@ impl Store {
         self.0.placing.sync(folder)
     }
 
-    /// Removes a file durably, and the folders below `root` that this leaves empty; says whether it was there. The caller holds the lock of
-    /// names: a collection waits for it, so that nothing is deleted that a power cut would bring a name back for.
+    /// Removes a file durably, and the folders below `root` that become empty. Returns whether the
+    /// file existed. The caller holds the lock of names. A collection waits for that lock.
+    /// Otherwise it could delete blobs of a name that a power cut brings back.
     pub(crate) fn remove_named(&self, root: &Path, path: &Path) -> Result<bool, Error> {
         if !files::remove(path)? {
             return Ok(false);
         }
         let folders = path.ancestors().skip(1).take_while(|folder| *folder != root);
-        // The first that is not empty.
+        // The first folder that is not empty.
         let stays = folders.into_iter().find(|folder| fs::remove_dir(folder).is_err());
         self.0.placing.sync(stays.unwrap_or(root)).map(|()| true)
     }

@@ -1,11 +1,12 @@
-//! Pins: tags that must not be removed by mistake. An empty file `pins/<host>/<repository>/:<tag>` each.
+//! Pins: tags that must not be removed by mistake. Each is an empty file
+//! `pins/<host>/<repository>/:<tag>`.
 //!
-//! The store only remembers them; whoever removes models asks.
+//! The store only records pins; callers that remove models must check them.
 
 use crate::{Error, Store, files, names};
 
 impl Store {
-    /// Pins a tag; it must be there.
+    /// Pins a tag, which must exist.
     pub fn pin(&self, name: &str) -> Result<(), Error> {
         self.ensure_writable()?;
         let path = names::path(&self.0.layout.pins(), name)?;
@@ -16,7 +17,7 @@ impl Store {
         self.write_named("pin", name, &path, "")
     }
 
-    /// Takes the pin away; says whether there was one.
+    /// Removes a pin and returns whether it existed.
     pub fn unpin(&self, name: &str) -> Result<bool, Error> {
         self.ensure_writable()?;
         let _names = self.names();
@@ -25,7 +26,7 @@ impl Store {
 
     /// Whether a tag is pinned.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
-        // A pin that cannot be looked at may be one.
+        // If the pin cannot be checked, the result is an error: there may be one.
         files::is_there(&names::path(&self.0.layout.pins(), name)?)
     }
 
@@ -34,7 +35,7 @@ impl Store {
         names::walk(&self.0.layout.pins()).tags()
     }
 
-    /// Takes the pin away. The caller holds the lock of names.
+    /// Removes a pin. The caller holds the lock of names.
     pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
         let root = self.0.layout.pins();
         self.remove_named(&root, &names::path(&root, name)?)

@@ -1,8 +1,10 @@
-//! Blobs that have their name and whose folder may not be synced yet: others see them, but a power cut could take them.
+//! Durable renames: tracks blobs that have been renamed but whose folder may not be synced yet.
+//! Readers see such a blob, but a power cut could remove it.
 //!
-//! Who commits a blob waits for the sync anyway. Who finds it here meanwhile and makes something refer to it must wait, too,
-//! before that is acknowledged. A folder that could not be synced is synced again before the next name is acknowledged; while
-//! that fails, no name is, whichever it is: what it refers to may be in that folder.
+//! The writer of a blob waits for the sync anyway. A caller that finds the blob meanwhile and
+//! writes a name that refers to it must wait too, before the name is acknowledged. A folder that
+//! failed to sync is synced again before the next name is acknowledged. While that fails, no name
+//! is acknowledged at all, because its blobs may be in that folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ struct State {
     failed: BTreeSet<PathBuf>,
 }
 
-/// A blob that is getting its name; it ends also where that fails.
+/// A rename of a blob that is in progress. It also ends if the rename fails.
 #[must_use = "others wait while this lives"]
 pub(crate) struct Placement<'a> {
     placing: &'a Placing,
@@ -53,19 +55,19 @@ impl Placing {
         Placement { placing: self, number }
     }
 
-    /// Syncs a folder; one that could not be synced is remembered.
+    /// Syncs a folder. If that fails, the folder is remembered.
     pub(crate) fn sync(&self, folder: &Path) -> Result<(), Error> {
         files::sync_folder(folder).inspect_err(|_| {
             self.lock().failed.insert(folder.to_owned());
         })
     }
 
-    /// What is in these folders is not durable: they could not be synced.
+    /// Marks folders as not durable: they could not be synced.
     pub(crate) fn mistrust(&self, folders: Vec<PathBuf>) {
         self.lock().failed.extend(folders);
     }
 
-    /// Whether no folder failed to be synced.
+    /// Whether no folder is waiting to be synced again.
     pub(crate) fn is_settled(&self) -> bool {
         self.lock().failed.is_empty()
     }
@@ -75,12 +77,12 @@ impl Placing {
         drop(state.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Syncs again what could not be synced.
+    /// Syncs the wanted folders again that failed to sync.
     fn retry(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Error> {
         let folders: Vec<PathBuf> = self.lock().failed.iter().filter(|folder| is_wanted(folder)).cloned().collect();
         for folder in folders {
             match files::sync_folder(&folder) {
-                // Its removal is the affair of the folder above.
+                // The folder was removed. Syncing its parent makes the removal durable.
                 Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -91,10 +93,11 @@ impl Placing {
 }
 
 impl Store {
-    /// Makes a folder and those above it up to the store's, each durable in the one above. The caller holds the lock of names.
+    /// Creates a folder and its missing ancestors up to the store's folder, each durable in its
+    /// parent. The caller holds the lock of names.
     pub(crate) fn create_folder_durably(&self, folder: &Path) -> Result<(), Error> {
         if folder.is_dir() {
-            // Where one of them could not be synced when it was made.
+            // The sync of this folder or of an ancestor may have failed when it was created.
             return self.0.placing.retry(|failed| folder.starts_with(failed));
         }
         if let Some(parent) = folder.parent().filter(|_| folder != self.home()) {
@@ -105,7 +108,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns when every blob that can be seen now would survive a power cut.
+    /// Waits until every blob that is visible now is durable.
     pub(crate) fn settle(&self) -> Result<(), Error> {
         let placing = &self.0.placing;
         let now = placing.lock().next;
@@ -113,19 +116,20 @@ impl Store {
         placing.retry(|_| true)
     }
 
-    /// Returns when no name is being given or taken away, and every one that was would be so after a power cut.
+    /// Waits for a name that is being written or removed, then makes all name changes so far
+    /// durable.
     pub(crate) fn settle_names(&self) -> Result<(), Error> {
         drop(self.names());
         self.0.placing.retry(|_| true)
     }
 
-    /// The same for the folders that a file lies in.
+    /// [`Store::settle_names`] for the folders that contain one file.
     pub(crate) fn settle_folders(&self, path: &Path) -> Result<(), Error> {
         drop(self.names());
         self.0.placing.retry(|failed| path.starts_with(failed))
     }
 
-    /// The same for one blob.
+    /// [`Store::settle`] for one blob.
     pub(crate) fn settle_blob(&self, digest: &Digest) -> Result<(), Error> {
         let placing = &self.0.placing;
         placing.wait(|state| state.under_way.values().any(|placed| placed == digest));

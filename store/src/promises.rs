@@ -1,5 +1,6 @@
-//! Blobs that somebody was told are there, so that they are not sent again: the collector leaves them alone for a while. Only
-//! in memory: telling writes nothing. After a restart who was told sends again what has gone.
+//! Promises: a client learnt that a blob exists and so does not send it. The collector keeps such a
+//! blob for a while. Promises are only in memory, so that making one writes nothing. After a
+//! restart, a client has to send blobs again that were collected.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -9,12 +10,13 @@ use content::Digest;
 use crate::Store;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most blobs that are promised at a time. Beyond it nothing is promised: who was told may have to send again.
+/// Maximum number of promised blobs. Beyond it no promise is made, and the client may have to send
+/// the blob again.
 const MOST: usize = 1 << 16;
 
-/// Until when a blob is promised, by where that was told.
+/// The end of a blob's promises, by the place (repository) where the promise was made.
 pub(crate) type Places = HashMap<Box<str>, SystemTime>;
-/// All blobs that are promised.
+/// All promised blobs.
 pub(crate) type Promised = HashMap<Digest, Places>;
 
 /// All promises.
@@ -22,12 +24,12 @@ pub(crate) type Promised = HashMap<Digest, Places>;
 pub(crate) struct Promises(Mutex<Promised>);
 
 impl Promises {
-    /// Held by the collector between looking at a promise and deleting the blob.
+    /// The collector holds this lock from its check of a promise until the blob is deleted.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Promised> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets those that have ended.
+    /// Forgets promises that have ended.
     pub(crate) fn expire(&self, now: SystemTime) {
         self.lock().retain(|_, places| {
             places.retain(|_, until| *until > now);
@@ -35,7 +37,7 @@ impl Promises {
         });
     }
 
-    /// Takes back what was told at a place; with `latest`, only what ends until then.
+    /// Withdraws a promise of a place; with `latest`, only if it ends at that time or earlier.
     pub(crate) fn withdraw(&self, place: &str, digest: &Digest, latest: Option<SystemTime>) {
         let mut promised = self.lock();
         if let Some(places) = promised.get_mut(digest) {
@@ -48,8 +50,9 @@ impl Promises {
 }
 
 impl Store {
-    /// Keeps a blob from collection until then, where it is there when this returns: look after it, not before. `place` is
-    /// the repository in which somebody was told, whose [`unlink`](Self::unlink) ends it; or any other text.
+    /// Keeps a blob from collection until `until`, if it exists when this returns: look for it
+    /// afterwards, not before. `place` is the repository in which the client asked; its
+    /// [`unlink`](Self::unlink) ends the promise. Other callers may use any other text.
     pub fn promise(&self, place: &str, digest: &Digest, until: SystemTime) {
         let mut promised = self.0.promises.lock();
         if promised.len() >= MOST && !promised.contains_key(digest) {

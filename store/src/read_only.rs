@@ -1,5 +1,5 @@
-//! Stores that cannot be written: on a file system that is read-only, or of another user. What is in them can be read; the index and
-//! notes are made in a folder of this process.
+//! Read-only stores: on a read-only file system, or owned by another user. Their content can be
+//! read. The index and notes are in a temporary folder of this process.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,19 +12,20 @@ use rustix::io::Errno;
 
 use crate::{Error, Store, files, layout, lock};
 
-/// A folder for what a process notes of a store that it cannot write; removed at the end.
+/// A temporary folder for the notes of a process about a read-only store. It is removed at the end.
 #[derive(Debug)]
 pub(crate) struct Notes {
     path: PathBuf,
-    /// The folder, locked for as long as the process lives: one that is not locked is of a process that was killed. `None` where the
-    /// file system locks no folders: then nothing is swept there either.
+    /// The folder, locked for as long as the process lives. An unlocked folder belongs to a process
+    /// that was killed. `None` if the file system cannot lock folders; then no old folder is
+    /// removed there either.
     _lock: Option<File>,
 }
 
-/// What the names of such folders begin with.
+/// Prefix of the names of such folders.
 const PREFIX: &str = "lode-notes-";
 
-/// Makes sure that no process changes the store at `home` now.
+/// Checks that no process has the store at `home` open for writing.
 pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
     let file = layout::Layout::of(home).lock_file();
     if !lock::is_held(&file)? {
@@ -35,16 +36,16 @@ pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
 }
 
 impl Notes {
-    /// Makes one, and removes those that killed processes have left.
+    /// Creates a folder, and removes folders that killed processes left behind.
     pub(crate) fn create(temporary: &Path) -> Result<Self, Error> {
-        // A folder that cannot be listed can be written all the same.
+        // A folder that cannot be listed may still be writable.
         for entry in files::entries(temporary).unwrap_or_default() {
-            // Any user may have given something that name.
+            // Another user may own an entry with this prefix.
             let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
             if entry.file_name().to_string_lossy().starts_with(PREFIX)
                 && entry.metadata().is_ok_and(|found| is_own(&found))
             {
-                // One that is locked is in use, and one that cannot be removed is in the way of no other.
+                // A locked folder is in use. A folder that cannot be removed does no harm.
                 let _ = remove_unlocked(&entry.path());
             }
         }
@@ -55,9 +56,10 @@ impl Notes {
         }
     }
 
-    /// `None` where the sweep of another process found the folder before it was locked: the caller tries again under another name.
+    /// Returns `None` if another process removed the folder before it was locked: the caller tries
+    /// again with another name.
     fn try_create(temporary: &Path) -> Result<Option<Self>, Error> {
-        // Processes of containers that share the folder may have the same id.
+        // Processes in different containers that share the folder may have the same id.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
         let path = temporary.join(format!("{PREFIX}{}-{now}", std::process::id()));
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
@@ -80,7 +82,7 @@ impl Drop for Notes {
     }
 }
 
-/// Opens a folder, locked.
+/// Opens and locks a folder.
 fn locked(folder: &Path) -> io::Result<File> {
     let folder = File::open(folder)?;
     flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
@@ -99,13 +101,15 @@ impl Store {
         layout::Layout::of(home).blobs().is_dir() && refused()
     }
 
-    /// Whether nothing can be added to the store, named in it or removed from it.
+    /// Whether the store rejects all changes.
     pub fn is_read_only(&self) -> bool {
         self.0.notes.is_some()
     }
 
+    /// Checks that the store can be written.
+    ///
     /// # Errors
-    /// [`content::Error::ReadOnly`].
+    /// [`content::Error::ReadOnly`] if it cannot.
     pub fn ensure_writable(&self) -> Result<(), Error> {
         if !self.is_read_only() {
             return Ok(());

@@ -1,37 +1,38 @@
-//! Telling the index what documents say, and filling it from the files.
+//! Describing documents to the index, and filling it from the files.
 
 use content::Digest;
 
 use crate::sync::{MutexGuard, PoisonError};
 use crate::{Error, Store, links, names};
 
-/// What the owner of a document says of it: what it refers to, and notes by kind.
+/// Facts about a document, from its owner: references, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// What the document refers to.
+    /// The digests that the document refers to.
     pub children: Vec<Digest>,
-    /// What the document says something about, where it is such a one.
+    /// The digest that the document is about (OCI `subject`), if it has one.
     pub subject: Option<Digest>,
-    /// Derived facts to keep, by kind.
+    /// Derived facts to store, by kind.
     pub notes: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// What [`Store::rebuild`] found.
+/// The result of [`Store::rebuild`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Blobs.
+    /// Number of blobs.
     pub blobs: u64,
-    /// Bytes in them.
+    /// Bytes of the blobs.
     pub bytes: u64,
-    /// Documents that tags and links name.
+    /// Number of documents that tags and links name.
     pub documents: u64,
 }
 
 impl Store {
-    /// Makes the index anew from blobs, tags and links. `describe` is asked about every document that those name.
+    /// Recreates the index from blobs, tags and links. `describe` is called for every document that
+    /// tags and links name.
     ///
     /// # Errors
-    /// [`Error::Index`]: it cannot be made. Everything works without it, only slower.
+    /// [`Error::Index`] if the index cannot be created. The store works without it, only slower.
     pub fn rebuild(
         &self,
         describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>,
@@ -45,12 +46,14 @@ impl Store {
         Ok(Rebuilt { blobs: blobs.len() as u64, bytes: blobs.iter().map(|(_, size)| size).sum(), documents })
     }
 
-    /// Opens the index again where it has failed, and fills it where it lacks something. It does nothing where nothing is
-    /// wrong: to be called often. `describe` says `None` of what is no document, or is not here.
+    /// Recreates the index after a failure, and adds documents that it lacks. It does nothing if
+    /// the index is complete, so it can be called often. `describe` returns `None` for a blob that
+    /// is no document or does not exist.
     ///
     /// # Errors
-    /// [`Error::Index`]: what was in its way still is. Else that of the first document or folder that cannot be read now: the
-    /// index is filled without it, and does not say that it knows all.
+    /// [`Error::Index`] if the index cannot be created, or if it changed while it was filled.
+    /// Otherwise the error of the first document or folder that cannot be read: the index then has
+    /// all other documents, and stays marked as incomplete.
     pub fn mend_index(&self, describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>) -> Result<(), Error> {
         if self.0.index.is_filled() {
             return Ok(());
@@ -91,33 +94,33 @@ impl Store {
         Err(Error::Index("it failed, or something was added, while it was filled; it is filled again soon".to_owned()))
     }
 
-    /// Why a folder with names of documents cannot be listed, where that is so.
+    /// The error of the first folder of tags or links that cannot be listed, if any.
     fn unlisted(&self) -> Option<Error> {
         let tags = names::walk(&self.0.layout.tags()).unreadable.into_iter();
         tags.chain(links::walk(&self.0.layout.links()).unreadable.into_iter().map(|(_, error)| error)).next()
     }
 
-    /// Records what a document refers to and what is known of it.
+    /// Records the references of a document and facts about it.
     pub fn describe(&self, digest: &Digest, description: &Description) {
         self.0.index.describe(digest, description);
     }
 
-    /// The note of a kind about a blob. `None` is also the answer after a crash: derive it again.
+    /// The note of a kind about a blob. It may be `None` after a crash: derive the fact again.
     pub fn note(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
         self.0.index.note(kind, about)
     }
 
-    /// Keeps a derived fact about a blob. It may be lost at any time.
+    /// Stores a derived fact about a blob. It may be lost at any time.
     pub fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
         self.0.index.set_note(kind, about, note);
     }
 
-    /// The documents that refer to a blob; `None` where the index does not know at the moment.
+    /// The documents that refer to a blob; `None` if the index is incomplete at the moment.
     pub fn referrers(&self, digest: &Digest) -> Option<Vec<Digest>> {
         self.0.index.referrers(digest)
     }
 
-    /// The documents that say something about a blob; `None` where the index does not know at the moment.
+    /// The documents whose subject is this blob; `None` if the index is incomplete at the moment.
     pub fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
         self.0.index.about(subject)
     }

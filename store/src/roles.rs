@@ -1,4 +1,4 @@
-//! The roles of [`content`], played on threads that may block.
+//! The roles of [`content`], implemented on threads for blocking work.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider, Tag
 
 use crate::{IngestFile, Store};
 
-/// Runs something that blocks on the disk. Panics go on in the caller.
+/// Runs work that blocks on the disk. Panics are passed on to the caller.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -43,7 +43,7 @@ impl Ingester for Store {
 /// An ingest into a [`Store`], for async callers.
 #[derive(Debug)]
 pub struct StoreIngest {
-    /// Away while a write is under way; lost if that panicked or was cancelled.
+    /// `None` while a write is in progress; also after a write that panicked or was cancelled.
     file: Option<IngestFile>,
     offset: u64,
 }

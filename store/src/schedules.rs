@@ -1,6 +1,7 @@
-//! Orders of threads, tried one after the other: whoever comes when, what has a name is whole.
+//! Tests of thread interleavings: in every order of threads, each name leads to a complete
+//! document.
 //!
-//! `LODE_CAMPAIGN_SCHEDULES` is how many orders are tried of each kind.
+//! `LODE_CAMPAIGN_SCHEDULES` sets the number of orders for each strategy.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use shuttle::thread;
 
 use crate::{Children, LinkKind, Options, Store};
 
-/// Tries orders at random, and such with few changes between threads, which find what is rare at random.
+/// Tries random orders, and orders with few switches between threads, which find rare bugs.
 fn check(scenario: fn()) {
     let asked = std::env::var("LODE_CAMPAIGN_SCHEDULES").ok().and_then(|text| text.parse().ok());
     let orders = asked.unwrap_or(100);
@@ -18,7 +19,7 @@ fn check(scenario: fn()) {
     shuttle::check_pct(scenario, orders, 4);
 }
 
-/// A store in memory, where the machine has such a folder: no order depends on how long a disk takes.
+/// A store in memory if the machine has `/dev/shm`, so that the speed of a disk has no influence.
 fn store() -> (tempfile::TempDir, Store) {
     let memory = PathBuf::from("/dev/shm");
     let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
@@ -34,7 +35,7 @@ fn put(store: &Store, who: &str, bytes: &[u8]) -> Digest {
     ingest.commit().expect("commit").0
 }
 
-/// A document is the digests that it refers to, a line each.
+/// Stores a document: the digests that it refers to, one a line.
 fn document(store: &Store, who: &str, blobs: &[Digest]) -> Digest {
     let lines: Vec<String> = blobs.iter().map(|blob| format!("{blob}\n")).collect();
     put(store, who, lines.concat().as_bytes())
@@ -50,7 +51,7 @@ fn collect(store: &Store) {
     store.collect(SystemTime::now(), children);
 }
 
-/// Whatever has a name is here with all that it refers to.
+/// Checks that every named document exists with all blobs that it refers to.
 fn whole(store: &Store) {
     for tag in store.tags() {
         let raw = store.read_blob(&tag.digest, 1 << 20).unwrap_or_else(|error| panic!("{}: {error}", tag.name));
@@ -60,7 +61,7 @@ fn whole(store: &Store) {
     }
 }
 
-/// Names a model again, as `copy` does.
+/// Gives a model a second name, as `copy` does.
 fn copy(store: &Store, from: &str, to: &str) {
     let Some(digest) = store.resolve_tag(from).expect("a look") else { return };
     let Ok(raw) = store.read_blob(&digest, 1 << 20) else { return };
@@ -72,7 +73,7 @@ fn copy(store: &Store, from: &str, to: &str) {
     }
 }
 
-/// Adds a model of which one blob may be here already, as `create` and a push do.
+/// Adds a model of which one blob may exist already, as `create` and a push do.
 fn add(store: &Store, who: &str, shared: &[u8], name: &str) {
     let _guard = store.guard();
     let digest = Digest::of(shared);
@@ -173,7 +174,7 @@ fn links_that_run_out_beside_their_renewal() {
                 }
             }),
             thread::spawn(move || {
-                // The link was made a day ago, for who looks a day later; the renewal is not.
+                // For a clock that is one day ahead the link has expired; the renewed link has not.
                 let later = SystemTime::now() + crate::BLOB_LINK_LIFE;
                 collector.collect(later, children);
             }),

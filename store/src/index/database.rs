@@ -1,21 +1,24 @@
-//! The sled database of the index: what documents refer to, and notes about blobs.
+//! The sled database of the index: references of documents, and notes about blobs.
 //!
-//! | tree | key | value |
-//! |---|---|---|
-//! | `edges` | digest of a document | digests it refers to, one text line each |
-//! | `referrers` | digest, `<`, digest of a document that refers to it | – |
-//! | `subjects` | digest, `<`, digest of a document about it | – |
-//! | `notes` | digest, `:`, kind | what the kind's owner wrote about the blob, e.g. its tensors |
+//! Trees:
+//!
+//! - `edges`: the key is the digest of a document; the value is the digests that it refers to, one
+//!   a line.
+//! - `referrers`: the key is a digest, `<`, and the digest of a document that refers to it; no
+//!   value.
+//! - `subjects`: the key is a digest, `<`, and the digest of a document about it; no value.
+//! - `notes`: the key is a digest, `:`, and the kind of note; the value belongs to the owner of the
+//!   kind, for example the tensors of a blob.
 
 use std::path::Path;
 
 use content::Digest;
 
-/// Memory that sled may use for its pages, in bytes: the index is small and the operating system caches too.
+/// Memory of sled's page cache, in bytes. The index is small, and the operating system caches too.
 const CACHE: u64 = 8 << 20;
-/// How often sled writes by itself, in milliseconds.
+/// Interval at which sled flushes, in milliseconds.
 const FLUSH: u64 = 1000;
-/// The kind of note that has the subject of a document.
+/// The kind of note that holds the subject of a document.
 const SUBJECT: &str = "subject";
 
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl Database {
         self.db.flush().map(drop)
     }
 
-    /// Forgets a blob and all that was known of it.
+    /// Forgets a blob and all facts about it.
     pub(super) fn remove_blob(&self, digest: &Digest) -> sled::Result<()> {
         for child in self.edges(digest)?.unwrap_or_default() {
             self.referrers.remove(format!("{child}<{digest}"))?;
@@ -56,7 +59,7 @@ impl Database {
         self.remove_notes(digest)
     }
 
-    /// Forgets what was noted about a blob, but for what follows from its digest.
+    /// Forgets the notes about a blob, except its subject, which follows from its digest.
     pub(super) fn remove_notes(&self, digest: &Digest) -> sled::Result<()> {
         let subject = format!("{digest}:{SUBJECT}");
         for key in self.notes.scan_prefix(format!("{digest}:")).keys() {
@@ -73,7 +76,7 @@ impl Database {
         for child in children {
             self.referrers.insert(format!("{child}<{parent}"), "")?;
         }
-        // Last: whoever finds it takes the rest to be there.
+        // Written last: a reader that finds the edges assumes that the other entries exist.
         self.edges.insert(parent.to_string(), lines.join("\n").as_str())?;
         Ok(())
     }
@@ -109,7 +112,7 @@ impl Database {
     }
 }
 
-/// What stands after `named<` in the keys of a tree.
+/// The digests after `named<` in the keys of a tree.
 fn before(tree: &sled::Tree, named: &Digest) -> sled::Result<Vec<Digest>> {
     let prefix = format!("{named}<");
     tree.scan_prefix(&prefix).keys().map(|key| digest(&key?[prefix.len()..])).collect()

@@ -1,13 +1,17 @@
-//! The journal of the index: short notes as they were written since the index was opened, a line each. After a crash, and when the
-//! index is made anew, they are told again: what was derived before a kill need not be derived once more.
+//! The journal of the index: short notes that were written since the index was opened, one a line.
+//! After a crash, and whenever the index is recreated, the notes are replayed, so that facts need
+//! not be derived again.
 //!
 //! ```text
-//! <first 12 digits of the SHA-256 of the rest> <kind> <digest> <note in hexadecimal digits, or `-` where it was removed>
+//! <first 12 hex digits of the SHA-256 of the rest> <kind> <digest> <note>
 //! ```
 //!
-//! A line that is cut or damaged is passed over. Lines are not synced, but for those of removals: a power cut may take the last notes.
-//! What cannot be written, or has no room, empties the journal: a note that is lost costs time, one that was taken back must not come
-//! again. What is noted of a blob that is deleted may: it is right of any blob of that digest.
+//! The note is in hexadecimal digits, or `-` if it was removed.
+//!
+//! Truncated and damaged lines are skipped. Lines are not synced, except removals: a power cut may
+//! lose the last notes. If a line cannot be written, or the journal is full, the journal is
+//! emptied: losing a note costs time, but a removed note must not come back. Notes about a deleted
+//! blob may come back, because they hold for any blob of that digest.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,16 +22,17 @@ use content::Digest;
 use crate::sync::{Mutex, PoisonError};
 use crate::{Error, files};
 
-/// Longer notes are not kept, in bytes: they are made again from what is in the store.
+/// Maximum length of a note in bytes. Longer notes are not kept; they are derived again from the
+/// store.
 const LONGEST_NOTE: usize = 256;
-/// A journal that is longer begins anew, in bytes.
+/// Maximum length of the journal in bytes. A longer journal is emptied.
 pub(super) const LONGEST: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     longest: u64,
-    /// `None` until something is written, and where it cannot be opened.
+    /// `None` before the first write, and if the file cannot be opened.
     file: Mutex<Option<File>>,
 }
 
@@ -36,9 +41,10 @@ impl Journal {
         Self { path, longest, file: Mutex::new(None) }
     }
 
-    /// Adds a note; `None` where it was removed. What cannot be written is lost, as the index may be.
+    /// Adds a note; `None` records its removal. Errors are ignored, because the note is only
+    /// cached.
     pub(super) fn add(&self, kind: &str, about: &Digest, note: Option<&[u8]>) {
-        // A longer one takes the place of a short one, too.
+        // A note that is too long still replaces an earlier short one.
         let text = note.filter(|note| note.len() <= LONGEST_NOTE).map_or_else(|| "-".to_owned(), hexadecimal);
         let line = format!("{kind} {about} {text}");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,24 +52,25 @@ impl Journal {
             *file = OpenOptions::new().create(true).append(true).open(&self.path).ok();
         }
         let Some(open) = file.as_mut() else {
-            // Nothing may come again that was taken back.
+            // Without the line, an earlier line must not bring back a removed note.
             let _ = files::remove_any(&self.path);
             return;
         };
         let full = open.metadata().is_ok_and(|metadata| metadata.len() >= self.longest);
-        // In one piece, after the end of what may have been cut.
+        // One write, on a new line in case the last line is incomplete.
         let line = format!("\n{} {line}", check(&line));
         if full || open.write_all(line.as_bytes()).is_err() {
-            // Also a full disk allows that. Where it does not, what is there is as old as the disk's trouble.
+            // Truncation works on a full disk too. If it fails, the file keeps the lines from
+            // before the failure of the disk.
             let _ = open.set_len(0).and_then(|()| open.write_all(line.as_bytes()));
         }
         if note.is_none() {
-            // What was taken back because it was wrong: a power cut must not bring it again.
+            // The removed note was wrong: a power cut must not bring it back.
             let _ = open.sync_data();
         }
     }
 
-    /// The notes, the latest last.
+    /// Passes all notes to `tell`, the newest last.
     pub(super) fn notes(&self, mut tell: impl FnMut(&str, &Digest, Option<&[u8]>)) {
         let Ok(file) = File::open(&self.path) else { return };
         for line in BufReader::new(file.take(self.longest * 2)).split(b'\n').map_while(Result::ok) {
@@ -72,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// Forgets all, because the index has it.
+    /// Empties the journal, because the index has the notes.
     pub(super) fn clear(&self) -> Result<(), Error> {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
         files::remove_any(&self.path)
@@ -86,7 +93,7 @@ fn check(line: &str) -> String {
 fn hexadecimal(note: &[u8]) -> String {
     let mut digits = String::with_capacity(note.len() * 2);
     for byte in note {
-        // A text takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = std::fmt::Write::write_fmt(&mut digits, format_args!("{byte:02x}"));
     }
     digits

@@ -1,7 +1,9 @@
-//! The seal of the index: a digest of its files, written when the index is closed and broken when it is opened.
+//! The seal of the index: a digest of its files. It is written when the index is closed and removed
+//! when it is opened.
 //!
-//! sled trusts its files: damaged ones may make it panic, loop or ask for any amount of memory. So it gets only files that are
-//! as it left them. Without a seal, as after a crash, the index is made anew: nothing in it is known from it alone.
+//! sled trusts its files: damaged ones can make it panic, loop or allocate any amount of memory. So
+//! it only gets files that are unchanged since it closed them. Without a seal, as after a crash,
+//! the index is recreated; it holds nothing that is known only from it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,19 +13,19 @@ use content::{Algorithm, Digest, Hasher};
 
 use crate::{Error, files};
 
-/// Changes where an older index is not to be read.
+/// Must change when this version must not read an older index.
 const VERSION: &str = "1";
 
-/// Whether the index at `path` is as it was when it was sealed. The seal is broken then: it holds once.
+/// Returns whether the index at `path` is unchanged since it was sealed, and removes the seal.
 pub(super) fn broken(seal: &Path, path: &Path) -> bool {
     let text = files::read_if_there(seal).ok().flatten();
     let holds = text.is_some_and(|text| digest(path).is_ok_and(|digest| text == line(&digest)));
-    // One that cannot be removed could be taken for a later one's.
+    // A seal that cannot be removed could match later files by mistake.
     let removed = files::remove_any(seal).and_then(|()| seal.parent().map_or(Ok(()), files::sync_folder));
     holds && removed.is_ok()
 }
 
-/// Seals the index at `path`, which nobody writes any more. `temporary` is a file on the same disk.
+/// Seals the index at `path`, which is closed. `temporary` is a file on the same disk.
 pub(super) fn set(seal: &Path, path: &Path, temporary: &Path) -> Result<(), Error> {
     let digest = digest(path).map_err(|e| Error::io("read the index in", path, e))?;
     files::write_synced(temporary, line(&digest).as_bytes())?;
@@ -34,7 +36,7 @@ fn line(digest: &Digest) -> String {
     format!("{VERSION} {digest}\n")
 }
 
-/// A digest of the names and bytes of all files below a folder.
+/// The digest of the names and bytes of all files below a folder.
 fn digest(folder: &Path) -> io::Result<Digest> {
     let mut hasher = Hasher::new(Algorithm::Sha256);
     add(folder, &mut hasher)?;

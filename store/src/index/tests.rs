@@ -1,4 +1,4 @@
-//! An index that fails in every way costs nothing but time.
+//! Tests: whichever way the index fails, it costs only time.
 
 use super::*;
 use crate::tests::{put, temporary};
@@ -8,7 +8,7 @@ fn description(child: &Digest) -> Description {
     Description { children: vec![*child], ..Description::default() }
 }
 
-/// A store with a document that refers to a blob, closed.
+/// A closed store with a document that refers to a blob.
 fn closed() -> (tempfile::TempDir, Digest, Digest) {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
@@ -19,7 +19,7 @@ fn closed() -> (tempfile::TempDir, Digest, Digest) {
     (folder, child, parent)
 }
 
-/// The store opens, lists what it has, and its index is filled again.
+/// Checks that the store opens, lists its content, and fills its index again.
 fn works(home: &std::path::Path, child: &Digest, parent: &Digest) {
     let store = Store::open(home, Options::default()).expect("it opens");
     assert_eq!(store.tags().len(), 1);
@@ -55,7 +55,7 @@ fn short_notes_survive_a_crash_and_damage() {
     store.mend_index(|_| Ok(None)).expect("it is made anew");
     assert_eq!(notes(&store), [Some(true), None, Some(true)]);
     assert_eq!(store.note("long", &about[0]), None, "long ones are made again");
-    // As a crash and a disk leave it.
+    // The state that a crash or a disk error leaves.
     let journal = folder.path().join("index.journal");
     let mut bytes = std::fs::read(&journal).expect("a journal");
     bytes[20] ^= 1;
@@ -76,7 +76,7 @@ fn is_not_trusted_after_a_crash() {
     let (folder, child, parent) = closed();
     let store = Store::open(folder.path(), Options::default()).expect("it opens");
     assert!(!folder.path().join("index.seal").exists(), "the seal holds once");
-    // As a killed process leaves it: nothing is closed.
+    // The state that a killed process leaves: nothing is closed.
     let copy = tempfile::tempdir().expect("a folder");
     let status = std::process::Command::new("cp").arg("-r").arg(folder.path().join(".")).arg(copy.path()).status();
     assert!(status.expect("cp").success());
@@ -94,7 +94,7 @@ fn what_was_described_while_it_was_away_is_described_again() {
     store.0.index.fail("a test", store.0.index.generation());
     store.describe(&parent, &description(&child));
     assert_eq!(store.referrers(&child), None);
-    // Nothing names it yet: only that somebody told of it says that it is there.
+    // No name leads to it yet: the index knows it only from its description.
     store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
     assert_eq!(store.referrers(&child), Some(vec![parent]));
     drop((store, folder));
@@ -136,7 +136,7 @@ fn a_panic_of_sled_is_a_failure_like_others() {
     assert!(store.0.index.is_filled());
 }
 
-/// Changes one thing of the files of an index; the same number changes the same.
+/// Makes one change to the files of an index. The same number makes the same change.
 fn mutate(home: &std::path::Path, number: u64) {
     let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = |below: usize| {
@@ -166,7 +166,7 @@ fn mutate(home: &std::path::Path, number: u64) {
             let mut bytes = std::fs::read(path).expect("a file");
             match (number / 16) % 4 {
                 0 if !bytes.is_empty() => {
-                    // Where there is something: most of a database is zeros.
+                    // At a byte that is not zero: most of a database is zeros.
                     let used: Vec<usize> =
                         bytes.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
                     let at = used.get(next(used.len())).copied().unwrap_or(0);
@@ -191,7 +191,7 @@ fn mutate(home: &std::path::Path, number: u64) {
 #[test]
 fn any_damage_to_its_files_costs_nothing() {
     let (folder, child, parent) = closed();
-    // LODE_CAMPAIGN_MUTATIONS asks for more.
+    // `LODE_CAMPAIGN_MUTATIONS` sets a larger number.
     let count = std::env::var("LODE_CAMPAIGN_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(96);
     for number in 0..count {
         mutate(folder.path(), number);
