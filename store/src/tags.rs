@@ -1,4 +1,4 @@
-//! Tags: files with a digest in them.
+//! Tags: files that contain a digest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,25 +8,25 @@ use content::Digest;
 
 use crate::{CrashPoint, Error, Store, files, names};
 
-/// A tag with what it names.
+/// A tag and its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagEntry {
     /// `host/repository:tag`.
     pub name: String,
-    /// What it names.
+    /// The digest that the tag names.
     pub digest: Digest,
     /// When it was set.
     pub modified: SystemTime,
 }
 
 impl Store {
-    /// The digest that `name` (`host/repository:tag`) names.
+    /// The digest that the tag `name` (`host/repository:tag`) names.
     pub fn resolve_tag(&self, name: &str) -> Result<Option<Digest>, Error> {
         let path = self.tag_path(name)?;
         files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
     }
 
-    /// The tag of that name, as a listing has it: one that is damaged is logged, and is not there.
+    /// The tag `name`, as in a listing: a damaged tag is logged and counts as missing.
     pub fn tag(&self, name: &str) -> Result<Option<TagEntry>, Error> {
         let digest = match self.resolve_tag(name) {
             Err(error @ Error::Damaged { .. }) => {
@@ -37,11 +37,12 @@ impl Store {
         };
         let Some(digest) = digest else { return Ok(None) };
         let modified = fs::metadata(self.tag_path(name)?).and_then(|metadata| metadata.modified());
-        // It may be removed between the two.
+        // The tag may be removed between the two calls.
         Ok(modified.ok().map(|modified| TagEntry { name: name.to_owned(), digest, modified }))
     }
 
-    /// Makes `name` name `digest`, durably. A crash leaves the old tag or the new one.
+    /// Points the tag `name` to `digest`, durably. After a crash the tag has the old or the new
+    /// digest.
     pub fn set_tag(&self, name: &str, digest: &Digest) -> Result<(), Error> {
         self.ensure_writable()?;
         let path = self.tag_path(name)?;
@@ -62,24 +63,27 @@ impl Store {
         self.0.placing.sync(folder)
     }
 
-    /// Fails where the names of models cannot be listed at all, so that there would seem to be none.
+    /// Fails if the folder of tags cannot be listed, in which case the store would seem to be
+    /// empty.
     pub fn check_names(&self) -> Result<(), Error> {
         files::entries(&self.0.layout.tags()).map(drop)
     }
 
-    /// Removes the tag; says whether it was there. Its history and its pin go too, and
-    /// folders that this leaves empty.
+    /// Removes a tag and returns whether it existed. Its history, its pin and folders that become
+    /// empty are removed too.
     pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
         self.ensure_writable()?;
         let path = self.tag_path(name)?;
         let _names = self.names();
-        // First what belongs to it: a crash in between leaves a tag without a past, and not a past without a tag.
+        // History and pin go first: a crash in between leaves a tag without history, never the
+        // reverse.
         self.remove_pin(name)?;
         self.remove_history(name)?;
         self.remove_named(&self.0.layout.tags(), &path)
     }
 
-    /// The tags of `repository` (`host/name`), sorted by name. Damaged ones are logged and left out.
+    /// The tags of `repository` (`host/name`), sorted by name. Damaged tags are logged and left
+    /// out.
     pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
         let mut found = Vec::new();
         let folder = self.0.layout.tags().join(repository_path(repository)?);
@@ -94,7 +98,8 @@ impl Store {
         Ok(found)
     }
 
-    /// All tags, sorted by name. Damaged ones are logged and left out: one of them must not hide the others.
+    /// All tags, sorted by name. Damaged tags are logged and left out, so that they do not hide the
+    /// rest.
     pub fn tags(&self) -> Vec<TagEntry> {
         let found = walk(&self.0.layout.tags());
         for error in found.damaged.iter().map(|(_, error)| error).chain(&found.unreadable) {
@@ -108,7 +113,7 @@ impl Store {
     }
 }
 
-/// The file of `host/repository:tag` as a relative path.
+/// The relative path of the tag `host/repository:tag`.
 pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
     let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
     let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
@@ -117,13 +122,13 @@ pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
     Ok(folder.join(format!(":{tag}")))
 }
 
-/// `host/repository` as a relative path.
+/// The relative path of `host/repository`.
 pub(crate) fn repository_path(repository: &str) -> Result<PathBuf, Error> {
     let bad =
         |reason| content::Error::BadName { name: repository.chars().take(160).collect(), what: "a repository", reason };
     let mut path = PathBuf::new();
     for (position, part) in repository.split('/').enumerate() {
-        // The first part is a host, which may have a port.
+        // The first part is a host, which may contain a port.
         check(part, position == 0).map_err(bad)?;
         path.push(part);
     }
@@ -151,14 +156,14 @@ fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
     })
 }
 
-/// What is below the folder of tags.
+/// The contents of the folder of tags.
 #[derive(Debug, Default)]
 pub(crate) struct FoundTags {
     /// Sorted by name.
     pub(crate) tags: Vec<TagEntry>,
-    /// Files that are no tags, with the names that they would have.
+    /// Files that are not valid tags, with the names that the tags would have.
     pub(crate) damaged: Vec<(String, Error)>,
-    /// Folders whose tags are not known.
+    /// Errors of folders that cannot be listed.
     pub(crate) unreadable: Vec<Error>,
 }
 
@@ -175,7 +180,7 @@ pub(crate) fn walk(root: &Path) -> FoundTags {
     found
 }
 
-/// The tag in a file; `None` where it was removed since it was listed.
+/// Reads the tag in a file; `None` if the file was removed since it was listed.
 fn read(path: &Path, repository: &str, tag: &str) -> Result<Option<TagEntry>, Error> {
     let Some(text) = files::read_if_there(path)? else { return Ok(None) };
     if let Err(reason) = check(tag, false) {

@@ -1,4 +1,4 @@
-//! The store keeps its promises: the conformance suite, properties of ingest, what locks, tags and collections do.
+//! Tests of the store: the conformance suite, properties of ingests, locks, tags and collections.
 
 mod collection;
 mod upkeep;
@@ -28,7 +28,7 @@ pub(crate) fn put(store: &Store, bytes: &[u8]) -> Digest {
     ingest.commit().expect("commit").0
 }
 
-/// A collection that put nothing off.
+/// The result of a collection that put nothing off.
 fn done(blobs: u64, bytes: u64) -> Collected {
     Collected { blobs, bytes, ..Collected::default() }
 }
@@ -51,7 +51,7 @@ fn a_newer_store_is_refused_and_left_alone() {
     drop(Store::open(&home, Options::default()).expect("a new store"));
     let version = home.join("version");
     assert_eq!(std::fs::read_to_string(&version).expect("a version"), format!("{FORMAT_VERSION}\n"));
-    // As version 0.1 left it.
+    // The state that version 0.1 left.
     std::fs::remove_file(&version).expect("a version");
     drop(Store::open(&home, Options::default()).expect("an old store"));
     assert!(version.is_file());
@@ -158,7 +158,7 @@ fn collects_what_nothing_leads_to() {
     store.set_lease(&id("l"), &[leased], now + Duration::from_mins(1)).expect("lease");
     let children = |raw: &[u8]| {
         let text = String::from_utf8_lossy(raw).into_owned();
-        // `>` begins the digest of another document.
+        // A `>` precedes the digest of a document; other text is the digest of a blob.
         let (documents, blobs) = match text.strip_prefix('>') {
             Some(document) => (vec![document.to_owned()], vec![]),
             None => (vec![], vec![text.clone()]),
@@ -220,7 +220,7 @@ fn an_ingest_whose_id_is_its_digest_keeps_no_promise_beside_it() {
     resumed.append(&bytes[4..]).expect("write");
     drop(resumed);
     assert_eq!(store.start_ingest(&ingest_id, Expected::Digest(digest)).expect("start").offset(), 10);
-    // There is more than a blob of three bytes can have.
+    // The data is longer than a blob of three bytes can be.
     assert_eq!(start(3).offset(), 0);
     let mut again = start(10);
     again.append(bytes).expect("write");
@@ -231,7 +231,7 @@ fn an_ingest_whose_id_is_its_digest_keeps_no_promise_beside_it() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However the bytes are cut and wherever the writer stops, the blob is the bytes.
+    /// The blob equals the bytes, however they are split and wherever the writer stops.
     #[test]
     fn ingest_is_the_concatenation(pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..12)) {
         let (_folder, store) = temporary();
@@ -253,7 +253,7 @@ proptest! {
         prop_assert_eq!(store.ingest_ids().expect("ids"), vec![]);
     }
 
-    /// A promise that the bytes do not keep is refused and leaves nothing visible.
+    /// Bytes with another digest than expected are refused and leave nothing visible.
     #[test]
     fn wrong_bytes_are_never_visible(bytes in prop::collection::vec(any::<u8>(), 1..200), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let (_folder, store) = temporary();
@@ -324,7 +324,7 @@ fn links_are_roots() {
     let now = SystemTime::now();
     assert_eq!(collect(now), done(0, 0));
 
-    // The blob's time runs out, the document's does not.
+    // The link to the blob expires, the link to the document does not.
     assert_eq!(collect(now + BLOB_LINK_LIFE * 2), done(1, 4));
     assert_eq!(store.blob_size(&child).expect("size"), Some(5));
     assert!(!store.is_linked("h/a/b", LinkKind::Blob, &blob).expect("unlinked"));

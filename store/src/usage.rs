@@ -1,4 +1,4 @@
-//! What takes up room besides blobs.
+//! Disk usage of ingests and damaged blobs.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -7,25 +7,26 @@ use content::IngestId;
 
 use crate::{Error, Store, files};
 
-/// An ingest as it lies on the disk.
+/// An ingest on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestEntry {
-    /// Its name.
+    /// The id of the ingest.
     pub id: IngestId,
     /// Bytes written so far.
     pub bytes: u64,
-    /// For how long nobody wrote to it.
+    /// Time since the last write to it.
     pub idle: Duration,
 }
 
 impl Store {
-    /// The ingests that were begun and neither committed nor cancelled, those that are being written included.
+    /// All ingests that were started and neither committed nor cancelled, including those with a
+    /// writer.
     pub fn ingests(&self, now: SystemTime) -> Result<Vec<IngestEntry>, Error> {
         let entry = |id: IngestId| {
             let folder = self.0.layout.ingest(&id);
             let data = fs::metadata(folder.join("data")).ok();
             let bytes = data.as_ref().map_or(0, std::fs::Metadata::len);
-            // One that has not come to its data rests as well.
+            // An ingest that has no data file yet is as old as its folder.
             let modified = data.or_else(|| fs::metadata(&folder).ok()).and_then(|metadata| metadata.modified().ok());
             let idle = modified.and_then(|time| now.duration_since(time).ok()).unwrap_or(Duration::ZERO);
             IngestEntry { id, bytes, idle }

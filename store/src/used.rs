@@ -1,6 +1,8 @@
-//! When models were last used: `used/<algorithm>-<hex>` each, an empty file whose time says it. By the digest of the manifest.
+//! Times of last use of models: an empty file `used/<algorithm>-<hex>` for each manifest digest.
+//! The time of the file is the time of last use.
 //!
-//! It is known from nowhere else, and models that seem to be unused can be pruned: so it is no note of the index.
+//! These times cannot be derived again, and unused models may be pruned. So they are files, and not
+//! notes of the index.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,27 +14,28 @@ use content::Digest;
 use crate::{Error, Store, files};
 
 impl Store {
-    /// Remembers that somebody used what a document describes. A power cut may take the last half minute of it.
+    /// Records a use of the model of a document. A power cut may lose the last half minute.
     pub fn record_use(&self, document: &Digest, now: SystemTime) -> Result<(), Error> {
-        // Where the folder could not be made when the store was opened.
+        // In case the folder could not be created when the store was opened.
         self.begin_uses(now)?;
         note(&self.use_path(document), now)
     }
 
-    /// When somebody last used what a document describes; `None` where that was never noted.
+    /// The time of the last use of the model of a document; `None` if no use was recorded.
     pub fn last_use(&self, document: &Digest) -> Result<Option<SystemTime>, Error> {
         let path = self.use_path(document);
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(time) => Ok(Some(time)),
-            // Nothing could be noted so far: nothing counts as unused.
+            // Without the folder no use could be recorded, so no model may count as unused.
             Err(_) if !self.0.layout.used().is_dir() => Ok(Some(SystemTime::now())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("look at", &path, e)),
         }
     }
 
-    /// Makes the folder. A store without it noted uses elsewhere: all that it has counts as used now, so that nothing is
-    /// taken to be unused that is not.
+    /// Creates the folder. A store may lack it: an older version kept these times in another place,
+    /// and a read-only store gets a new folder for each process. All its documents then count as
+    /// used now, so that no model is taken for unused by mistake.
     pub(crate) fn begin_uses(&self, now: SystemTime) -> Result<(), Error> {
         if self.0.layout.used().is_dir() {
             return Ok(());
@@ -41,7 +44,7 @@ impl Store {
         if self.0.layout.used().is_dir() {
             return Ok(());
         }
-        // It is there when all of it is.
+        // A rename makes the folder visible only when it is complete.
         let new = self.0.layout.temporary().join("used");
         files::create_folder(&new)?;
         for document in self.documents() {
@@ -49,13 +52,13 @@ impl Store {
         }
         fs::rename(&new, self.0.layout.used()).map_err(|e| Error::io("make the folder", &self.0.layout.used(), e))?;
         if self.is_read_only() {
-            // It is elsewhere, and for this process only.
+            // The folder is temporary and belongs to this process.
             return Ok(());
         }
         self.0.placing.sync(self.home())
     }
 
-    /// Forgets the use of what is not here any more.
+    /// Forgets the use of documents that no longer exist.
     pub fn expire_uses(&self) -> Result<(), Error> {
         for entry in files::entries_if_there(&self.0.layout.used())? {
             let document = files::named_digest(&entry.file_name().to_string_lossy());

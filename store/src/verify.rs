@@ -1,7 +1,7 @@
-//! Looking for damage: blobs that are not what their names say, and names that cannot be read.
+//! Checks for damage: blobs whose bytes do not match their digest, and names that cannot be read.
 //!
-//! Nothing here deletes. A damaged blob can be moved to `damaged/<hex>`, which readers do not look at: then it is missing
-//! like any other and can be fetched again.
+//! No function here deletes blobs. A damaged blob can be moved to `damaged/<hex>`, which readers do
+//! not look at. It then counts as missing and can be fetched again.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,36 +13,37 @@ use content::{Digest, Hasher};
 use crate::layout::Layout;
 use crate::{Error, Store, files, history, leases, links, names, tags};
 
-/// The kind of note with the second at which a blob was last found good.
+/// The kind of note with the time (Unix seconds) of the last successful check of a blob.
 const NOTE: &str = "verified";
-/// How much is read at a time, in bytes.
+/// Bytes that are read at a time.
 const PIECE: usize = 1 << 18;
 
-/// What a blob turned out to be.
+/// The result of a check of a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// What its name says.
+    /// The bytes match the digest.
     Good,
-    /// Not there.
+    /// The blob does not exist.
     Missing,
-    /// Shorter or longer than it should be.
+    /// The blob is shorter or longer than expected.
     WrongSize {
         /// Its length in bytes.
         actual: u64,
     },
-    /// Other bytes.
+    /// The bytes have another digest.
     WrongBytes {
-        /// What they hash to.
+        /// The digest of the bytes.
         actual: Digest,
     },
 }
 
 impl Store {
-    /// Reads a blob from the disk and hashes it. `size` is what it should have, where that is known; `on_bytes` is told
-    /// how many bytes were read since it was last told, and says whether to go on.
+    /// Reads a blob from the disk and hashes it. `size` is the expected size, if it is known.
+    /// `on_bytes` is called with the number of bytes read since its last call, and returns whether
+    /// to continue.
     ///
     /// # Errors
-    /// [`Error::Io`] where the disk refuses to give the bytes, and where `on_bytes` said no.
+    /// [`Error::Io`] if the disk cannot read the bytes, or if `on_bytes` returned false.
     pub fn verify(
         &self,
         digest: &Digest,
@@ -77,31 +78,34 @@ impl Store {
         Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
     }
 
-    /// Remembers that a blob was found good.
+    /// Records that a blob passed a check.
     pub fn record_verified(&self, digest: &Digest, now: SystemTime) {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         self.set_note(NOTE, digest, &second.to_be_bytes());
     }
 
-    /// Forgets that a blob was ever found good, because now it was not.
+    /// Forgets the last successful check of a blob, because it is damaged now.
     pub fn forget_verified(&self, digest: &Digest) {
         self.0.index.remove_note(NOTE, digest);
     }
 
-    /// When a blob was last found good; `None` where that is not known.
+    /// The time of the last successful check of a blob; `None` if it is not known.
     pub fn last_verified(&self, digest: &Digest) -> Option<SystemTime> {
         let second = self.note(NOTE, digest).and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);
         second.and_then(|second| UNIX_EPOCH.checked_add(Duration::from_secs(second)))
     }
 
-    /// Takes a damaged blob out of sight; says whether it was there. An earlier one of the same name is replaced.
+    /// Moves a damaged blob to `damaged/` and returns whether it existed. An earlier damaged file
+    /// of the same name is replaced.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
         self.ensure_writable()?;
         let path = self.path(digest);
         files::create_folder(&self.0.layout.damaged())?;
         let aside = self.0.layout.damaged().join(digest.hex());
-        // It was made of the damaged bytes, perhaps. First, so that a crash leaves nothing of it beside a blob that is fetched again; and
-        // once more, where somebody was about to make it. What a document refers to is known by its digest, which stays right.
+        // Notes and derived files may come from the damaged bytes. They are removed before the
+        // move, so that a crash leaves none beside a blob that is fetched again. They are removed
+        // once more after it, in case another thread was just making one. The references of a
+        // document stay: they follow from its digest.
         let forget = || {
             self.0.index.remove_notes(digest);
             self.forget_derived(digest)
@@ -114,25 +118,27 @@ impl Store {
         };
         forget()?;
         if moved && let Some(folder) = path.parent() {
-            // It is to be somewhere at any time.
+            // The target is synced first: after a power cut the blob is in at least one of the two
+            // folders.
             files::sync_folder(&self.0.layout.damaged())?;
             self.0.placing.sync(folder)?;
         }
         Ok(moved)
     }
 
-    /// Removes what [`Store::set_aside`] kept of a blob; says whether there was something.
+    /// Removes the blob that [`Store::set_aside`] kept; returns whether it existed.
     pub fn discard_damaged(&self, digest: &Digest) -> Result<bool, Error> {
         self.ensure_writable()?;
         files::remove(&self.0.layout.damaged().join(digest.hex()))
     }
 
-    /// What is wrong with names. Each may make a collection leave more alone than it would.
+    /// Errors of names that cannot be read. Each may make a collection keep more than necessary.
     pub fn damaged_names(&self, now: SystemTime) -> Vec<Error> {
         damaged_names(&self.0.layout, now)
     }
 
-    /// The same of the store at `home`, whoever has it open. Nothing is touched.
+    /// [`Store::damaged_names`] for the store at `home`, even if another process has it open.
+    /// Nothing is changed.
     pub fn damaged_names_at(home: &Path, now: SystemTime) -> Vec<Error> {
         damaged_names(&Layout::of(home), now)
     }

@@ -1,17 +1,18 @@
-//! The version of the format of a store: a number in the file `version`. A store without it is of version 1, as Lode 0.1
-//! made it.
+//! The version of the store's format: a number in the file `version`. A store without this file has
+//! version 1, as Lode 0.1 made it.
 //!
-//! The number changes where an older program would misread or harm what a newer one has written; what is only added does
+//! The version changes if an older program would misread or damage a newer store. Pure additions do
 //! not change it.
 
 use std::path::Path;
 
 use crate::{Error, files};
 
-/// What this program writes, and the newest that it reads.
+/// The format version that this program writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Makes sure that a store can be opened, before anything in it is touched; says whether the version is still to be written.
+/// Checks that a store can be opened, before anything in it is touched. Returns whether the version
+/// file is missing and must be written.
 ///
 /// # Errors
 /// [`Error::Newer`], [`Error::Damaged`].
@@ -28,7 +29,7 @@ pub(crate) fn check(home: &Path, file: &Path) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Writes the version; it is there whole or not at all. `temporary` is a folder on the same disk.
+/// Writes the version file atomically. `temporary` is a folder on the same disk.
 pub(crate) fn write(home: &Path, file: &Path, temporary: &Path) -> Result<(), Error> {
     let new = temporary.join("version");
     files::write_synced(&new, format!("{FORMAT_VERSION}\n").as_bytes())?;

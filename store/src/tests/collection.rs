@@ -1,4 +1,5 @@
-//! What a collection deletes, leaves alone and says, beside others and around what cannot be read.
+//! Tests of collections: deleted, kept and reported blobs, with concurrent callers and unreadable
+//! files.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -8,7 +9,8 @@ use content::{Digest, Expected};
 use super::{done, id, put, temporary};
 use crate::{Children, Description, LinkKind, Store};
 
-/// A document is a line for each blob that it refers to; `>` begins the digest of another document.
+/// Parses a document: one line for each blob that it refers to; `>` precedes the digest of a
+/// document.
 fn children(raw: &[u8]) -> Result<Children, String> {
     let mut children = Children::default();
     let text = std::str::from_utf8(raw).map_err(|e| e.to_string())?;
@@ -51,7 +53,7 @@ fn works_beside_who_adds() {
     let other = Digest::of(b"other");
     assert!(store.blob_size(&other).expect("a look").is_none());
     let lost = {
-        // Written before the guard, and not looked at since.
+        // Copied in without the store: no caller committed it or looked at it.
         let (_other_folder, elsewhere) = temporary();
         let digest = put(&elsewhere, b"lost");
         std::fs::copy(elsewhere.path(&digest), store.path(&digest)).expect("a copy");
@@ -108,7 +110,7 @@ fn a_damaged_manifest_keeps_what_it_refers_to() {
     std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
     assert_eq!(collect(&store), done(1, 4), "the index knows what it referred to");
     assert!(is_there(&store, &layer) && !is_there(&store, &lost));
-    // Nobody knows any more.
+    // The index has failed, so the references are unknown.
     let lost = put(&store, b"lost");
     store.0.index.fail("a test", store.0.index.generation());
     let put_off = collect(&store).put_off.expect("it is told");
@@ -132,7 +134,7 @@ fn one_bad_file_costs_one_name() {
     let damaged: Vec<String> = store.damaged_names(SystemTime::now()).iter().map(ToString::to_string).collect();
     assert!(damaged.len() == 2 && damaged[0].contains(":bad") && damaged[1].contains(":folder"), "{damaged:?}");
     assert_eq!(Store::damaged_names_at(folder.path(), SystemTime::now()).len(), 2, "also where somebody has it open");
-    // `:folder` has no history: it may name any document that is here.
+    // `:folder` has no history, so it may name any document in the store.
     let collected = collect(&store);
     assert_eq!((collected.blobs, collected.bytes), (1, 4), "{collected:?}");
     assert!(collected.put_off.is_some_and(|put_off| put_off.reasons.len() == 1));
@@ -202,7 +204,7 @@ fn what_a_damaged_manifest_referred_to_is_known_when_it_is_set_aside() {
 fn a_name_that_may_come_back_keeps_what_it_led_to() {
     let (folder, store) = temporary();
     let lost = put(&store, b"lost");
-    // A folder that cannot be synced: there is a file in the place of the one above.
+    // A folder that cannot be synced: a file is in the place of its parent.
     write(&folder.path().join("file"), b"");
     store.0.placing.mistrust(vec![folder.path().join("file/folder"), folder.path().join("gone")]);
     let put_off = collect(&store).put_off.expect("it is told");
@@ -260,7 +262,7 @@ fn what_was_put_there_again_is_not_taken_out() {
     let (_folder, store) = temporary();
     let blobs = [put(&store, b"first"), put(&store, b"last")];
     let (document, kind) = (put(&store, b"document"), LinkKind::Blob);
-    // Times by different clocks would be out of order: one is coarse.
+    // Times of different clocks would be out of order, because one clock is coarse.
     for _ in 0..50 {
         store.link("h/r", kind, &blobs[0]).expect("a link");
         store.link("h/r", kind, &blobs[0]).expect("it is renewed");
@@ -287,11 +289,11 @@ fn the_use_of_a_model_is_no_cache() {
     store.expire_uses().expect("nothing to do");
     assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
     drop(store);
-    // A store from before: nothing in it is taken to be unused.
+    // A store of an older version: none of its models counts as unused.
     std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
     let store = Store::open(folder.path(), crate::Options::default()).expect("it opens");
     assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then));
-    // As where it could not be made when the store was opened.
+    // The folder could not be created when the store was opened.
     std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
     store.expire_uses().expect("there is nothing to forget");
     assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then), "nothing counts as unused");
@@ -306,7 +308,7 @@ fn the_use_of_a_model_is_no_cache() {
 #[test]
 fn an_ingest_without_data_rests_too() {
     let (folder, store) = temporary();
-    // What a disk that was full has left.
+    // The state that a full disk leaves.
     std::fs::create_dir(folder.path().join("ingest/x")).expect("a folder");
     let ingests = store.ingests(SystemTime::now() + Duration::from_hours(2)).expect("ingests");
     assert!(ingests[0].idle > Duration::from_hours(1), "{ingests:?}");

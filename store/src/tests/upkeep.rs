@@ -1,4 +1,4 @@
-//! Histories, pins and the search for damage.
+//! Tests of histories, pins and the checks for damage.
 
 use std::time::{Duration, SystemTime};
 
@@ -56,7 +56,7 @@ fn a_change_that_did_not_happen_is_no_version() {
     let (folder, store) = temporary();
     let [a, b, c] = [b"a", b"b", b"c"].map(|bytes| put(&store, bytes));
     store.set_tag(TAG, &a).expect("tag");
-    // Killed between the history and the tag.
+    // Killed after the history was written and before the tag was.
     let path = folder.path().join("history/h/r/:t");
     let text = std::fs::read_to_string(&path).expect("a history");
     std::fs::write(&path, format!("{text}7 {b}\n")).expect("write");
@@ -66,7 +66,7 @@ fn a_change_that_did_not_happen_is_no_version() {
     let text = std::fs::read_to_string(&path).expect("a history");
     std::fs::write(&path, format!("{text}8 {b}\n")).expect("write");
     assert_eq!(store.kept_versions(TAG).expect("kept"), [a], "it is the last version still");
-    // A store from before there were histories.
+    // A store that is older than histories.
     std::fs::remove_file(&path).expect("remove");
     store.set_tag(TAG, &a).expect("tag");
     assert_eq!(store.kept_versions(TAG).expect("kept"), [c]);
@@ -77,7 +77,7 @@ fn a_file_beside_histories_keeps_nothing_and_is_named() {
     let (folder, store) = temporary();
     let digest = put(&store, b"blob");
     store.set_tag(TAG, &digest).expect("tag");
-    // An editor's copy.
+    // A backup file of an editor.
     let history = folder.path().join("history/h/r/:t");
     std::fs::copy(&history, folder.path().join("history/h/r/:t~")).expect("a copy");
     let collected = store.collect(SystemTime::now(), nothing);
@@ -180,7 +180,7 @@ fn derived_files_go_with_their_blob_and_their_version() {
         assert_eq!(store.derived(source, version).as_ref(), Some(&path));
     }
     assert_eq!(std::fs::read_dir(folder.path().join("tmp")).expect("a folder").count(), 0);
-    // What nobody made there stops nothing.
+    // An unexpected folder does not stop the removal of the other files.
     std::fs::create_dir(folder.path().join("derived/a")).expect("a folder");
     store.expire_derived(&["1"]).expect_err("a folder is not removed");
     let there =
