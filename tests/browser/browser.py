@@ -1,4 +1,4 @@
-"""What the sessions in a browser share: a page that tells what went wrong in it, and whether it asked anybody else."""
+"""Shared code of the browser sessions: a page that records its errors and its requests to other hosts."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Page, sync_playwright
 
-#: The longest that anything may take: machines are slow and shared.
+#: The timeout in milliseconds of any step, for slow and shared machines.
 PATIENCE = 60_000
 
 
 class Visit:
-    """A page, and what happened in it."""
+    """A page with its recorded errors and foreign requests."""
 
     def __init__(self, page: Page, base: str):
         self.page, self.base = page, base
@@ -24,7 +24,7 @@ class Visit:
         page.set_default_timeout(PATIENCE)
 
     def told(self, message) -> None:
-        # A refused request is told by the browser, too; the page shows it.
+        # The browser also logs failed requests; the page itself reports those.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
 
@@ -43,8 +43,8 @@ class Visit:
 
 @contextlib.contextmanager
 def browser():
-    """Debian's chromium."""
-    # It has no sandbox for root, and none in most containers.
+    """Starts Debian's Chromium."""
+    # Chromium's sandbox works neither for root nor in most containers.
     arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
     with sync_playwright() as playwright:
         program = os.environ.get("LODE_TEST_CHROMIUM") or shutil.which("chromium")
@@ -57,7 +57,7 @@ def browser():
 
 @contextlib.contextmanager
 def visit(address: str, **context):
-    """A page of a daemon in a browser of its own; fails where something went wrong in it."""
+    """Opens a daemon's page in a new browser. Fails if an error was recorded."""
     with browser() as chromium:
         with visit_in(chromium, address, **context) as visited:
             yield visited

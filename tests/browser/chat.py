@@ -1,4 +1,4 @@
-"""A chat: it streams, is stopped, branches, is kept, and shows hostile text as text."""
+"""Tests the chat: streaming, stopping, branches, storage, and hostile text."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ HOSTILE = [
 ]
 
 
-#: Settings with which an answer has no end that a test would wait for: the model cannot close the list before.
+#: Settings that make an answer longer than any test waits: the schema forbids closing the list.
 ENDLESS = {"Most tokens": "100000", "Format of the answer": json.dumps({"type": "array", "items": {"type": "integer"}, "minItems": 100_000})}
 
 
@@ -27,12 +27,12 @@ def answered(page, number: int) -> None:
 
 
 def focused(page) -> str | None:
-    """The label of what has the keys."""
+    """Returns the label of the focused element."""
     return page.evaluate("() => document.activeElement.getAttribute('aria-label')")
 
 
 def ask(visited, model: str, text: str, settings: dict[str, str]) -> None:
-    """Begins a conversation."""
+    """Starts a conversation."""
     page = visited.page
     visited.go(f"/ui/chat?model={model}")
     page.locator(".model-button", has_text=model).wait_for()
@@ -50,7 +50,8 @@ def converse(visited, model: str) -> None:
     answered(page, 0)
     foot = page.locator(".message.assistant .figures-line").text_content()
     assert "tokens/s" in foot and "first token after" in foot and "context" in foot, foot
-    # Answered anew: another branch, and the way back. The keys stay where they are of use.
+    # A new answer is another branch, and the first one can be selected again. The focus stays on
+    # a useful control.
     page.locator("button[aria-label='Answer anew']").press("Enter")
     page.locator(".branches", has_text="2 / 2").wait_for()
     answered(page, 0)
@@ -58,7 +59,7 @@ def converse(visited, model: str) -> None:
     page.get_by_role("button", name="The version before").press("Enter")
     page.locator(".branches", has_text="1 / 2").wait_for()
     assert focused(page) == "The version after", focused(page)
-    # An edit that was begun stays while another message changes.
+    # An open edit is kept while another message changes.
     page.get_by_role("button", name="Edit, and ask anew").click()
     page.locator(".edit textarea").fill("Not yet")
     page.get_by_role("button", name="The version after").click()
@@ -66,20 +67,20 @@ def converse(visited, model: str) -> None:
     assert page.locator(".edit textarea").input_value() == "Not yet"
     page.locator(".edit textarea").press("Escape")
     assert focused(page) == "Edit, and ask anew", focused(page)
-    # Edited: the same of a message of one's own.
+    # An edited message of the user is another branch too.
     page.get_by_role("button", name="Edit, and ask anew").click()
     page.locator(".edit textarea").fill("Say goodbye")
     page.locator(".edit").get_by_role("button", name="Send").click()
     page.locator(".message.user .branches", has_text="2 / 2").wait_for()
     answered(page, 0)
-    # It is kept: after a reload it is there.
+    # The conversation is stored: it is still there after a reload.
     page.reload()
     page.locator(".message.user .said", has_text="Say goodbye").wait_for()
     page.locator(".conversations li.current", has_text="Say **hello**").wait_for()
 
 
 def tabs(visited, model: str) -> None:
-    """One conversation in two tabs: both add to it, and what one of them removes is gone. A draft waits."""
+    """A conversation in two tabs: both add to it, and a message removed in one is gone in the other. A draft is kept."""
     page = visited.page
     ask(visited, model, "In both tabs", {"Most tokens": "4", "Seed": "7"})
     answered(page, 0)
@@ -117,7 +118,7 @@ CALLS = [{"id": f"call_{city}", "function": {"name": "weather", "arguments": {"c
 
 
 def tools(visited, model: str) -> None:
-    """Two calls at once: the model is asked again when it has both results, each with the call that it answers."""
+    """Two tool calls at once: the model continues when both results exist, each assigned to its call."""
     page = visited.page
     asked = []
 
@@ -142,7 +143,7 @@ def tools(visited, model: str) -> None:
 
 
 def exports(visited) -> None:
-    """What was exported is there again, once."""
+    """An import restores an exported conversation, without duplicates."""
     page = visited.page
     titles = page.locator(".conversations li button:first-child").all_text_contents()
     assert len(titles) > 1, titles
@@ -166,7 +167,7 @@ def exports(visited) -> None:
         page.get_by_role("button", name="Export").click()
     again = json.loads(download.value.path().read_text())["conversations"]
     assert again == kept, "as it was"
-    # What is wrong in a file is named.
+    # The error names the fault in the file.
     kept[0]["messages"][kept[0]["current"]]["calls"] = [{}]
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Import").click()
@@ -176,7 +177,7 @@ def exports(visited) -> None:
 
 
 def leave(visited, model: str) -> None:
-    """Another conversation is begun while an answer comes, and another view is looked at: it goes on in its own."""
+    """An answer continues in its own conversation while another conversation or view is open."""
     page = visited.page
     ask(visited, model, "Count as far as you can", ENDLESS)
     page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
@@ -193,7 +194,8 @@ def leave(visited, model: str) -> None:
     said = page.locator(".message.assistant .markdown")
     before = len(said.text_content())
     page.locator(".message.assistant .figures-line", has_text="tokens/s").wait_for()
-    # Back in the chat one is where one was; what came meanwhile is there, and more comes.
+    # Back in the chat, the same conversation is open, with the text generated meanwhile, and
+    # generation continues.
     page.get_by_role("link", name="Models").click()
     page.locator("h1", has_text="Models").wait_for()
     page.get_by_role("link", name="Chat").click()
@@ -203,7 +205,7 @@ def leave(visited, model: str) -> None:
     page.reload()
     page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
     assert page.locator(".conversations li", has_text="Without a title").count() == 0
-    # A view that is slow to come draws nothing where one is by then.
+    # A view that loads slowly does not draw over the view that is open by then.
     page.route("**/api/show", lambda route: page.wait_for_timeout(700) or route.continue_())
     page.get_by_role("link", name="Models").click()
     page.get_by_role("link", name="talker:latest").click()
@@ -221,7 +223,7 @@ def stop(visited, model: str) -> None:
     page.locator(".compose button[aria-label=Stop]").click()
     answered(page, 0)
     page.locator(".message.assistant .figures-line", has_text="stopped").wait_for()
-    # The runner has stopped, too.
+    # The runner has stopped too.
     for _ in range(100):
         running = page.request.get(visited.base + "/api/lode/running").json()
         if running["active"] == 0:
@@ -231,14 +233,14 @@ def stop(visited, model: str) -> None:
 
 
 def hostile(visited) -> None:
-    """A conversation of somebody else, with what a model may say."""
+    """Imports a foreign conversation with hostile texts."""
     page = visited.page
     messages, parent = {}, None
     for number, text in enumerate(HOSTILE):
         role = "assistant" if number % 2 else "user"
         messages[str(number)] = {"id": str(number), "parent": parent, "role": role, "content": text, "thinking": text[:500]}
         parent = str(number)
-    # Each of them as an answer, too.
+    # Each text is also the content of an answer.
     for number, text in enumerate(HOSTILE, len(HOSTILE)):
         messages[str(number)] = {"id": str(number), "parent": parent, "role": "assistant", "content": text, "model": "<b>x</b>"}
         parent = str(number)
@@ -257,7 +259,7 @@ def hostile(visited) -> None:
         assert page.locator("main script, main img").count() == 0
         assert page.locator("main a[href^='javascript']").count() == 0
         assert page.evaluate("() => window.pwned") is None
-        # What is no export is refused in words.
+        # A file that is not an export is refused with a message.
         file.write_text("{}")
         with page.expect_file_chooser() as chooser:
             page.get_by_role("button", name="Import").click()

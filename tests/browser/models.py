@@ -1,5 +1,5 @@
-"""Models from one daemon to another in the page: a pull that is cut off and resumed, a push, uploads, a difference, a copy, a
-removal, damage, hostile names, a prune."""
+"""Transfers and maintenance of models in the page: an interrupted and resumed pull, a push, uploads, diff, copy,
+removal, damage, hostile names, prune."""
 
 import json
 import pathlib
@@ -12,12 +12,12 @@ import threading
 
 from browser import visit
 
-#: Bytes that pass before the wire is cut.
+#: The number of bytes that pass before the connection stalls.
 FEW = 40_000
 
 
 class Wire(threading.Thread):
-    """Passes what a client and a daemon say to each other; for a while no more than so many bytes of the daemon's."""
+    """A proxy between a client and a daemon that stalls after a number of bytes from the daemon."""
 
     def __init__(self, address: str):
         super().__init__(daemon=True)
@@ -60,9 +60,9 @@ def pull(visited, wire: Wire) -> None:
     dialog.get_by_label("Name").fill(f"{wire.address}/library/one:latest")
     dialog.get_by_label("The registry speaks HTTP without TLS").check()
     dialog.get_by_role("button", name="Pull", exact=True).click()
-    # Some of it is here, and no more comes.
+    # A part has arrived, and the transfer stalls.
     page.locator(".transfer .facts", has_text=" of ").wait_for()
-    # So it is of each blob: one of them at least is under way.
+    # The same holds for single blobs: at least one is in progress.
     page.locator(".transfer summary", has_text="under way").wait_for()
     page.locator(".transfer .parts li", has_text=" of ").first.wait_for()
     page.locator(".transfer").get_by_role("button", name="Cancel").click()
@@ -101,7 +101,7 @@ def manage(visited) -> None:
     page.get_by_role("dialog").get_by_label("New name").fill("copied")
     page.get_by_role("dialog").get_by_role("button", name="Copy", exact=True).click()
     page.get_by_role("link", name="copied:latest").wait_for()
-    # A name that is taken is given to another model only when that is meant.
+    # An existing name is only replaced after a confirmation.
     act("copied:latest", "Copy to another name")
     page.get_by_role("dialog").get_by_label("New name").fill("made")
     page.get_by_role("dialog").get_by_role("button", name="Copy", exact=True).click()
@@ -135,7 +135,7 @@ def upkeep(visited) -> None:
 
 
 def create(visited, folder: str) -> None:
-    """From a folder of the daemon's machine, and of nothing."""
+    """Creates models from a folder on the daemon's machine, and from a folder that does not exist."""
     page = visited.page
     visited.go("/ui/models")
     page.get_by_role("button", name="Create", exact=True).click()
@@ -151,7 +151,7 @@ def create(visited, folder: str) -> None:
 
 
 def push(visited, peer: str) -> None:
-    """First what would move, then that."""
+    """Shows the plan of a push, and then pushes."""
     page = visited.page
     visited.go("/ui/models")
     for line in ("to be sent", "there already"):
@@ -172,7 +172,7 @@ def push(visited, peer: str) -> None:
 
 
 def send(visited, folder: str) -> None:
-    """Files, then a folder, from the machine of the browser; a create that fails does not have them sent again."""
+    """Uploads files, then a folder. A failed create does not upload them again."""
     page = visited.page
     files = [str(file) for file in pathlib.Path(folder).iterdir() if file.is_file()]
     sent = []
@@ -184,7 +184,7 @@ def send(visited, folder: str) -> None:
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Name of the new model").fill(name)
         dialog.locator(f"[name={field}]").set_input_files(chosen)
-        # The first attempt is refused, after all has arrived.
+        # The first create fails after all files have arrived.
         page.route("**/api/create", lambda route: route.fulfill(status=500, body='{"error": "not now"}'), times=1)
         dialog.get_by_role("button", name="Create", exact=True).click()
         page.locator(".transfer .state.failed").wait_for()
@@ -201,7 +201,7 @@ def send(visited, folder: str) -> None:
 
 
 def damage(visited, one: str, home: str) -> None:
-    """A blob that is not what it is called: it is found, told by its models and layer, and fetched again."""
+    """A damaged blob: it is found, reported with its models and layer, and fetched again."""
     page = visited.page
     tensors = page.request.post(visited.base + "/api/show", data={"model": one, "verbose": True}).json()["tensors"]
     tensor = next(tensor for tensor in tensors if tensor["name"].endswith("up_proj.weight"))
@@ -222,7 +222,7 @@ def damage(visited, one: str, home: str) -> None:
 
 
 def hostile(visited, folder: str) -> None:
-    """A model whose tensors and documents are called and say what no honest one would: it is shown, as text."""
+    """A model with hostile names and documents: the page shows them as text."""
     page = visited.page
     script = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>\u202e"
     with tempfile.TemporaryDirectory() as place:
@@ -271,7 +271,7 @@ def main() -> None:
         damage(visited, f"{wire.address}/library/one:latest", home)
         manage(visited)
         hostile(visited, folder)
-        # An earlier version, for a prune.
+        # Creates an earlier version, which prune can remove.
         copied = {"source": "made", "destination": f"{wire.address}/library/one:latest"}
         assert visited.page.request.post(visited.base + "/api/copy", data=copied).ok
         upkeep(visited)

@@ -1,4 +1,4 @@
-"""Pictures of the page for the documentation. `scripts/screenshots` runs it."""
+"""Screenshots of the page for the documentation. `scripts/screenshots` runs it."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ QUESTION = "Explain in two sentences what a registry of models is."
 
 
 def shoot(visited, out: Path, name: str) -> None:
-    # What is drawn after a measurement of the store is there by then.
+    # Waits for parts that are drawn after the store has been measured.
     visited.page.wait_for_timeout(600)
     visited.page.screenshot(path=out / f"{name}.jpg", type="jpeg", quality=72)
 

@@ -1,4 +1,4 @@
-"""How soon the page is there. `scripts/bench page` runs it; it prints a list of measurements as JSON."""
+"""Measures how fast the page loads. `scripts/bench page` runs it; it prints a JSON list of measurements."""
 
 import json
 import statistics
@@ -7,12 +7,12 @@ import time
 
 from browser import browser, visit_in
 
-#: The daemon, how many models it has, and how often each figure is measured.
+#: The daemon's address, its number of models, and how often each value is measured.
 ADDRESS, MODELS, REPEATS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
-#: When something was painted first.
+#: The time of the first contentful paint.
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-#: The longest frame while an element is scrolled to its end.
+#: The duration of the longest frame while an element is scrolled to its end.
 SCROLL = """async (table) => {
   const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   const step = table.scrollHeight / 120;
@@ -27,9 +27,9 @@ SCROLL = """async (table) => {
   return longest;
 }"""
 
-#: The same, while nothing happens: the machine's own.
+#: The same without scrolling: the baseline of the machine.
 STILL = SCROLL.replace("table.scrollTop += step", "table.scrollTop += 0")
-#: From a click on the first column's head to the frame behind the one that shows it.
+#: The time from a click on the first column's header to the frame after the sorted one.
 SORT = """async (table) => {
   const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   await frame();
@@ -63,7 +63,7 @@ def main() -> None:
         views = ["chat", "models", "store", "running", "registry"] + [f"model?name=tiny&tab={tab}" for tab in tabs]
         with visit_in(chromium, address) as visited:
             sent = {}
-            # The first time: later ones are from the browser's cache.
+            # Keeps the first response of each URL; later ones come from the browser's cache.
             visited.page.on("response", lambda response: sent.setdefault(response.url, response))
             for view in views:
                 visited.go(f"/ui/{view}")
@@ -72,7 +72,7 @@ def main() -> None:
             files = [one for url, one in sent.items() if "/ui/files/" in url]
             sizes = [one.request.sizes()["responseBodySize"] for one in files]
             row("size", [sum(sizes) / 1000], "kB", "all files")
-        # A line of text, from the same daemon: no page can be there sooner.
+        # A line of text from the same daemon: the lower bound for any page.
         row("line", timed(chromium, address, "/api/version", "pre", lambda page: page.evaluate(PAINT)), "ms", "a line of text")
         row("paint", timed(chromium, address, "/ui/chat", ".compose", lambda page: page.evaluate(PAINT)), "ms", "loopback")
         label = f"text={models:,} models ·"

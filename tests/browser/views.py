@@ -1,4 +1,4 @@
-"""Every view of the page: it shows what is there, can be reached by keys, and has no serious finding of axe-core."""
+"""Every view of the page: it shows its content, can be used by keyboard, and has no serious finding of axe-core."""
 
 import sys
 
@@ -8,7 +8,7 @@ from browser import browser, visit_in
 
 MODEL = "tiny:latest"
 TABS = ["Overview", "Tensors", "Map", "Memory", "Documents", "Lineage", "Versions", "Manifest"]
-#: Path, and something that is there once it is drawn.
+#: Paths, each with a selector of an element that exists once the view is drawn.
 VIEWS = [
     ("/", ".compose textarea"),
     ("/ui/models", f"text={MODEL}"),
@@ -22,7 +22,7 @@ VIEWS = [
     ("versions", "text=the present one"), ("blobs", "text=Verify now"),
 ]]
 SIZES = [({"width": 1280, "height": 800}, "light"), ({"width": 360, "height": 740}, "dark"), ({"width": 2560, "height": 1440}, "light")]
-#: A view, and the button that opens a dialog there.
+#: Views, each with the name of a button that opens a dialog.
 DIALOGS = [("/ui/models", "Pull"), ("/ui/models", "Create"), ("/ui/chat", "System prompt, options and tools"), ("/ui/chat", "Model: tiny:latest")]
 
 
@@ -44,7 +44,7 @@ def judge(page, place: str) -> None:
 
 def look(chromium, address: str) -> None:
     for size, scheme in SIZES:
-        # axe-core is put into the page, which its policy forbids to others.
+        # The page's content security policy would forbid injecting axe-core.
         with visit_in(chromium, address, viewport=size, color_scheme=scheme, bypass_csp=True) as visited:
             for path, ready in VIEWS:
                 visited.go(path)
@@ -62,7 +62,7 @@ def look(chromium, address: str) -> None:
 
 
 def keys(chromium, address: str) -> None:
-    """From the bar to a tensor's numbers without a mouse."""
+    """Navigates from the bar to a tensor's values by keyboard only."""
     with visit_in(chromium, address) as visited:
         page = visited.page
         visited.go("/ui/models")
@@ -81,7 +81,7 @@ def keys(chromium, address: str) -> None:
         page.get_by_role("dialog").locator(".histogram").wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("dialog").wait_for(state="detached")
-        # The map says what a field is, and opens its tensor.
+        # The map announces the tensor of the selected field, and Enter opens it.
         page.get_by_role("tab", name="Tensors").focus()
         page.keyboard.press("ArrowRight")
         page.locator(".map rect").first.wait_for()
@@ -95,7 +95,7 @@ def keys(chromium, address: str) -> None:
         page.get_by_role("dialog").locator(".histogram").wait_for()
         page.keyboard.press("Escape")
         page.get_by_role("dialog").wait_for(state="detached")
-        # Back is where one was.
+        # Going back returns to the list of models.
         page.go_back()
         page.locator("h1", has_text="Models").wait_for()
 

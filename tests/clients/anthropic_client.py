@@ -7,7 +7,7 @@ import anthropic
 
 
 def converses(client: anthropic.Anthropic, model: str) -> None:
-    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    """Tool calls, thinking and structured output, unstreamed and streamed."""
     whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
     shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
     ask = {"model": model, "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}]}
@@ -40,7 +40,7 @@ def main(address: str, model: str, talker: str) -> None:
     client = anthropic.Anthropic(base_url=f"http://{address}", api_key="none", max_retries=0)
     converses(client, talker)
     ask = {"model": model, "max_tokens": 6, "messages": [{"role": "user", "content": "Hello"}]}
-    # An option of Lode's own: the client no longer has a temperature.
+    # Uses Lode's `options`, because the client no longer has a temperature parameter.
     cold = {"extra_body": {"options": {"temperature": 0}}}
     whole = client.messages.create(**ask, system="Be brief.", **cold)
     assert (whole.role, whole.type, whole.content[0].type) == ("assistant", "message", "text"), whole

@@ -1,5 +1,5 @@
-"""Conversations as transformers renders them: reads a JSON list of [template, [variables, …]], writes for each a list of what it
-becomes, `{"text": …}` or `{"error": …}`."""
+"""Renders conversations with transformers. Reads a JSON list of [template, [variables, …]], and writes for each template
+a list of results, `{"text": …}` or `{"error": …}`."""
 
 import datetime
 import json

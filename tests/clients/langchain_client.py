@@ -11,7 +11,7 @@ def add(a: int) -> int:
 
 
 def converses(url: str, model: str) -> None:
-    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    """Tool calls, thinking and structured output, unstreamed and streamed."""
     regex = r'<tool_call>\{"name": "add", "arguments": \{"a": [1-9]\}\}</tool_call>'
     grammar = {"type": "grammar", "syntax": "regex", "definition": regex}
     caller = ChatOllama(model=model, base_url=url, reasoning=False, format=grammar).bind_tools([add])

@@ -1,4 +1,4 @@
-"""The unmodified `litellm` against a daemon, by both of its ways: Ollama's API and OpenAI's."""
+"""The unmodified `litellm` with a daemon, by both of its providers: Ollama's API and OpenAI's."""
 
 import json
 import os
@@ -11,7 +11,7 @@ litellm.suppress_debug_info = True
 
 
 def converses(way: dict, quiet: dict, thinks: dict) -> None:
-    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    """Tool calls, thinking and structured output, unstreamed and streamed."""
     whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
     shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
     ask = {**way, "messages": [{"role": "user", "content": "Hello"}]}

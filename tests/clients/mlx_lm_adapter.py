@@ -1,4 +1,4 @@
-"""Prints the logits that mlx_lm computes of tokens with an adapter.
+"""Prints mlx_lm's logits for tokens with an adapter.
 
 usage: mlx_lm_adapter.py MODEL ADAPTER TOKENS
 """

@@ -1,6 +1,7 @@
-// The unmodified `ollama` client for Node against a daemon: streamed and not, an abort, errors.
+// Tests the unmodified `ollama` client for Node with a daemon: streamed and unstreamed, an abort,
+// errors. FOLDER has `node_modules` with the package.
 //
-//   node ollama_client.mjs FOLDER ADDRESS MODEL TALKER    FOLDER has `node_modules` with the package
+//   node ollama_client.mjs FOLDER ADDRESS MODEL TALKER
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -39,7 +40,7 @@ text = "";
 for await (const piece of await client.chat({ model, messages, options, stream: true })) text += piece.message.content;
 assert.equal(text, answer.message.content);
 
-// Calls of tools, thinking and answers in a form, whole and streamed.
+// Tool calls, thinking and structured output, unstreamed and streamed.
 const gathered = async (request) => {
   const all = { content: "", thinking: "", tool_calls: [] };
   for await (const { message } of await client.chat({ ...request, stream: true })) {

@@ -59,7 +59,7 @@ def chats(client: ollama.Client, model: str) -> None:
     assert "".join(piece.message.content for piece in pieces) == answer.message.content, pieces
     told = client.chat(model=model, messages=messages, options=OPTIONS, logprobs=True, top_logprobs=1)
     assert len(told.logprobs) == told.eval_count, told
-    # What was said and called before is part of the prompt.
+    # Earlier messages and tool calls are part of the prompt.
     call = {"function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
     before = [*messages, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "3", "tool_name": "add"}]
     longer = client.chat(model=model, messages=before, options=OPTIONS)
@@ -69,7 +69,7 @@ def chats(client: ollama.Client, model: str) -> None:
 
 
 def converses(client: ollama.Client, model: str) -> None:
-    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    """Tool calls, thinking and structured output, unstreamed and streamed."""
     def add(a: int) -> int:
         """Adds.
 
@@ -145,7 +145,7 @@ def creates(client: ollama.Client, model: str, folder: str) -> None:
 
 
 def transfers(client: ollama.Client, model: str, address: str) -> None:
-    """The daemon is a registry too: it pushes to itself."""
+    """The daemon pushes to its own registry."""
     name = f"{address}/library/pushed:v1"
     assert client.copy(model, name).status == "success"
     statuses = [line.status for line in client.push(name, insecure=True, stream=True)]

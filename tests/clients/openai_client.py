@@ -1,4 +1,4 @@
-"""The unmodified `openai` client against a daemon: all of its endpoints that are here, errors; streamed and not."""
+"""The unmodified `openai` client against a daemon: all supported endpoints, streamed and unstreamed, and errors."""
 
 import json
 import sys
@@ -55,7 +55,7 @@ def chat(client: openai.OpenAI, model: str) -> None:
 
 
 def converses(client: openai.OpenAI, model: str) -> None:
-    """Calls of tools, thinking and answers in a form, whole and streamed."""
+    """Tool calls, thinking and structured output, unstreamed and streamed."""
     whole = {"a": {"type": "integer", "minimum": 1, "maximum": 9}}
     shape = {"type": "object", "properties": whole, "required": ["a"], "additionalProperties": False}
     add = {"name": "add", "description": "Adds.", "parameters": shape, "strict": True}
@@ -114,7 +114,7 @@ def completions(client: openai.OpenAI, model: str) -> None:
 
 
 def embeddings(client: openai.OpenAI, model: str) -> None:
-    # The client asks for base64 by itself.
+    # The client requests base64 by default.
     vectors = client.embeddings.create(model=model, input=["one", "two"])
     assert [entry.index for entry in vectors.data] == [0, 1], vectors
     plain = client.embeddings.create(model=model, input="one", encoding_format="float").data[0].embedding
@@ -137,7 +137,7 @@ def responses(client: openai.OpenAI, model: str) -> None:
     assert events[-1].type == f"response.{whole.status}", events[-1]
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == whole.output_text == events[-1].response.output_text, (text, whole.output_text)
-    # The client's accumulator knows complete responses only.
+    # The client's accumulator only supports complete responses.
     stop = next((letter for letter in text[1:] if letter != "\ufffd"), text[0])
     ended = {"options": {"stop": [stop]}}
     with client.responses.stream(**ask, extra_body=ended) as stream:

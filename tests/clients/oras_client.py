@@ -21,7 +21,7 @@ LAYER = "application/vnd.ollama.image.tensor"
 
 
 def content(number):
-    """Bytes without a pattern, others for each number and the same each time."""
+    """Returns pseudo-random bytes that depend only on the number."""
     blocks = (hashlib.sha256(f"{number} {block}".encode()).digest() for block in range(SIZE // 32))
     return b"".join(blocks)
 

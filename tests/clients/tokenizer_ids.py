@@ -1,5 +1,5 @@
-"""Ids that Python's `tokenizers` gives: reads a JSON list of [tokenizer.json, [texts]], writes for each tokenizer and text the ids
-without and with special tokens."""
+"""Tokenizes texts with Python's `tokenizers`. Reads a JSON list of [tokenizer.json, [texts]], and writes for each tokenizer
+and text the ids without and with special tokens."""
 
 import json
 import sys

@@ -22,7 +22,7 @@ PROMPTS = [
     "def fibonacci(n):\n    ",
     "1, 2, 3, 4, 5, 6, 7,",
     "Die Hauptstadt von Deutschland ist",
-    # Longer than the window of 512 tokens.
+    # Longer than the sliding window of 512 tokens.
     "The lighthouse keeper counted the ships that passed. " * 70 + "Then he",
 ]
 SPREAD = 8191

@@ -35,7 +35,7 @@ def falcon(**more):
                 max_position_embeddings=CONTEXT, bos_token_id=0, eos_token_id=1, **more)
 
 
-# What each config of transformers is made from.
+# The fields of each config of transformers.
 MODELS = {
     "falcon": falcon(multi_query=True, new_decoder_architecture=False, parallel_attn=True, bias=False),
     "falcon-new": falcon(new_decoder_architecture=True, num_kv_heads=2, bias=False),
@@ -74,7 +74,7 @@ MODELS = {
                                                  num_experts_per_tok=2, moe_intermediate_size=8,
                                                  rope_scaling={"rope_type": "default", "mrope_section": [2, 1, 1]})),
 }
-# Models of mlx_lm.
+# The fields of each config of mlx_lm.
 MLX = {
     "internlm2": dict(architectures=["InternLM2ForCausalLM"], model_type="internlm2", vocab_size=VOCABULARY,
                       hidden_size=HIDDEN, intermediate_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
@@ -91,7 +91,7 @@ MLX = {
 
 def prompts(numpy):
     generator = numpy.random.default_rng(7)
-    # Without the tokens that stand for pictures.
+    # Leaves out the image placeholder tokens.
     return {f"s{n}": [int(i) for i in generator.integers(3, 40, n)] for n in (5, 24)}
 
 
@@ -115,7 +115,7 @@ def of_transformers(folder, name):
         model = getattr(transformers, kind["architectures"][0])(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            # Norms differ from ones, and what is large tells errors apart.
+            # Norm weights differ from one, and weights are large enough to make errors visible.
             noise = torch.randn_like(parameter)
             parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 and "bias" not in key else 0.3 * noise)
             parameter.copy_(parameter.bfloat16().float())
@@ -163,7 +163,7 @@ def of_mlx(folder, name):
         arrays[f"logits.{prompt}"] = model(mx.array([ids]))[0]
     stored = {}
     for key, array in weights:
-        # Experts are tensors of their own in the makers' files.
+        # The original files have a separate tensor for each expert.
         for own, part in (("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2")):
             if f".switch_mlp.{own}." in key:
                 for expert in range(array.shape[0]):

@@ -46,7 +46,7 @@ def config(fixture, kind, **more):
 
 
 def encoder(fixture, kind, prefix, tensors, patches=None, files=None, **more):
-    """An encoder with a head; what its folder says of embeddings goes."""
+    """Returns a case: an encoder with a head, without the folder's embedding configuration."""
     return {
         "fixture": fixture,
         "prefix": prefix,
@@ -56,7 +56,7 @@ def encoder(fixture, kind, prefix, tensors, patches=None, files=None, **more):
     }
 
 
-# Its own class of tokenizers tells the texts of a pair apart.
+# This tokenizer class sets token types, which distinguish the two texts of a pair.
 TYPES = {"tokenizer_config.json": {"tokenizer_class": "BertTokenizer"}}
 BERT = [tensor("classifier.weight", [1, HIDDEN], 1), tensor("classifier.bias", [1], 2)]
 ROBERTA = [
@@ -89,7 +89,7 @@ PLAIN = {**RENDERS, "modality_config": {"text": {"method": "forward", "method_ou
 
 
 def by_logits(score, settings=RENDERS, **own):
-    """A decoder whose logits are scores; `own` are keys of `config_sentence_transformers.json`."""
+    """Returns a case: a decoder whose logits are scores. `own` has keys of `config_sentence_transformers.json`."""
     files = {
         "modules.json": MODULES,
         "1_LogitScore/config.json": {"module_input_name": "causal_logits", **score},
@@ -134,7 +134,7 @@ CASES = {
 }
 for case in CASES.values():
     if case["fixture"] != "qwen3" or "modules.json" not in case["files"]:
-        # What the fixture's folder says of embeddings.
+        # Removes the embedding configuration of the fixture's folder.
         gone = ["modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"]
         case["files"] = {**{name: None for name in gone}, **case["files"]}
 INSTRUCTIONS = {"qwen3, an instruction": "Find what answers."}
@@ -172,7 +172,7 @@ def make(fixtures, case, folder):
 
 
 def unpooled(model, pair):
-    """What llama.cpp's files of such a model say, which lack the pooler: the classifier's of the first hidden state."""
+    """Returns the scores of llama.cpp's files of such a model, which lack the pooler: the classifier's output for the first hidden state."""
     features = {name: tensor for name, tensor in model.preprocess([pair]).items() if torch.is_tensor(tensor)}
     whole = model[0].model
     with torch.no_grad():
