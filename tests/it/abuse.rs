@@ -1,6 +1,7 @@
-//! Many clients that do nothing, read nothing, send nothing, or send what takes memory: others are served meanwhile.
+//! Clients that idle, do not read, do not send, or send requests that need much memory. Other
+//! clients are served meanwhile.
 //!
-//! `scripts/campaign abuse` does more of it, and holds the daemon to its figures.
+//! `scripts/campaign abuse` runs a larger variant, and asserts the latency and memory limits.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::server::Server;
 use crate::support::{allow_files, say, tiny_model};
 use crate::synthetic::llama;
 
-/// How many clients there are of each kind.
+/// The number of clients of each kind.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     idle: usize,
@@ -20,9 +21,9 @@ struct Scale {
     slow_writers: usize,
     bombs: usize,
     templates: usize,
-    /// Requests of those who are served meanwhile.
+    /// The number of requests of well-behaved clients.
     asked: usize,
-    /// Whether figures are asserted: only where nothing else runs.
+    /// Whether latency and memory are asserted; only if no other test runs at the same time.
     is_campaign: bool,
 }
 
@@ -43,7 +44,8 @@ impl Scale {
     }
 }
 
-/// Sends the beginning of something and nothing more. A daemon may close it at any time.
+/// Sends the beginning of a request and nothing more. The daemon may close the connection at any
+/// time.
 async fn begin(server: &Server, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(&server.address).await.expect("a connection");
     let _ = stream.write_all(text.as_bytes()).await;
@@ -54,7 +56,7 @@ fn post(path: &str, length: usize, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// Kilobytes of a line of the daemon's status.
+/// Returns the kilobytes of a line in the daemon's `/proc/PID/status`.
 fn memory(server: &Server, line: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a process");
     let found = status.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
@@ -67,7 +69,8 @@ async fn others_are_served_meanwhile() {
     allow_files();
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
-    // More than sockets take by themselves.
+    // Larger than the socket buffers, so that a client that does not read blocks the daemon's
+    // writes.
     let large = llama(4, 512);
     server.create("large", large.path()).await;
     let save = json!({"models": ["large"]}).to_string();
@@ -97,7 +100,7 @@ async fn others_are_served_meanwhile() {
         for number in 0..scale.asked {
             let path = ["/api/tags", "/healthz", "/v2/library/tiny/tags/list"][number % 3];
             let begin = Instant::now();
-            // A connection of its own each time, which is the hardest.
+            // Opens a new connection for each request, which is the hardest case.
             let client = reqwest::Client::builder().no_proxy().build().expect("a client");
             let answer = client.get(server.url(path)).send().await.expect("an answer");
             assert_eq!(answer.status(), 200, "{path}");
@@ -108,13 +111,13 @@ async fn others_are_served_meanwhile() {
     };
     let (statuses, rendered, mut times) = tokio::join!(bombs, templates, asked);
     assert!(rendered.iter().all(|status| *status == 400), "{rendered:?}");
-    // Too much for one, or too much for all of them together.
+    // 413: too much memory for one request. 503: too much for all requests together.
     assert!(statuses.iter().all(|status| [413, 503].contains(status)), "{statuses:?}");
     times.sort_unstable();
     let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
     let most = memory(&server, "VmHWM:") / 1024;
     drop(held);
-    // Turns are free again: a save of somebody who reads goes through.
+    // The slots of the slow clients are free again: a save whose client reads completes.
     let freed = Instant::now();
     let saved = server.post("/api/save", &json!({"models": ["tiny"]})).await;
     assert!(saved.bytes().await.expect("all of it").len() > 10_000);

@@ -1,4 +1,4 @@
-//! Who may do what: every call that the daemon describes, and the registry's, for every kind of caller.
+//! Access rights: every call of the OpenAPI document and of the registry, for every kind of caller.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::support::{object, own_address, skip, tiny_model};
 const EVIL_HOST: &str = "evil.example.com";
 const EVIL_PAGE: &str = "https://evil.example.com";
 
-/// A call with the scope that it needs; none is for everybody.
+/// A call with the scope that it needs; `None` if every client may make it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     method: String,
@@ -31,7 +31,8 @@ impl Call {
     }
 }
 
-/// The calls of the document, and those of the registry, which another document describes.
+/// Returns the calls of the OpenAPI document, and those of the registry, which another
+/// specification describes.
 async fn calls(server: &Server) -> Vec<Call> {
     let document: Value =
         server.http.get(server.url("/openapi.json")).send().await.expect("an answer").json().await.expect("JSON");
@@ -67,15 +68,15 @@ async fn calls(server: &Server) -> Vec<Call> {
     calls.into_iter().collect()
 }
 
-/// Where a request comes from, and what it says of itself.
+/// The sender of a request: the address that it uses, and the headers that describe it.
 #[derive(Clone, Debug)]
 struct Sender<'a> {
-    /// Where it sends to: with it comes where it sends from.
+    /// The base URL. The address in it determines the source address of the request.
     base: &'a str,
     is_remote: bool,
     host: Option<&'static str>,
     origin: Option<&'static str>,
-    /// Headers as a proxy adds them.
+    /// Whether a proxy's `X-Forwarded-*` headers are added.
     proxied: bool,
 }
 
@@ -94,10 +95,11 @@ async fn status(server: &Server, call: &Call, sender: &Sender<'_>, key: Option<&
     if sender.proxied {
         request = request.header("x-forwarded-for", "203.0.113.7").header("x-forwarded-proto", "https");
     }
-    // Nothing that could be done: what is allowed is told apart by another status.
+    // The body asks for nothing that can be done, so that an allowed call fails with a status other
+    // than 401 or 403.
     let body = match call.path.as_str() {
         "/api/load" => "no archive",
-        // Of what is not here a registry would be asked.
+        // A plan for a model that is not in the store would be requested from a registry.
         "/api/lode/plan" => r#"{"model": "tiny"}"#,
         _ => r#"{"model": "none", "dry_run": true}"#,
     };
@@ -122,7 +124,8 @@ fn senders<'a>(here: &'a str, elsewhere: Option<&'a str>) -> Vec<Sender<'a>> {
     all
 }
 
-/// What is in a store but the index and its journal: they keep what was computed, whoever asked for it.
+/// Returns the files in a store with their times, without the index and its journal. Those change
+/// also on reads, because they cache derived values.
 fn store(server: &Server) -> BTreeSet<(PathBuf, std::time::SystemTime)> {
     let (mut found, mut folders) = (BTreeSet::new(), vec![server.home()]);
     while let Some(folder) = folders.pop() {
@@ -141,7 +144,8 @@ fn store(server: &Server) -> BTreeSet<(PathBuf, std::time::SystemTime)> {
     found
 }
 
-/// The addresses of a daemon that serves others.
+/// Restarts the daemon so that it listens on all addresses. Returns its loopback URL, and its URL
+/// at another address of this machine.
 async fn open_to_all(server: Server, environment: &[(&str, &str)]) -> (Server, String, Option<String>) {
     let server = server.restart_on("0.0.0.0", environment).await;
     let here = format!("http://{}", server.address);
@@ -173,7 +177,8 @@ async fn a_key_opens_what_its_scope_says_and_no_more() {
                     Some(scope) if scope != who => Some(403),
                     Some(_) | None => None,
                 };
-                // Where it is allowed its time is not spent on all senders: some of them take long.
+                // An allowed change takes long in some cases, so it is not repeated for every
+                // sender.
                 if expect.is_none() && (sender.proxied || sender.origin.is_some()) && call.changes() {
                     continue;
                 }
@@ -216,7 +221,8 @@ async fn without_keys_changes_are_for_this_machine() {
     assert_eq!(store(&server), before, "what only looks and computes has written something");
 }
 
-/// A registry with users asks them, whatever keys there are; all else asks for keys.
+/// With a list of users, the registry accepts only those users, whatever API keys exist. All other
+/// routes accept only API keys.
 #[tokio::test]
 async fn users_of_the_registry_have_nothing_else() {
     let (server, folder, keys) = all_keys().await;

@@ -1,4 +1,5 @@
-//! Low-rank adapters: of each format, on models of each format, they compute what merging them would.
+//! Low-rank adapters of each format, on models of each format: the logits equal those of a model
+//! with merged weights.
 
 mod experts;
 mod heads;
@@ -20,7 +21,7 @@ use made::{Lora, write};
 /// Tokens of the tiny model's vocabulary.
 const TOKENS: [u64; 12] = [5, 17, 230, 41, 99, 3, 150, 77, 201, 8, 64, 118];
 
-/// Creates a model with adapters by a Modelfile.
+/// Creates a model with adapters from a Modelfile.
 fn adapted(server: &Server, name: &str, from: &str, adapters: &[&Path]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let lines: Vec<String> = adapters.iter().map(|adapter| format!("ADAPTER {}\n", adapter.display())).collect();
@@ -37,7 +38,8 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Logits of the tiny model, and of the same from a GGUF file, with adapters of each format, held against merged weights.
+/// Compares the logits of the tiny model, and of the same model as a GGUF file, with adapters of
+/// each format to the logits of merged weights.
 async fn compare(environment: &[(&str, &str)], lora: &Lora, most: f32) {
     let server = Server::start(&[environment, &[("LODE_MAX_LOADED_MODELS", "1")]].concat()).await;
     let place = tempfile::tempdir().expect("a temporary folder");
@@ -67,11 +69,11 @@ async fn compare(environment: &[(&str, &str)], lora: &Lora, most: f32) {
         for adapter in &adapters {
             adapted(&server, "adapted", base, &[adapter]);
             let found = distance(&logits(&server, "adapted").await, &expected);
-            // The blocks are rounded.
+            // The factors in `Q8_0` blocks are rounded.
             let most = if adapter.ends_with("blocks.gguf") { 20.0 * most } else { most };
             assert!(found < most, "{} on {base}: logits differ by {found}", adapter.display());
         }
-        // Two that cancel each other.
+        // Two adapters that cancel each other.
         adapted(&server, "both", base, &[&peft, &negated]);
         let found = distance(&logits(&server, "both").await, &without);
         assert!(found < most, "an adapter and its opposite on {base}: logits differ by {found}");
@@ -105,14 +107,15 @@ async fn models_of_ollama_run_with_theirs() {
     push(&server, &layers, CONFIG).await;
     let found = distance(&logits(&server, "someone/model").await, &expected);
     assert!(found < 1e-3, "of a whole file: logits differ by {found}");
-    // Pulled, its weights are split.
+    // The pull imports the file, so its weights are split into blobs.
     let other = Server::start(&environment).await;
     let name = format!("{}/someone/model", server.address);
     let pulled = other.lines("/api/pull", &json!({"model": name, "insecure": true})).await;
     assert_eq!(pulled.last().map(|line| &line["status"]), Some(&json!("success")), "{pulled:?}");
     let found = distance(&logits(&other, &name).await, &expected);
     assert!(found < 1e-3, "of a split file: logits differ by {found}");
-    // Both forms give the adapter back, and the folder of the pulled one makes the same model again.
+    // Exports of both forms contain the adapter, and the exported folder of the pulled model
+    // creates the same model.
     for (server, name, label) in [(&server, "someone/model", "whole"), (&other, name.as_str(), "split")] {
         let to = place.path().join(label);
         let files = exported(server, name, &to, &[]);
@@ -124,7 +127,7 @@ async fn models_of_ollama_run_with_theirs() {
         let found = distance(&logits(&other, "again").await, &expected);
         assert!(found < 1e-3, "of the exported {label} files: logits differ by {found}");
     }
-    // An adapter of two files stays one, also where it is pulled from a model of whole files.
+    // An adapter of two files stays one adapter, also if it is pulled from a model of whole files.
     let peft = place.path().join("peft");
     std::fs::create_dir(&peft).expect("a folder");
     lora.peft(&peft);
@@ -147,7 +150,7 @@ async fn mlx_lm_computes_the_same() {
     let server = Server::start(&[("LODE_REFERENCE", "1")]).await;
     let place = tempfile::tempdir().expect("a temporary folder");
     let mut lora = Lora::random(4, 10.0);
-    // mlx-lm adapts layers only; those of the fixture have the sizes of the tiny model's.
+    // mlx-lm adapts only the layers. The fixture's layers have the sizes of the tiny model's.
     lora.factors.remove("lm_head");
     lora.mlx(place.path());
     server.create("base", &model).await;
@@ -164,7 +167,7 @@ async fn mlx_lm_computes_the_same() {
     assert!(found < 2e-3, "logits differ by {found}");
 }
 
-/// Sends a file; gives its digest.
+/// Uploads a file and returns its digest.
 async fn sent(server: &Server, path: &Path) -> String {
     let (bytes, digest) = (read(path), Digest::of(&read(path)).to_string());
     let answer = server.http.post(server.url(&format!("/api/blobs/{digest}"))).body(bytes).send().await;
@@ -196,14 +199,14 @@ async fn an_adapter_stays_with_its_model() {
     let shown = server.ask("/api/show", &json!({"model": "later"})).await;
     let modelfile = shown["modelfile"].as_str().expect("a Modelfile");
     assert!(modelfile.contains("# ADAPTER adapters/0/adapter_model.safetensors@sha256:"), "{modelfile}");
-    // Quantized, it keeps the adapter.
+    // A quantized copy keeps the adapter.
     server
         .ask("/api/create", &json!({"model": "small", "from": "adapted", "quantize": "int8:32", "stream": false}))
         .await;
     let base = server.ask("/api/show", &json!({"model": "small"})).await;
     assert!(base["modelfile"].as_str().is_some_and(|text| text.contains("# ADAPTER adapters/0/")), "{base}");
 
-    // A second one is called otherwise; both come out.
+    // A second adapter with the same file names gets another folder; an export contains both.
     adapted(&server, "twice", "adapted", &[folder]);
     let to = folder.join("out");
     let files = exported(&server, "twice", &to, &[]);
@@ -218,12 +221,12 @@ async fn an_adapter_stays_with_its_model() {
         "adapter is not merged",
     );
 
-    // The folder makes the same model again.
+    // The exported folder creates the same model.
     server.create("again", &folder.join("out")).await;
     let plain = server.ask("/api/generate", &text("twice")).await["response"].clone();
     assert_eq!(server.ask("/api/generate", &text("again")).await["response"], plain);
 
-    // The plan counts it.
+    // The memory plan includes the adapter.
     let weights = |plan: &Value| plan["exact"]["weights"].as_u64().expect("bytes");
     let plan = |model: &str| json!({"model": model});
     let more = weights(&server.ask("/api/lode/plan", &plan("adapted")).await)

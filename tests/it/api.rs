@@ -218,7 +218,7 @@ async fn models_are_described_copied_and_deleted() {
     assert_eq!(request.send().await.expect("the daemon answers").status().as_u16(), 404);
 }
 
-/// Files below a folder.
+/// Returns the number of files below a folder.
 fn walk(folder: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(folder).map(|entries| entries.flatten().collect::<Vec<_>>()).unwrap_or_default();
     entries.iter().map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 }).sum()
@@ -254,8 +254,8 @@ async fn uploads_become_models() {
     assert_eq!(tags["models"][0]["digest"], tags["models"][1]["digest"], "by upload or by path, it is the same model");
 }
 
-/// The tensors of a model have blobs of their own, so what was uploaded for it takes room for some minutes only, and a collection
-/// says so.
+/// An import copies tensors into separate blobs, so the uploaded files are no longer needed after a
+/// create. Their leases shrink from an hour to a few minutes, and a collection reports them.
 #[tokio::test]
 async fn uploads_are_let_go_after_the_create() {
     let server = Server::start(&[]).await;
@@ -330,7 +330,7 @@ async fn a_client_that_goes_away_cancels() {
         response.chunk().await.expect("a first piece");
         drop(response);
     }
-    // Were they still going on, this one would wait for them.
+    // If the cancelled requests still ran, this one would wait for them.
     let one = json!({"model": "tiny", "prompt": "x", "raw": true, "stream": false, "options": {"num_ctx": 256, "num_predict": 1}});
     server.ask("/api/generate", &one).await;
 }

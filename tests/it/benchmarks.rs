@@ -1,4 +1,5 @@
-//! Each benchmark runs, in a short form; and the command lines that the documents show are ones that it takes.
+//! Runs each benchmark in a short form, and checks that the benchmark script accepts the command
+//! lines in the documents.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::server::LODE;
 use crate::support::{root, skip};
 
-/// Each kind on small inputs; `MODEL` is a small model's file.
+/// Each kind on small inputs; `MODEL` stands for a small model's file.
 const SHORT: [(&str, &[&str]); 8] = [
     ("basics", &["--only", "import", "--only", "reimport", "--only", "start", "--size", "0.01"]),
     ("basics", &["--only", "load", "--only", "memory", "--model", "MODEL"]),
@@ -28,7 +29,7 @@ fn programs() -> PathBuf {
     Path::new(&*LODE).parent().expect("a folder of programs").to_owned()
 }
 
-/// A small real model, where there is one.
+/// Returns a small real model, if there is one.
 fn small_model() -> Option<PathBuf> {
     let file = PathBuf::from(std::env::var_os("LODE_TEST_MODELS")?).join("smollm2-135m-q4_1.gguf");
     file.is_file().then_some(file)
@@ -60,7 +61,7 @@ fn the_page_is_measured_in_a_short_form() {
     measured("page", &words.iter().map(AsRef::as_ref).collect::<Vec<_>>());
 }
 
-/// Runs a benchmark, and looks that it has measured something.
+/// Runs a benchmark, and asserts that it reports measurements.
 fn measured(kind: &str, words: &[&OsStr]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let rows = folder.path().join("rows");
@@ -75,7 +76,7 @@ fn measured(kind: &str, words: &[&OsStr]) {
     assert!(!rows.is_empty(), "{kind} {words:?} measured nothing: {said}");
 }
 
-/// The command lines of `scripts/bench` in the documents, without the program.
+/// Returns the command lines of `scripts/bench` in the documents, without the program.
 fn documented() -> Vec<String> {
     let documents =
         std::fs::read_dir(root().join("docs")).expect("documents").map(|entry| entry.expect("an entry").path());
@@ -108,7 +109,7 @@ fn documented_commands_are_taken() {
     let script =
         "import sys; sys.path.insert(0, 'scripts'); from benchmarks.command_line import arguments; arguments()";
     for line in lines {
-        // What stands for a value of the reader's.
+        // Replaces placeholders of the documents.
         let place = |word: &str| match word {
             "FILE" | "BF16.gguf" => file.display().to_string(),
             "FOLDER" => folder.path().display().to_string(),

@@ -1,4 +1,4 @@
-//! A program in the place of the runner, which tries to get at what is not its own: all is refused.
+//! A program in place of the runner that tries to escape the sandbox: every attempt is refused.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::support::{skip, tiny_model};
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Says of each attempt whether it came to anything; what did not must have been forbidden.
+/// Attempts each escape and reports its outcome. A failed attempt must have failed with a
+/// permission error.
 const PROBE: &str = r#"
 import ctypes, errno, os, socket
 
@@ -82,12 +83,12 @@ for number in os.listdir("/proc/self/fd"):
 say("probe: done")
 "#;
 
-/// A path as a text of Python.
+/// Quotes a path as a Python string.
 fn quoted(path: &Path) -> String {
     json!(path).to_string()
 }
 
-/// The program with what it is to look for.
+/// Writes the program with the paths and the port that it tries to reach.
 fn probe(server: &Server, path: &Path, secret: &Path, blob: &Path) {
     let (_, port) = server.address.rsplit_once(':').expect("an address with a port");
     let text = PROBE
@@ -130,7 +131,8 @@ async fn a_runner_gets_at_nothing() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let log = server.log();
-    // Signals are an older kernel's to refuse only in the real runner.
+    // On kernels without Landlock's sixth version, only the real runner's own filter refuses
+    // signals.
     let older = log.contains("older than its sixth version");
     let allowed = |line: &str| older && line.contains("the daemon stopped");
     let escapes: Vec<&str> = log.lines().filter(|line| line.contains("probe: escaped") && !allowed(line)).collect();

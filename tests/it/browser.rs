@@ -1,4 +1,5 @@
-//! The page in a real browser: Debian's chromium against a real daemon. What it does there is in `tests/browser/`.
+//! The web page in a real browser: Debian's Chromium against a real daemon. The sessions are in
+//! `tests/browser/`.
 
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
@@ -7,7 +8,7 @@ use crate::guard::owned;
 use crate::server::Server;
 use crate::support::{models, root, skip, tiny_model, variant};
 
-/// The Python that drives the browser; `None` where there is none.
+/// Returns the Python that drives the browser; `None` if there is none.
 fn python(test: &str) -> Option<OsString> {
     let python = std::env::var_os("LODE_TEST_BROWSER");
     if python.is_none() {
@@ -19,7 +20,7 @@ fn python(test: &str) -> Option<OsString> {
     python
 }
 
-/// Runs a session of a browser.
+/// Runs a browser session.
 fn session(python: &OsStr, script: &str, arguments: &[&str]) {
     let script = root().join("tests/browser").join(script);
     let output = Command::new(python).arg(script).args(arguments).output().expect("Python runs");
@@ -28,7 +29,7 @@ fn session(python: &OsStr, script: &str, arguments: &[&str]) {
     assert_eq!(say(&output.stdout).trim(), "ok", "a session ends with its last line");
 }
 
-/// A daemon with the tiny model.
+/// Starts a daemon with the tiny model.
 async fn daemon() -> Server {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
@@ -46,7 +47,7 @@ async fn every_view() {
 async fn a_chat() {
     let Some(python) = python("browser::a_chat") else { return };
     let server = Server::start(&[]).await;
-    // A real model where there is one: a tiny one says nothing that is Markdown.
+    // Uses a real model if there is one, because the tiny model's output contains no Markdown.
     let real = models().map(|folder| folder.join("smollm2-135m-q4_1.gguf")).filter(|file| file.is_file());
     server.create("talker", &real.unwrap_or_else(tiny_model)).await;
     session(&python, "chat.py", &[&server.address, "talker"]);

@@ -1,4 +1,5 @@
-//! The blobs of an import against an independent script: the same names, sizes and digests for every model.
+//! Compares the blobs of an import with the results of an independent script: names, sizes and
+//! digests agree for every model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -18,10 +19,10 @@ use crate::support::{entries, fixtures, import_model, name, shared, skip};
 /// The folders of MLX models that are not quantized.
 const PLAIN: [&str; 2] = ["tiny-llama-bf16", "tiny-llama-tied-bf16"];
 
-/// A layer's size in bytes and its digest.
+/// The size of a layer in bytes, and its digest.
 type Blob = (u64, String);
 
-/// Knows the digests and sizes of blobs, and keeps no bytes.
+/// An import target that records digests and sizes, and keeps no bytes.
 #[derive(Default)]
 struct Digests(Mutex<HashMap<Digest, u64>>);
 
@@ -83,7 +84,7 @@ fn folder_and_script(test: &str, folder: &str) -> Option<(PathBuf, PathBuf)> {
     Some((folder, shared()?.join("scripts/canonical_blobs.py")))
 }
 
-/// A model's files without what is computed from it: its folder has both.
+/// Copies a model's folder without the reference outputs, which lie in the same folder.
 pub(crate) fn without_golden(model: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder");
     for file in entries(model) {
@@ -108,7 +109,7 @@ fn check(model: &Path, script: &Path, name: &str) {
     assert!(wrong.is_empty(), "{name}: expected and found differ: {wrong:#?}");
 }
 
-/// What the script says.
+/// Returns the blobs that the script computes.
 fn expected(model: &Path, script: &Path) -> BTreeMap<String, Blob> {
     let output = Command::new("python3").arg(script).arg(model).output().expect("python3 runs");
     let complaint = String::from_utf8_lossy(&output.stderr);
@@ -125,7 +126,7 @@ fn expected(model: &Path, script: &Path) -> BTreeMap<String, Blob> {
         .collect()
 }
 
-/// What the import makes.
+/// Returns the blobs that the import writes.
 fn imported(model: &Path, name: &str) -> BTreeMap<String, Blob> {
     let imported = import_model(model, &Digests::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
     let tensors: Vec<_> = imported.layers.iter().filter(|layer| *layer.media_type() == media_types::TENSOR).collect();

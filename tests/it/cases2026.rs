@@ -1,5 +1,5 @@
-//! Folders and files that people have, which gave wrong numbers or a message that did not help: each runs as its reference
-//! does, or is refused by name.
+//! Folders and files from the field that used to give wrong numbers or an unhelpful message. Each
+//! now runs like its reference, or is refused with an error that names the cause.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ mod byte_ranks;
 mod ollama_gpt_oss;
 mod repacked;
 
-/// Largest difference of a log-probability among the likeliest.
+/// The largest difference of the log-probability of a likely token.
 const TOLERANCE: f64 = 5e-3;
 
-/// Those that run, with what the create is given.
+/// Cases that run, with the path that `create` gets.
 const RUN: [(&str, &str); 14] = [
     ("bom_crlf", "model"),
     ("fp8_per_tensor_mistral", "model"),
@@ -53,12 +53,12 @@ async fn what_people_have_runs_as_its_reference() {
     }
 }
 
-/// A daemon whose runners compute without rounding activations to eight bits, as the references do.
+/// Starts a daemon whose runners do not round activations to eight bits, as in the references.
 async fn exact_server() -> Server {
     Server::start(&[("LODE_REFERENCE", "1"), ("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await
 }
 
-/// The likeliest tokens after each prefix, and how likely they are.
+/// Compares the likeliest tokens after each prefix, and their log-probabilities.
 async fn continuations(runner: &Runner, case: &str, golden: &Value) {
     for (name, sequence) in golden["sequences"].as_object().expect("sequences") {
         let (mut tokens, steps) = (numbers(&sequence["input_ids"]), list(&sequence["steps"]));

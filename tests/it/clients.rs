@@ -1,4 +1,4 @@
-//! Clients that others wrote, unmodified.
+//! Unmodified third-party clients.
 
 mod agents;
 pub(crate) mod scripted;
@@ -11,12 +11,13 @@ use serde_json::json;
 use crate::server::Server;
 use crate::support::{root, skip, tiny_model};
 
-/// How one talks with a model that thinks and calls.
+/// The chat template of a model that thinks and calls tools.
 const TALKER: &str = "{%- for message in messages %}[{{ message.role }}]{{ message.content }}\
     {% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}{% endfor %}\
     {% if tools %}{{ tools | length }}<tool_call></tool_call>{% endif %}[a]{% if enable_thinking %}<think>{% endif %}";
 
-/// Runs a client's session against a daemon with the tiny model, as it is and as one that thinks and calls.
+/// Runs a client's session against a daemon with the tiny model, and with a variant of it that
+/// thinks and calls tools.
 async fn session(program: &OsStr, arguments: impl AsyncFnOnce(&Server) -> Vec<std::ffi::OsString>) {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
@@ -55,7 +56,7 @@ async fn the_ollama_client_for_node() {
     .await;
 }
 
-/// Runs the session of a client for Python, where its package is installed.
+/// Runs the session of a Python client, if its package is installed.
 async fn python(test: &str, variable: &str, package: &str, script: &str) {
     let Some(python) = std::env::var_os(variable) else {
         return skip(test, &format!("{variable} names no Python; scripts/test makes one"));

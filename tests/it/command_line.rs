@@ -70,7 +70,7 @@ async fn a_reader_that_leaves_ends_a_command() {
 #[tokio::test]
 async fn an_interrupt_gives_the_terminal_back() {
     let server = Server::start(&[]).await;
-    // A terminal of its own, which tells its state afterwards.
+    // Runs in a new pseudo-terminal, and prints the terminal's state afterwards.
     let inner = format!("{} login registry.example -u me; echo status $?; stty -a", *LODE);
     let mut script = Command::new("script");
     script.args(["-qfec", &inner, "/dev/null"]).env("LODE_HOME", server.home()).env("LODE_HOST", &server.address);
@@ -155,7 +155,7 @@ async fn what_cannot_be_written_is_an_error() {
 #[tokio::test]
 async fn shutdown_stops_the_daemon_that_is_named() {
     let (one, mut other) = (Server::start(&[]).await, Server::start(&[]).await);
-    // The home of the one, and the address of the other.
+    // The home of one daemon, and the address of the other.
     let mixed = [("LODE_HOST", other.address.as_str())];
     let output = one.lode_with(&mixed, &["shutdown"]);
     let (_, said) = text(&output);
@@ -185,7 +185,8 @@ async fn wrong_settings_are_refused_by_name() {
     }
 }
 
-/// A session of `lode run` in a terminal of so many columns; gives what the terminal shows.
+/// Runs a session of `lode run` in a terminal of `columns` columns, and returns the terminal's
+/// output.
 fn session(server: &Server, test: &str, model: &str, columns: u32, typed: &str) -> Option<String> {
     let inner = format!("stty cols {columns}; {} run {model}", *LODE);
     let mut script = Command::new("script");
@@ -241,7 +242,8 @@ async fn a_session_is_kept_and_goes_on_as_a_model() {
     }
     let kept = server.ask("/api/show", &serde_json::json!({"model": "kept"})).await;
     assert_eq!((&kept["system"], &kept["messages"][0]["content"]), (&"Be brief.".into(), &"GREET-ME".into()), "{kept}");
-    // What was typed is there for the next session, and the folder of versions is none of it.
+    // The input is in the history file for the next session, and `lode history` does not confuse
+    // that file with the models' versions.
     let prompts = std::fs::read_to_string(server.home().join("prompts")).expect("a file");
     assert!(prompts.contains("GREET-ME"), "{prompts}");
     assert!(server.lode(&["history", "kept"]).status.success());
@@ -268,7 +270,7 @@ async fn the_end_of_the_input_agrees_to_nothing() {
     let Ok(mut child) = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
         return skip("command_line::the_end_of_the_input_agrees_to_nothing", "there is no program `script`");
     };
-    // What Ctrl+D sends.
+    // Ctrl+D.
     child.stdin.take().expect("a pipe").write_all(b"\x04").expect("the terminal takes it");
     let told = child.wait_with_output().expect("its end");
     let told = String::from_utf8_lossy(&told.stdout);

@@ -1,4 +1,5 @@
-//! Keys of configs: each changes what a model computes, is refused, or is known to be harmless. Those of GGUF files are told.
+//! Keys of configs: each changes the computation, is refused, or is known to be harmless. A create
+//! reports unread keys of GGUF files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,29 +12,30 @@ use crate::export::exported;
 use crate::server::Server;
 use crate::support::{entries, fixtures, name, read, root, shared, tiny_model};
 
-/// Keys that are read and whose value counts only beside another one, or beside tensors, which these configs do not have.
+/// Keys whose value only matters together with another key, or with tensors, that these configs do
+/// not have. The comments name the missing part.
 const BESIDE_OTHERS: &[(&str, &str)] = &[
-    // A window.
+    // A window size.
     ("qwen2", "use_sliding_window"),
     ("qwen3", "use_sliding_window"),
     ("qwen3_moe", "use_sliding_window"),
     ("smollm3", "use_sliding_window"),
-    // Heads that are not computed from a latent.
+    // Attention heads without a latent.
     ("deepseek_v2", "num_key_value_heads"),
     ("deepseek_v3", "num_key_value_heads"),
     // Layers without experts.
     ("qwen3_moe", "intermediate_size"),
     ("qwen3_next", "intermediate_size"),
-    // The table of types.
+    // The tensor of the token types' embeddings.
     ("bert", "type_vocab_size"),
     ("xlm-roberta", "type_vocab_size"),
-    // Scaling that begins behind the model's context, which no load exceeds.
+    // The scaling begins after the model's context length, which no load exceeds.
     ("internlm2", "factor"),
     // The older layout of Falcon.
     ("falcon", "multi_query"),
-    // No list of layer types.
+    // A config without a list of layer types.
     ("gemma3", "sliding_window_pattern"),
-    // No `rope_type`, the newer name of the same.
+    // A config without `rope_type`, the newer name of the same key.
     ("qwen2", "type"),
     // Several groups of experts.
     ("glm4_moe", "topk_group"),
@@ -76,7 +78,7 @@ fn every_key_counts_is_refused_or_is_harmless() {
     assert!(tried > 1000, "{tried} keys");
 }
 
-/// Configs with the keys of published models of each family, and small sizes: none is refused for what it says.
+/// Configs with the keys of published models of each family, and small sizes: every key is known.
 #[test]
 fn published_keys_are_known() {
     let path = root().join("tests/published_configs.json");
@@ -109,7 +111,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The keys of a config and of the objects in it, each with those that it is in before it.
+/// Returns the paths of the keys in a config and in its nested objects.
 fn keys(map: &Map<String, Value>) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (key, value) in map {
@@ -123,7 +125,7 @@ fn keys(map: &Map<String, Value>) -> Vec<Vec<String>> {
     found
 }
 
-/// Other values than that one.
+/// Returns values that differ from the given one.
 fn changed(value: &Value) -> Vec<Value> {
     match value {
         Value::Bool(flag) => vec![json!(!flag)],
@@ -151,7 +153,7 @@ fn is_noticed(whole: &Map<String, Value>, at: &[String], other: Value, before: &
     !unread.is_empty() || format!("{:?}", found.blueprint) != format!("{before:?}")
 }
 
-/// The keys of a GGUF file that no reader asks for.
+/// Returns the keys of a GGUF file that no reader uses.
 fn unread_of_gguf(raw: &[u8]) -> Vec<String> {
     let gguf = Gguf::parse_header(raw).expect("a header");
     let names: TensorNames = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
@@ -163,7 +165,8 @@ fn every_key_of_the_gguf_files_is_read() {
     let Some(models) = fixtures("config_keys::every_key_of_the_gguf_files_is_read", "gguf/models") else { return };
     let mut count = 0;
     for folder in entries(&models).into_iter().filter(|path| path.join("model.gguf").is_file()) {
-        // Its class for classification pools otherwise than that for embeddings, and the file has no classifier.
+        // The model's classes for classification and for embeddings pool differently, and the file
+        // has no classifier.
         let known: &[&str] = if name(&folder) == "modernbert" { &["modern-bert.classifier.pooling_type"] } else { &[] };
         assert_eq!(unread_of_gguf(&read(&folder.join("model.gguf"))), known, "{}", folder.display());
         count += 1;

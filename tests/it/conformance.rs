@@ -1,11 +1,12 @@
-//! The OCI distribution protocol as the daemon serves it under `/v2/`.
+//! The OCI distribution protocol that the daemon serves under `/v2/`.
 //!
-//! The checks of the specification's conformance programme, restated: every way to upload a blob, with both digest
-//! algorithms; every shape of manifest, pushed, listed, read, referred to and deleted. Then what that programme leaves
-//! out: paging, limits, conditional requests, hostile names, uploads that break, other clients.
+//! The tests restate the checks of the specification's conformance programme: every way to upload a
+//! blob, with both digest algorithms; every shape of manifest, pushed, listed, read, referred to
+//! and deleted. Further tests cover cases that the programme leaves out: paging, limits,
+//! conditional requests, hostile names, broken uploads, other clients.
 //!
-//! `LODE_TEST_REGISTRY=http://HOST:PORT` runs the checks that need no daemon of their own against that registry instead,
-//! to tell an error of a check from an error of the server.
+//! `LODE_TEST_REGISTRY=http://HOST:PORT` runs the checks that need no private daemon against that
+//! registry instead. That distinguishes an error of a check from an error of the server.
 
 mod blobs;
 mod client;

@@ -1,4 +1,4 @@
-//! The context of a request that names none: as long as its prompt needs.
+//! The context length of requests that do not set one: the daemon derives it from the prompt.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::clients::scripted::{self, Line};
 use crate::server::Server;
 use crate::support::tiny_model;
 
-/// A daemon with a model for 131,072 tokens of context.
+/// Starts a daemon with a model that supports 131,072 tokens of context.
 async fn daemon(environment: &[(&str, &str)]) -> Server {
     let (server, model) = (Server::start(environment).await, tempfile::tempdir().expect("a folder"));
     scripted::write(model.path(), &[Line { asked: "", tool: None, says: "Yes.".to_owned() }], "Done.");
@@ -14,7 +14,7 @@ async fn daemon(environment: &[(&str, &str)]) -> Server {
     server
 }
 
-/// A prompt of so many words, each of several tokens.
+/// Returns a request with a prompt of so many words; each word is several tokens.
 fn prompt(words: usize) -> Value {
     json!({"model": "long", "stream": false, "messages": [{"role": "user", "content": "context ".repeat(words)}]})
 }
@@ -35,10 +35,10 @@ async fn a_long_prompt_gets_the_context_that_it_needs() {
     assert!(tokens > 6000 && long.get("prompt_truncated_count").is_none(), "{long}");
     let grown = loaded_context(&server).await;
     assert!(grown >= tokens + 2048, "{grown} tokens of context for {tokens}");
-    // What fits shares what is loaded.
+    // A short request shares the larger loaded context.
     server.ask("/api/chat", &prompt(10)).await;
     assert_eq!(loaded_context(&server).await, grown);
-    // The other APIs, with room for the answer that they ask for.
+    // The other APIs also reserve context for `max_tokens`.
     let mut other = prompt(3000);
     other["max_tokens"] = json!(8000);
     for path in ["/v1/chat/completions", "/v1/messages"] {
@@ -57,7 +57,7 @@ async fn a_context_that_is_named_stays() {
     let cut = server.ask("/api/chat", &asked).await;
     assert!(cut["prompt_truncated_count"].as_u64().is_some_and(|count| count > 4000), "{cut}");
     assert_eq!(loaded_context(&server).await, 1024);
-    // 0 names no context.
+    // 0 means that the request sets no context length.
     asked["options"] = json!({"num_ctx": 0});
     assert!(server.ask("/api/chat", &asked).await.get("prompt_truncated_count").is_none());
     let fixed = daemon(&[("LODE_CONTEXT_LENGTH", "2048")]).await;
@@ -82,7 +82,7 @@ async fn what_does_not_fit_is_told_with_both_numbers() {
         status == 400 && message.starts_with("prompt is too long: ") && message.contains("> 256 maximum"),
         "{refused}"
     );
-    // Where memory is what is missing, the error says what to set.
+    // If memory is the limit, the error names the setting.
     let small = daemon(&[("LODE_MEMORY_LIMIT", "16MiB")]).await;
     let mut long = prompt(10_000);
     long["max_tokens"] = json!(4);

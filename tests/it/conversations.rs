@@ -1,5 +1,5 @@
-//! Conversations as users have them, with a real model: templates of Modelfiles, answers in a form, answers that do not end, and what is
-//! computed of a conversation that goes on.
+//! Realistic conversations with a real model: templates of Modelfiles, structured output, endless
+//! output, and reuse of the KV cache between turns.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn templates_of_modelfiles_are_rendered() {
         "[system]S\n[user]é <b>\n[assistant]f{\"a\":\"\\u003c\",\"b\":1}\n[tool]1\n\
          {\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}>"
     );
-    // A request's own counts more; both languages are taken.
+    // The template of a request takes precedence, in either template language.
     for (template, expect) in
         [("{{ .System }}|{{ .Prompt }}|{{ .Response }}!", "|hi|"), ("{{ messages[0].content | upper }}", "HI")]
     {
@@ -82,7 +82,7 @@ async fn renderers_of_modelfiles_make_the_prompts() {
     };
     let rendered = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n";
     assert_eq!(prompt("eyes").await, rendered);
-    // It stays with what is made from the model, until somebody writes a template.
+    // Models that are created from this one inherit the renderer, unless they set a template.
     for (body, expect) in [
         (json!({"model": "again", "from": "eyes", "system": "S", "stream": false}), None),
         (json!({"model": "again", "from": "eyes", "template": "<{{ .Prompt }}>", "stream": false}), Some("<hi>")),
@@ -91,7 +91,8 @@ async fn renderers_of_modelfiles_make_the_prompts() {
         let system = format!("<|im_start|>system\nS<|im_end|>\n{rendered}");
         assert_eq!(prompt("again").await, expect.unwrap_or(&system));
     }
-    // Its template is that of the models that think; what it does not take is not offered.
+    // The renderer of the thinking variant's sibling has no thinking, so the model does not offer
+    // it.
     let body = json!({"model": "quick", "from": "tiny", "renderer": "qwen3-vl-instruct", "stream": false});
     assert_eq!(server.ask("/api/create", &body).await["status"], "success");
     assert_eq!(prompt("quick").await, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
@@ -121,7 +122,7 @@ async fn renderers_of_modelfiles_make_the_prompts() {
     );
 }
 
-/// Schemas with bounds, in the ways in which people write them.
+/// Schemas with bounds, in the forms in which clients write them.
 fn bounded_schemas() -> Vec<Value> {
     let text = |most: u64| json!({"type": "string", "maxLength": most});
     vec![
@@ -160,7 +161,7 @@ async fn schemas_are_kept_at_any_temperature() {
         assert!(judge.is_valid(&value), "run {run}: {text}");
     }
     say(&format!("{runs} answers of SmolLM2 at temperature 1.5 keep to their schemas"));
-    // What grammars say is kept too.
+    // Grammars are obeyed too.
     let pattern = json!({"type": "grammar", "syntax": "regex", "definition": "(yes|no), [0-9]{1,2}%"});
     for (path, field) in [("/api/chat", "format"), ("/v1/chat/completions", "response_format")] {
         let mut body = json!({"model": "smollm2", "stream": false, "messages": [{"role": "user", "content": "Will it rain?"}], "temperature": 1.5});
@@ -180,7 +181,7 @@ async fn schemas_are_kept_at_any_temperature() {
 #[tokio::test]
 async fn an_answer_that_has_lost_itself_ends() {
     let Some(server) = real("conversations::an_answer_that_has_lost_itself_ends", &[]).await else { return };
-    // As pydantic writes it: nothing is said of other properties.
+    // A schema in pydantic's form: it does not mention additional properties.
     let schema = json!({"title": "Pet", "type": "object", "required": ["name", "legs"], "properties": {
         "name": {"title": "Name", "type": "string"}, "legs": {"title": "Legs", "type": "integer"}}});
     let body = json!({"model": "smollm2", "stream": false, "format": schema, "options": {"temperature": 0},
@@ -189,7 +190,7 @@ async fn an_answer_that_has_lost_itself_ends() {
     assert_eq!(answer["done_reason"], "stop", "{answer}");
     let pet: Value = serde_json::from_str(answer["message"]["content"].as_str().expect("text")).expect("JSON");
     assert_eq!(pet.as_object().expect("an object").keys().collect::<Vec<_>>(), ["name", "legs"]);
-    // A text that goes round in circles.
+    // Text that repeats itself.
     let round = |options: Value| json!({"model": "smollm2", "stream": false, "raw": true, "prompt": "la la la la la la la la la la la la la la", "options": options});
     let lost =
         server.ask("/api/generate", &round(json!({"temperature": 0, "repeat_limit": 60, "repeat_penalty": 1.0}))).await;
@@ -198,7 +199,7 @@ async fn an_answer_that_has_lost_itself_ends() {
     let free =
         server.ask("/api/generate", &round(json!({"temperature": 0, "repeat_limit": 0, "num_predict": 100}))).await;
     assert_eq!((&free["done_reason"], &free["eval_count"]), (&"length".into(), &100.into()), "{free}");
-    // More than the context holds, which is not shifted.
+    // The output exceeds the context, which is not shifted.
     let mut body = round(json!({"temperature": 0, "repeat_limit": 0, "num_predict": 10_000, "num_ctx": 128}));
     body["shift"] = false.into();
     let full = server.ask("/api/generate", &body).await;
@@ -208,7 +209,8 @@ async fn an_answer_that_has_lost_itself_ends() {
 
 #[tokio::test]
 async fn a_conversation_computes_what_is_new() {
-    // Attention rounds by how many rows are computed at once, in float32 less than a choice of a token ever hangs on.
+    // Attention rounds differently for different batch sizes. In float32, the difference is too
+    // small to change the choice of a token.
     let float32 = [("LODE_REFERENCE", "1")];
     let Some(server) = real("conversations::a_conversation_computes_what_is_new", &float32).await else { return };
     let ask = async |messages: &[Value]| {
@@ -235,13 +237,14 @@ async fn a_conversation_computes_what_is_new() {
     for question in questions {
         messages.push(json!({"role": "user", "content": question}));
         let (answer, prompt, generated, cached) = ask(&messages).await;
-        // Of the turn before all is there, but for its last token, which nobody needed to compute.
+        // The KV cache has all tokens of the previous turn but the last one, which never had to be
+        // computed.
         assert!(cached + 1 >= before, "{question}: {cached} of {before} tokens are there");
         told.push((answer.clone(), prompt));
         messages.push(json!({"role": "assistant", "content": answer}));
         before = prompt + generated;
     }
-    // The same in a slot that has seen nothing.
+    // The same conversation in a slot with other content.
     for (turn, (answer, prompt)) in told.iter().enumerate() {
         let other =
             json!({"model": "smollm2", "prompt": "0", "raw": true, "stream": false, "options": {"num_predict": 1}});

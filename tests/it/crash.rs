@@ -1,5 +1,5 @@
-//! Killed at every step of a commit and at random moments: nothing half-written is visible, nothing acknowledged is
-//! missing, the next command works.
+//! Kills of the daemon at every step of a commit and at random moments. No half-written content is
+//! visible, no acknowledged content is missing, and the next command works.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ async fn at_every_step_of_a_commit() {
         server.create("before", &tiny_model()).await;
         server = server.restart(&[("LODE_CRASH_AT", point.name())]).await;
         let request = json!({"model": "after", "path": other.path()});
-        // The connection breaks with the daemon; a client that went away earlier would cancel the create.
+        // The connection breaks when the daemon dies. A client that disconnected earlier would
+        // cancel the create.
         if let Ok(response) = server.http.post(server.url("/api/create")).json(&request).send().await {
             let _ = response.bytes().await;
         }
@@ -47,7 +48,8 @@ async fn at_every_step_of_a_commit() {
     }
 }
 
-/// Moments spread over what a create and a generation take: a sequence that is the same each time.
+/// Returns moments spread over the duration of a create and a generation. The sequence is the same
+/// in each run.
 fn moments(count: u64) -> impl Iterator<Item = Duration> {
     (0..count).map(|i| Duration::from_millis(1 + (i * 37) % 90))
 }
@@ -56,7 +58,7 @@ fn moments(count: u64) -> impl Iterator<Item = Duration> {
 async fn at_random_moments_of_create_and_generate() {
     let mut server = Server::start(&[]).await;
     server.create("kept", &tiny_model()).await;
-    // Each takes a while; LODE_TEST_KILLS asks for more.
+    // Each round takes a while; `LODE_TEST_KILLS` sets another number.
     let count = std::env::var("LODE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
     for (round, moment) in (1u8..).zip(moments(count)) {
         let name = format!("m{round}");
@@ -68,7 +70,7 @@ async fn at_random_moments_of_create_and_generate() {
             let request = server.http.post(server.url(path)).json(&body);
             tokio::spawn(async move {
                 if let Ok(response) = request.send().await {
-                    // Until the daemon is gone.
+                    // Waits until the daemon is gone.
                     let _ = response.bytes().await;
                 }
             })

@@ -1,4 +1,5 @@
-//! What is stored says what a source said; what this version makes of it is derived, and nothing else is believed.
+//! The store keeps facts of the source; everything else is derived by the running version, and no
+//! claim of a config is trusted.
 
 use content::Digest;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::{entries, list, name, object, read, tiny_model};
 
-/// An architecture that no version knows, as long as the name of the one that it stands for.
+/// The name of an unknown architecture, as long as the name that it replaces.
 const UNKNOWN: &str = "zzzzz";
 
 fn replaced(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
@@ -22,7 +23,7 @@ fn replaced(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     bytes
 }
 
-/// The tiny model, of an architecture that is not known.
+/// Returns the tiny model's folder with an unknown architecture.
 fn unknown_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for path in entries(&tiny_model()) {
@@ -34,7 +35,7 @@ fn unknown_folder() -> tempfile::TempDir {
     folder
 }
 
-/// Names and digests of the layers with tensors, and the config.
+/// Returns the names and digests of the tensor layers, and the config.
 fn made(server: &Server, model: &str) -> (Vec<(String, String)>, Value) {
     let manifest = stored::created(&server.home(), model).json;
     let text = |value: &Value| value.as_str().expect("text").to_owned();
@@ -45,8 +46,8 @@ fn made(server: &Server, model: &str) -> (Vec<(String, String)>, Value) {
     (tensors.collect(), serde_json::from_slice(&config).expect("JSON"))
 }
 
-/// A build without a family writes what one with it writes: the sources differ in the architecture's name alone, so must
-/// what is made of them.
+/// An import does not depend on whether the build knows the family. The two sources differ only in
+/// the architecture's name, and so do the results.
 #[tokio::test]
 async fn an_import_does_not_depend_on_what_is_known() {
     let server = Server::start(&[]).await;
@@ -62,7 +63,8 @@ async fn an_import_does_not_depend_on_what_is_known() {
     for (known, unknown) in [("known", "unknown"), ("known-gguf", "unknown-gguf")] {
         let ((tensors, config), (same, other)) = (made(&server, known), made(&server, unknown));
         assert_eq!(tensors, same, "{unknown}");
-        // The document that names the architecture is a layer too, and the config lists the digests of all.
+        // The document that names the architecture is a layer too, and `rootfs` lists the digests
+        // of all layers.
         let told = |mut config: Value| {
             config["rootfs"] = Value::Null;
             String::from_utf8(replaced(config.to_string().as_bytes(), UNKNOWN, "llama")).expect("text")
@@ -117,7 +119,7 @@ fn experts() -> Vec<u8> {
     header.bytes.iter().copied().chain(data).collect()
 }
 
-/// Puts a manifest into the registry whose config says something else than the model's documents.
+/// Puts a manifest into the registry whose config contradicts the model's documents.
 async fn put_liar(server: &Server, repository: &str, lies: &Value) {
     let mut manifest = stored::created(&server.home(), "tiny").json;
     let (_, mut config) = made(server, "tiny");
@@ -146,7 +148,8 @@ async fn put_liar(server: &Server, repository: &str, lies: &Value) {
 async fn numbers_of_a_config_are_not_believed() {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
-    // What version 0.1 had there, with a list of layers that is too short; sizes that nothing could hold.
+    // Fields that version 0.1 wrote, with a list of layers that is too short, and sizes that no
+    // memory could hold.
     let hyper = json!({"architecture": "gemma3", "layers": 2, "sliding": [], "sliding_window": 1, "heads": 0});
     let lies = json!({
         "context_length": 4_294_967_296_u64,
@@ -181,7 +184,7 @@ async fn numbers_of_a_config_are_not_believed() {
     assert_eq!(says("liar").await, says("tiny").await);
 }
 
-/// A store that a newer program made is not opened, whatever is asked of it.
+/// A store that a newer version made is not opened, whatever the command.
 #[tokio::test]
 async fn a_newer_store_is_refused() {
     let mut server = Server::start(&[]).await;

@@ -1,5 +1,6 @@
-//! Layers on GPUs, and weights that are held there for several models. The kernels run on the emulated device: real daemons, runners and
-//! holders, isolated as they are with a GPU. Where `LODE_TEST_DEVICE` names a GPU, what one GPU can do is tried on that.
+//! Layers on GPUs, and weights on GPUs that several models share. The kernels run on the emulated
+//! device, with real daemons, runners and holders, isolated as with a GPU. If `LODE_TEST_DEVICE`
+//! names a GPU, the tests for a single GPU run on that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +10,18 @@ use serde_json::{Value, json};
 use crate::server::{LODE, Server};
 use crate::support::{entries, list, name, read, skip, tiny_model};
 
-/// The GPU that takes the place of the emulated device.
+/// Returns the GPU that replaces the emulated device, if any.
 fn gpu() -> Option<String> {
     std::env::var("LODE_TEST_DEVICE").ok()
 }
 
-/// The device for a test that needs one.
+/// Returns the device for a test that needs one.
 fn device(emulated: &str) -> String {
     gpu().unwrap_or_else(|| emulated.to_owned())
 }
 
-/// The same for a test of what several devices do, or those of a size: a GPU is none of them.
+/// Returns the kernels for a test that needs several devices or a device of a certain size. A
+/// single GPU is not suitable.
 fn kernels_of_several(test: &str) -> Option<String> {
     if gpu().is_some() {
         skip(test, "it takes emulated devices");
@@ -28,7 +30,7 @@ fn kernels_of_several(test: &str) -> Option<String> {
     kernels(test)
 }
 
-/// A folder with the kernels for the emulated device; compiled once on a machine.
+/// Returns a folder with the kernels for the emulated device. They are compiled once per machine.
 fn kernels(test: &str) -> Option<String> {
     if gpu().is_some() {
         return Some(std::env::var("LD_LIBRARY_PATH").unwrap_or_default());
@@ -49,7 +51,7 @@ async fn server(kernels: &str, environment: &[(&str, &str)]) -> Server {
     Server::start(&[&own, environment].concat()).await
 }
 
-/// What an answer is held to, and what is drawn, by the best of logits: they come from the device.
+/// Constrained output and sampling work with the best logits, which the device selects.
 #[tokio::test]
 async fn answers_are_held_to_what_they_are_asked_for() {
     let Some(kernels) = kernels("answers on a device") else { return };
@@ -78,7 +80,7 @@ async fn answers_are_held_to_what_they_are_asked_for() {
     assert_eq!(told["logprobs"][0]["top_logprobs"].as_array().map(Vec::len), Some(3), "{told}");
 }
 
-/// The tiny model with another last layer norm and feed-forward network: a fine-tune that shares the rest.
+/// Returns the tiny model with changed down projections: a fine-tune that shares all other weights.
 fn fine_tune() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in entries(&tiny_model()) {
@@ -91,7 +93,7 @@ fn fine_tune() -> tempfile::TempDir {
     folder
 }
 
-/// Changes the lowest bits of the tensors whose names end so.
+/// Changes the lowest bits of the tensors whose names have this ending.
 fn change(file: &mut [u8], ending: &str) {
     let length = u64::from_le_bytes(*file.first_chunk().expect("a length")) as usize;
     let header: Value = serde_json::from_slice(&file[8..8 + length]).expect("a header");
@@ -109,7 +111,7 @@ fn change(file: &mut [u8], ending: &str) {
 async fn answer(server: &Server, model: &str, options: Value) -> String {
     let mut all = json!({"num_predict": 8, "temperature": 0});
     all.as_object_mut().expect("options").extend(options.as_object().expect("options").clone());
-    // An earlier request may have asked that the model goes at once.
+    // An earlier request may have asked to unload the model immediately.
     let request =
         json!({"model": model, "prompt": "Hello", "raw": true, "stream": false, "options": all, "keep_alive": "5m"});
     server.ask("/api/generate", &request).await["response"].as_str().expect("an answer").to_owned()
@@ -127,12 +129,12 @@ async fn unload(server: &Server, model: &str) {
     }
 }
 
-/// Bytes that each load so far has copied to devices.
+/// Returns the bytes that each load so far has copied to devices.
 fn copied(server: &Server) -> Vec<u64> {
     let log = server.log();
     let numbers = log.lines().filter_map(|line| {
         let told = line.split_once("weights are held on the device")?.1;
-        // Names and values are in colours, which begin with an escape and end with an `m`.
+        // The log colours names and values; a colour is an escape sequence that ends with `m`.
         let plain: String =
             told.split('\u{1b}').map(|part| part.split_once('m').map_or(part, |(_, text)| text)).collect();
         plain.split_once("copied=")?.1.trim().parse().ok()
@@ -140,7 +142,7 @@ fn copied(server: &Server) -> Vec<u64> {
     numbers.collect()
 }
 
-/// The processes that hold weights for a daemon.
+/// Returns the processes that hold weights for a daemon.
 fn holders(daemon: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").expect("there is /proc").flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -170,7 +172,7 @@ async fn models_share_what_they_have_in_common_on_a_device() {
     assert_eq!((&entry["device"], entry["size_vram"].as_u64() > Some(0)), (&json!(device), true), "{entry}");
     let [base, tune] = copied(&server)[..] else { panic!("two loads: {:?}", copied(&server)) };
     assert!(tune > 0 && tune * 4 < base, "the second model copies what differs: {tune} of {base}");
-    // Nobody uses it, and it comes back for nothing; also after its runner was killed.
+    // A reload of an unloaded model copies nothing, also after its runner was killed.
     unload(&server, "base").await;
     answer(&server, "base", json!({})).await;
     assert_eq!(copied(&server)[2..], [0]);
@@ -182,7 +184,8 @@ async fn models_share_what_they_have_in_common_on_a_device() {
     }
     answer(&server, "base", json!({})).await;
     assert_eq!(copied(&server)[3..], [0]);
-    // Clients that give up while their model is planned and loaded leave the next nothing of their answers.
+    // Clients that disconnect while their model is planned and loaded leave no output for the next
+    // client.
     for _ in 0..10 {
         unload(&server, "base").await;
         let request = json!({"model": "base", "prompt": "Hello", "stream": false});
@@ -192,7 +195,8 @@ async fn models_share_what_they_have_in_common_on_a_device() {
     answer(&server, "base", json!({})).await;
     assert!(copied(&server)[4..].iter().all(|bytes| *bytes == 0), "{:?}", copied(&server));
     let loads = copied(&server).len();
-    // The holder dies: who has mapped its memory goes on, and the next load starts another.
+    // The holder dies. Runners that have mapped its memory continue, and the next load starts
+    // another holder.
     let before = holders(server.pid());
     assert_eq!(before.len(), 1, "{before:?}");
     assert!(Command::new("kill").args(["-9", &before[0].to_string()]).status().expect("kill runs").success());
@@ -205,7 +209,8 @@ async fn models_share_what_they_have_in_common_on_a_device() {
     assert!(after.len() == 1 && after != before, "{after:?}");
 }
 
-/// One model has room at a time, and nothing stays of what nobody uses: all the same, who follows finds what it shares.
+/// Only one model fits at a time, and unused weights are not kept. The next model still finds the
+/// weights that it shares with the previous one.
 #[tokio::test(flavor = "multi_thread")]
 async fn models_in_turns_cost_what_differs() {
     let Some(kernels) = kernels("weights held on devices") else { return };
@@ -230,14 +235,14 @@ async fn what_nobody_uses_stays_within_its_bound() {
     server.create("base", &tiny_model()).await;
     answer(&server, "base", json!({})).await;
     unload(&server, "base").await;
-    // Nobody follows: the holder says when it has waited long enough for that.
+    // No load follows: the holder logs when its waiting time is over.
     server.log_until("weights that nobody used are gone").await;
     answer(&server, "base", json!({})).await;
     let [first, again] = copied(&server)[..] else { panic!("two loads: {:?}", copied(&server)) };
     assert!(first > 0 && first == again, "it stayed: {again} of {first}");
 }
 
-/// More requests than there are slots, each with a beginning of its own, are answered as they are one by one.
+/// More requests than slots, each with a different prompt, get the same output as one by one.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_requests_in_eight_slots() {
     let Some(kernels) = kernels("many requests on a device") else { return };
@@ -257,12 +262,13 @@ async fn two_hundred_requests_in_eight_slots() {
             others += usize::from(ask(at).await["response"] != found["response"]);
         }
     }
-    // Attention rounds by how many share a launch; two tokens may be as likely as one another.
+    // Attention rounds differently for different batch sizes, and two tokens may have nearly the
+    // same probability.
     assert!(others <= 2, "{others} of 20 answers differ from those that are given alone");
     assert_eq!(loaded(&server).await.len(), 1);
 }
 
-/// One model on two devices that have room for a part of it each.
+/// One model on two devices, each of which has room for only a part of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_share_a_model() {
     let Some(kernels) = kernels_of_several("layers on several devices") else { return };
@@ -308,7 +314,7 @@ async fn layers_are_where_somebody_wants_them() {
     let request = json!({"model": "base", "prompt": "x", "options": {"main_gpu": 5}});
     let (status, refused) = server.call("/api/generate", &request).await;
     assert!(status == 400 && refused["error"].as_str().is_some_and(|text| text.contains("main_gpu")), "{refused}");
-    // One that says nothing takes what is loaded.
+    // A request without placement options uses the loaded model.
     answer(&server, "base", json!({"num_gpu": 0})).await;
     answer(&server, "base", json!({})).await;
     assert_eq!(loaded(&server).await[0]["device"], "cpu");
@@ -318,7 +324,8 @@ async fn layers_are_where_somebody_wants_them() {
 async fn a_small_device_gets_what_fits_and_idle_models_go_first() {
     let Some(kernels) = kernels_of_several("layers on a small device") else { return };
     let folder: PathBuf = tiny_model();
-    // What is kept free of each device is 457 MiB; activations and recordings of this model take most of the rest.
+    // The daemon keeps 457 MiB of each device free. Activations and recorded launches of this model
+    // take most of the rest.
     let server = server(&kernels, &[("LODE_DEVICE", "emulated:470"), ("LODE_NUM_PARALLEL", "16")]).await;
     server.create("base", &folder).await;
     server.create("other", fine_tune().path()).await;
@@ -336,11 +343,11 @@ async fn a_small_device_gets_what_fits_and_idle_models_go_first() {
     assert!(entry["device"] == "cpu" && note.contains("none has room"), "{entry}");
 }
 
-/// How likely models hold texts on a device and on the CPU, in nats for each token.
+/// Compares the negative log-likelihood of texts on a device and on the CPU, in nats per token.
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_are_as_likely_as_on_the_cpu() {
     let Some(kernels) = kernels("perplexity on a device") else { return };
-    // The emulator takes seconds for some hundred tokens of a tiny model.
+    // The emulator takes seconds for a few hundred tokens of a tiny model.
     let real = crate::support::models().map(|folder| folder.join("smollm2-135m-q4_1.gguf"));
     let real = real.filter(|path| gpu().is_some() && path.is_file());
     let text = if real.is_some() { text_of_the_project() } else { "All human beings are born free. ".repeat(4) };
@@ -359,7 +366,7 @@ async fn texts_are_as_likely_as_on_the_cpu() {
     assert!((on_device - on_cpu).abs() < 0.005 * on_cpu, "{on_device} on the device, {on_cpu} on the CPU");
 }
 
-/// Some ten thousand tokens of prose.
+/// Returns about ten thousand tokens of prose.
 fn text_of_the_project() -> String {
     let read = |name: &str| std::fs::read_to_string(crate::support::root().join(name)).expect("a text of the project");
     ["README.md", "ARCHITECTURE.md", "docs/gpu.md"].map(read).concat()

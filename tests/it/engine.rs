@@ -1,11 +1,12 @@
-//! The runner's engine: several requests at a time, slots and what they remember, types of the KV cache, embeddings.
+//! The runner's engine: concurrent requests, slots and their cached prefixes, types of the KV
+//! cache, embeddings.
 
 use serde_json::{Value, json};
 
 use crate::server::{Runner, Server, in_float32};
 use crate::support::{numbers, tiny_model};
 
-/// The tiny model with so many slots.
+/// Starts a daemon with the tiny model and so many slots.
 async fn started(slots: &str) -> (Server, Runner) {
     started_with(&[("LODE_NUM_PARALLEL", slots)]).await
 }
@@ -17,12 +18,13 @@ async fn started_with(environment: &[(&str, &str)]) -> (Server, Runner) {
     (server, runner)
 }
 
-/// Tokens of the tiny model's vocabulary that are no special ones.
+/// Returns tokens of the tiny model's vocabulary without special tokens.
 fn prompt(length: u64, seed: u64) -> Vec<u64> {
     (0..length).map(|at| (at * 37 + seed * 101 + at * at * seed) % 300).collect()
 }
 
-/// The greedy continuation by so many tokens: the tokens that would end it are never chosen.
+/// Returns a request for a greedy continuation by so many tokens. Its logit bias excludes the
+/// tokens that would end it.
 fn greedy(tokens: &[u64], most: u64) -> Value {
     json!({
         "prompt": {"kind": "tokens", "tokens": tokens},
@@ -33,7 +35,7 @@ fn greedy(tokens: &[u64], most: u64) -> Value {
     })
 }
 
-/// The last event of a generation, which must be its end.
+/// Returns the last event of a generation, which must be `done`.
 async fn done(runner: &Runner, request: &Value) -> Value {
     let events = runner.events(request).await;
     let last = events.last().expect("at least an event").clone();
@@ -41,7 +43,7 @@ async fn done(runner: &Runner, request: &Value) -> Value {
     last
 }
 
-/// Another KV cache, empty.
+/// Replaces the KV cache with an empty one.
 async fn context(runner: &Runner, context: u64, slots: u64, kv_type: &str) -> Value {
     let (status, reply) =
         runner.call("context", &json!({"context": context, "slots": slots, "kv_type": kv_type})).await;
@@ -52,7 +54,7 @@ async fn context(runner: &Runner, context: u64, slots: u64, kv_type: &str) -> Va
 #[tokio::test]
 async fn four_at_a_time_answer_as_one_after_the_other() {
     let (_server, runner) = started("4").await;
-    // Of different lengths: some still read their prompt while others answer.
+    // Prompts of different lengths: some requests are in prefill while others decode.
     let requests: Vec<Value> = [3, 40, 90, 9].iter().zip(1..).map(|(n, seed)| greedy(&prompt(*n, seed), 60)).collect();
     let mut alone = Vec::new();
     for request in &requests {
@@ -80,7 +82,8 @@ async fn conversations_go_on_in_their_slots() {
         for conversation in &mut conversations {
             let end = done(&runner, &greedy(conversation, 8)).await;
             let all = numbers(&end["tokens"]);
-            // All but the token that is always computed; the last of an answer was never computed at all.
+            // The cache has all tokens but the 5 new ones and the last token of the output, which
+            // was never computed.
             let expected = if turn == 0 { 0 } else { conversation.len() - 6 };
             assert_eq!(end["usage"]["cached_tokens"], expected, "turn {turn}");
             assert_eq!(end["usage"]["prompt_tokens"], conversation.len());
@@ -92,12 +95,14 @@ async fn conversations_go_on_in_their_slots() {
 #[tokio::test]
 async fn a_client_that_leaves_frees_its_slot() {
     let (_server, runner) = started("1").await;
-    // More than fits into the buffers on its way, and nobody reads it: it would hold its slot for ever.
+    // More output than fits into the buffers on the path, and no reader: without the disconnect it
+    // would hold its slot forever.
     let mut endless = greedy(&prompt(5, 1), 1 << 40);
     endless["shift"] = true.into();
     endless["top_logprobs"] = 50.into();
     let mut stream = runner.open("generate", &endless).await;
-    // The head of an answer comes before the prompt is prepared; the first token says that the slot is taken.
+    // The response head precedes the preparation of the prompt; the first token shows that the slot
+    // is taken.
     stream.chunk().await.expect("a stream").expect("a first token");
     let waiting = greedy(&prompt(5, 2), 3);
     let waits = done(&runner, &waiting);
@@ -118,7 +123,7 @@ async fn as_many_threads_compute_as_is_said() {
     let tasks = format!("/proc/{}/task", server.runner_pid().await);
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).expect("a name");
     let names = std::fs::read_dir(tasks).expect("threads").map(|task| name(task.expect("a thread")));
-    // The engine's thread is the third.
+    // The engine's own thread is the third one.
     assert_eq!(names.filter(|name| name.starts_with("compute-")).count(), 2);
 }
 
@@ -141,9 +146,9 @@ async fn a_prompt_that_begins_like_another_slots_takes_that_over() {
     let (_server, runner) = started("2").await;
     let expected = done(&runner, &greedy(&[prompt(100, 1), vec![5]].concat(), 8)).await;
     context(&runner, 256, 2, "f16").await;
-    // One slot remembers something longer that has nothing to do with it.
+    // One slot has a longer cached sequence without a common prefix.
     done(&runner, &greedy(&prompt(180, 3), 8)).await;
-    // The other is busy with the same beginning, until nobody listens any more.
+    // The other slot is busy with the same prefix, until its client disconnects.
     let mut endless = greedy(&[prompt(100, 1), vec![9]].concat(), 1 << 40);
     endless["shift"] = true.into();
     endless["top_logprobs"] = 50.into();
@@ -158,7 +163,7 @@ async fn a_prompt_that_begins_like_another_slots_takes_that_over() {
 async fn a_new_context_keeps_the_weights() {
     let (server, runner) = started("1").await;
     let (pid, before) = (server.runner_pid().await, done(&runner, &greedy(&prompt(20, 1), 10)).await);
-    // Layers, keys and values, key heads, bytes of a row of 16.
+    // Layers, keys and values, key heads, and bytes of a row of 16 elements.
     for (kv_type, row) in [("f32", 64), ("f16", 32), ("bf16", 32), ("q8_0", 34)] {
         let reply = context(&runner, 128, 3, kv_type).await;
         assert_eq!(reply["kv_cache"], 3 * 128 * 2 * 2 * 2 * row, "{kv_type}");
@@ -175,7 +180,8 @@ async fn a_new_context_keeps_the_weights() {
 
 #[tokio::test]
 async fn cache_types_differ_by_their_rounding_only() {
-    // Stepwise attention rounds otherwise, and BF16 products would make much of it.
+    // Attention at decode rounds differently than at prefill, and BF16 products would amplify the
+    // difference.
     let (_server, runner) = started_with(&[in_float32()]).await;
     let tokens = prompt(200, 3);
     context(&runner, 256, 1, "f32").await;
@@ -205,7 +211,8 @@ async fn a_full_context_ends_or_shifts() {
     assert_eq!((&shifted["reason"], &shifted["usage"]["tokens"]), (&json!("length"), &json!(100)));
     let (ended, shifted) = (numbers(&ended["tokens"]), numbers(&shifted["tokens"]));
     assert_eq!(shifted[..33], ended[..33], "until it is full nothing differs");
-    // What the first token after the shift is chosen from: 4 tokens that are kept, the later half of the others.
+    // The context after the shift: the first 4 tokens, which are kept, and the later half of the
+    // remaining ones.
     let left = [&shifted[..4], &shifted[18..33]].concat();
     let next = done(&runner, &greedy(&left, 1)).await;
     assert_eq!(numbers(&next["tokens"]).last(), Some(&shifted[33]));
@@ -258,7 +265,7 @@ async fn embeddings_have_the_length_one() {
     let cut = &self::vectors(&cut)[0];
     let scale = length(&vectors[1][..16]);
     assert!(cut.len() == 16 && cut.iter().zip(&vectors[1]).all(|(a, b)| (a * scale - b).abs() < 1e-6));
-    // Longer than the context.
+    // An input that is longer than the context.
     let long = json!([{"kind": "tokens", "tokens": prompt(300, 1)}]);
     let (_, answer) = embed(json!({"inputs": long, "truncate": true})).await;
     assert_eq!((&answer["truncated_tokens"], &answer["prompt_tokens"]), (&json!(44), &json!([256])));

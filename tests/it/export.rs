@@ -1,4 +1,4 @@
-//! Models leave as files: those that were imported come out bit for bit, and nothing comes out half.
+//! Exports: files of an imported model come out bit for bit, and no export leaves a partial result.
 
 mod conversions;
 mod hostile;
@@ -12,7 +12,7 @@ use crate::maintenance::{done, fails, files, run};
 use crate::server::Server;
 use crate::support::{self, entries, fixtures, models, name, read, skip, tiny_model};
 
-/// Files of the folder `ambiguous` that are refused when they are imported.
+/// Files of the folder `ambiguous` that the import refuses.
 const REFUSED: [&str; 5] = [
     "big_endian_v2.gguf",
     "tensor_name_empty.gguf",
@@ -25,13 +25,13 @@ pub(super) fn text(path: &Path) -> &str {
     path.to_str().expect("a path")
 }
 
-/// The digests of all files below a folder, by their names there.
+/// Returns the digests of all files below a folder, by relative path.
 pub(super) fn digests(folder: &Path) -> BTreeMap<String, Digest> {
     let below = |path: &PathBuf| path.strip_prefix(folder).expect("below").to_string_lossy().into_owned();
     files(folder).iter().map(|path| (below(path), Digest::of(&read(path)))).collect()
 }
 
-/// Exports to a place and holds the printed digests against what is there.
+/// Exports a model and compares the printed digests to the written files.
 pub(super) fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTreeMap<String, Digest> {
     let out = done(server, &[&["export", model, "--to", text(to)], arguments].concat());
     let line = |line: &str| {
@@ -44,7 +44,7 @@ pub(super) fn exported(server: &Server, model: &str, to: &Path, arguments: &[&st
     printed
 }
 
-/// A folder that has only those files of another that belong to a model.
+/// Copies only those files of a folder that belong to the model.
 pub(super) fn copied(model: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in entries(model).into_iter().filter(|path| path.is_file() && name(path) != "golden.safetensors") {
@@ -53,7 +53,8 @@ pub(super) fn copied(model: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// Imports, exports, and compares every file. Twice: the second time what was recorded is checked.
+/// Imports, exports, and compares every file, twice: the second export checks the digests that the
+/// first one recorded.
 async fn round_trip(server: &Server, path: &Path) {
     server.create("m", path).await;
     let expect: BTreeMap<String, Digest> = import::locate(path)
@@ -138,7 +139,7 @@ async fn the_place_decides_about_names() {
     done(&server, &["export", "folder", "--to", text(&to("old"))]);
     assert_eq!(digests(&to("old")).len(), expect.len() + 1, "what else is there stays");
 
-    // Nothing is replaced unless that is wanted.
+    // Existing files are replaced only with `--force`.
     let config = to("old/config.json");
     std::fs::write(&config, "{}").expect("a file");
     fails(&server, &["export", "folder", "--to", text(&to("old"))], "--force");
@@ -188,7 +189,8 @@ async fn exports_go_side_by_side() {
             scope.spawn(move || assert_eq!(exported(server, "m", &to, &[]), *expect));
         }
     });
-    // One place for two: the second is refused, or came after the first was complete.
+    // Two exports to the same place: the second is refused, or starts after the first has
+    // completed.
     let to = place.path().join("same");
     let both: Vec<bool> = std::thread::scope(|scope| {
         let export = || run(&server, &["export", "m", "--to", text(&to)]).success;
@@ -200,7 +202,7 @@ async fn exports_go_side_by_side() {
     assert_eq!(hidden(place.path()), Vec::<PathBuf>::new());
 }
 
-/// What unfinished exports have left in a folder.
+/// Returns the hidden remains of unfinished exports in a folder.
 pub(super) fn hidden(folder: &Path) -> Vec<PathBuf> {
     entries(folder).into_iter().filter(|path| name(path).starts_with('.')).collect()
 }

@@ -1,8 +1,10 @@
-//! Every call of the system that touches the store fails, one after the other, once and for good: whatever the daemon was doing
-//! says so clearly or succeeds, nothing wrong is visible, and the same works without a restart when the fault is gone.
+//! Fault injection: each system call that touches the store fails in turn, once or permanently. The
+//! daemon's operation then reports a clear error or succeeds, no invalid content is visible, and
+//! the same operation works without a restart once the fault is gone.
 //!
-//! The tests try some of the calls. `LODE_CAMPAIGN_FAULTS` names the operations, with commas, of which all calls are tried, or
-//! is `all`; `LODE_CAMPAIGN_FROM` is the call to begin with.
+//! The tests try a sample of the calls. `LODE_CAMPAIGN_FAULTS` lists the operations, separated by
+//! commas, of which all calls are tried, or is `all`. `LODE_CAMPAIGN_FROM` is the number of the
+//! first call.
 
 mod operation;
 
@@ -17,9 +19,9 @@ use crate::support::{list, say};
 use crate::{stored, support};
 use operation::{Operation, Outcome};
 
-/// How many faults of a kind of call are tried by the tests, in each operation.
+/// The number of faults that the tests try for each kind of call in each operation.
 const SAMPLE: usize = 3;
-/// Nothing takes longer, with a fault or without.
+/// The time limit of an operation, with a fault or without.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const ENOSPC: u64 = 28;
@@ -27,7 +29,7 @@ const EIO: u64 = 5;
 const EROFS: u64 = 30;
 const EMFILE: u64 = 24;
 
-/// A kind of call, by its number in the shim, and the errors that it can have.
+/// The kinds of calls: number in the shim, name, and possible errors.
 const KINDS: [(u8, &str, &[u64]); 13] = [
     (1, "open", &[EMFILE, EIO, ENOSPC, EROFS]),
     (2, "write", &[ENOSPC, EIO, SHORT_WRITE]),
@@ -44,7 +46,7 @@ const KINDS: [(u8, &str, &[u64]); 13] = [
     (14, "utimens", &[EIO, EROFS]),
 ];
 
-/// What became of the faults of a kind of call.
+/// The outcomes of the faults of one kind of call.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     tried: u64,
@@ -53,12 +55,12 @@ struct Tally {
     moot: u64,
 }
 
-/// A daemon with the shim, and another that it pulls from and pushes to.
+/// A daemon with the shim, and a peer for pulls and pushes.
 struct Bench {
     shim: Shim,
     server: Server,
     peer: Server,
-    /// Bytes of the log that were looked at.
+    /// The number of bytes of the log that were already checked.
     read: u64,
 }
 
@@ -74,13 +76,13 @@ impl Bench {
         Self { shim, server, peer, read: 0 }
     }
 
-    /// Does it, with a bound on how long it takes.
+    /// Runs an operation with a time limit.
     async fn act(&self, operation: Operation) -> Outcome {
         let acted = tokio::time::timeout(PATIENCE, operation.act(&self.server, &self.peer)).await;
         acted.unwrap_or_else(|_| panic!("{operation:?} did not end within {PATIENCE:?}"))
     }
 
-    /// The kinds of the calls that an operation makes when nothing fails.
+    /// Returns the kinds of the calls that an operation makes without faults.
     async fn count(&self, operation: Operation) -> Vec<u8> {
         operation.reset(&self.server, &self.peer).await;
         self.shim.begin(Mode::Count);
@@ -93,7 +95,8 @@ impl Bench {
         kinds
     }
 
-    /// Does it with a fault, and then without one.
+    /// Runs an operation with a fault, and then again without one. Returns `None` if the fault did
+    /// not occur.
     async fn attempt(&mut self, operation: Operation, fault: Fault) -> Option<Outcome> {
         operation.reset(&self.server, &self.peer).await;
         self.shim.inject(fault);
@@ -109,7 +112,7 @@ impl Bench {
         if operation != Operation::Repair || outcome == Outcome::Done {
             stored::blobs(&self.server.home());
         }
-        // The same once more, now that the fault is gone.
+        // Repeats the operation, now that the fault is gone.
         if operation.can_be_repeated() || outcome != Outcome::Done {
             let again = self.act(operation).await;
             assert!(
@@ -118,7 +121,7 @@ impl Bench {
             );
             operation.verify(&self.server, &self.peer).await;
         }
-        // What could not be removed while nothing could be goes now.
+        // A collection now removes files whose removal failed because of the fault.
         self.server.ask("/api/lode/gc", &json!({})).await;
         let left = std::fs::read_dir(self.server.home().join("ingest")).expect("a folder").count();
         assert_eq!(left, 0, "ingests stay after {operation:?} with {fault:?} gave {outcome:?}");
@@ -126,7 +129,7 @@ impl Bench {
         (hits > 0).then_some(outcome)
     }
 
-    /// The daemon lives, and nothing panicked but sled, of which nobody else notices.
+    /// Asserts that nothing panicked except sled, whose panics the index catches.
     fn look_at_log(&mut self, operation: Operation, fault: Fault) {
         let new = self.server.log_from(self.read);
         let panicked = new.lines().find(|line| line.contains("panicked at") && !line.contains("/sled-"));
@@ -141,7 +144,7 @@ impl Bench {
     }
 }
 
-/// The faults to try of an operation that makes these calls.
+/// Returns the faults to try for an operation that makes these calls.
 fn faults(kinds: &[u8], from: u64) -> Vec<(&'static str, Fault)> {
     let mut faults = Vec::new();
     for (at, kind) in (0u64..).zip(kinds).skip_while(|(at, _)| *at < from) {
@@ -153,7 +156,7 @@ fn faults(kinds: &[u8], from: u64) -> Vec<(&'static str, Fault)> {
     faults
 }
 
-/// Some of them, spread over all kinds and all times.
+/// Chooses faults that are spread over all kinds and all times.
 fn sample(faults: &[(&'static str, Fault)]) -> Vec<(&'static str, Fault)> {
     let mut by_kind: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
     for (kind, fault) in faults {
@@ -161,7 +164,7 @@ fn sample(faults: &[(&'static str, Fault)]) -> Vec<(&'static str, Fault)> {
     }
     let mut chosen = Vec::new();
     for (kind, of_kind) in by_kind {
-        // The first, one in the middle and the last: not all of one error, nor all for good.
+        // The first, one in the middle and the last, so that the errors and the persistence vary.
         let mut places: Vec<usize> = (0..SAMPLE).map(|n| n * (of_kind.len() - 1) / (SAMPLE - 1)).collect();
         places.dedup();
         chosen.extend(places.into_iter().map(|place| (kind, of_kind[place])));
@@ -169,7 +172,7 @@ fn sample(faults: &[(&'static str, Fault)]) -> Vec<(&'static str, Fault)> {
     chosen
 }
 
-/// How many calls it makes, and how many faults were tried.
+/// Tries an operation's faults. Returns the number of its calls and the number of tried faults.
 async fn try_all(operation: Operation, exhaustive: bool, from: u64) -> (usize, usize) {
     let begin = Instant::now();
     let mut bench = Bench::start().await;
@@ -210,7 +213,7 @@ async fn every_operation_says_so_and_works_again() {
     let unknown = asked.split(',').find(|name| Operation::ALL.iter().all(|operation| operation.name() != *name));
     assert!(all || unknown.is_none(), "LODE_CAMPAIGN_FAULTS: there is no operation `{}`", unknown.unwrap_or_default());
     let wanted = |operation: &Operation| all || asked.split(',').any(|name| name == operation.name());
-    // Side by side: most of the time is waiting for the disk.
+    // Operations run concurrently, because most of the time they wait for the disk.
     let running: Vec<_> = Operation::ALL
         .into_iter()
         .filter(wanted)
@@ -233,7 +236,7 @@ async fn a_disk_that_was_full_is_as_good_as_new() {
     server.create("kept", &support::tiny_model()).await;
     let begun = server.http.post(server.url("/v2/u/upload/blobs/uploads/")).send().await.expect("an upload");
     let upload = begun.headers()["location"].to_str().expect("a place").to_owned();
-    // Every write fails from now on, those of the index too.
+    // From now on every write fails, including those of the index.
     shim.inject(Fault { at: 0, error: ENOSPC, sticky: true });
     for seed in 1..6 {
         let other = support::variant(seed);
@@ -246,7 +249,7 @@ async fn a_disk_that_was_full_is_as_good_as_new() {
     let sent = server.http.post(server.url("/api/lode/upload")).body(vec![7; 1 << 20]).send().await.expect("an answer");
     assert_eq!(sent.status().as_u16(), 507);
     assert!(sent.text().await.expect("text").contains("No space left"));
-    // What needs no room works meanwhile.
+    // Operations that need no space work meanwhile.
     let tags: Value =
         server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
     assert_eq!(list(&tags["models"]).len(), 1);

@@ -1,4 +1,5 @@
-//! A new user's first minute, on an empty store: a name is enough, wherever the model is, and what is said where it is nowhere.
+//! A new user's first minute on an empty store: a name is enough, wherever the model is, and a
+//! missing model gets a helpful error.
 
 use std::process::Output;
 use std::time::Duration;
@@ -17,7 +18,8 @@ fn told(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// The settings of a daemon that knows this peer as a mirror of the default registry, and nobody else.
+/// Returns settings in which this peer is a mirror of the default registry, and there are no other
+/// registries.
 fn mirrored_by(address: &str) -> String {
     format!("[registry.\"registry.ollama.ai\"]\nplain_http = true\nmirrors = [\"http://{address}\"]\n")
 }
@@ -32,10 +34,10 @@ async fn a_model_at_another_daemon_runs() {
     let (answer, said) = told(&output);
     assert!(output.status.success() && !answer.trim().is_empty(), "{answer}{said}");
     assert!(said.contains("is not here, it is pulled"), "{said}");
-    // The second time it is here.
+    // The second run finds the model in the store.
     let (again, said) = told(&here.lode(&["run", &name, "Hello"]));
     assert!(!again.trim().is_empty() && said.trim().is_empty(), "{said}");
-    // A Modelfile may name it too.
+    // A Modelfile may also name the model.
     let empty = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a folder");
     let modelfile = folder.path().join("Modelfile");
@@ -49,15 +51,16 @@ async fn a_model_at_another_daemon_runs() {
     assert_eq!(empty.names().await.len(), 3, "the base is here too");
 }
 
-/// Reads what there is to read at once.
+/// Reads the available bytes once. Returns 0 at the end of the connection.
 async fn received(socket: &mut TcpStream) -> usize {
     let mut bytes = [0; 4096];
     let read = tokio::time::timeout(Duration::from_secs(30), socket.read(&mut bytes)).await.expect("it comes or ends");
-    // Who closes before all was read resets.
+    // A peer that closes with unread data resets the connection.
     read.unwrap_or(0)
 }
 
-/// The pull of a create ends with its client, and a registry that fails is no name that does not exist.
+/// The pull of a create is cancelled when its client disconnects. A failing registry is not
+/// reported as an unknown name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_base_that_cannot_be_had() {
     let registry = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -105,7 +108,7 @@ async fn a_model_of_a_hub_runs() {
 async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
     let there = Server::start(&[]).await;
     let mirrored = mirrored_by(&there.address);
-    // Nobody listens at the registry's own port in this world.
+    // No server listens at the default registry's own port here.
     let here = Server::prepared(&[], |home| registries(home, &mirrored)).await;
     here.create("smollm2", &tiny_model()).await;
     let gone = format!("127.0.0.1:{}/library/x", free_port());
@@ -124,7 +127,7 @@ async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
             "{said}"
         );
         assert!(expected.iter().all(|text| last.contains(text)), "{said}");
-        // One sentence, without what it was wrapped in.
+        // One sentence, without the wrapping errors.
         assert!(!last.contains("error sending request") && !last.contains("dns error"), "{said}");
     }
     let (_, said) = told(&here.lode(&["show", "smolm2"]));
@@ -157,7 +160,7 @@ async fn what_is_offered_can_be_searched() {
         "{found}"
     );
     assert_eq!(found["models"][2]["downloads"], 7);
-    // What is listed can be pulled under that name.
+    // A listed model can be pulled under its listed name.
     here.pull(names[0]).await;
     let (all, said) = told(&here.lode(&["search"]));
     assert!(all.contains("team/coder:v2") && !all.contains("hf.co"), "{all}");

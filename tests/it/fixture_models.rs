@@ -1,4 +1,5 @@
-//! Tiny models against Hugging Face transformers: logits, greedy continuations, tokens, rendered prompts.
+//! Tiny models compared with Hugging Face transformers: logits, greedy continuations, tokens,
+//! rendered prompts.
 
 use std::path::Path;
 
@@ -8,10 +9,10 @@ use serde_json::{Value, json};
 use crate::server::{Runner, Server, in_float32};
 use crate::support::{fixtures, json as read_json, list, numbers, read};
 
-/// Largest difference of a logit, from the fixtures' README.
+/// The largest difference of a logit, from the fixtures' README.
 const TOLERANCE: f32 = 2e-3;
 
-/// The fixtures of a kind, by name.
+/// Returns the fixtures of a kind, by name.
 fn named(hf: &Path, kind: &str) -> Vec<(String, Value)> {
     let manifest = read_json(&hf.join("manifest.json"));
     let fixtures = manifest["fixtures"].as_object().expect("fixtures").clone();
@@ -21,11 +22,11 @@ fn named(hf: &Path, kind: &str) -> Vec<(String, Value)> {
 #[tokio::test]
 async fn every_decoder() {
     let Some(hf) = fixtures("fixture_models::every_decoder", "hf") else { return };
-    // The golden numbers were made with a cache that rounds nothing.
+    // The reference values come from a float32 KV cache.
     let server = Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
     let all = named(&hf, "decoder");
     assert!(all.len() >= 38, "{}", all.len());
-    // What is multiplied as integers has rounded activations.
+    // Integer products round the activations; the reference mode does not use them.
     let reference = Server::start(&[("LODE_REFERENCE", "1")]).await;
     for (name, facts) in all {
         let server = if name.ends_with("mxfp4") { &reference } else { &server };
@@ -33,7 +34,8 @@ async fn every_decoder() {
     }
 }
 
-/// With the instructions that a user's machine has, logits point where they should, whatever is rounded on the way.
+/// With the fastest instructions of the machine, the logits keep their direction, measured as
+/// cosine similarity, despite the rounding.
 #[tokio::test]
 async fn the_best_instructions_point_the_same_way() {
     let Some(hf) = fixtures("fixture_models::the_best_instructions_point_the_same_way", "hf") else { return };
@@ -73,8 +75,8 @@ async fn every_encoder() {
     }
 }
 
-/// Both backends, and both layouts of configs, are held against the same numbers in the runner's own tests; here it goes
-/// the whole way: import, blobs, load plan, runner.
+/// Compares a model end to end: import, blobs, load plan, runner. The runner's own tests compare
+/// both backends and both layouts of configs with the same values.
 async fn check(server: &Server, hf: &Path, name: &str, tokenizer: &str) {
     let fixture = hf.join(name);
     server.create(name, &fixture.join("model")).await;
@@ -87,7 +89,8 @@ async fn check(server: &Server, hf: &Path, name: &str, tokenizer: &str) {
     server.ask("/api/generate", &json!({"model": name, "keep_alive": 0, "stream": false})).await;
 }
 
-/// Vectors of texts, all at once and one by one; a model that only embeds says so to those who want it to generate.
+/// Compares embeddings of texts, as a batch and one by one. A model that only embeds refuses to
+/// generate.
 async fn embeddings(server: &Server, hf: &Path, name: &str) {
     let fixture = hf.join(name);
     server.create(name, &fixture.join("model")).await;
@@ -115,7 +118,7 @@ async fn embeddings(server: &Server, hf: &Path, name: &str) {
     }
 }
 
-/// One whose config is in the newer layout, in the reference mode.
+/// A model whose config has the newer layout, in the reference mode.
 #[tokio::test]
 async fn the_newer_layout_in_the_reference_mode() {
     let Some(hf) = fixtures("the_newer_layout_in_the_reference_mode", "hf") else { return };
@@ -128,7 +131,7 @@ async fn the_newer_layout_in_the_reference_mode() {
     continuations(&runner, &fixture).await;
 }
 
-/// The model with its config in the newer layout.
+/// Copies the model with its config in the newer layout.
 fn with_config(fixture: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for entry in std::fs::read_dir(fixture.join("model")).expect("a model") {
@@ -141,7 +144,7 @@ fn with_config(fixture: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// A golden tensor of float32.
+/// Returns a float32 tensor of the reference values.
 pub(crate) fn golden(fixture: &Path, name: &str) -> Vec<f32> {
     let raw = read(&fixture.join("golden.safetensors"));
     let header = Header::parse(&raw, raw.len() as u64).expect("golden tensors");

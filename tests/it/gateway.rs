@@ -1,4 +1,5 @@
-//! Stands between a client and a registry: counts and lists what passes, slows it down, and breaks it off.
+//! A reverse proxy between a client and a registry that records requests, delays responses, and
+//! breaks connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,16 +18,16 @@ use tokio::sync::watch;
 
 use crate::service::Service;
 
-/// A request that passed.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct Passed {
     pub(crate) method: Method,
-    /// Path and query, with `:` spelled out.
+    /// Path and query, with `%3A` decoded to `:`.
     pub(crate) target: String,
     pub(crate) range: Option<String>,
-    /// Bytes of the body that went to the registry.
+    /// Bytes of the request body.
     up: Arc<AtomicU64>,
-    /// Bytes of the body that came back.
+    /// Bytes of the response body.
     down: Arc<AtomicU64>,
 }
 
@@ -39,7 +40,7 @@ impl Passed {
         self.down.load(Ordering::SeqCst)
     }
 
-    /// The first digest that its target names.
+    /// Returns the first digest in the target.
     pub(crate) fn digest(&self) -> Option<String> {
         let (_, rest) = self.target.split_once("sha256:")?;
         Some(format!("sha256:{}", rest.get(..64)?))
@@ -50,12 +51,12 @@ impl Passed {
     }
 }
 
-/// What is done to answers whose target names a digest.
+/// A fault of responses whose target names a given digest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// 404.
+    /// The response is 404.
     Missing,
-    /// The connection breaks after that many bytes of the body.
+    /// The connection breaks after so many bytes of the body.
     CutAfter(u64),
 }
 
@@ -64,13 +65,13 @@ struct Shared {
     http: Client,
     passed: Mutex<Vec<Passed>>,
     faults: Mutex<HashMap<String, Fault>>,
-    /// Bytes of all bodies that came back.
+    /// The number of bytes of all response bodies.
     sent: AtomicU64,
-    /// When that many bytes have come back the rest waits.
+    /// The number of bytes of response bodies after which the proxy stops forwarding.
     limit: watch::Sender<u64>,
 }
 
-/// A reverse proxy on a port of its own.
+/// A reverse proxy on its own port.
 pub(crate) struct Gateway {
     pub(crate) address: String,
     shared: Arc<Shared>,
@@ -78,7 +79,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a proxy for the registry at `upstream`, `HOST:PORT`.
+    /// Starts a proxy for the registry at `upstream`, given as `HOST:PORT`.
     pub(crate) fn to(upstream: &str) -> Self {
         let policy = reqwest::redirect::Policy::none();
         let shared = Arc::new(Shared {
@@ -93,53 +94,53 @@ impl Gateway {
         Self { address: service.address.clone(), shared, _service: service }
     }
 
-    /// Forgets what has passed.
+    /// Discards the record.
     pub(crate) fn clear(&self) {
         lock(&self.shared.passed).clear();
         self.shared.sent.store(0, Ordering::SeqCst);
     }
 
-    /// What has passed since the last [`Gateway::clear`].
+    /// Returns the requests since the last [`Gateway::clear`].
     pub(crate) fn passed(&self) -> Vec<Passed> {
         lock(&self.shared.passed).clone()
     }
 
-    /// The requests whose path has `part` in it, of that method.
+    /// Returns the requests of this method whose path contains `part`.
     pub(crate) fn requests(&self, method: &Method, part: &str) -> Vec<Passed> {
         self.passed().into_iter().filter(|passed| passed.method == method && passed.is(part)).collect()
     }
 
-    /// Digests of the blobs that were fetched.
+    /// Returns the digests of the fetched blobs.
     pub(crate) fn fetched(&self) -> BTreeSet<String> {
         self.requests(&Method::GET, "/blobs/").iter().filter_map(Passed::digest).collect()
     }
 
-    /// Bytes of the blobs that were fetched.
+    /// Returns the bytes of the fetched blobs.
     pub(crate) fn fetched_bytes(&self) -> u64 {
         self.requests(&Method::GET, "/blobs/").iter().map(Passed::down).sum()
     }
 
-    /// Bytes of blobs that were sent to the registry.
+    /// Returns the bytes of blobs that were uploaded to the registry.
     pub(crate) fn uploaded_bytes(&self) -> u64 {
         self.passed().iter().filter(|passed| passed.is("/blobs/uploads")).map(Passed::up).sum()
     }
 
-    /// Does that to every answer about the blob `digest`.
+    /// Applies a fault to every response about the blob `digest`.
     pub(crate) fn fault(&self, digest: &str, fault: Fault) {
         lock(&self.shared.faults).insert(digest.to_owned(), fault);
     }
 
-    /// Lets so many more bytes of bodies come back and holds the others.
+    /// Forwards so many more bytes of response bodies, and then holds the rest.
     pub(crate) fn hold_after(&self, bytes: u64) {
         self.shared.limit.send_replace(self.shared.sent.load(Ordering::SeqCst) + bytes);
     }
 
-    /// Lets everything pass that was held.
+    /// Forwards everything that is held.
     pub(crate) fn release(&self) {
         self.shared.limit.send_replace(u64::MAX);
     }
 
-    /// Returns once that many bytes of bodies have come back.
+    /// Waits until so many bytes of response bodies were forwarded.
     pub(crate) async fn reached(&self, bytes: u64) {
         while self.shared.sent.load(Ordering::SeqCst) < bytes {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -190,7 +191,7 @@ fn has_body(headers: &HeaderMap) -> bool {
     length || headers.contains_key(header::TRANSFER_ENCODING)
 }
 
-/// The headers without those that concern one connection only.
+/// Returns the headers without those of a single connection.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
     headers.remove(header::TRANSFER_ENCODING);
@@ -207,7 +208,7 @@ fn answered(answer: reqwest::Response, shared: Arc<Shared>, down: Arc<AtomicU64>
             if let Some(Fault::CutAfter(cut)) = fault {
                 let left = usize::try_from(cut.saturating_sub(passed)).expect("small");
                 if left == 0 {
-                    // A while in which what was sent before gets out.
+                    // Gives the bytes before the cut time to arrive.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     return Err(io::Error::other("the test breaks the connection"));
                 }

@@ -1,5 +1,5 @@
-//! A real model, Gemma 3 270M in `Q4_K_M`, against next-token logits of transformers in float32 and of llama.cpp
-//! (`tests/models/make_gemma_golden.py`).
+//! A real model, Gemma 3 270M in `Q4_K_M`, compared with next-token logits of transformers in
+//! float32 and of llama.cpp (`tests/models/make_gemma_golden.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use crate::support::{json as read_json, list, models, numbers, say, skip};
 
-/// The golden numbers and the model, where it is there.
+/// Returns the reference values and the model, if it is there.
 fn inputs(test: &str) -> Option<(Value, PathBuf)> {
     let model = models().map(|folder| folder.join("gemma3-270m-q4_k_m.gguf")).filter(|path| path.is_file());
     if model.is_none() {
@@ -17,7 +17,7 @@ fn inputs(test: &str) -> Option<(Value, PathBuf)> {
     Some((read_json(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/gemma3-270m.json")), model?))
 }
 
-/// Differences of the logits after each prompt from those of somebody.
+/// Returns the differences of the logits after each prompt from those of the given implementation.
 async fn differences(server: &Server, golden: &Value, whose: &str) -> Vec<f64> {
     let runner = server.runner("gemma3").await;
     let mut all = Vec::new();
@@ -54,12 +54,12 @@ async fn the_reference_mode_is_float32() {
 #[tokio::test]
 async fn next_tokens_are_llama_cpp_s() {
     let Some((golden, model)) = inputs("gemma3::next_tokens_are_llama_cpp_s") else { return };
-    // All logits of a text are asked for at a time, which the daemon never does.
+    // The test requests the logits of all tokens at once, which the daemon never does.
     let server = Server::start(&[("LODE_RUNNER_MEMORY_LIMIT", "8GiB")]).await;
     server.create("gemma3", &model).await;
     let (largest, mean) = largest_and_mean(&differences(&server, &golden, "llama_cpp").await);
     say(&format!("Gemma 3 270M: off from llama.cpp by {largest:.3} at most, {mean:.3} in the mean"));
-    // Both round what they multiply to 8 bits, each in its own way.
+    // Both round the factors to 8 bits, but differently.
     assert!(largest < 2.0 && mean < 0.3, "off by {largest}, {mean} in the mean");
     let asked = json!({"model": "gemma3", "prompt": "1, 2, 3, 4, 5, 6, 7,", "raw": true, "stream": false,
         "options": {"temperature": 0, "num_predict": 3}});

@@ -1,4 +1,5 @@
-//! Adapters of experts: each form of adapter on each way to store experts computes what merging it would.
+//! Adapters of experts: with each format of adapters and each layout of experts, the logits equal
+//! those of merged weights.
 
 use std::path::Path;
 
@@ -20,11 +21,12 @@ const WIDTH: usize = 32;
 const RANK: usize = 3;
 const ALPHA: f64 = 9.0;
 
-/// `down` and `up` of the two parameters of an expert: `gate_up_proj`, whose first rows are the gate's, and `down_proj`.
+/// `down` and `up` for the two parameters of an expert: `gate_up_proj`, whose first rows are those
+/// of the gate, and `down_proj`.
 type Factors = [(Matrix, Matrix); 2];
 
 const PARAMETERS: [&str; 2] = ["gate_up_proj", "down_proj"];
-/// The projections: which parameter each is part of, and of which rows.
+/// The projections: name, index of the parameter that contains it, first row and number of rows.
 const PROJECTIONS: [(&str, usize, usize, usize); 3] =
     [("gate_proj", 0, 0, WIDTH), ("up_proj", 0, WIDTH, WIDTH), ("down_proj", 1, 0, HIDDEN)];
 
@@ -37,20 +39,20 @@ fn factors() -> Vec<Vec<Factors>> {
     (0..LAYERS).map(|_| (0..EXPERTS).map(|_| expert()).collect()).collect()
 }
 
-/// A projection's own factors.
+/// Returns the factors of one projection.
 fn of_projection(expert: &Factors, (_, parameter, first, count): (&str, usize, usize, usize)) -> (Matrix, Matrix) {
     let (down, up) = &expert[parameter];
     (down.clone(), Matrix(count, RANK, up.2[first * RANK..][..count * RANK].to_vec()))
 }
 
-/// Several matrices one behind the other.
+/// Stacks matrices along a new first dimension. Returns the shape and the elements.
 fn stack<'m>(matrices: impl Iterator<Item = &'m Matrix>) -> (Vec<u64>, Vec<f32>) {
     let all: Vec<&Matrix> = matrices.collect();
     let shape = [all.len(), all[0].0, all[0].1].map(|size| size as u64);
     (shape.to_vec(), all.iter().flat_map(|matrix| matrix.2.iter().copied()).collect())
 }
 
-/// As PEFT saves what is added to modules of experts.
+/// Saves the adapter as PEFT does for modules of experts.
 fn peft_modules(all: &[Vec<Factors>], folder: &Path) {
     let mut tensors = Tensors::new();
     for (layer, experts) in all.iter().enumerate() {
@@ -66,8 +68,8 @@ fn peft_modules(all: &[Vec<Factors>], folder: &Path) {
     save(folder, &tensors, &json!({"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA}));
 }
 
-/// As PEFT saves what is added to the parameters that transformers 5 makes of experts: since 0.19, or before, with the sizes of each
-/// parameter the other way round.
+/// Saves the adapter as PEFT does for the expert parameters of transformers 5. Before version 0.19,
+/// PEFT swaps the two dimensions of each parameter.
 fn peft_parameters(all: &[Vec<Factors>], folder: &Path, version: &str) {
     let is_old = version < "0.19";
     let mut tensors = Tensors::new();
@@ -94,7 +96,7 @@ fn peft_parameters(all: &[Vec<Factors>], folder: &Path, version: &str) {
         }
     }
     let targets = PARAMETERS.map(|parameter| format!("mlp.experts.{parameter}"));
-    // The rank that is meant is a pattern's.
+    // `rank_pattern` overrides `r`.
     let config = json!({
         "peft_type": "LORA", "peft_version": version, "r": 64, "rank_pattern": {".*experts.*": RANK}, "lora_alpha": ALPHA,
         "target_parameters": targets,
@@ -102,7 +104,7 @@ fn peft_parameters(all: &[Vec<Factors>], folder: &Path, version: &str) {
     save(folder, &tensors, &config);
 }
 
-/// As mlx-lm saves what is added to stacks.
+/// Saves the adapter as mlx-lm does for stacked experts.
 fn mlx(all: &[Vec<Factors>], folder: &Path) {
     let mut tensors = Tensors::new();
     for (layer, experts) in all.iter().enumerate() {
@@ -118,7 +120,7 @@ fn mlx(all: &[Vec<Factors>], folder: &Path) {
     save(folder, &tensors, &json!({"fine_tune_type": "lora", "lora_parameters": {"rank": RANK, "scale": scale}}));
 }
 
-/// As llama.cpp's converter writes what is added to stacks.
+/// Writes the adapter as llama.cpp's converter does for stacked experts.
 fn gguf(all: &[Vec<Factors>], file: &Path) {
     let mut tensors = Tensors::new();
     for (layer, experts) in all.iter().enumerate() {
@@ -167,7 +169,7 @@ fn merged(weights: &Tensors, all: &[Vec<Factors>]) -> Tensors {
     merged
 }
 
-/// The same with experts as transformers 5 saves them.
+/// Returns the same weights with the experts fused as transformers 5 saves them.
 fn fused(weights: &Tensors) -> Tensors {
     let mut fused = weights.clone();
     for layer in 0..LAYERS {

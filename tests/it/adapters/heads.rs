@@ -1,5 +1,5 @@
-//! Adapters of projections whose rows are those of heads: families differ in the order of these rows, and so do their folders and GGUF
-//! files.
+//! Adapters of projections whose rows belong to attention heads. The order of these rows differs
+//! between families, and between a family's folders and GGUF files.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::{adapted, distance, logits};
 use crate::server::Server;
 use crate::support::fixtures;
 
-/// Models as folders and as GGUF files, and modules of each layer that are adapted.
+/// Models as folders and as GGUF files, and the modules of each layer that are adapted.
 const CASES: [(&str, &str, &[&str]); 6] = [
     ("llama", "llama", &["q_proj", "k_proj"]),
     ("qwen3", "qwen3", &["q_proj", "k_proj"]),

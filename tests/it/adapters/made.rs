@@ -1,5 +1,5 @@
-//! Adapters of the tiny model that tests make up, in each of the formats that there are, and the model that comes of
-//! merging them.
+//! Random adapters of the tiny model in every supported format, and the model with the adapter
+//! merged into its weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,22 @@ use serde_json::json;
 
 use crate::support::{entries, json as read_json, name, read, tiny_model};
 
-/// Rows, columns, numbers.
+/// A matrix: rows, columns, elements in row-major order.
 #[derive(Clone)]
 pub(super) struct Matrix(pub(super) usize, pub(super) usize, pub(super) Vec<f32>);
 
-/// Tensors by name: shape, numbers.
+/// Tensors by name: shape and elements.
 pub(super) type Tensors = BTreeMap<String, (Vec<u64>, Vec<f32>)>;
 
-/// An adapter: `alpha / rank · up · down` for each module.
+/// An adapter: it adds `alpha / rank · up · down` to each module's weight.
 pub(super) struct Lora {
     pub(super) rank: usize,
     pub(super) alpha: f64,
     pub(super) factors: BTreeMap<String, (Matrix, Matrix)>,
 }
 
-/// The same numbers each time, between -1/8 and 1/8.
+/// Returns a pseudo-random matrix with elements between -1/8 and 1/8. The same state gives the same
+/// matrix.
 pub(super) fn random(rows: usize, columns: usize, state: &mut u64) -> Matrix {
     let mut next = || {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -41,7 +42,8 @@ impl Matrix {
         Self(*columns, *rows, (0..numbers.len()).map(at).collect())
     }
 
-    /// Rows of heads as GGUF files of the llama family have them: those of the first half at even places.
+    /// Permutes the rows of each head to the order in GGUF files of the llama family: rows of the
+    /// first half go to even positions, rows of the second half to odd ones.
     fn interleaved(&self, head: usize) -> Self {
         let Self(rows, columns, numbers) = self;
         let mut out = vec![0.0; numbers.len()];
@@ -53,7 +55,7 @@ impl Matrix {
         Self(*rows, *columns, out)
     }
 
-    /// As `Q8_0`: for 32 numbers a float16 scale and 32 bytes.
+    /// Encodes the matrix as `Q8_0`: a float16 scale and 32 bytes for every 32 elements.
     fn blocks(&self) -> Vec<u8> {
         let block = |numbers: &[f32]| {
             let scale = numbers.iter().fold(0.0f32, |most, number| most.max(number.abs())) / 127.0;
@@ -71,7 +73,7 @@ impl Matrix {
 }
 
 impl Lora {
-    /// Of every projection of the tiny model, the output's too.
+    /// Returns a random adapter of every projection of the tiny model, including `lm_head`.
     pub(super) fn random(rank: usize, alpha: f64) -> Self {
         let (mut state, mut factors) = (1, BTreeMap::new());
         let mut module = |name: String, output: usize, input: usize| {
@@ -94,12 +96,12 @@ impl Lora {
         Self { rank, alpha, factors }
     }
 
-    /// What takes back what this one adds.
+    /// Returns the adapter that cancels this one.
     pub(super) fn negated(&self) -> Self {
         Self { alpha: -self.alpha, factors: self.factors.clone(), ..*self }
     }
 
-    /// A folder as PEFT writes it.
+    /// Writes the adapter as PEFT does.
     pub(super) fn peft(&self, folder: &Path) {
         let tensors = self.factors.iter().flat_map(|(module, (down, up))| {
             let name = |factor: &str| format!("base_model.model.{module}.{factor}.weight");
@@ -110,7 +112,7 @@ impl Lora {
         write(folder, "adapter_config.json", config.to_string().as_bytes());
     }
 
-    /// A folder as mlx-lm writes it.
+    /// Writes the adapter as mlx-lm does.
     pub(super) fn mlx(&self, folder: &Path) {
         let tensors = self.factors.iter().flat_map(|(module, (down, up))| {
             let name = |factor: &str| format!("{module}.{factor}");
@@ -125,7 +127,7 @@ impl Lora {
         write(folder, "adapter_config.json", config.to_string().as_bytes());
     }
 
-    /// A file as llama.cpp's converter writes it.
+    /// Writes the adapter as llama.cpp's converter does.
     pub(super) fn gguf(&self, file: &Path, kind: GgmlType) {
         let text = |text: &str| OwnedValue::from(text);
         let metadata = [
@@ -151,7 +153,7 @@ impl Lora {
         std::fs::write(file, bytes).expect("a file");
     }
 
-    /// The tiny model with the adapter merged into its weights, which are float32 then.
+    /// Returns a folder with the tiny model and the adapter merged into its weights, in float32.
     pub(super) fn merged(&self) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder");
         for path in entries(&tiny_model()).into_iter().filter(|path| !name(path).ends_with("safetensors")) {
@@ -191,7 +193,7 @@ fn gguf_tensors(module: &str, (down, up): &(Matrix, Matrix)) -> [(String, Matrix
     [(format!("{name}.weight.lora_a"), down.clone()), (format!("{name}.weight.lora_b"), up)]
 }
 
-/// A safetensors file of float32 matrices.
+/// Returns a safetensors file of float32 matrices.
 pub(super) fn safetensors(tensors: impl Iterator<Item = (String, Matrix)>) -> Vec<u8> {
     let tensors: Vec<(String, Matrix)> = tensors.collect();
     let shape = |Matrix(rows, columns, _): &Matrix| vec![*rows as u64, *columns as u64];
@@ -205,7 +207,7 @@ fn member(name: &str, shape: &[u64], count: usize) -> Member {
     Member { name: name.to_owned(), dtype: Dtype::F32, shape: shape.to_vec(), size: 4 * count as u64 }
 }
 
-/// A safetensors file of float32 tensors: shape, numbers.
+/// Returns a safetensors file of float32 tensors.
 pub(super) fn file(tensors: &Tensors) -> Vec<u8> {
     let members: Vec<Member> =
         tensors.iter().map(|(name, (shape, numbers))| member(name, shape, numbers.len())).collect();
@@ -224,12 +226,12 @@ pub(super) fn merge(weight: &mut [f32], down: &Matrix, up: &Matrix, scale: f64) 
     }
 }
 
-/// The tiny model's tensors as float32.
+/// Returns the tiny model's tensors as float32.
 fn tiny_weights() -> Tensors {
     numbers(&read(&tiny_model().join("model.safetensors")))
 }
 
-/// The tensors of a safetensors file as float32.
+/// Returns the tensors of a safetensors file as float32.
 fn numbers(bytes: &[u8]) -> Tensors {
     let header = Header::parse(bytes, bytes.len() as u64).expect("a header");
     let place = |at: u64| usize::try_from(header.data_start + at).expect("small");
@@ -250,7 +252,7 @@ pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).unwrap_or_else(|e| panic!("cannot write `{name}`: {e}"));
 }
 
-/// Saves an adapter of safetensors.
+/// Saves an adapter with its weights in a safetensors file.
 pub(super) fn save(folder: &Path, tensors: &Tensors, config: &serde_json::Value) {
     std::fs::create_dir(folder).expect("a folder");
     write(folder, "adapter_model.safetensors", &file(tensors));
@@ -261,7 +263,7 @@ pub(super) fn plain(matrix: &Matrix) -> (Vec<u64>, Vec<f32>) {
     (vec![matrix.0 as u64, matrix.1 as u64], matrix.2.clone())
 }
 
-/// A folder of the model with these weights in float32.
+/// Copies the model's folder, with these weights in float32.
 pub(super) fn folder_of(model: &Path, tensors: &Tensors, folder: PathBuf) -> PathBuf {
     std::fs::create_dir(&folder).expect("a folder");
     for path in entries(model).into_iter().filter(|path| !name(path).contains("safetensors")) {
@@ -275,7 +277,7 @@ pub(super) fn folder_of(model: &Path, tensors: &Tensors, folder: PathBuf) -> Pat
     folder
 }
 
-/// The weights of a folder as float32.
+/// Returns the weights of a model's folder as float32.
 pub(super) fn weights_of(model: &Path) -> Tensors {
     let files = entries(model).into_iter().filter(|path| name(path).ends_with(".safetensors"));
     files.flat_map(|path| numbers(&read(&path))).collect()

@@ -1,5 +1,5 @@
-//! Folders whose vocabulary is a list of bytes by rank: `tekken.json`, or a file of tiktoken. They tokenize as the `tokenizer.json` with
-//! the same tokens does.
+//! Folders whose vocabulary is a list of byte sequences by rank: `tekken.json`, or a tiktoken file.
+//! They tokenize like a `tokenizer.json` with the same tokens.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const TEXTS: [&str; 5] = [
     "def f(x):\n    return x",
     "",
 ];
-/// What Kimi's tokenizer splits by (`tokenization_kimi.py`).
+/// The pattern by which Kimi's tokenizer splits text (`tokenization_kimi.py`).
 const KIMI: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -28,7 +28,7 @@ const KIMI: &str = concat!(
     r"|\s+(?!\S)",
     r"|\s+"
 );
-/// Special tokens of the tekken vocabulary, before all others.
+/// The number of special tokens in the tekken vocabulary; they precede all other tokens.
 const SPECIAL: u64 = 8;
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn tokens_by_rank_are_those_of_the_same_vocabulary() {
     assert_eq!(answers[0]["response"], answers[1]["response"]);
 }
 
-/// The bytes of tokens in base64, in the order of their ids.
+/// Returns the bytes of the tokens in base64, in the order of their ids.
 fn tokens(tokenizer: &Value) -> Vec<String> {
     let vocabulary = tokenizer["model"]["vocab"].as_object().expect("a vocabulary");
     let mut tokens: Vec<(u64, &String)> =
@@ -85,7 +85,7 @@ fn tokens(tokenizer: &Value) -> Vec<String> {
     tokens.iter().map(|(_, text)| STANDARD.encode(text.chars().map(byte).collect::<Vec<u8>>())).collect()
 }
 
-/// A copy of the model with this document in the place of its `tokenizer.json`.
+/// Copies the model's folder with this document in place of its `tokenizer.json`.
 fn folder(model: &Path, name: &str, text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in ["config.json", "model.safetensors", "generation_config.json"] {

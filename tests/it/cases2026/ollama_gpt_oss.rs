@@ -1,5 +1,6 @@
-//! gpt-oss as Ollama's first files have it, made from one of llama.cpp's converter: other names, queries, keys and values in one
-//! tensor, gates and what they are multiplied with in turns, and MXFP4 with neighbours in a byte. The logits are the same.
+//! gpt-oss in the layout of Ollama's first files, made from a file of llama.cpp's converter. Tensor
+//! names differ; queries, keys and values are one tensor; gate and up rows alternate; and MXFP4
+//! packs adjacent elements into a byte. The logits are the same.
 
 use formats::gguf::{NewTensor, OLLAMA_MXFP4, OwnedValue, write_header};
 use formats::{GgmlType, Gguf};
@@ -7,7 +8,7 @@ use formats::{GgmlType, Gguf};
 use super::exact_server;
 use crate::support::{fixtures, json as read_json, numbers, read};
 
-/// Names of layers' tensors that are other ones.
+/// Parts of tensor names in layers that differ: llama.cpp's and Ollama's.
 const NAMES: [(&str, &str); 3] =
     [("post_attention_norm.", "ffn_norm."), ("attn_output.", "attn_out."), ("attn_sinks.weight", "attn_sinks")];
 
@@ -46,7 +47,7 @@ impl Data {
         usize::try_from(self.tensor.kind.row_bytes(self.tensor.dims[0]).expect("whole blocks")).expect("small")
     }
 
-    /// The rows of several tensors, one after the other.
+    /// Concatenates the rows of several tensors.
     fn stacked(name: String, parts: &[Self]) -> Self {
         let mut dims = parts[0].tensor.dims.clone();
         *dims.last_mut().expect("a dimension") =
@@ -55,9 +56,9 @@ impl Data {
         Self { tensor: NewTensor { name, kind: parts[0].tensor.kind, dims }, bytes }
     }
 
-    /// The rows of two tensors, or the elements of two lists of biases, in turns.
+    /// Interleaves the rows of two tensors, or the elements of two bias lists.
     fn in_turns(name: String, [first, second]: [&Self; 2]) -> Self {
-        // Those of stacks are matrices themselves.
+        // A stack of biases has two dimensions; a stack of weights has three.
         let is_bias = first.tensor.dims.len() == 2;
         let line = if is_bias { 4 } else { first.row_bytes() };
         let mut dims = first.tensor.dims.clone();
@@ -95,7 +96,8 @@ fn of_ollama(original: &[u8]) -> Vec<u8> {
     written(&keys(&gguf), &mut all)
 }
 
-/// The keys with Ollama's name of the architecture, and without the type of the scaling.
+/// Returns the metadata with Ollama's name of the architecture, and without the type of RoPE
+/// scaling.
 fn keys(gguf: &Gguf<'_>) -> Vec<(String, OwnedValue)> {
     let mut keys = Vec::new();
     for (key, value) in &gguf.metadata {
@@ -108,7 +110,7 @@ fn keys(gguf: &Gguf<'_>) -> Vec<(String, OwnedValue)> {
     keys
 }
 
-/// A file of these, its MXFP4 in Ollama's form.
+/// Writes a file with these tensors, with MXFP4 in Ollama's layout.
 fn written(keys: &[(String, OwnedValue)], all: &mut [Data]) -> Vec<u8> {
     let tensors: Vec<NewTensor> = all.iter().map(|data| data.tensor.clone()).collect();
     let header = write_header(keys, &tensors).expect("a header");
@@ -135,7 +137,7 @@ fn written(keys: &[(String, OwnedValue)], all: &mut [Data]) -> Vec<u8> {
     bytes
 }
 
-/// Puts numbers `2i` and `2i + 1` of a block into byte `i`, where ggml has `i` and `i + 16`.
+/// Puts elements `2i` and `2i + 1` of a block into byte `i`; ggml puts `i` and `i + 16` there.
 fn pair(block: &mut [u8; 17]) {
     let codes: Vec<u8> =
         block[1..].iter().map(|byte| byte & 15).chain(block[1..].iter().map(|byte| byte >> 4)).collect();

@@ -1,5 +1,5 @@
-//! Folders whose weights other programs have quantized: the codes and scales are stored as affine groups, and compute as the
-//! reference does.
+//! Folders whose weights were quantized by other programs. Codes and scales are stored as affine
+//! groups, and the logits equal those of the reference.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,8 @@ async fn quantized_weights_run_as_their_reference() {
     }
 }
 
-/// The references of these two are of the weights before they were quantized, so the same weights written out in F32 are the
-/// measure.
+/// The references of these two cases come from the unquantized weights. The comparison is therefore
+/// with the dequantized weights in F32.
 #[tokio::test]
 async fn weights_in_words_run_as_the_same_weights_written_out() {
     let test = "cases2026::repacked::weights_in_words_run_as_the_same_weights_written_out";
@@ -51,7 +51,7 @@ async fn weights_in_words_run_as_the_same_weights_written_out() {
     }
 }
 
-/// The folder with the numbers of its quantized weights in F32, as `AutoGPTQ` and `AutoAWQ` compute them.
+/// Copies the folder with its weights dequantized to F32, as `AutoGPTQ` and `AutoAWQ` compute them.
 fn written_out(model: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for file in ["tokenizer.json", "tokenizer_config.json"] {
@@ -109,14 +109,15 @@ fn written_out(model: &Path) -> tempfile::TempDir {
     folder
 }
 
-/// A number of F16 that is neither infinite nor too small to be normal.
+/// Converts a normal, finite F16 to F32.
 fn half(bytes: [u8; 2]) -> f32 {
     let bits = u32::from(u16::from_le_bytes(bytes));
     assert!((1..31).contains(&(bits >> 10 & 31)), "{bits:x}");
     f32::from_bits((bits & 0x8000) << 16 | ((bits >> 10 & 31) + 127 - 15) << 23 | (bits & 0x3ff) << 13)
 }
 
-/// What no groups with scales and biases express is refused with its reason, and so is a method that is not read.
+/// Create refuses weights that groups with scales and biases cannot express, and unsupported
+/// methods, and names the reason.
 #[tokio::test]
 async fn what_cannot_be_computed_with_is_refused_at_create() {
     let test = "cases2026::repacked::what_cannot_be_computed_with_is_refused_at_create";
@@ -134,7 +135,8 @@ async fn what_cannot_be_computed_with_is_refused_at_create() {
     assert_eq!(tags["models"], json!([]), "nothing that cannot be run has a name");
 }
 
-/// A copy of a folder with another config, and with other names of the same length in the header of its weights.
+/// Copies a folder with a changed config, and with some names in the weights' header replaced by
+/// names of the same length.
 fn changed_copy(model: &Path, change: &dyn Fn(&mut Value), names: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for file in ["tokenizer.json", "tokenizer_config.json"] {
@@ -154,7 +156,7 @@ fn changed_copy(model: &Path, change: &dyn Fn(&mut Value), names: &[(&str, &str)
     folder
 }
 
-/// Why a create is refused.
+/// Returns the error of a refused create.
 async fn refused(server: &Server, name: &str, path: &Path) -> String {
     let (_, answer) = server.call("/api/create", &json!({"model": name, "path": path, "stream": false})).await;
     answer["error"].as_str().unwrap_or_else(|| panic!("{name} is not refused: {answer}")).to_owned()

@@ -1,5 +1,6 @@
-//! Coding agents, unmodified: each has a conversation, calls a tool or edits a file, and goes on with a second turn. They are started
-//! by `lode launch` where it can pass what they need, so that its settings are tried too.
+//! Unmodified coding agents: each has a conversation, calls a tool or edits a file, and continues
+//! with a second turn. `lode launch` starts them where it can pass all they need, so that its
+//! settings are tested too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,14 @@ use super::scripted::{self, Line, call};
 use crate::server::Server;
 use crate::support::skip;
 
-/// What the tool is to print, so that the test sees that it ran.
+/// The text that the tool prints, which proves that it ran.
 const PROOF: &str = "lode-was-here";
-/// How long an agent may take for one prompt. Debug builds, two cores, and other tests beside.
+/// The time limit of an agent for one prompt. It allows for debug builds, two cores and concurrent
+/// tests.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// What the model says: a greeting, the calls of each agent, and what follows a tool's answer.
+/// Returns the model's lines: a greeting, the calls of each agent, and the text after a tool's
+/// result.
 fn lines() -> Vec<Line> {
     let echo = format!("echo {PROOF} > proof.txt");
     let line = |asked, tool, says: String| Line { asked, tool, says };
@@ -32,7 +35,7 @@ fn lines() -> Vec<Line> {
     ]
 }
 
-/// An agent's workplace: a home and a project of its own, and a daemon with the scripted model.
+/// An agent's environment: a home folder, a project, and a daemon with the scripted model.
 struct Workplace {
     server: Server,
     folder: tempfile::TempDir,
@@ -57,13 +60,13 @@ impl Workplace {
         self.folder.path().join("project")
     }
 
-    /// `lode launch AGENT … -- arguments`, with the agent's program in `bin`.
+    /// Runs `lode launch AGENT … -- arguments`, with the agent's program in `bin`.
     fn launch(&self, bin: &Path, agent: &str, environment: &[(&str, &str)], arguments: &[&str]) -> String {
         let all = [&["launch", agent, "--model", "scripted:latest", "--yes", "--"], arguments].concat();
         self.run(self.server.command(&all), bin, environment)
     }
 
-    /// Runs a command to its end; gives what it printed.
+    /// Runs a command to its end and returns its output.
     fn run(&self, mut command: Command, bin: &Path, environment: &[(&str, &str)]) -> String {
         let home = self.folder.path().join("home");
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -83,14 +86,14 @@ impl Workplace {
         said
     }
 
-    /// That the tool has run in the project.
+    /// Asserts that the tool has run in the project.
     fn check_proof(&self) {
         let proof = std::fs::read_to_string(self.project().join("proof.txt")).unwrap_or_default();
         assert_eq!(proof.trim(), PROOF, "the agent has done what the model asked for");
     }
 }
 
-/// Waits for a command, and kills one that does not end.
+/// Waits for a command, and kills it after [`PATIENCE`].
 fn ended(command: &mut Command) -> Output {
     let (stdout, stderr) =
         (tempfile::NamedTempFile::new().expect("a file"), tempfile::NamedTempFile::new().expect("a file"));
@@ -112,7 +115,7 @@ fn ended(command: &mut Command) -> Output {
     Output { status, stdout: read(stdout), stderr: read(stderr) }
 }
 
-/// The folder with the programs of agents, where this one is there.
+/// Returns the folder with the agents' programs, if this one is installed.
 fn installed(test: &str, program: &str) -> Option<PathBuf> {
     let reason = |what: &str| format!("{what}; scripts/test installs the agents");
     let Some(folder) = std::env::var_os("LODE_TEST_AGENTS") else {
@@ -153,7 +156,7 @@ async fn codex() {
     place.check_proof();
     let second = ask(&["resume", "--last", "SAY-GOODBYE"]);
     assert!(second.contains("Goodbye from the small model."), "{second}");
-    // As if the daemon were Ollama.
+    // Uses the daemon as if it were Ollama.
     let base = format!("{}/v1", place.server.url("").trim_end_matches('/'));
     let mut oss = Command::new(bin.join("codex"));
     oss.args(["exec", "--oss", "--local-provider", "ollama", "-m", "scripted:latest"]).args(free).arg("GREET-ME");
@@ -199,7 +202,7 @@ async fn aider() {
     let bin = PathBuf::from(OsString::from(&python)).parent().expect("a folder").to_owned();
     let place = Workplace::new().await;
     let quiet = [("AIDER_ANALYTICS_DISABLE", "true"), ("AIDER_CHECK_UPDATE", "false")];
-    // Calling no tools, it edits the files that it reads out of the answer.
+    // aider calls no tools: it edits files according to the answer's text.
     let always = ["--no-show-model-warnings", "--edit-format", "whole", "--yes-always", "--no-stream", "--no-git"];
     let ask = |arguments: &[&str]| place.launch(&bin, "aider", &quiet, &[&always[..], arguments].concat());
     let greeted = ask(&["--message", "GREET-ME"]);

@@ -1,9 +1,10 @@
-//! A model that says what it is told to: which line depends on the conversation, as its chat template reads it.
+//! A model with scripted output: its chat template chooses the line by the conversation.
 //!
-//! Coding agents need a model that calls their tools, and one of random weights calls nothing. Here every line is a token of its
-//! own, and the chat template ends the prompt with the token that asks for it. There is one layer, and it adds nothing: the hidden
-//! state is the embedding of the last token, a unit vector, and the output projection has the token of the line in the same
-//! direction. After a line comes the end of the answer.
+//! Coding agents need a model that calls their tools, and a model with random weights does not.
+//! Here every line is one token, and the chat template ends the prompt with the token that triggers
+//! it. The only layer adds nothing, so the hidden state is the embedding of the last token, a unit
+//! vector. The output projection of the line's token has the same direction. The end-of-text token
+//! follows a line.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,27 +17,28 @@ use crate::support::{read, tiny_model};
 const WIDTH: usize = 64;
 /// The token that ends an answer, `<|end_of_text|>` of the tiny model.
 const END: usize = 315;
-/// Tokens of the tiny model's vocabulary.
+/// The number of tokens in the tiny model's vocabulary.
 const VOCABULARY: usize = 320;
 
-/// What the model says when the last message from the user has this text, and no tool has answered since.
+/// A line of the model: its output if the last message of the user contains `asked`, and no tool
+/// result follows that message.
 pub(crate) struct Line {
-    /// In the message.
+    /// The text that the message contains.
     pub(crate) asked: &'static str,
-    /// Only where this tool is offered.
+    /// The tool that must be offered, if any.
     pub(crate) tool: Option<&'static str>,
-    /// The answer.
+    /// The output.
     pub(crate) says: String,
 }
 
-/// A call of a tool, as the template's dialect writes it.
+/// Formats a tool call in the dialect of the template.
 pub(crate) fn call(tool: &str, arguments: &Value) -> String {
     format!("<tool_call>\n{}\n</tool_call>", json!({"name": tool, "arguments": arguments}))
 }
 
-/// Writes a model that says these lines, and `after` once a tool has answered.
+/// Writes a model with these lines, and with `after` as its output after a tool result.
 pub(crate) fn write(folder: &Path, lines: &[Line], after: &str) {
-    // The first line stands for what no line is for.
+    // The first line is also the default if no line matches.
     let texts: Vec<&str> = lines.iter().map(|line| line.says.as_str()).chain([after]).collect();
     assert!(texts.len() < WIDTH, "each line needs a direction");
     let config = json!({
@@ -65,17 +67,18 @@ fn put(folder: &Path, name: &str, document: &Value) {
     std::fs::write(folder.join(name), document.to_string()).expect("a document is written");
 }
 
-/// The token that asks for a line.
+/// Returns the token that triggers a line.
 fn asks(line: usize) -> usize {
     VOCABULARY + 2 * line
 }
 
-/// The token of the line.
+/// Returns the token of a line.
 fn says(line: usize) -> usize {
     asks(line) + 1
 }
 
-/// A conversation as text, with calls and tools so that the dialect is known, and the token that asks for the line.
+/// Returns a chat template that writes the conversation with calls and tools, which determine the
+/// dialect, and ends with the token that triggers the line.
 fn template(lines: &[Line]) -> String {
     let mut choose = String::new();
     for (at, line) in lines.iter().enumerate() {
@@ -97,7 +100,7 @@ fn template(lines: &[Line]) -> String {
     )
 }
 
-/// A file of safetensors.
+/// Returns the weights as a safetensors file.
 fn weights(lines: usize) -> Vec<u8> {
     let rows = VOCABULARY + 2 * lines;
     let table = |size: f32, direction: &dyn Fn(usize) -> Option<usize>| -> Vec<f32> {
@@ -111,9 +114,9 @@ fn weights(lines: usize) -> Vec<u8> {
         (0..rows).flat_map(row).collect()
     };
     let line_of = |token: usize, of: fn(usize) -> usize| (0..lines).find(|line| of(*line) == token);
-    // Whatever asks for nothing asks for the end.
+    // A token that triggers no line triggers the end.
     let embedding = table(1.0, &|token| Some(line_of(token, asks).unwrap_or(WIDTH - 1)));
-    // So likely that no temperature gives another.
+    // The logit is so high that sampling at any temperature gives the same token.
     let output = table(10.0, &|token| if token == END { Some(WIDTH - 1) } else { line_of(token, says) });
     let square = vec![0.0; WIDTH * WIDTH];
     let ones = vec![1.0; WIDTH];

@@ -11,7 +11,7 @@ const ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 /// Large enough for three chunks, the last of them shorter.
 const THREE_CHUNKS: usize = 3 * 1024 - 5;
 
-/// Checks that a blob can be asked for and read, deletes it, and checks that it is gone at once.
+/// Checks that a blob can be read, deletes it, and checks that it is gone at once.
 async fn read_and_delete(registry: &Registry, repository: &str, blob: &Blob) {
     read(registry, repository, blob).await;
     delete(registry, repository, blob).await;
@@ -65,7 +65,7 @@ async fn every_way_to_upload() {
             (chunked(LastChunk::InPut), 512),
             (chunked(LastChunk::InPatch), THREE_CHUNKS),
             (chunked(LastChunk::InPut), THREE_CHUNKS),
-            // More than any buffer on the way.
+            // Larger than any buffer on the path.
             (Way::PostPut, 3 << 20),
             (Way::Stream, 3 << 20),
         ] {
@@ -126,9 +126,9 @@ async fn mounts() {
             let mounted = mount(&registry, one, &blob, from).await;
             created(&registry, mounted, &blob).await;
             read_and_delete(&registry, one, &blob).await;
-            // What is deleted here stays there.
+            // The deletion affects only this repository; the blob in the other one remains.
             read_and_delete(&registry, two, &blob).await;
-            // Not mounted from where it no longer is.
+            // A blob cannot be mounted from a repository that no longer has it.
             mount(&registry, one, &blob, from).await.is(202);
         }
         let missing = Blob::sample(algorithm, "nowhere", 512);
@@ -153,7 +153,7 @@ async fn a_blob_belongs_to_the_repositories_it_was_pushed_to() {
     registry.get(&format!("/v2/conformance/shared/c/blobs/{}", blob.digest)).await.is(404);
     delete(&registry, "conformance/shared/a", &blob).await;
     read(&registry, "conformance/shared/b", &blob).await;
-    // And it can be pushed again.
+    // The blob can be pushed again.
     push(&registry, "conformance/shared/a", &blob, Way::Stream).await;
     read(&registry, "conformance/shared/a", &blob).await;
 }

@@ -1,4 +1,4 @@
-//! A plain client of a registry: it follows no redirect, and every answer can say what was asked.
+//! A plain registry client. It follows no redirects, and every reply can name its request.
 
 use content::{Algorithm, Digest, Hasher};
 use reqwest::header::HeaderMap;
@@ -8,19 +8,19 @@ use serde_json::Value;
 use crate::server::{self, Server};
 use crate::support::skip;
 
-/// What daemons of these tests are started with.
+/// Environment variables of these tests' daemons.
 const ENVIRONMENT: [(&str, &str); 0] = [];
 
 /// The registry under test.
 pub(super) struct Registry {
-    /// The daemon; a registry that `LODE_TEST_REGISTRY` names has none.
+    /// The daemon; `None` if `LODE_TEST_REGISTRY` names the registry.
     server: Option<Server>,
     pub(super) base: Url,
     http: Client,
 }
 
 impl Registry {
-    /// A daemon with an empty store, or the registry that `LODE_TEST_REGISTRY` names.
+    /// Returns a daemon with an empty store, or the registry that `LODE_TEST_REGISTRY` names.
     pub(super) async fn start() -> Self {
         match std::env::var("LODE_TEST_REGISTRY") {
             Ok(base) => Self { server: None, base: base.parse().expect("LODE_TEST_REGISTRY is a URL"), http: client() },
@@ -28,7 +28,8 @@ impl Registry {
         }
     }
 
-    /// A daemon with an empty store; none, and a word about it, where `LODE_TEST_REGISTRY` names something else.
+    /// Returns a daemon with an empty store. If `LODE_TEST_REGISTRY` names another registry,
+    /// reports the test as skipped and returns `None`.
     pub(super) async fn daemon(test: &str) -> Option<Self> {
         if std::env::var_os("LODE_TEST_REGISTRY").is_some() {
             skip(test, "it needs a daemon of its own, LODE_TEST_REGISTRY names another registry");
@@ -47,15 +48,15 @@ impl Registry {
         self.restart_with(&[]).await
     }
 
-    /// The same, with variables in the environment of the new daemon.
+    /// Restarts the daemon likewise, with more environment variables.
     pub(super) async fn restart_with(self, more: &[(&str, &str)]) -> Self {
         let environment = [ENVIRONMENT.as_slice(), more].concat();
         Self::of(self.server.expect("a daemon").restart(&environment).await)
     }
 
-    /// Sends a request that the daemon is to die of.
+    /// Sends a request during which the daemon crashes, and waits for the daemon's end.
     pub(super) async fn send_to_death(&mut self, request: RequestBuilder) {
-        // The connection breaks with the daemon.
+        // The connection breaks when the daemon dies.
         if let Ok(answer) = request.send().await {
             let _ = answer.bytes().await;
         }
@@ -74,17 +75,18 @@ impl Registry {
         format!("{host}:{}", self.base.port().expect("a port"))
     }
 
-    /// A path below the root, with its query.
+    /// Returns the URL of a path, which may contain a query.
     pub(super) fn url(&self, path: &str) -> Url {
         self.base.join(path).expect("a path")
     }
 
-    /// A request for a path.
+    /// Returns a request for a path.
     pub(super) fn ask(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, self.url(path))
     }
 
-    /// A request for what an answer pointed at. The registry may have been started anew since, on another port.
+    /// Returns a request for a URL from an earlier reply. The port is replaced, because the
+    /// registry may have restarted on another one since.
     pub(super) fn ask_at(&self, method: Method, place: &Url) -> RequestBuilder {
         let mut url = place.clone();
         url.set_port(self.base.port()).expect("a port");
@@ -113,14 +115,15 @@ impl Registry {
     }
 }
 
-/// A client that speaks to this machine and follows no redirect. Each request has a connection of its own: a server
-/// may close one after an answer that did not wait for the whole body.
+/// Returns a client that connects only to this machine and follows no redirects. Each request has
+/// its own connection, because a server may close the connection after a reply that did not wait
+/// for the whole body.
 fn client() -> Client {
     let builder = server::http().redirect(reqwest::redirect::Policy::none()).pool_max_idle_per_host(0);
     builder.build().expect("a client")
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the whole reply.
 pub(super) async fn reply(request: RequestBuilder) -> Reply {
     let (client, request) = request.build_split();
     let request = request.expect("a request");
@@ -132,7 +135,7 @@ pub(super) async fn reply(request: RequestBuilder) -> Reply {
     Reply { asked, url, status, headers, body }
 }
 
-/// A whole answer.
+/// A complete reply.
 pub(super) struct Reply {
     /// Method and URL of the request.
     asked: String,
@@ -143,20 +146,20 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// Checks the status.
+    /// Asserts the status.
     #[track_caller]
     pub(super) fn is(self, status: u16) -> Self {
         self.any_of(&[status])
     }
 
-    /// Checks the status where the specification leaves a choice.
+    /// Asserts the status where the specification leaves a choice.
     #[track_caller]
     pub(super) fn any_of(self, statuses: &[u16]) -> Self {
         assert!(statuses.contains(&self.status), "{self}: expected {statuses:?}");
         self
     }
 
-    /// Checks a header's value.
+    /// Asserts a header's value.
     #[track_caller]
     pub(super) fn has(self, name: &str, value: &str) -> Self {
         let found = self.find(name);
@@ -164,38 +167,38 @@ impl Reply {
         self
     }
 
-    /// Checks the body.
+    /// Asserts the body.
     #[track_caller]
     pub(super) fn holds(self, body: &[u8]) -> Self {
         assert!(self.body == body, "{self}: expected a body of {} bytes, beginning {:?}", body.len(), shown(body));
         self
     }
 
-    /// A header, if it is there and readable.
+    /// Returns a header, if it exists and is text.
     pub(super) fn find(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// A header that must be there.
+    /// Returns a header that must exist.
     #[track_caller]
     pub(super) fn header(&self, name: &str) -> String {
         self.find(name).unwrap_or_else(|| panic!("{self}: no header {name}")).to_owned()
     }
 
-    /// All words of a header that lists some, by commas or by repetition.
+    /// Returns all words of a list header, whether separated by commas or by repeated headers.
     pub(super) fn words(&self, name: &str) -> Vec<String> {
         let values = self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(|word| word.trim().to_owned()).collect()
     }
 
-    /// Where `Location` points; it may be relative.
+    /// Returns the target of `Location`, which may be relative.
     #[track_caller]
     pub(super) fn location(&self) -> Url {
         let text = self.header("Location");
         self.url.join(&text).unwrap_or_else(|e| panic!("{self}: Location {text:?}: {e}"))
     }
 
-    /// Where `Link` says that the next page is.
+    /// Returns the URL of the next page from `Link`.
     #[track_caller]
     pub(super) fn next(&self) -> Option<Url> {
         let text = self.find("Link")?;
@@ -205,13 +208,13 @@ impl Reply {
         Some(self.url.join(target).unwrap_or_else(|e| panic!("{self}: Link {text:?}: {e}")))
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     #[track_caller]
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{self}: not JSON: {e}"))
     }
 
-    /// Checks that it is a refusal as the specification has them, with one of these codes.
+    /// Asserts that the reply is a refusal in the specification's format, with one of these codes.
     #[track_caller]
     pub(super) fn refuses(self, codes: &[&str]) -> Self {
         assert!((400..500).contains(&self.status), "{self}: expected a refusal");
@@ -239,7 +242,7 @@ fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().take(300).collect()
 }
 
-/// Bytes with the name that they have, or are said to have.
+/// Bytes with a digest, which may be wrong on purpose.
 #[derive(Clone)]
 pub(super) struct Blob {
     pub(super) digest: Digest,
@@ -251,7 +254,7 @@ impl Blob {
         Self { digest: digest(algorithm, bytes), bytes: bytes.to_vec() }
     }
 
-    /// Bytes without a pattern, the same each time, others for each label.
+    /// Returns pseudo-random bytes that depend only on the label.
     pub(super) fn sample(algorithm: Algorithm, label: &str, size: usize) -> Self {
         let mut bytes = Vec::with_capacity(size + 32);
         for block in 0_u32.. {
@@ -264,21 +267,21 @@ impl Blob {
         Self::new(algorithm, &bytes)
     }
 
-    /// The digest of these bytes with others after them.
+    /// Appends bytes and keeps the digest, which is wrong then.
     pub(super) fn spoiled(mut self) -> Self {
         self.bytes.extend_from_slice(b" and more");
         self
     }
 }
 
-/// The digest of bytes.
+/// Returns the digest of bytes.
 pub(super) fn digest(algorithm: Algorithm, bytes: &[u8]) -> Digest {
     let mut hasher = Hasher::new(algorithm);
     hasher.update(bytes);
     hasher.finish()
 }
 
-/// A URL with another parameter in its query.
+/// Adds a parameter to a URL's query.
 pub(super) fn with_query(mut url: Url, name: &str, value: &str) -> Url {
     url.query_pairs_mut().append_pair(name, value);
     url

@@ -1,4 +1,5 @@
-//! Every shape of manifest: pushed by digest and by tag, listed, asked for, read, referred to, deleted.
+//! Every shape of manifest: pushed by digest and by tag, listed, checked with HEAD, read, referred
+//! to, deleted.
 
 use content::Algorithm::{self, Sha256, Sha512};
 use content::Digest;
@@ -13,16 +14,16 @@ use super::upload::{Way, push};
 
 const ACCEPT: [&str; 4] = [INDEX, super::documents::IMAGE, DOCKER_IMAGE, DOCKER_LIST];
 
-/// How tags are given.
+/// The way in which tags are set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tagging {
-    /// By a PUT of each.
+    /// With a PUT for each tag.
     Put,
-    /// As parameters of the PUT by digest.
+    /// As query parameters of the PUT by digest.
     Parameter,
 }
 
-/// All checks of one data set, in a repository that holds nothing else with these names.
+/// Runs all checks of one data set, in a repository without other content of these names.
 async fn check(registry: &Registry, repository: &str, set: &Set, tagging: Tagging) {
     push_blobs(registry, repository, set).await;
     for document in &set.documents {
@@ -52,7 +53,7 @@ pub(super) async fn push_blobs(registry: &Registry, repository: &str, set: &Set)
     }
 }
 
-/// Puts a document and reads it from where the registry says it is.
+/// Puts a document and reads it from the returned `Location`.
 pub(super) async fn put(registry: &Registry, repository: &str, name: &str, document: &Document, tags: &[&str]) {
     let query: Vec<String> = tags.iter().map(|tag| format!("tag={tag}")).collect();
     let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
@@ -66,7 +67,7 @@ pub(super) async fn put(registry: &Registry, repository: &str, name: &str, docum
     is_document(reply(accepting(registry.ask_at(Method::GET, &done.location()))).await, document, true);
 }
 
-/// Accepts all types there are.
+/// Adds `Accept` headers for all supported types.
 pub(super) fn accepting(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
     ACCEPT.iter().fold(request, |request, kind| request.header("Accept", *kind))
 }
@@ -80,7 +81,7 @@ fn is_document(answer: Reply, document: &Document, whole: bool) {
         .holds(if whole { &document.bytes } else { &[] });
 }
 
-/// The tags are in the list, and in the right half of it.
+/// Checks that the list has all tags, and that paging with `last` returns the remaining ones.
 async fn listed(registry: &Registry, repository: &str, set: &Set) {
     let path = format!("/v2/{repository}/tags/list");
     let tags = |answer: &Reply| -> Vec<String> {
@@ -116,7 +117,7 @@ async fn readable(registry: &Registry, repository: &str, set: &Set) {
     }
 }
 
-/// Who refers to each subject, all and by type.
+/// Checks the referrers of each subject, all of them and by artifact type.
 async fn referred(registry: &Registry, repository: &str, set: &Set) {
     let subjects: Vec<Digest> = set.documents.iter().filter_map(|document| document.subject).collect();
     for subject in subjects {
@@ -135,13 +136,13 @@ async fn referred(registry: &Registry, repository: &str, set: &Set) {
     }
 }
 
-/// Tags, then documents from the outermost inwards, then blobs; each is gone at once.
+/// Deletes tags, then documents from the outermost inwards, then blobs. Each is gone at once.
 async fn deleted(registry: &Registry, repository: &str, set: &Set) {
     for (tag, digest) in &set.tags {
         let path = format!("/v2/{repository}/manifests/{tag}");
         registry.delete(&path).await.is(202);
         registry.head(&path).await.is(404);
-        // A tag is a name; what it named stays.
+        // Deleting a tag leaves its manifest.
         registry.head(&format!("/v2/{repository}/manifests/{digest}")).await.is(200);
     }
     for document in set.documents.iter().rev() {
@@ -249,7 +250,7 @@ async fn subjects() {
         let image = set.manifest(&Parts::image());
         set.tag("image", &image);
         let subject = image.descriptor();
-        // Its type is that of its config.
+        // Its artifact type is the media type of its config.
         set.manifest(&Parts::image().about(subject.clone()));
         let one = set.manifest(&about(EXAMPLE, &subject, "one"));
         set.tag("tagged-artifact1", &one);
@@ -273,7 +274,7 @@ async fn subjects() {
     }
 }
 
-/// Descriptors that carry their bytes in base64.
+/// Descriptors that carry their content in base64.
 fn data_field() -> Set {
     set(Sha256, "data-field", |set| {
         let mut config = set.blob(CONFIG, b"{}");
@@ -285,7 +286,7 @@ fn data_field() -> Set {
     })
 }
 
-/// Layers that are somewhere else and are never pushed.
+/// Layers that are stored elsewhere and never pushed.
 fn non_distributable() -> Set {
     set(Sha256, "non-distributable-layers", |set| {
         let elsewhere = |kind: &str, size: u64| {
@@ -305,7 +306,7 @@ fn non_distributable() -> Set {
     })
 }
 
-/// Fields that no specification knows, and JSON that is not written the shortest way.
+/// Fields that no specification defines, and JSON that is not written compactly.
 fn custom_fields() -> Set {
     set(Sha256, "custom-fields", |set| {
         let odd = vec![("org.example.unknown", json!({"deep": [1, 2.50, "ü", null]}))];
@@ -373,7 +374,8 @@ async fn a_wrong_digest() {
     }
 }
 
-/// Where the specification lets the server choose, ours takes no image whose layers were not pushed.
+/// The specification leaves sparse images to the server. This registry refuses an image whose
+/// layers were not pushed.
 #[tokio::test]
 async fn sparse() {
     let registry = Registry::start().await;
@@ -393,12 +395,13 @@ async fn sparse() {
     push(&registry, "conformance/sparse", &layer, Way::PostPut).await;
     registry.put(path, &document.media_type, &document.bytes).await.is(201);
 
-    // That a blob is there under another repository's name is not enough.
+    // A blob in another repository does not count.
     let refused = registry.put("/v2/conformance/other/manifests/sparse", &document.media_type, &document.bytes).await;
     refused.is(400).refuses(&["MANIFEST_BLOB_UNKNOWN"]);
 }
 
-/// A daemon that is told so takes images that lack layers, as mirrors of parts want it.
+/// With `LODE_REGISTRY_SPARSE`, the daemon accepts images that lack layers, as partial mirrors
+/// need.
 #[tokio::test]
 async fn sparse_images_where_they_are_wanted() {
     let Some(registry) = Registry::daemon("conformance::data_sets::sparse_images_where_they_are_wanted").await else {
@@ -418,7 +421,8 @@ async fn sparse_images_where_they_are_wanted() {
     registry.get(&format!("/v2/conformance/sparse/blobs/{}", layer.digest)).await.is(200);
 }
 
-/// An index may name platforms that are not here: mirrors copy only what they need.
+/// An index may name platforms that the registry does not have: mirrors copy only the platforms
+/// that they need.
 #[tokio::test]
 async fn sparse_indexes() {
     let registry = Registry::start().await;

@@ -13,12 +13,12 @@ pub(super) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 pub(super) const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 pub(super) const DOCKER_IMAGE: &str = "application/vnd.docker.distribution.manifest.v2+json";
 pub(super) const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-/// An artifact type of these tests.
+/// The artifact type of most of these tests.
 pub(super) const EXAMPLE: &str = "application/vnd.example.conformance.v1";
-/// Another one.
+/// A second artifact type.
 pub(super) const OTHER: &str = "application/vnd.example.conformance.v2";
 
-/// A manifest or an index as it is pushed.
+/// A manifest or an index in the form in which it is pushed.
 #[derive(Clone)]
 pub(super) struct Document {
     pub(super) digest: Digest,
@@ -29,12 +29,12 @@ pub(super) struct Document {
 }
 
 impl Document {
-    /// The bytes of JSON, written compactly.
+    /// Returns the document of a JSON value, written compactly.
     pub(super) fn new(algorithm: Algorithm, value: &Value) -> Self {
         Self::of_bytes(algorithm, serde_json::to_vec(value).expect("JSON"))
     }
 
-    /// Bytes as they are.
+    /// Returns the document of exactly these bytes.
     pub(super) fn of_bytes(algorithm: Algorithm, bytes: Vec<u8>) -> Self {
         let value: Value = serde_json::from_slice(&bytes).expect("JSON");
         let media_type = value["mediaType"].as_str().unwrap_or(IMAGE).to_owned();
@@ -42,12 +42,12 @@ impl Document {
         Self { digest: digest(algorithm, &bytes), media_type, bytes, subject }
     }
 
-    /// How others refer to it.
+    /// Returns a descriptor that refers to this document.
     pub(super) fn descriptor(&self) -> Value {
         json!({"mediaType": self.media_type, "digest": self.digest.to_string(), "size": self.bytes.len()})
     }
 
-    /// How the list of referrers must show it.
+    /// Returns the entry of this document in a list of referrers.
     pub(super) fn referrer(&self) -> Value {
         let value: Value = serde_json::from_slice(&self.bytes).expect("JSON");
         let mut entry = self.descriptor();
@@ -62,22 +62,22 @@ impl Document {
     }
 }
 
-/// What is pushed together.
+/// Documents, blobs and tags that are pushed together.
 pub(super) struct Set {
     algorithm: Algorithm,
     label: String,
     pub(super) blobs: Vec<Blob>,
-    /// In the order in which they can be pushed.
+    /// Documents in an order in which they can be pushed.
     pub(super) documents: Vec<Document>,
     pub(super) tags: Vec<(String, Digest)>,
 }
 
-/// What makes a manifest. [`Parts::image`] and [`Parts::artifact`] are where to begin.
+/// The properties of a manifest. Start from [`Parts::image`] or [`Parts::artifact`].
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) artifact_type: Option<&'static str>,
     pub(super) annotations: Map<String, Value>,
-    /// An artifact's config is `{}`.
+    /// The media type of the config; `{}` for an artifact.
     pub(super) config: &'static str,
     pub(super) layers: usize,
     pub(super) layer: &'static str,
@@ -118,7 +118,7 @@ impl Set {
         Self { algorithm, label: label.to_owned(), blobs: Vec::new(), documents: Vec::new(), tags: Vec::new() }
     }
 
-    /// Adds a blob once; its descriptor.
+    /// Adds a blob unless it is already there, and returns its descriptor.
     pub(super) fn blob(&mut self, media_type: &str, bytes: &[u8]) -> Value {
         let blob = Blob::new(self.algorithm, bytes);
         let descriptor = json!({"mediaType": media_type, "digest": blob.digest.to_string(), "size": blob.bytes.len()});
@@ -128,12 +128,12 @@ impl Set {
         descriptor
     }
 
-    /// Bytes that no other set has.
+    /// Returns bytes that no other set has.
     pub(super) fn unique(&self, size: usize) -> Vec<u8> {
         Blob::sample(self.algorithm, &format!("{} {}", self.label, self.blobs.len()), size).bytes
     }
 
-    /// Adds a manifest with the blobs that it needs.
+    /// Adds a manifest and the blobs that it needs.
     pub(super) fn manifest(&mut self, parts: &Parts) -> Document {
         let layers: Vec<Value> = (0..parts.layers)
             .map(|_| {
@@ -152,13 +152,13 @@ impl Set {
         self.manifest_of(parts, &config, &layers)
     }
 
-    /// Adds a manifest of descriptors.
+    /// Adds a manifest of these descriptors.
     pub(super) fn manifest_of(&mut self, parts: &Parts, config: &Value, layers: &[Value]) -> Document {
         let mut value = json!({"schemaVersion": 2, "mediaType": IMAGE});
         self.complete(&mut value, parts, [("config", config.clone()), ("layers", layers.into())])
     }
 
-    /// Adds an index of documents.
+    /// Adds an index of these documents.
     pub(super) fn index(&mut self, parts: &Parts, documents: &[Document]) -> Document {
         let entries: Vec<Value> = documents
             .iter()
@@ -173,7 +173,7 @@ impl Set {
         self.complete(&mut value, parts, [("manifests", entries.into())])
     }
 
-    /// Adds two manifests and an index of them, which has the subject, annotations and fields.
+    /// Adds two manifests and an index of them. The index has the subject, annotations and fields.
     pub(super) fn index_of_two(&mut self, parts: &Parts) -> Document {
         let plain = Parts { subject: None, annotations: Map::new(), ..parts.clone() };
         let documents = [self.manifest(&plain), self.manifest(&plain)];
@@ -201,12 +201,12 @@ impl Set {
         document
     }
 
-    /// Names a document.
+    /// Tags a document.
     pub(super) fn tag(&mut self, tag: &str, document: &Document) {
         self.tags.push((tag.to_owned(), document.digest));
     }
 
-    /// The document of a digest.
+    /// Returns the document with this digest.
     pub(super) fn document(&self, digest: &Digest) -> &Document {
         self.documents.iter().find(|document| document.digest == *digest).expect("a document of the set")
     }

@@ -1,4 +1,4 @@
-//! Requests that no honest client sends, byte for byte on the wire.
+//! Malformed and malicious requests, written byte for byte to the socket.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::client::{Blob, Registry};
 use super::documents::{INDEX, Parts, Set};
 use super::upload::{Way, push};
 
-/// An answer as it came.
+/// An unparsed response.
 struct Raw {
     status: u16,
     head: String,
@@ -23,7 +23,7 @@ struct Raw {
 async fn send(registry: &Registry, request: &[u8]) -> Raw {
     let exchange = async {
         let mut stream = TcpStream::connect(registry.address()).await.expect("a connection");
-        // It may be closed before all was sent.
+        // The server may close the connection before everything was sent.
         let _ = stream.write_all(request).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -39,7 +39,7 @@ async fn send(registry: &Registry, request: &[u8]) -> Raw {
     Raw { status: status.unwrap_or_else(|| panic!("{shown:?}: {head}")), head, body: answer[end + 4..].to_vec() }
 }
 
-/// A request with a target that no client library would send.
+/// Returns a request with a target that no client library would send.
 fn request(registry: &Registry, method: &str, target: &[u8], body: &[u8]) -> Vec<u8> {
     let mut bytes = [method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat();
     let head = format!(
@@ -52,7 +52,7 @@ fn request(registry: &Registry, method: &str, target: &[u8], body: &[u8]) -> Vec
     bytes
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 fn files(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
@@ -69,7 +69,7 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Names of repositories that are none.
+/// Returns invalid repository names.
 fn names() -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = [
         "..",
@@ -148,7 +148,8 @@ async fn names_that_lead_elsewhere() {
             ("GET", "/tags/list".to_owned(), b""),
             ("GET", format!("/referrers/{digest}"), b""),
         ] {
-            // A name that is none has no referrers either; an empty list would say no less.
+            // The list of referrers must refuse an invalid name too. An empty list would look like
+            // a valid name without referrers.
             let target = [b"/v2/", name.as_slice(), rest.as_bytes()].concat();
             refused(&registry, method, &target, body).await;
         }
@@ -160,7 +161,7 @@ async fn names_that_lead_elsewhere() {
     }
 }
 
-/// A refusal of the client's error, with an answer that the specification knows or none at all.
+/// Asserts a client error, whose body has the specification's format or is empty.
 async fn refused(registry: &Registry, method: &str, target: &[u8], body: &[u8]) {
     let answer = send(registry, &request(registry, method, target, body)).await;
     let shown = format!("{method} {}: {}", String::from_utf8_lossy(target), answer.head);
@@ -210,7 +211,7 @@ async fn tags_that_are_none() {
             refused(&registry, method, format!("/v2/conformance/tags/manifests/{tag}").as_bytes(), body).await;
         }
     }
-    // The longest there may be, and one of every character.
+    // The longest allowed tag, and tags with every kind of character.
     for tag in [&"x".repeat(128), "_a", "A.b-C_9"] {
         let path = format!("/v2/conformance/tags/manifests/{tag}");
         registry.put(&path, &image.media_type, &image.bytes).await.is(201);
@@ -282,7 +283,8 @@ async fn lengths_that_are_wrong() {
         let answer = send(&registry, &[head.as_bytes(), &blob.bytes].concat()).await;
         assert!((400..500).contains(&answer.status), "{length}: {}", answer.head);
     }
-    // Larger than any disk, and nothing sent: refused, or waited for, but nothing is reserved and nothing crashes.
+    // The announced length exceeds any disk, and nothing follows. The server may refuse or wait,
+    // but it reserves no space and does not crash.
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: {}\r\nContent-Length: 9000000000000000000\r\n\r\n",
         registry.address()

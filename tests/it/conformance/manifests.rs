@@ -1,4 +1,5 @@
-//! Manifests: what is refused and why, the largest, those of other tools, answers to conditional requests.
+//! Manifests: refusals and their reasons, the size limit, manifests of other tools, conditional
+//! requests.
 
 use content::{Algorithm::Sha256, Digest};
 use reqwest::Method;
@@ -9,7 +10,7 @@ use super::data_sets::{push_blobs, put};
 use super::documents::{DOCKER_IMAGE, DOCKER_LIST, Document, IMAGE, INDEX, Parts, Set};
 use super::upload::{Way, push};
 
-/// The largest manifest that must be taken.
+/// The size of a manifest that a registry must accept, in bytes.
 const LARGEST: usize = 4 << 20;
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn missing_manifests() {
             registry.delete(&path).await.is(404).refuses(&["MANIFEST_UNKNOWN", "NAME_UNKNOWN"]);
         }
     }
-    // A blob is no manifest, even where its bytes are one; and a manifest that was put is no blob to be deleted.
+    // A blob cannot be read as a manifest.
     let blob = &set.blobs[0];
     registry.get(&format!("/v2/conformance/missing/manifests/{}", blob.digest)).await.is(404);
 }
@@ -125,7 +126,7 @@ async fn the_largest_manifest() {
     for size in [Some(larger.bytes.len()), None] {
         let path = format!("/v2/{repository}/manifests/larger");
         let request = registry.ask(Method::PUT, &path).header("Content-Type", IMAGE);
-        // With a length, and without one.
+        // Sends the body with and without a `Content-Length`.
         let request = match size {
             Some(_) => request.body(larger.bytes.clone()),
             None => request.body(reqwest::Body::wrap_stream(futures_util::stream::iter(
@@ -155,13 +156,13 @@ async fn manifests_of_other_tools_stay_as_they_are() {
         Sha256,
         &json!({"schemaVersion": 2, "mediaType": DOCKER_LIST, "manifests": [image.descriptor()]}),
     );
-    // Without a type of its own: what it is pushed as is what it is.
+    // Without a `mediaType` field, the document has the type of the push's `Content-Type`.
     let untyped = Document::new(Sha256, &json!({"schemaVersion": 2, "config": config, "layers": [template, template]}));
     push_blobs(&registry, repository, &set).await;
     for (name, document) in [("image", &image), ("list", &list), ("untyped", &untyped)] {
         put(&registry, repository, name, document, &[]).await;
         put(&registry, repository, &document.digest.to_string(), document, &[]).await;
-        // Whatever somebody accepts: bytes cannot be turned into another type.
+        // Whatever the client accepts, the registry never converts a document to another type.
         for accept in [document.media_type.as_str(), "*/*", "application/json", IMAGE] {
             let path = format!("/v2/{repository}/manifests/{name}");
             let answer = reply(registry.ask(Method::GET, &path).header("Accept", accept)).await;
@@ -177,7 +178,7 @@ async fn a_type_that_is_no_manifest_is_refused() {
     let mut set = Set::new(Sha256, "types");
     let image = set.manifest(&Parts::image());
     push_blobs(&registry, "conformance/types", &set).await;
-    // Says one thing in its header and another inside.
+    // The `Content-Type` contradicts the document's `mediaType`.
     let refused = registry.put("/v2/conformance/types/manifests/x", INDEX, &image.bytes).await.is(400);
     refused.refuses(&["MANIFEST_INVALID"]);
     registry.get("/v2/conformance/types/manifests/x").await.is(404);

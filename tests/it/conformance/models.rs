@@ -1,4 +1,5 @@
-//! The daemon's own models over the protocol: what is created can be pulled by anybody, what is pushed can be used.
+//! The daemon's models over the protocol: any client can pull a created model, and a pushed model
+//! can be used.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::client::{Blob, Registry};
 use super::upload::{Way, push};
 use crate::support::{list, tiny_model};
 
-/// A model's manifest with its type, and its blobs by digest, as any client gets them.
+/// Returns a model's media type, its manifest, and its blobs by digest, as any client pulls them.
 async fn pull(registry: &Registry, repository: &str) -> (String, Manifest, BTreeMap<String, Vec<u8>>) {
     let answer = registry.get(&format!("/v2/{repository}/manifests/latest")).await.is(200);
     let manifest = Manifest::parse(&answer.body).expect("a manifest");
@@ -42,7 +43,7 @@ async fn a_created_model_can_be_pulled() {
     assert_eq!(tags["tags"], json!(["latest"]));
     let catalog = registry.get("/v2/_catalog").await.is(200).json();
     assert_eq!(list(&catalog["repositories"]).len(), 1, "{catalog}");
-    // What no repository of this model holds is not given out under its name.
+    // A repository does not serve blobs that it does not have, even if another one has them.
     let other = Blob::sample(content::Algorithm::Sha256, "other", 100);
     push(&registry, "library/other", &other, Way::PostPut).await;
     registry.get(&format!("/v2/library/tiny/blobs/{}", other.digest)).await.is(404);
@@ -72,13 +73,13 @@ async fn a_pushed_model_can_be_used() {
     let here = target.server().ask("/api/generate", &generate("pushed")).await;
     let there = source.server().ask("/api/generate", &generate("tiny")).await;
     assert_eq!(here["response"], there["response"]);
-    // Deleting the tag is deleting the model.
+    // Deleting the tag deletes the model.
     target.delete(path).await.is(202);
     assert_eq!(model_names(&target).await, Vec::<String>::new());
     target.server().call("/api/show", &ours).await;
 }
 
-/// What is no model is an artifact like any other: stored, and no trouble for the list of models.
+/// An artifact that is no model is stored like any other, and does not disturb the list of models.
 #[tokio::test]
 async fn what_is_no_model_does_not_disturb() {
     let Some(registry) = Registry::daemon("conformance::models::what_is_no_model_does_not_disturb").await else {
@@ -102,8 +103,8 @@ async fn what_is_no_model_does_not_disturb() {
     registry.server().ask("/api/generate", &prompt).await;
 }
 
-/// Between the blobs and the manifest of a push, somebody else deletes a model: the daemon then deletes what no model
-/// needs.
+/// Between the blobs and the manifest of a push, another client deletes a model, and the daemon
+/// collects garbage. The pushed blobs survive.
 #[tokio::test]
 async fn a_collection_leaves_a_push_alone() {
     let Some(registry) = Registry::daemon("conformance::models::a_collection_leaves_a_push_alone").await else {
@@ -120,7 +121,7 @@ async fn a_collection_leaves_a_push_alone() {
     let first = super::upload::chunk(registry.ask_at(reqwest::Method::PATCH, &place), &late, 0, 3000);
     let place = super::client::reply(first).await.is(202).location();
     create_and_delete(&registry, "one").await;
-    // A manifest without a tag, and one that is only about another.
+    // A manifest without a tag, and an artifact whose subject is that manifest.
     for document in [&image, &artifact] {
         super::data_sets::put(&registry, repository, &document.digest.to_string(), document, &[]).await;
     }

@@ -1,5 +1,5 @@
-//! A client as Ollama's is on the wire: it pulls parts of blobs from where `Location` says, pushes chunks, and asks
-//! with one POST without bytes whether a tensor is there.
+//! A client that behaves like Ollama's. It pulls ranges of blobs from the `Location`, and pushes
+//! chunks. A POST without a body checks whether the registry has a tensor.
 
 use content::Algorithm::Sha256;
 use reqwest::{Method, RequestBuilder};
@@ -9,14 +9,14 @@ use super::client::{Blob, Registry, reply};
 use super::documents::{DOCKER_IMAGE, Document};
 use super::upload::{Way, begin, created, finish, push};
 
-/// What it says of itself.
+/// The client's `User-Agent`.
 const AGENT: &str = "ollama/0.12.3 (amd64 linux) Go/go1.24.1";
 
 fn ask(registry: &Registry, method: Method, path: &str) -> RequestBuilder {
     registry.ask(method, path).header("User-Agent", AGENT)
 }
 
-/// The blobs and the manifest of a model, as Ollama makes them.
+/// Returns the blobs and the manifest of a model in Ollama's layout.
 fn model() -> (Vec<Blob>, Document) {
     let blobs = vec![
         Blob::new(Sha256, br#"{"model_format":"gguf","model_family":"llama"}"#),
@@ -62,7 +62,7 @@ async fn push_chunked(registry: &Registry, repository: &str, blob: &Blob) {
     created(registry, done, blob).await;
 }
 
-/// Pulls a blob in parts, from where the first answer points.
+/// Pulls a blob in ranges, from the `Location` of the first reply.
 async fn pull_parts(registry: &Registry, repository: &str, blob: &Blob) {
     let path = format!("/v2/{repository}/blobs/{}", blob.digest);
     let head = reply(ask(registry, Method::HEAD, &path)).await.is(200);
@@ -128,7 +128,7 @@ async fn asks_for_tensors_without_sending_them() {
     let request = finish(&registry, &opened.location(), &blob).header("User-Agent", AGENT);
     let request = request.header("Content-Type", "application/octet-stream").body(blob.bytes.clone());
     created(&registry, reply(request).await, &blob).await;
-    // Now it may say that it has it, or open a session again.
+    // The registry may now report the blob as present, or open a session again.
     let again = reply(post()).await.any_of(&[201, 202]);
     if again.status == 201 {
         created(&registry, again, &blob).await;
@@ -143,7 +143,7 @@ async fn mounts_what_another_model_has() {
     let path = format!("/v2/library/wire-derived/blobs/uploads/?mount={}&from=library/wire-base", blob.digest);
     let mounted = reply(ask(&registry, Method::POST, &path)).await;
     created(&registry, mounted, &blob).await;
-    // Sessions that nobody finishes harm nobody.
+    // Unfinished sessions do not disturb later pulls.
     for _ in 0..20 {
         begin(&registry, "library/wire-derived").await;
     }

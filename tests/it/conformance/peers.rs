@@ -1,4 +1,4 @@
-//! Clients that others wrote: skopeo and oras.
+//! Third-party clients: skopeo and oras.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,18 +11,18 @@ use super::client::Registry;
 use super::documents::{Document, EXAMPLE, IMAGE, INDEX, Parts, Set};
 use crate::support::{json as read_json, read, root, say, skip};
 
-/// How many layers the artifact has that oras pushes; `scripts/bench` takes more.
+/// The number of layers of the artifact that oras pushes; `scripts/bench` uses more.
 const LAYERS: usize = 60;
 
 fn run(command: &mut Command) -> Output {
-    // What the developer has logged in to, and which proxy there is, is nothing to these tests.
+    // The developer's logins and proxies must not influence these tests.
     for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "REGISTRY_AUTH_FILE"] {
         command.env_remove(name);
     }
     command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed, and returns its output.
 fn succeed(command: &mut Command) -> Vec<u8> {
     let output = run(command);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -30,7 +30,7 @@ fn succeed(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// Where a client has to be installed for its test.
+/// Whether a client is installed. If not, reports the test as skipped.
 fn installed(test: &str, command: &mut Command, hint: &str) -> bool {
     let there = command.output().is_ok_and(|output| output.status.success());
     if !there {
@@ -43,7 +43,7 @@ fn has_skopeo(test: &str) -> bool {
     installed(test, Command::new("skopeo").arg("--version"), "skopeo is not installed")
 }
 
-/// Writes a set as an OCI layout, its last document under the tag `latest`.
+/// Writes a set as an OCI layout, with its last document tagged `latest`.
 fn write_layout(folder: &Path, set: &Set) {
     let write = |digest: &Digest, bytes: &[u8]| {
         let path = folder.join("blobs").join(digest.algorithm().name()).join(digest.hex());
@@ -59,7 +59,7 @@ fn write_layout(folder: &Path, set: &Set) {
     std::fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).expect("a layout");
 }
 
-/// Checks that a layout has the documents and blobs of a set.
+/// Asserts that a layout has the documents and blobs of a set.
 fn check_layout(folder: &Path, set: &Set, last: &Document) {
     let index = read_json(&folder.join("index.json"));
     assert_eq!(index["manifests"][0]["digest"], last.digest.to_string(), "{index}");
@@ -95,7 +95,7 @@ async fn skopeo_copies_in_and_out() {
         let place = format!("docker://{}/library/skopeo-{name}:latest", registry.address());
         let all = ["--all", "--preserve-digests", "--dest-tls-verify=false"];
         copy(&all, &format!("oci:{}:latest", source.display()), &place);
-        // All of it is there already.
+        // The second copy finds everything already there.
         copy(&all, &format!("oci:{}:latest", source.display()), &place);
         let all = ["--all", "--preserve-digests", "--src-tls-verify=false"];
         copy(&all, &place, &format!("oci:{}:latest", target.display()));
@@ -103,7 +103,7 @@ async fn skopeo_copies_in_and_out() {
         check_layout(&target, set, last);
         let inspect = ["--insecure-policy", "inspect", "--raw", "--tls-verify=false", &place];
         assert!(succeed(Command::new("skopeo").args(inspect)) == last.bytes, "{name}");
-        // Between repositories, which a client does by mounting.
+        // A copy between repositories, which the client makes by mounting blobs.
         let second = format!("docker://{}/library/skopeo-{name}-copy:second", registry.address());
         copy(&["--all", "--preserve-digests", "--src-tls-verify=false", "--dest-tls-verify=false"], &place, &second);
         let path = format!("/v2/library/skopeo-{name}-copy/manifests/second");
@@ -132,7 +132,7 @@ async fn skopeo_lists_and_deletes() {
     assert_eq!(listed["Tags"], json!(["one", "three", "two"]));
     let one = format!("{place}:one");
     succeed(Command::new("skopeo").args(["--insecure-policy", "delete", "--tls-verify=false", &one]));
-    // It deletes the manifest that the tag names, and so all its tags.
+    // skopeo deletes the manifest of the tag, and with it all its tags.
     registry.get(&format!("/v2/{repository}/manifests/{}", image.digest)).await.is(404);
     registry.get(&format!("/v2/{repository}/manifests/two")).await.is(404);
 }

@@ -1,4 +1,4 @@
-//! Parts of blobs.
+//! Range requests for blobs.
 
 use content::Algorithm::{Sha256, Sha512};
 use reqwest::Method;
@@ -37,7 +37,7 @@ async fn one_range() {
         for range in ["bytes=500-0", "bytes=5000-10000", "bytes=2048-", "bytes=-0"] {
             part(&registry, &path, range).await.is(416).has("Content-Range", &format!("bytes */{SIZE}"));
         }
-        // What is no range of bytes is as if it were not there.
+        // The server ignores a header that is not a valid range of bytes.
         for range in ["items=0-5", "bytes", "bytes=", "bytes=a-b", "bytes=--5", "bytes=99999999999999999999999-"] {
             let answer = part(&registry, &path, range).await.any_of(&[200, 416]);
             if answer.status == 200 {
@@ -60,7 +60,7 @@ async fn a_range_of_nothing() {
     }
 }
 
-/// A server may answer with all of the parts, or with the whole.
+/// A server may send all of the ranges, or the whole blob.
 #[tokio::test]
 async fn several_ranges() {
     let registry = Registry::start().await;
@@ -79,7 +79,7 @@ async fn several_ranges() {
             assert!(find(&answer.body, &blob.bytes[begin..end]), "{answer}");
         }
     }
-    // Many overlapping ones are an attack: the answer must not be larger than twice the blob.
+    // Many overlapping ranges are an attack: the response must have at most twice the blob's size.
     let many = format!("bytes={}", vec!["0-"; 1000].join(","));
     let answer = part(&registry, &path, &many).await;
     assert!(answer.body.len() <= 2 * SIZE, "{} bytes", answer.body.len());
@@ -102,7 +102,7 @@ async fn a_range_of_what_has_not_changed() {
     for changed in ["\"something else\"", "Wed, 21 Oct 2015 07:28:00 GMT"] {
         reply(ask(changed)).await.is(200).holds(&blob.bytes);
     }
-    // The condition comes first.
+    // `If-None-Match` takes precedence over `Range`.
     let same = registry.ask(Method::GET, &path).header("Range", "bytes=5-9").header("If-None-Match", &tag);
     reply(same).await.is(304).holds(b"");
 }

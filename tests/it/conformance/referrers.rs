@@ -1,4 +1,4 @@
-//! Who refers to a manifest.
+//! Lists of a manifest's referrers.
 
 use content::Algorithm::Sha256;
 use content::Digest;
@@ -10,7 +10,7 @@ use super::data_sets::{push_blobs, put};
 use super::documents::{EXAMPLE, INDEX, OTHER, Parts, Set};
 use crate::support;
 
-/// The entries of a list of referrers, which must be an index. There must be no further page.
+/// Returns the entries of a list of referrers, which must be an index on a single page.
 pub(super) fn list(answer: Reply) -> Vec<Value> {
     let answer = answer.is(200).has("Content-Type", INDEX);
     assert_eq!(answer.next(), None, "{answer}");
@@ -19,7 +19,7 @@ pub(super) fn list(answer: Reply) -> Vec<Value> {
     support::list(&index["manifests"]).to_vec()
 }
 
-/// Checks that two lists have the same entries; how they are sorted is nobody's business.
+/// Asserts that two lists have the same entries, in any order.
 pub(super) fn same(found: &[Value], expected: &[Value], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: {found:#?}");
     for entry in expected {
@@ -58,12 +58,12 @@ async fn filters_by_type() {
         let answer = registry.get(&format!("{path}?artifactType={kind}")).await;
         same(&list(answer.has("OCI-Filters-Applied", "artifactType")), &expected, kind);
     }
-    // Another repository knows nothing of it.
+    // Another repository does not list the referrers.
     assert!(list(registry.get(&format!("/v2/conformance/others/referrers/{}", subject.digest)).await).is_empty());
-    // What is deleted refers to nothing; that it had a tag changes nothing.
+    // A deleted manifest is no longer a referrer, even if it had a tag.
     registry.delete(&format!("/v2/{repository}/manifests/{}", one.digest)).await.is(202);
     same(&list(registry.get(&path).await), &[two.referrer()], &path);
-    // The list outlives its subject.
+    // The list remains after its subject is deleted.
     registry.delete(&format!("/v2/{repository}/manifests/{}", subject.digest)).await.is(202);
     same(&list(registry.get(&path).await), &[two.referrer()], &path);
     let head = reply(registry.ask(Method::HEAD, &path)).await.is(200).holds(b"");

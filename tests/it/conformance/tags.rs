@@ -1,4 +1,4 @@
-//! Lists of tags and of repositories, page by page.
+//! Lists of tags and of repositories, with paging.
 
 use content::Algorithm::Sha256;
 use reqwest::Method;
@@ -8,7 +8,7 @@ use super::data_sets::push_blobs;
 use super::documents::{Document, Parts, Set};
 use crate::support;
 
-/// Pushes an image under tags; the image.
+/// Pushes an image under tags, and returns the image.
 async fn push_tagged(registry: &Registry, repository: &str, tags: &[&str]) -> Document {
     let mut set = Set::new(Sha256, repository);
     let image = set.manifest(&Parts::image());
@@ -25,7 +25,7 @@ fn names(answer: &Reply, field: &str) -> Vec<String> {
     support::list(&document[field]).iter().map(|name| name.as_str().expect("a name").to_owned()).collect()
 }
 
-/// All names, following the links; each page must be full but the last.
+/// Returns all names, following `Link`. Each page but the last must be full.
 async fn pages(registry: &Registry, path: &str, field: &str, size: usize) -> Vec<String> {
     let mut page = registry.get(&format!("{path}?n={size}")).await.is(200);
     let mut all = names(&page, field);
@@ -92,7 +92,7 @@ async fn a_tag_moves() {
     registry.put(&path, &two.media_type, &two.bytes).await.is(201);
     registry.get(&path).await.is(200).holds(&two.bytes);
     registry.get(&format!("/v2/{repository}/manifests/{}", one.digest)).await.is(200).holds(&one.bytes);
-    // Deleting a manifest takes its tags along.
+    // Deleting a manifest deletes its tags.
     registry.delete(&format!("/v2/{repository}/manifests/{}", one.digest)).await.is(202);
     registry.get(&format!("/v2/{repository}/manifests/one")).await.is(404).refuses(&["MANIFEST_UNKNOWN"]);
     let tags = registry.get(&format!("/v2/{repository}/tags/list")).await.is(200);
@@ -131,6 +131,6 @@ async fn a_name_of_one_part_is_in_the_library() {
         let tags = registry.get(&format!("/v2/{repository}/tags/list")).await.is(200);
         assert_eq!(names(&tags, "tags"), ["latest"]);
     }
-    // A mirror of another registry is asked for by its host, and has repositories of its own.
+    // `ns` names the host of a mirrored registry, whose repositories are separate.
     registry.get("/v2/short/manifests/latest?ns=registry.example.com").await.is(404);
 }

@@ -1,33 +1,34 @@
-//! The ways to upload a blob, each checked on its way: statuses, `Location`, `Range`, the digest's header.
+//! The ways to upload a blob. Each checks every step: status, `Location`, `Range` and the digest
+//! header.
 
 use reqwest::{Method, RequestBuilder, Url};
 
 use super::client::{Blob, Registry, Reply, reply, with_query};
 
-/// The smallest chunk: registries may ask for larger ones.
+/// The smallest chunk in bytes; registries may require larger ones.
 const CHUNK: usize = 1024;
 
-/// How a blob is uploaded.
+/// A way to upload a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// One POST with the digest and the bytes.
     PostOnly,
-    /// POST for a session, PUT with the bytes.
+    /// A POST for a session, and a PUT with the bytes.
     PostPut,
-    /// PATCH without a range, PUT without bytes.
+    /// A PATCH without a range, and a PUT without bytes.
     Stream,
-    /// PATCH with ranges.
+    /// Several PATCH requests with ranges.
     Chunked(LastChunk, Order),
 }
 
-/// Which request has the last chunk.
+/// The request that sends the last chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastChunk {
     InPatch,
     InPut,
 }
 
-/// Whether each chunk is tried at a wrong place first.
+/// Whether each chunk is first sent at a wrong offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Right,
@@ -35,35 +36,36 @@ pub(super) enum Order {
 }
 
 impl Way {
-    /// Those that any blob can be uploaded with.
+    /// The ways that suit any blob.
     pub(super) const ALL: [Self; 4] =
         [Self::PostPut, Self::PostOnly, Self::Stream, Self::Chunked(LastChunk::InPatch, Order::Right)];
 }
 
-/// Uploads a blob and reads it back from where the registry says it is.
+/// Uploads a blob and reads it back from the returned `Location`.
 pub(super) async fn push(registry: &Registry, repository: &str, blob: &Blob, way: Way) {
     let done = attempt(registry, repository, blob, way).await;
     created(registry, done, blob).await;
 }
 
-/// Uploads a blob whose digest is wrong: the last request is refused, and the blob is not there.
+/// Uploads a blob with a wrong digest. Asserts that the last request is refused and the blob is not
+/// stored.
 pub(super) async fn refused(registry: &Registry, repository: &str, blob: &Blob, way: Way) {
     attempt(registry, repository, blob, way).await.is(400).refuses(&["DIGEST_INVALID"]);
     registry.head(&format!("/v2/{repository}/blobs/{}", blob.digest)).await.is(404);
 }
 
-/// Checks the answer to a completed upload.
+/// Checks the reply to a completed upload.
 pub(super) async fn created(registry: &Registry, done: Reply, blob: &Blob) {
     let done = done.is(201).has("Docker-Content-Digest", &blob.digest.to_string());
     reply(registry.ask_at(Method::GET, &done.location())).await.is(200).holds(&blob.bytes);
 }
 
-/// Opens a session; where to go on.
+/// Opens a session and returns its `Location`.
 pub(super) async fn begin(registry: &Registry, repository: &str) -> Url {
     registry.post(&format!("/v2/{repository}/blobs/uploads/")).await.is(202).location()
 }
 
-/// The last answer of an upload.
+/// Uploads a blob and returns the last reply.
 pub(super) async fn attempt(registry: &Registry, repository: &str, blob: &Blob, way: Way) -> Reply {
     match way {
         Way::PostOnly => {
@@ -83,29 +85,29 @@ pub(super) async fn attempt(registry: &Registry, repository: &str, blob: &Blob, 
     }
 }
 
-/// A PUT that ends a session.
+/// Returns a PUT that ends a session.
 pub(super) fn finish(registry: &Registry, place: &Url, blob: &Blob) -> RequestBuilder {
     registry.ask_at(Method::PUT, &with_query(place.clone(), "digest", &blob.digest.to_string()))
 }
 
-/// A request with bytes.
+/// Adds bytes as the body of a request.
 pub(super) fn body(request: RequestBuilder, bytes: &[u8]) -> RequestBuilder {
     request.header("Content-Type", "application/octet-stream").body(bytes.to_vec())
 }
 
-/// A request with the bytes `begin..end` of a blob, and where they belong.
+/// Adds the bytes `begin..end` of a blob as the body of a request, with their `Content-Range`.
 pub(super) fn chunk(request: RequestBuilder, blob: &Blob, begin: usize, end: usize) -> RequestBuilder {
     let range = format!("{begin}-{}", end.saturating_sub(1));
     body(request, &blob.bytes[begin..end]).header("Content-Range", range)
 }
 
-/// The state of a session: the number of bytes that are there, and where to go on.
+/// Returns the state of a session: the number of bytes received, and its current `Location`.
 pub(super) async fn state(registry: &Registry, place: &Url) -> (usize, Url) {
     let state = reply(registry.ask_at(Method::GET, place)).await.is(204);
     let range = state.header("Range");
     let last = range.strip_prefix("0-").and_then(|text| text.parse::<usize>().ok());
     let last = last.unwrap_or_else(|| panic!("{state}: Range {range:?}, expected `0-LAST`"));
-    // No byte and one byte are written the same.
+    // The protocol writes both zero bytes and one byte as `0-0`.
     (if last == 0 { 0 } else { last + 1 }, state.location())
 }
 
@@ -132,8 +134,8 @@ async fn chunked(registry: &Registry, repository: &str, blob: &Blob, last: LastC
     reply(body(finish(registry, &place, blob), b"")).await
 }
 
-/// Sends a chunk that is not the next one, by PATCH or, where it has the end, by PUT. The session must refuse it and
-/// know where it is.
+/// Sends a chunk at a wrong offset, with PATCH or, if it contains the end, with PUT. Asserts that
+/// the session refuses it and still reports its offset.
 async fn misplaced(
     registry: &Registry,
     place: &Url,

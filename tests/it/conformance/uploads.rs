@@ -1,4 +1,5 @@
-//! Uploads that go wrong: other repositories, restarts, kills, broken connections, wrong lengths, many at once.
+//! Uploads that go wrong: foreign repositories, restarts, kills, broken connections, wrong lengths,
+//! concurrent uploads.
 
 use content::Algorithm::{Sha256, Sha512};
 use reqwest::{Body, Method, Url};
@@ -22,7 +23,7 @@ async fn a_session_belongs_to_its_repository() {
     reply(body(finish(&registry, &other, &blob), &blob.bytes)).await.is(404).refuses(&["BLOB_UPLOAD_UNKNOWN"]);
     let done = reply(body(finish(&registry, &place, &blob), &blob.bytes)).await;
     created(&registry, done, &blob).await;
-    // A completed session is over.
+    // A completed session no longer exists.
     reply(registry.ask_at(Method::GET, &place)).await.is(404).refuses(&["BLOB_UPLOAD_UNKNOWN"]);
 }
 
@@ -80,7 +81,7 @@ async fn killed_in_the_middle_of_a_chunk() {
         let sending = tokio::spawn(async move { request.send().await.map(|answer| answer.status()) });
         tokio::time::sleep(std::time::Duration::from_millis(round as u64 * 7)).await;
         registry = registry.restart().await;
-        // Whatever became of it.
+        // The request may have succeeded or failed.
         let _ = sending.await.expect("no panic");
         let (there, place) = state(&registry, &place).await;
         assert!((1 << 20..=blob.bytes.len()).contains(&there), "{there} bytes after the kill");
@@ -95,7 +96,7 @@ async fn killed_in_the_middle_of_a_chunk() {
     }
 }
 
-/// Bytes, a little at a time.
+/// Returns a stream that sends the bytes slowly.
 fn trickle(bytes: Vec<u8>) -> impl futures_util::Stream<Item = std::io::Result<Vec<u8>>> + Send + 'static {
     futures_util::stream::unfold((bytes, 0_usize), |(bytes, done)| async move {
         if done == bytes.len() {
@@ -107,7 +108,7 @@ fn trickle(bytes: Vec<u8>) -> impl futures_util::Stream<Item = std::io::Result<V
     })
 }
 
-/// Sends a request whose body breaks off: it says `length` and sends `bytes`.
+/// Sends a request whose body breaks off: it announces `length` bytes and sends `bytes`.
 async fn break_off(registry: &Registry, method: &str, place: &Url, length: usize, bytes: &[u8]) {
     let mut stream = TcpStream::connect(registry.address()).await.expect("a connection");
     let query = place.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -119,7 +120,7 @@ async fn break_off(registry: &Registry, method: &str, place: &Url, length: usize
     stream.write_all(head.as_bytes()).await.expect("the head is sent");
     stream.write_all(bytes).await.expect("the body is sent");
     stream.shutdown().await.expect("the connection closes");
-    // Until the daemon is done with it.
+    // Waits until the daemon closes the connection.
     let mut rest = Vec::new();
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await;
 }
@@ -129,7 +130,7 @@ async fn bodies_that_break_off() {
     let registry = Registry::start().await;
     let blob = Blob::sample(Sha256, "broken", 100_000);
     let path = format!("/v2/conformance/broken-off/blobs/{}", blob.digest);
-    // All the bytes are there, but more were announced.
+    // All bytes of the blob arrive, but the request announced more.
     let whole = registry.url(&format!("/v2/conformance/broken-off/blobs/uploads/?digest={}", blob.digest));
     break_off(&registry, "POST", &whole, blob.bytes.len() + 1, &blob.bytes).await;
     registry.head(&path).await.is(404);
@@ -137,7 +138,7 @@ async fn bodies_that_break_off() {
     let put = super::client::with_query(place.clone(), "digest", &blob.digest.to_string());
     break_off(&registry, "PUT", &put, blob.bytes.len() + 1, &blob.bytes).await;
     registry.head(&path).await.is(404);
-    // A chunk that breaks off may count as far as it came; the session says how far.
+    // The session may keep the part of a broken chunk that arrived, and reports its length.
     let place = begin(&registry, "conformance/broken-off").await;
     break_off(&registry, "PATCH", &place, blob.bytes.len(), &blob.bytes[..60_000]).await;
     let (there, place) = state(&registry, &place).await;
@@ -151,7 +152,8 @@ async fn ranges_that_are_none() {
     let registry = Registry::start().await;
     let blob = Blob::sample(Sha256, "ranges", 1000);
     let place = begin(&registry, "conformance/range-headers").await;
-    // Longer or shorter than what is sent, backwards, overflowing, not at the end.
+    // Ranges that are longer or shorter than the body, reversed, overflowing, or not at the
+    // session's offset.
     for range in
         ["0-2000", "0-10", "999-0", "0-18446744073709551615", "18446744073709551615-1", "5-1004", "a-b", "-", "0-"]
     {
@@ -161,7 +163,7 @@ async fn ranges_that_are_none() {
     }
     let request = body(registry.ask_at(Method::PATCH, &place), &blob.bytes).header("Content-Range", "0-999");
     let place = reply(request).await.is(202).has("Range", "0-999").location();
-    // The same chunk again is not the next one.
+    // The same chunk sent again has a wrong offset.
     let again = body(registry.ask_at(Method::PATCH, &place), &blob.bytes).header("Content-Range", "0-999");
     reply(again).await.is(416);
     created(&registry, reply(body(finish(&registry, &place, &blob), b"")).await, &blob).await;
@@ -197,7 +199,8 @@ async fn many_push_the_same() {
     }
 }
 
-/// Two who send to one session at once: one of them may lose, the bytes may not be mixed.
+/// Two clients send to one session at the same time. One of them may fail, but their bytes must not
+/// be mixed.
 #[tokio::test]
 async fn two_at_one_session() {
     let registry = std::sync::Arc::new(Registry::start().await);
@@ -245,8 +248,8 @@ async fn what_was_pushed_is_there_after_a_kill() {
     assert_eq!(super::referrers::list(answer), [artifact.referrer()]);
 }
 
-/// Killed at each step of a commit, of a blob and of a manifest: what is visible is whole, what was acknowledged is
-/// there, and the push can be done again.
+/// The daemon is killed at each step of the commit of a blob and of a manifest. Visible content is
+/// complete, acknowledged content exists, and the push can be repeated.
 #[tokio::test]
 async fn killed_at_every_step_of_a_commit() {
     let Some(mut registry) = Registry::daemon("conformance::uploads::killed_at_every_step_of_a_commit").await else {

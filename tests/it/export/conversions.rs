@@ -1,4 +1,4 @@
-//! Models in another format than they came in: imported again they are the same.
+//! Exports to another format: a second import gives the same model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::stored::created;
 use crate::support::{entries, fixtures, json, list, name, object, read, root, skip, tiny_model};
 
-/// The digests of the tensor blobs of a model, by the names of their layers.
+/// Returns the digests of a model's tensor blobs, by layer name.
 fn tensors(server: &Server, model: &str) -> BTreeMap<String, String> {
     let layers = created(&server.home(), model).json["layers"].clone();
     let is_tensor = |layer: &&Value| layer["mediaType"] == "application/vnd.ollama.image.tensor";
@@ -19,7 +19,7 @@ fn tensors(server: &Server, model: &str) -> BTreeMap<String, String> {
     list(&layers).iter().filter(is_tensor).map(|layer| (text(&layer["name"]), text(&layer["digest"]))).collect()
 }
 
-/// The keys of a safetensors file's header.
+/// Returns the header of a safetensors file.
 fn header(path: &Path) -> Value {
     let bytes = read(path);
     let length = u64::from_le_bytes(*bytes.first_chunk::<8>().expect("a length"));
@@ -51,7 +51,7 @@ async fn a_float_model_is_the_same_after_any_sharding() {
         assert_eq!(tensors(&server, "again"), expect, "{size}");
         assert_eq!(read(&to.join("config.json")), read(&tiny_model().join("config.json")));
     }
-    // A float model for MLX is the same folder, but for the label.
+    // An MLX export of a float model is the same folder, except for the `format` label.
     let to = place.path().join("mlx");
     exported(&server, "m", &to, &["--format", "mlx"]);
     assert_eq!(header(&to.join("model.safetensors"))["__metadata__"]["format"], "mlx");
@@ -148,7 +148,7 @@ async fn losses_are_told_before_they_happen() {
     }
 }
 
-/// Greedy continuations of a few tokens.
+/// Returns the greedy continuation of a few tokens.
 async fn greedy(server: &Server, model: &str, tokens: &[u64], most: usize) -> Vec<u64> {
     server.runner(model).await.greedy(tokens, most).await.0
 }
@@ -165,7 +165,8 @@ async fn a_folder_is_the_same_after_being_a_gguf_file() {
     server.create("file", &file).await;
     exported(&server, "file", &back, &["--format", "safetensors", "--lossy"]);
     server.create("back", &back).await;
-    // Vectors are float32 in a GGUF file and stay it; the bytes of matrices are those of the beginning.
+    // One-dimensional tensors are float32 in a GGUF file and stay float32; the bytes of matrices
+    // are the original ones.
     let (expect, found) = (tensors(&server, "m"), tensors(&server, "back"));
     let matrices = expect.iter().filter(|(name, _)| !name.contains("norm") && name.strip_suffix(".bias").is_none());
     for (name, digest) in matrices {

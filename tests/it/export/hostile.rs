@@ -1,4 +1,4 @@
-//! Damage, interrupts, and names that somebody else has chosen.
+//! Exports of damaged models, interrupted exports, and hostile names.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::server::{LODE, Server};
 use crate::stored::{blob, created};
 use crate::support::{entries, list, read, tiny_model};
 
-/// Where a blob is.
+/// Returns the path of a blob.
 fn blob_path(home: &Path, digest: &str) -> PathBuf {
     let hex = digest.strip_prefix("sha256:").expect("a digest of this store");
     home.join("blobs/sha256").join(&hex[..2]).join(hex)
 }
 
-/// Puts other bytes in the place of a blob.
+/// Replaces the content of a blob's file.
 fn replace(path: &Path, bytes: &[u8]) {
     std::fs::remove_file(path).expect("removal");
     std::fs::write(path, bytes).expect("damage");
@@ -37,7 +37,7 @@ async fn damage_is_named_and_nothing_is_left() {
         let found = list(&layers).iter().find(|layer| layer["mediaType"].as_str().is_some_and(|t| t.ends_with(kind)));
         found.expect("a layer")["digest"].as_str().expect("a digest").to_owned()
     };
-    // Before and after the digests of the files are known from a first export.
+    // The second round runs after a successful export has recorded the digests of the files.
     for known in [false, true] {
         for digest in [of_type(".tensor"), of_type(".json"), of_type(".header.v1")] {
             let path = blob_path(&server.home(), &digest);
@@ -48,7 +48,8 @@ async fn damage_is_named_and_nothing_is_left() {
             replace(&path, &bad);
             let said = run(&server, &["export", "m", "--to", text(&to)]);
             let told = said.err.contains(&digest) && said.err.contains("lode repair");
-            // A header with one more bit may not be readable at all; then the export is refused before it begins.
+            // A header with a flipped bit may be unreadable; the export is then refused before it
+            // begins.
             assert!(!said.success && told, "{known} {digest}: {}{}", said.out, said.err);
             assert_eq!(entries(place.path()), Vec::<PathBuf>::new(), "something is left");
             replace(&path, &bad[..last]);
@@ -62,7 +63,7 @@ async fn damage_is_named_and_nothing_is_left() {
     }
 }
 
-/// Makes a model whose origin document and manifest were changed by somebody.
+/// Makes a model whose origin document and manifest are manipulated.
 async fn forged(server: &Server, change: impl Fn(&mut Value, &mut Value)) -> String {
     let home = server.home();
     let stored = created(&home, "m");
@@ -98,7 +99,7 @@ async fn forged(server: &Server, change: impl Fn(&mut Value, &mut Value)) -> Str
     names.into_iter().find(|name| name.contains("forged")).expect("the forged model is listed").to_owned()
 }
 
-/// Gives a side file another name.
+/// Renames the side file `config.json`.
 fn renamed(manifest: &mut Value, to: &str) {
     let layers = manifest["layers"].as_array_mut().expect("layers");
     let layer = layers.iter_mut().find(|layer| layer["name"] == "config.json").expect("a config");
@@ -106,7 +107,7 @@ fn renamed(manifest: &mut Value, to: &str) {
     layer["annotations"]["org.opencontainers.image.title"] = json!(to);
 }
 
-/// What is done to an origin document.
+/// A manipulation of an origin document.
 type Change = fn(&mut Value);
 
 #[tokio::test]
@@ -122,7 +123,7 @@ async fn names_of_others_lead_nowhere() {
         assert!(!said.success, "{name:?}: {}{}", said.out, said.err);
         assert!(!said.err.contains('\u{1b}'), "the terminal is told what to do");
     }
-    // Sizes that nobody has, places that overlap.
+    // Impossible sizes, and overlapping offsets.
     let hostile: [(Change, &str); 4] = [
         (|file| file["size"] = json!(u64::MAX), "in no layer"),
         (|file| file["size"] = json!(1u64 << 60), "in no layer"),
@@ -154,7 +155,7 @@ async fn links_are_not_followed() {
     assert_eq!(digests(&to).len() + digests(&elsewhere).len(), 0);
     std::fs::remove_file(to.join("sub")).expect("removal");
 
-    // A link in the place of a file is replaced, where that is wanted; what it leads to stays.
+    // With `--force`, a link in place of a file is replaced; its target stays unchanged.
     let victim = elsewhere.join("victim");
     std::fs::write(&victim, "precious").expect("a file");
     symlink(&victim, to.join("tokenizer.json")).expect("a link");
@@ -167,7 +168,7 @@ async fn links_are_not_followed() {
     fails(&server, &["export", "m", "--to", text(&place.path().join("dangling"))], "leads nowhere");
 }
 
-/// A model that takes a while: zeros, so that the store has them once.
+/// Returns a model whose export takes a while: 1 GiB of zeros, which the store has as one blob.
 fn large_model() -> tempfile::TempDir {
     const SIZE: u64 = 1 << 30;
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -190,7 +191,7 @@ async fn an_interrupt_leaves_nothing() {
         command.args(["export", "large", "--to", text(&to)]).env("LODE_HOST", &server.address);
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
         let begun = Instant::now();
-        // Some bytes are on the disk: it is in the middle.
+        // Waits until the file exists: the export is in progress.
         while !hidden(place.path()).iter().any(|folder| folder.join("model.safetensors").exists()) {
             assert!(begun.elapsed() < Duration::from_secs(30), "nothing was written");
             std::thread::sleep(Duration::from_millis(1));
@@ -204,7 +205,7 @@ async fn an_interrupt_leaves_nothing() {
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(entries(place.path()), Vec::<PathBuf>::new());
 
-    // Killed it cannot clean up; nothing is visible all the same, and another export is not in its way.
+    // A killed export cannot clean up. Its remains are hidden, and do not block another export.
     let mut child = begin(&server);
     child.kill().expect("it runs");
     child.wait().expect("it ends");
@@ -213,7 +214,7 @@ async fn an_interrupt_leaves_nothing() {
         std::fs::remove_dir_all(folder).expect("removal");
     }
 
-    // The daemon goes away.
+    // The daemon is killed.
     let child = begin(&server);
     server.kill();
     let output = child.wait_with_output().expect("it ends");

@@ -1,4 +1,4 @@
-//! The operations that faults are tried on.
+//! The operations of the fault injection tests.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use crate::support::{list, tiny_model, variant};
 
-/// What a command does.
+/// An operation of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Create,
@@ -22,26 +22,26 @@ pub(super) enum Operation {
     Repair,
 }
 
-/// What came of it.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// With what was said.
+    /// The error message.
     Refused(String),
 }
 
-/// What is said of an answer that came to no end.
+/// The message for a response that broke off.
 const BROKE_OFF: &str = "the answer broke off";
 /// A model of the daemon that no operation changes.
 const KEPT: &str = "kept";
 
-/// Gives both daemons what the operations need.
+/// Creates the models that the operations need on both daemons.
 pub(super) async fn prepare(server: &Server, peer: &Server) {
     server.create(KEPT, &tiny_model()).await;
     peer.create("theirs", variant(1).path()).await;
 }
 
-/// The name of a model of the peer, as the daemon calls it.
+/// Returns the reference of a model at the peer.
 fn at(peer: &Server, name: &str) -> String {
     format!("{}/library/{name}", peer.address)
 }
@@ -65,7 +65,7 @@ async fn asked(server: &Server, method: Method, path: &str, body: &Value) -> Out
     outcome(server.http.request(method, server.url(path)).json(body).send().await).await
 }
 
-/// A stream of a length that was told before.
+/// Makes a request whose response is a stream with a `Content-Length`.
 async fn streamed(server: &Server, path: &str, body: &Value) -> Outcome {
     let response = server.http.post(server.url(path)).json(body).send().await.expect("the daemon answers");
     let status = response.status();
@@ -84,11 +84,11 @@ async fn names(server: &Server) -> Vec<String> {
 }
 
 async fn remove(server: &Server, name: &str) {
-    // It may not be there.
+    // The model may not exist.
     let _ = asked(server, Method::DELETE, "/api/delete", &json!({"model": name})).await;
 }
 
-/// An archive of the peer's model.
+/// Returns an archive of the peer's model.
 async fn archive(peer: &Server) -> Vec<u8> {
     let answer = peer.post("/api/save", &json!({"models": ["theirs"]})).await;
     answer.bytes().await.expect("an archive").to_vec()
@@ -133,7 +133,7 @@ impl Operation {
         }
     }
 
-    /// Brings both daemons to where the operation has all to do.
+    /// Prepares both daemons so that the operation has all of its work to do.
     pub(super) async fn reset(self, server: &Server, peer: &Server) {
         match self {
             Self::Create | Self::Copy | Self::Quantize => remove(server, "m").await,
@@ -148,7 +148,8 @@ impl Operation {
             }
             Self::Collect => {
                 server.create("m", variant(2).path()).await;
-                // As a crash leaves it that came between a name and a collection.
+                // A crash before the collection leaves the store like this: the blobs exist without
+                // the tag.
                 std::fs::remove_file(tag(server)).expect("a tag");
             }
             Self::Load => remove(server, "theirs").await,
@@ -195,7 +196,7 @@ impl Operation {
         }
     }
 
-    /// Fails where what was to be done is not.
+    /// Asserts that the operation has taken effect.
     pub(super) async fn verify(self, server: &Server, peer: &Server) {
         match self {
             Self::Create | Self::Copy | Self::Quantize => runs(server, "m").await,
@@ -207,7 +208,7 @@ impl Operation {
         }
     }
 
-    /// Whether a refusal says what is wrong. An answer of a length that was told before can only break off.
+    /// Whether an error names the cause. A response with a `Content-Length` can only break off.
     pub(super) fn is_clear(self, text: &str) -> bool {
         const SYSTEM: [&str; 6] = [
             "No space left on device",
@@ -221,18 +222,18 @@ impl Operation {
             || (matches!(self, Self::Save | Self::Export) && text == BROKE_OFF)
     }
 
-    /// Whether it can be asked for again where it is done.
+    /// Whether the operation succeeds again after it has taken effect.
     pub(super) fn can_be_repeated(self) -> bool {
         self != Self::Remove
     }
 
-    /// Whether a refusal says that it was done before.
+    /// Whether an error says that the operation had already taken effect.
     pub(super) fn was_done(self, outcome: &Outcome) -> bool {
         self == Self::Remove && matches!(outcome, Outcome::Refused(text) if text.contains("not found"))
     }
 }
 
-/// A repair that leaves something damaged was refused.
+/// Repairs a model. A report with failures counts as an error.
 async fn repaired(server: &Server, peer: &Server) -> Outcome {
     let request = json!({"model": at(peer, "theirs")});
     let response = server.http.post(server.url("/api/lode/repair")).json(&request).send().await;
@@ -246,7 +247,7 @@ async fn repaired(server: &Server, peer: &Server) -> Outcome {
     }
 }
 
-/// Cuts a blob of a model short.
+/// Truncates a blob of a model.
 fn damage(server: &Server, manifest: &str) {
     let raw = crate::stored::blob(&server.home(), manifest);
     let manifest: Value = serde_json::from_slice(&raw).expect("a manifest");
@@ -257,7 +258,7 @@ fn damage(server: &Server, manifest: &str) {
     std::fs::write(&path, &bytes[..bytes.len() - 1]).expect("a damaged blob");
 }
 
-/// The file of the tag of the model that is made to be removed.
+/// Returns the tag file of the model that the operation removes.
 fn tag(server: &Server) -> std::path::PathBuf {
     let tags = crate::stored::tags(&server.home());
     let is_it = |path: &std::path::PathBuf| path.parent().is_some_and(|folder| folder.ends_with("m"));
