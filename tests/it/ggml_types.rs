@@ -1,11 +1,11 @@
-//! Every tensor type of GGUF decodes to the numbers of the reference implementations, bit for bit.
+//! Every tensor type of GGUF decodes to the values of the reference implementations, bit for bit.
 
 use formats::weight::Arrays;
 use formats::{Encoding, Gguf, Weight};
 
 use crate::support::{fixtures, json, list, object, read};
 
-/// The header of a `.npy` of format 1.0; float32 numbers follow.
+/// The length of the header of a `.npy` file in format 1.0; float32 values follow.
 const NPY_HEADER: usize = 128;
 
 #[test]

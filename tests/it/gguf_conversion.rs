@@ -1,5 +1,5 @@
-//! Metadata between GGUF and Hugging Face: headers are written as the reference writers do it, and what goes there comes
-//! back the same.
+//! Conversions of metadata between GGUF and Hugging Face: headers equal those of the reference
+//! writers, and a round trip preserves the model.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ fn folders_come_back() {
     }
 }
 
-/// The canonical names of a folder's tensors.
+/// Returns the canonical names of a folder's tensors.
 fn names(folder: &Path) -> TensorNames {
     let headers = files(folder, "safetensors").into_iter().map(|path| {
         let bytes = read(&path);
@@ -76,7 +76,8 @@ fn of_gguf(gguf: &Gguf<'_>) -> Architecture {
     describe(Document::Gguf(gguf), &names).expect("it is described")
 }
 
-/// As a folder has it: heads and norms lie as in Hugging Face's files, numbers have no tails.
+/// Returns the architecture as a folder describes it: rotary halves and norms as in Hugging Face's
+/// files, and float32 values in their shortest decimal form.
 fn as_folder(mut architecture: Architecture, like: &Architecture) -> Architecture {
     let like = like.blueprint.norm.as_ref().expect("a norm before the output");
     let (offset, epsilon) = (like.offset, like.epsilon);
@@ -127,7 +128,7 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     assert_eq!(returned.family.name, architecture.family.name, "{fixture}");
     let (mut expected, mut found) = (architecture.blueprint.clone(), returned.blueprint.clone());
     if fixture == "gemma3_text" {
-        // The scale of Gemma's attention went into the weights of a norm.
+        // The conversion folds the scale of Gemma's attention into the weights of a norm.
         for blueprint in [&mut expected, &mut found] {
             for layer in &mut blueprint.layers {
                 let Mixer::Attention(attention) = &mut layer.mixer else { panic!("all layers attend") };
@@ -138,7 +139,7 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     assert_eq!(found, expected, "{fixture}");
     check_ends(fixture, &back, folder);
     if fixture != "llama-spm" {
-        // Its kind of tokenizer has become another.
+        // The conversion changes the kind of the SentencePiece tokenizer of `llama-spm`.
         let returned: Json = serde_json::from_slice(file(&back, "tokenizer.json")).expect("JSON");
         let original = json(&folder.join("tokenizer.json"));
         assert_eq!(returned["added_tokens"], original["added_tokens"], "{fixture}");
@@ -148,7 +149,7 @@ fn check_folder(fixture: &str, folder: &Path, losses: usize) {
     }
 }
 
-/// GGUF files of each family become folders that say the same model.
+/// GGUF files of each family become folders that describe the same model.
 #[test]
 fn files_of_every_family_become_folders() {
     let Some(folder) = fixtures("gguf_conversion::files_of_every_family_become_folders", "gguf/models") else { return };
@@ -167,12 +168,12 @@ fn files_of_every_family_become_folders() {
             of_config(file(&made, "config.json"), &gguf.tensors.iter().map(|tensor| canonical(tensor.name)).collect());
         assert_eq!(returned.blueprint, as_folder(architecture, &returned).blueprint, "{fixture}");
         let config: Json = serde_json::from_slice(file(&made, "config.json")).expect("JSON");
-        // Those of qwen2 are part of its class.
+        // The biases of qwen2's attention are implied by its class, and not in the config.
         assert!(config["attention_bias"] != Json::Bool(true), "{fixture}: {config}");
     }
 }
 
-/// What a file cannot say is refused or told.
+/// Properties that the other format cannot express are refused or reported.
 #[test]
 fn what_the_other_format_cannot_say_is_told() {
     let base =
@@ -243,7 +244,7 @@ fn new_tensors(architecture: &Architecture, folder: &Path) -> Vec<NewTensor> {
     new
 }
 
-/// A generation ends where it did.
+/// Asserts that the conversion preserves the tokens that end a generation.
 fn check_ends(fixture: &str, back: &HuggingFaceFiles, folder: &Path) {
     let ends = |config: &Json| {
         let mut ends: Vec<u64> = match &config["eos_token_id"] {

@@ -1,5 +1,5 @@
-//! The GGUF reader against a corpus: what is good is read as the reference says, what is bad is refused, and what the
-//! format leaves open is decided once, here.
+//! The GGUF reader on a corpus: valid files are read like the reference, invalid ones are refused,
+//! and the lists here decide the cases that the format leaves open.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use crate::support::{files, fixtures, json, list, name, numbers, object, read};
 
-/// Files that the format leaves open and that are read.
+/// Ambiguous files that the reader accepts.
 const ACCEPTED: [&str; 23] = [
     "alignment_1.gguf",
     "alignment_2.gguf",
@@ -38,10 +38,10 @@ const ACCEPTED: [&str; 23] = [
     "trailing_bytes.gguf",
 ];
 
-/// Files that the format leaves open and that are refused.
+/// Ambiguous files that the reader refuses.
 const REFUSED: [&str; 2] = ["kv_count_reinterpreted.gguf", "tensor_count_reinterpreted.gguf"];
 
-/// What an error must say about some of the bad files.
+/// Parts of the error messages for some of the invalid files.
 const SAYS: [(&str, &str); 19] = [
     ("alignment_24.gguf", "general.alignment is 24"),
     ("array_nested_bomb.gguf", "nested more than 32 deep"),
@@ -105,7 +105,7 @@ fn check_good(path: &Path, expect: &Json) {
     assert_eq!(header.tensors, gguf.tensors, "{file}: from the header alone");
 }
 
-/// What `meta` and `types` say in the same words.
+/// Checks the facts that `meta` and `types` give in the same form.
 fn check_tensor(tensor: &TensorInfo<'_>, facts: &Json, file: &[u8], data_start: u64, path: &str) {
     let name = tensor.name;
     assert_eq!(Some(u64::from(tensor.kind.id())), facts["type_id"].as_u64(), "{path}: type of `{name}`");
@@ -116,7 +116,7 @@ fn check_tensor(tensor: &TensorInfo<'_>, facts: &Json, file: &[u8], data_start: 
     assert_eq!(Some(Digest::of(bytes).hex().as_str()), facts["sha256"].as_str(), "{path}: bytes of `{name}`");
 }
 
-/// Whether a value is what the reference says. Floats are compared by their bits.
+/// Whether a value equals that of the reference. Floats are compared by their bits.
 fn same(value: &Value<'_>, kind: &str, expect: &Json) -> bool {
     match (kind, value) {
         ("UINT8", Value::U8(n)) => expect.as_u64() == Some(u64::from(*n)),
@@ -186,7 +186,7 @@ fn reads_every_tensor_type() {
         check_tensor(tensor, facts, &bytes, gguf.data_start, kind);
     }
     let covered: BTreeSet<&str> = types.keys().map(String::as_str).collect();
-    // No model uses Q8_1, so there is no file of it.
+    // No model uses `Q8_1`, so the corpus has no file with it.
     let known: BTreeSet<&str> = GgmlType::ALL.iter().map(|kind| kind.name()).filter(|name| *name != "Q8_1").collect();
     assert_eq!(covered, known, "types without a file, or files of unknown types");
 }
@@ -220,7 +220,7 @@ fn names_something(error: &Error) -> bool {
 
 #[test]
 fn refuses_cut_files() {
-    /// Longer files are like shorter ones, only slower to cut at every byte.
+    /// Larger files have no further structure, and cutting them at every byte takes long.
     const LONGEST: usize = 8192;
     let Some(folder) = fixtures("gguf_corpus::refuses_cut_files", "gguf/meta") else { return };
     for path in files(&folder, "gguf") {
@@ -232,7 +232,7 @@ fn refuses_cut_files() {
         let last = gguf.tensors.iter().map(|tensor| tensor.offset + tensor.size).max();
         for end in 0..bytes.len() {
             let cut = Gguf::parse(&bytes[..end]);
-            // What only pads the file at its end need not be there.
+            // The padding at the end of the file may be missing.
             if last.is_some_and(|last| (end as u64) < gguf.data_start + last) {
                 let named = cut.is_err_and(|error| names_something(&error));
                 assert!(named, "{} cut at byte {end} was accepted", name(&path));

@@ -1,4 +1,5 @@
-//! GGUF files that llama.cpp's converter made, against what llama.cpp computes from them.
+//! GGUF files from llama.cpp's converter, compared with the logits that llama.cpp computes from
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +7,22 @@ use crate::fixture_models::golden;
 use crate::server::{Runner, Server, in_float32};
 use crate::support::{fixtures, json as read_json, numbers, say};
 
-/// Files with a window that llama.cpp passes over: Hugging Face's numbers are right, which stand under the same name.
+/// Files with a sliding window that llama.cpp ignores. Their reference values come from Hugging
+/// Face instead, under the same name.
 const HONOURED: [&str; 2] = ["phi3", "exaone4"];
 
 /// A model of the reference data.
 struct Model {
     name: String,
-    /// Where its numbers are.
+    /// The folder with the reference values.
     golden: PathBuf,
     tolerance: f64,
-    /// All weights are floats. The golden numbers of others are those of their weights in float32, so only the reference mode is
-    /// held against them.
+    /// Whether all weights are floats. The reference values of other models come from their weights
+    /// in float32, so only the reference mode is compared with them.
     float: bool,
 }
 
-/// The models that generate.
+/// Returns the models that generate.
 fn models(shared: &Path) -> Vec<Model> {
     let folder = shared.join("gguf/models");
     let mut models = Vec::new();
@@ -49,7 +51,7 @@ async fn compute_what_llama_cpp_does() {
     let models = models(&shared);
     assert!(models.len() >= 61, "{}", models.len());
     for reference in ["1", "0"] {
-        // The golden numbers were made with a cache that rounds nothing.
+        // The reference values come from a float32 KV cache.
         let server = Server::start(&[("LODE_REFERENCE", reference), ("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await;
         let (mut certain, mut all) = (0, 0);
         for model in models.iter().filter(|model| reference == "1" || model.float) {
@@ -60,12 +62,14 @@ async fn compute_what_llama_cpp_does() {
             all += 3;
             server.ask("/api/generate", &serde_json::json!({"model": name, "keep_alive": 0, "stream": false})).await;
         }
-        // The margins of the others are so small that llama.cpp's own table of GELU may turn them.
+        // The margins of the other continuations are so small that the rounding in llama.cpp's GELU
+        // table can change them.
         assert!(certain * 5 > all * 4, "only {certain} of {all} continuations are compared");
     }
 }
 
-/// Files that embed, pooled as they say, against Hugging Face's embeddings of the same models.
+/// Embedding models as GGUF files, with the pooling that the file names, compared with Hugging
+/// Face's embeddings of the same models.
 #[tokio::test]
 async fn embed_what_the_folders_do() {
     let Some(shared) = fixtures("gguf_models::embed_what_the_folders_do", "") else { return };
@@ -90,7 +94,8 @@ async fn embed_what_the_folders_do() {
     }
 }
 
-/// Compares, and counts the continuations that are told apart well enough to be compared.
+/// Compares the logits, and the continuations whose margins are large enough. Returns the number of
+/// compared continuations.
 async fn check(runner: &Runner, model: &Model) -> usize {
     let Model { name, golden: fixture, tolerance, .. } = model;
     let facts = read_json(&fixture.join("golden.json"));
@@ -108,7 +113,7 @@ async fn check(runner: &Runner, model: &Model) -> usize {
         if facts["greedy_min_margin"].as_f64().is_none_or(|margin| margin > 2.0 * tolerance) {
             let expected = numbers(&facts["greedy_ids"]);
             let (ids, _) = runner.greedy(&tokens, expected.len()).await;
-            // The golden continuation goes on behind tokens that end one.
+            // The reference continuation goes on after a token that ends the generation.
             let told: Vec<u64> = expected.into_iter().take_while(|id| !ends.contains(id)).collect();
             assert_eq!(ids, told, "{sequence} of {name}");
             certain += 1;

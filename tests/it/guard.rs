@@ -1,4 +1,5 @@
-//! Who may speak to a daemon, and what they may do.
+//! Access control: the hosts, origins, keys and users that the daemon accepts, and the calls that
+//! each may make.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +16,7 @@ use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::{skip, tiny_model};
 
-/// A daemon with a key for each list of scopes, and the model `tiny`.
+/// Starts a daemon with a key for each list of scopes, and with the model `tiny`.
 async fn with_keys<const N: usize>(all: [(&str, &str); N]) -> (Server, tempfile::TempDir, [String; N]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Server::start(&[]).await;
@@ -35,19 +36,19 @@ async fn with_keys<const N: usize>(all: [(&str, &str); N]) -> (Server, tempfile:
     (server, folder, keys.try_into().expect("as many"))
 }
 
-/// A daemon with three keys: `(server, reader, runner, writer)`.
+/// Starts a daemon with three keys: `(server, reader, runner, writer)`.
 pub(crate) async fn keyed() -> (Server, tempfile::TempDir, [String; 3]) {
     with_keys([("reader", "read"), ("runner", "read,run"), ("writer", "read,write")]).await
 }
 
-/// A daemon with a key for each scope alone, by the name of the scope.
+/// Starts a daemon with a key for each single scope, named after it.
 pub(crate) async fn all_keys() -> (Server, tempfile::TempDir, Vec<(String, String)>) {
     let scopes = ["read", "run", "write", "admin"];
     let (server, folder, keys) = with_keys(scopes.map(|scope| (scope, scope))).await;
     (server, folder, scopes.map(str::to_owned).into_iter().zip(keys).collect())
 }
 
-/// A daemon with a key that may do everything and one that may only look.
+/// Starts a daemon with a key that has all scopes and a key that can only read.
 pub(crate) async fn owned() -> (Server, tempfile::TempDir, [String; 2]) {
     with_keys([("owner", "read,run,write,admin"), ("reader", "read")]).await
 }
@@ -96,7 +97,7 @@ async fn keys_open_what_their_scopes_say() {
     std::fs::write(&path, rest.concat()).expect("a file");
     assert_eq!(status(&server, Method::GET, "/api/tags", bearer(&reader)).await.0, 401, "taken back while it runs");
 
-    // Somebody put a key where its hash belongs.
+    // The file contains a key in place of its hash.
     std::fs::write(&path, format!("reader {reader} read\n")).expect("a file");
     for path in ["/api/tags", "/v2/"] {
         let (status, body) = status(&server, Method::GET, path, bearer("lode-wrong")).await;
@@ -106,7 +107,8 @@ async fn keys_open_what_their_scopes_say() {
     assert!(server.log().contains("line 1 of the API keys"), "who looks after the daemon is told");
 }
 
-/// One rule for the whole port: the registry asks for a key too, as `Bearer` or as the password of any user.
+/// Keys apply to the whole port: the registry requires a key too, as `Bearer` or as the password of
+/// any user name.
 #[tokio::test]
 async fn keys_open_the_registry() {
     let (server, folder, [reader, runner, writer]) = keyed().await;
@@ -141,16 +143,17 @@ async fn keys_open_the_registry() {
     let refused = server.http.get(server.url("/v2/")).send().await.expect("an answer");
     let challenge = refused.headers()["www-authenticate"].to_str().expect("text").to_owned();
     assert!(challenge.starts_with(&format!("Bearer realm=\"http://{}/v2/token\"", server.address)), "{challenge}");
-    // Behind a proxy that speaks TLS a password is not asked for without it.
+    // Behind a TLS proxy, the token URL in the challenge uses `https`, so that clients never send
+    // the password in plain text.
     let proxied = server.http.get(server.url("/v2/")).header("x-forwarded-proto", "https").send().await;
     let challenge = proxied.expect("an answer").headers()["www-authenticate"].to_str().expect("text").to_owned();
     assert!(challenge.starts_with("Bearer realm=\"https://"), "{challenge}");
-    // Where clients fetch a token for the password, they get the key.
+    // A client that exchanges the password for a token gets the key as its token.
     assert_eq!(status(&server, Method::GET, "/v2/token", None).await.0, 401);
     assert_eq!(status(&server, Method::GET, "/v2/token", basic("lode-wrong")).await.0, 401);
     let (_, given) = status(&server, Method::GET, "/v2/token?service=lode", basic(&reader)).await;
     assert_eq!(given["token"], reader, "{given}");
-    // A registry with users of its own asks them, and nobody else.
+    // A registry with a list of users accepts only those users, and no keys.
     let users = folder.path().join("users");
     let made = server.lode_reading(&["htpasswd", "anna", "--password-stdin"], "secret");
     assert!(made.status.success());
@@ -170,7 +173,7 @@ async fn keys_open_the_registry() {
     assert_eq!(status(&server, Method::GET, "/api/tags", None).await.0, 401);
 }
 
-/// What a request says of its host must be one thing, whatever the key.
+/// A request must have exactly one consistent host, whatever the key.
 #[tokio::test]
 async fn a_request_names_one_host() {
     let server = Server::start(&[]).await;
@@ -195,8 +198,8 @@ async fn a_request_names_one_host() {
     }
 }
 
-/// A page whose name was made to lead here has no key. Where a registry asks its own users, or nobody, it must not be let in by
-/// the name either.
+/// DNS rebinding: a web page whose name resolves to this machine has no key. The registry must not
+/// accept the foreign host name either, whether it requires a user or allows anonymous pulls.
 #[tokio::test]
 async fn a_rebound_name_reads_nothing() {
     let evil = || Some(("host", "evil.example.com".to_owned()));
@@ -206,7 +209,7 @@ async fn a_rebound_name_reads_nothing() {
     let users = folder.path().join("users");
     let made = server.lode_reading(&["htpasswd", "anna", "--password-stdin"], "secret");
     std::fs::write(&users, made.stdout).expect("a file");
-    // Where others are served, too.
+    // Also if the daemon listens on all addresses.
     let server = server.restart_on("0.0.0.0", &[keys]).await;
     for path in ["/v2/_catalog", "/v2/library/m/tags/list", "/api/tags"] {
         assert_eq!(status(&server, Method::GET, path, evil()).await.0, 401, "{path}");
@@ -282,7 +285,8 @@ async fn browsers_are_told_what_they_may() {
     assert!(answer.headers().get("access-control-allow-origin").is_none());
 }
 
-/// The daemon may read more than who asks; what a command names it opens itself.
+/// The daemon may be able to read more than its client, so a path in a request needs the scope
+/// `admin`. The command line opens the files itself.
 #[tokio::test]
 async fn a_path_is_for_who_may_do_everything() {
     let (server, folder, [_, _, writer]) = keyed().await;
@@ -299,7 +303,7 @@ async fn a_path_is_for_who_may_do_everything() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let (status, told) = create(json!({"model": "other", "handed": "0".repeat(32)})).await;
     assert!(status == 400 && told.contains("no files wait under this token"), "{status} {told}");
-    // Where the user may follow a link and the daemon may not.
+    // The user may follow links that the daemon must not follow.
     let linked = folder.path().join("linked");
     std::fs::create_dir(&linked).expect("a folder");
     for entry in std::fs::read_dir(&model).expect("a folder").map(|entry| entry.expect("an entry")) {
@@ -313,7 +317,7 @@ async fn a_path_is_for_who_may_do_everything() {
     assert!(status == 400 && told["error"].as_str().is_some_and(|e| e.contains("leads out of the folder")), "{told}");
 }
 
-/// Which tokens of a prompt were there already, by a key.
+/// Returns the number of cached tokens of a fixed prompt, for a key.
 async fn cached(server: &Server, key: &str) -> u64 {
     let messages = json!([{"role": "user", "content": "The door of the shed opens with the number 4711."}]);
     let body = json!({"model": "tiny", "messages": messages, "max_tokens": 1, "temperature": 0});
@@ -326,7 +330,7 @@ async fn cached(server: &Server, key: &str) -> u64 {
 async fn a_key_learns_nothing_of_prompts_of_others() {
     let (server, folder, [first, second]) = with_keys([("first", "read,run"), ("second", "read,run")]).await;
     let keys = folder.path().join("keys");
-    // One slot: the second key has it right after the first.
+    // With a single slot, the second key gets the slot directly after the first.
     let environment =
         [("LODE_API_KEYS", keys.to_str().expect("a path")), ("LODE_NUM_PARALLEL", "1"), ("LODE_SHARED_PREFIXES", "1")];
     let server = server.restart(&environment[..2]).await;

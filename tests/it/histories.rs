@@ -1,13 +1,15 @@
-//! Histories: several clients change the names of a daemon at once, the daemon is killed now and then, and what it
-//! lists afterwards must be explained by what it has acknowledged.
+//! Random histories: several clients change a daemon's names concurrently, the daemon is killed now
+//! and then, and its list of models must be consistent with the acknowledged operations.
 //!
-//! A history is drawn from a seed: four clients with a generator each, and a conductor that looks at the store while
-//! everybody waits, kills the daemon in the middle of their work and starts it again on the same store. `model` says
-//! what a name may name, `check` what must hold whenever nothing is under way.
+//! A seed determines a history: four clients with a random generator each, and a conductor. The
+//! conductor checks the store while all clients are paused, kills the daemon during their work, and
+//! restarts it on the same store. `model` computes the possible values of a name, and `check`
+//! asserts the invariants of an idle daemon.
 //!
-//! The test does two seeds. With `LODE_CAMPAIGN_SECONDS` it goes on from `LODE_CAMPAIGN_SEED` (1 where nothing is
-//! said), seed after seed, until that time has gone. A failure tells its seed, and `LODE_CAMPAIGN_SEED=n` begins with
-//! it; who comes first is the machine's choice, so that a rare failure may need more than one attempt.
+//! The test runs two seeds. With `LODE_CAMPAIGN_SECONDS` it runs seed after seed for that time,
+//! from `LODE_CAMPAIGN_SEED` (default 1). A failure prints its seed, which `LODE_CAMPAIGN_SEED=n`
+//! repeats. The order of concurrent requests depends on the machine, so a rare failure may need
+//! several attempts.
 
 mod campaign;
 mod check;
@@ -24,11 +26,11 @@ use tempfile::TempDir;
 use crate::support::{number, say, variant};
 use tally::Tally;
 
-/// How many models there are to create from.
+/// The number of models to create from.
 const SOURCES: u8 = 6;
-/// Seeds of the short form.
+/// The number of seeds without `LODE_CAMPAIGN_SECONDS`.
 const SEEDS: u64 = 2;
-/// No seed takes longer: whatever hangs ends the test.
+/// The time limit of a seed, so that a hang fails the test.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 #[tokio::test]
@@ -49,7 +51,7 @@ async fn clients_and_kills_leave_what_was_acknowledged() {
     say(&format!("{seeds} seeds in {} s\n{}", begin.elapsed().as_secs(), all.table()));
 }
 
-/// The seed that is being run; one that fails says how it is repeated.
+/// The seed that is running. If it fails, its destructor prints how to repeat it.
 struct Seed(u64);
 
 impl Drop for Seed {

@@ -1,5 +1,6 @@
-//! Pulls from a registry that lies, breaks off, stalls and runs in circles: the error says what was wrong and where,
-//! nothing wrong stays, and what was right is not fetched again.
+//! Pulls from a registry that lies, breaks connections, stalls and redirects in circles. The error
+//! names the fault and the registry, no wrong content remains, and a second pull does not fetch
+//! correct content again.
 
 mod blobs;
 mod crossed;
@@ -21,16 +22,16 @@ use crate::stored;
 
 use registry::{Content, Registry};
 
-/// How many cases run side by side: most of them wait most of the time.
+/// The number of concurrent cases; most cases spend most of their time waiting.
 const AT_ONCE: usize = 6;
 
-/// What is to come of a pull.
+/// The expected outcome of a pull.
 enum Expect {
-    /// It succeeds in spite of all.
+    /// The pull succeeds despite the fault.
     Works,
-    /// It fails, and the error has the registry's address and these words in it.
+    /// The pull fails, and the error contains the registry's address and these words.
     Fails(Vec<String>),
-    /// Either; what counts is what is left.
+    /// Either outcome; only the state afterwards matters.
     Either,
 }
 
@@ -40,12 +41,12 @@ impl Expect {
     }
 }
 
-/// A way to be hostile.
+/// One kind of hostile behaviour.
 struct Case {
     name: &'static str,
-    /// Makes the registry so.
+    /// Configures the registry.
     prepare: Box<dyn Fn(&Registry)>,
-    /// What is pulled, after the registry's address.
+    /// The model to pull, without the registry's address.
     model: String,
     expect: Expect,
 }

@@ -1,5 +1,5 @@
-//! Imports into a real store: what is there already is not written again, and the source files can be had back bit
-//! for bit.
+//! Imports into a real store: existing content is not written again, and the source files can be
+//! restored bit for bit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::error::Error;
@@ -19,7 +19,7 @@ use crate::support::{
     entries, files, fixtures, import_files, import_model, json, list, models, name, skip, tiny_model,
 };
 
-/// Files that can be read but not imported, with what the refusal must say.
+/// Files that can be read but not imported, with a part of the error.
 const REFUSED: [(&str, &str); 6] = [
     ("ambiguous/big_endian_v2.gguf", "big-endian"),
     ("meta/v3_be.gguf", "big-endian"),
@@ -29,17 +29,17 @@ const REFUSED: [(&str, &str); 6] = [
     ("ambiguous/tensor_count_reinterpreted.gguf", "not a readable GGUF file"),
 ];
 
-/// The types of layers that are whole files of the source.
+/// Media types of layers that are whole files of the source.
 const SIDE_FILES: [MediaType; 3] = [media_types::JSON, media_types::LICENSE, media_types::FILE];
 
-/// A store of its own for each test.
+/// An import target with a separate store for each test.
 struct StoreTarget {
     store: Store,
     sizes: Mutex<HashSet<u64>>,
-    /// What was made from what.
+    /// Blobs by the digest of their source.
     made: Mutex<HashMap<Digest, Digest>>,
     started: AtomicU64,
-    /// Goes after the store.
+    /// Deleted after the store is closed.
     _folder: tempfile::TempDir,
 }
 
@@ -54,7 +54,7 @@ impl StoreTarget {
         self.sizes.lock().expect("nobody panicked with the sizes in hand")
     }
 
-    /// The bytes of a layer.
+    /// Returns the bytes of a layer.
     fn read(&self, layer: &Layer) -> Vec<u8> {
         let bytes = self.store.read_blob(layer.digest(), layer.size()).expect("a layer's blob is there");
         assert_eq!(bytes.len() as u64, layer.size(), "size of {:?}", layer.name());
@@ -106,7 +106,8 @@ impl Target for StoreTarget {
     }
 }
 
-/// A file as it would be at the other end of a connection: known by its digest, counted, and given in small pieces.
+/// A file that behaves like a remote one: it has a digest, counts the bytes that are read, and
+/// returns them in small pieces.
 #[derive(Debug)]
 struct Remote {
     file: LocalFile,
@@ -162,7 +163,7 @@ fn imports_from_afar_and_does_not_ask_twice() {
     for remote in &remotes {
         remote.served.store(0, Ordering::Relaxed);
     }
-    // As after an interruption: what is remembered and there is not read again.
+    // Simulates an interruption. Tensors that are remembered and exist are not read again.
     let lost = *tensors(&first).next().expect("a tensor").digest();
     fs::remove_file(target.store.path(&lost)).expect("a blob goes");
     let second = import_files(&files, &target).expect("the model can be imported again");
@@ -170,7 +171,7 @@ fn imports_from_afar_and_does_not_ask_twice() {
     assert_eq!((second.new_blobs, second.shared_blobs), (1, first.new_blobs - 1));
     let shards = remotes.iter().filter(|remote| remote.file.name().ends_with(".safetensors"));
     let served: u64 = shards.map(|remote| remote.served.load(Ordering::Relaxed)).sum();
-    // Headers are read with what is beside them, so small files are read about once all the same.
+    // A read of a header includes adjacent bytes, so small files are read about once anyway.
     let size: u64 = remotes.iter().map(|remote| remote.size()).sum();
     assert!(served < 2 * size, "{served} bytes were read of {size}");
 }
@@ -215,7 +216,7 @@ fn a_fine_tune_shares_what_it_did_not_change() {
     assert_eq!(tuned.shared_blobs, (all.len() - changed.len()) as u64);
 }
 
-/// The layer of a tensor of this model: the experts of a layer share one.
+/// Returns the layer of a tensor in this model: the experts of a layer share one.
 fn layer_of(tensor: &str) -> &str {
     const EXPERTS: &str = ".mlp.experts";
     match tensor.split_once(".mlp.experts.") {
@@ -249,7 +250,7 @@ fn rebuilds_gguf_files() {
 #[test]
 fn rebuilds_a_split_gguf() {
     let Some(folder) = fixtures("import_store::rebuilds_a_split_gguf", "gguf/meta") else { return };
-    // Whichever of the files is named, all of them are the model.
+    // Either file selects the whole model.
     for file in ["split-00001-of-00002.gguf", "split-00002-of-00002.gguf"] {
         assert_eq!(check_rebuilt(&StoreTarget::new(), &folder.join(file)), 2);
     }
@@ -311,8 +312,8 @@ fn refuses_a_safetensors_file_with_a_nameless_tensor() {
     assert!(error.contains("without a name"), "{error}");
 }
 
-/// Imports a model, makes its files anew from the layers and holds them against the source. Says how many files have
-/// tensors.
+/// Imports a model, restores its files from the layers, and compares them with the source. Returns
+/// the number of files with tensors.
 fn check_rebuilt(target: &StoreTarget, path: &Path) -> usize {
     let files = import::locate(path).expect("the model is there");
     check_files(target, path, &files, &target.import(path))
@@ -339,7 +340,7 @@ fn check_files(target: &StoreTarget, path: &Path, files: &[NamedFile], imported:
     with_tensors
 }
 
-/// The one layer of that name among those of these types.
+/// Returns the only layer with this name and one of these types.
 fn layer<'a>(layers: &'a [Layer], types: &[MediaType], name: &str) -> &'a Layer {
     let mut found = layers.iter().filter(|layer| types.contains(layer.media_type()) && layer.name() == Some(name));
     let first = found.next().unwrap_or_else(|| panic!("there is no layer `{name}` of {types:?}"));

@@ -1,4 +1,4 @@
-//! Looking after a store, through the built program: what it tells, keeps, finds, removes, saves and loads.
+//! Maintenance of a store with the built program: reports, pins, checks, prunes, saves and loads.
 
 mod archives;
 mod damage;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use crate::support::{entries, list, name, read, tiny_model, variant};
 
-/// What a command printed, and whether it succeeded.
+/// The output of a command, and whether it succeeded.
 pub(crate) struct Said {
     pub(crate) out: String,
     pub(crate) err: String,
@@ -24,14 +24,14 @@ pub(crate) fn run(server: &Server, arguments: &[&str]) -> Said {
     Said { out: text(&output.stdout), err: text(&output.stderr), success: output.status.success() }
 }
 
-/// Runs a command that must succeed; gives what it printed as data.
+/// Runs a command that must succeed, and returns its standard output.
 pub(crate) fn done(server: &Server, arguments: &[&str]) -> String {
     let said = run(server, arguments);
     assert!(said.success, "{arguments:?}: {}{}", said.out, said.err);
     said.out
 }
 
-/// Runs a command that must fail and say why.
+/// Runs a command that must fail with this text in its error.
 pub(crate) fn fails(server: &Server, arguments: &[&str], says: &str) {
     let said = run(server, arguments);
     assert!(!said.success, "{arguments:?} succeeded: {}{}", said.out, said.err);
@@ -44,7 +44,7 @@ pub(crate) fn document(server: &Server, arguments: &[&str]) -> Value {
     serde_json::from_str(&out).expect("JSON")
 }
 
-/// The tiny model with one number of its last tensor changed.
+/// Returns the tiny model with one element of its last tensor changed.
 pub(super) fn fine_tune() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in entries(&tiny_model()) {
@@ -58,13 +58,13 @@ pub(super) fn fine_tune() -> tempfile::TempDir {
     folder
 }
 
-/// Files below a folder.
+/// Returns the files below a folder.
 pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// The digest that a name names.
+/// Returns the manifest digest of a model.
 pub(super) fn digest(server: &Server, model: &str) -> String {
     let usage = document(server, &["du", model]);
     usage["models"][0]["digest"].as_str().expect("a digest").to_owned()
@@ -112,7 +112,8 @@ async fn du_and_diff_tell_what_a_fine_tune_shares() {
     assert!(layers.contains(&&json!("system")) && layers.contains(&&json!("config")), "{differ}");
     fails(&server, &["diff", "base", "nope"], "not found");
 
-    // Numbers of quantized tensors are what they are decoded to: near, and nearer with more bits.
+    // Values of quantized tensors are compared after dequantization: they are close, and closer
+    // with more bits.
     let apart = async |quantize: &str| {
         let made = json!({"model": quantize, "from": "base", "quantize": quantize, "stream": false});
         server.ask("/api/create", &made).await;

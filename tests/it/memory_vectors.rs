@@ -1,4 +1,5 @@
-//! The memory estimate against recorded results: every size and every assignment, to the byte.
+//! The memory estimate compared with recorded results: every size and every assignment, to the
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -62,8 +63,8 @@ fn loads_are_the_recorded_ones() {
     });
 }
 
-/// Checks the project's own selection of a file's cases, and all of them where there is reference data. `counts` are how
-/// many there are of each: a file that lost some is noticed.
+/// Checks the selection of a file's cases in the repository, and all of them if the reference data
+/// exist. `counts` are the numbers of cases in each, so that missing cases are noticed.
 fn each_case(test: &str, file: &str, counts: [usize; 2], check: impl Fn(&Json)) {
     let own = root().join("tests/fixtures/memory");
     let all = shared().map(|folder| folder.join("vectors/memory"));
@@ -109,7 +110,7 @@ fn model(case: &Json) -> Model {
     }
 }
 
-/// A scalar is an unsigned and a list has signed numbers of 32 bits, where nothing else is said.
+/// Without a dtype, a scalar is a `u32`, and a list has elements of type `i32`.
 fn metadata_value(value: &Json, dtype: Option<&str>) -> MetadataValue {
     let signed = |value: &Json| value.as_i64().and_then(|n| i32::try_from(n).ok()).expect("a number of 32 bits");
     let unsigned = |value: &Json| u32::try_from(number(value)).expect("a number of 32 bits");
@@ -203,7 +204,7 @@ fn layout_of(case: &Json, devices: &[Device]) -> Result<Layout, Unfit> {
     })
 }
 
-/// The devices and layers of an assignment, as the reference data write them.
+/// Returns the devices and layers of an assignment in the format of the reference data.
 fn written(shares: &[Share], devices: &[Device]) -> Vec<(String, String, Vec<u64>)> {
     let write = |share: &Share| {
         let device = &devices[share.device];

@@ -1,4 +1,4 @@
-//! Tiny models of MLX, in all its encodings, against what MLX computes: logits and greedy continuations.
+//! Tiny MLX models in all its encodings, compared with MLX: logits and greedy continuations.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use crate::canonical_blobs::without_golden;
 use crate::server::{Runner, Server};
 use crate::support::{entries, fixtures, name, read, say, skip};
 
-/// How many models the fixtures have.
+/// The number of models in the fixtures.
 const MODELS: usize = 10;
-/// Largest difference of a logit from MLX in float32, from the fixtures' README.
+/// The largest difference of a logit from MLX in float32, from the fixtures' README.
 const TOLERANCE: f32 = 1e-3;
-/// Least cosine of all logits where activations are rounded to 8 bits.
+/// The least cosine similarity of all logits with activations that are rounded to 8 bits.
 const COSINE: f64 = 0.99;
 
-/// What MLX computed for a model.
+/// MLX's results for a model.
 struct Golden {
     tokens: Vec<u64>,
     /// `[tokens, vocabulary]`, computed in float32 throughout.
     logits: Vec<f32>,
-    /// The likeliest continuation.
+    /// The greedy continuation.
     greedy: Vec<u64>,
 }
 
@@ -91,8 +91,9 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-/// What `mlx_lm` computes otherwise than the makers' code: it passes over windows and over `OLMoE`'s clipping, takes Phi 3's factors
-/// for long sequences always, and rounds the ends of gpt-oss's ramp of frequencies. There Hugging Face's numbers are right.
+/// Cases in which `mlx_lm` deviates from the original implementation. It ignores sliding windows
+/// and `OLMoE`'s clipping, always uses Phi 3's factors for long sequences, and rounds the ends of
+/// gpt-oss's frequency ramp. Their reference values come from Hugging Face.
 const OTHERWISE: [(&str, &str); 10] = [
     ("gpt_oss-mxfp4", "s5"),
     ("gpt_oss-mxfp4", "s37"),
@@ -105,10 +106,11 @@ const OTHERWISE: [(&str, &str); 10] = [
     ("phi3-longrope", "s5"),
     ("phi3-longrope", "s37"),
 ];
-/// Largest difference of a logit from it in float32; its GELU is another than that which Gemma's configs mean.
+/// The largest difference of a logit from `mlx_lm` in float32. Its GELU is not the variant that
+/// Gemma's configs name.
 const CONVERTED: f32 = 4e-3;
 
-/// What `mlx_lm` converts the fixtures to, as floats and to 4 bits, against what it then computes in float32.
+/// Fixtures that `mlx_lm` converts, as floats and to 4 bits, compared with its logits in float32.
 #[tokio::test]
 async fn conversions_of_mlx_lm_compute_what_it_does() {
     const TEST: &str = "mlx_models::conversions_of_mlx_lm_compute_what_it_does";

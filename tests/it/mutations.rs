@@ -1,8 +1,8 @@
-//! Models with random mistakes in them: headers, counts, shapes, names and configs are changed where their structure says
-//! what matters. An import refuses such a model or gives its files back bit for bit; it never panics, and never asks for
-//! more memory than a small part of the machine.
+//! Models with random errors: the test changes headers, counts, shapes, names and configs at
+//! structurally significant places. An import refuses such a model or reproduces its files bit for
+//! bit. It never panics, and never allocates more than a small part of the machine's memory.
 //!
-//! `LODE_TEST_MUTATION_SECONDS` says how long (default 10); `LODE_TEST_SEED` repeats a run.
+//! `LODE_TEST_MUTATION_SECONDS` sets the duration (default 10); `LODE_TEST_SEED` repeats a run.
 
 mod gguf;
 mod json;
@@ -23,13 +23,13 @@ use rand::{Rng, SeedableRng};
 
 use crate::support::{fixtures, import_files, say};
 
-/// What a run may have in memory, in KiB: hundreds of times the size of the models.
+/// The memory limit of the child process in KiB, hundreds of times the size of the models.
 const MEMORY: u64 = 1 << 20;
-/// The variable that says how long the child is to go on.
+/// The environment variable with the duration of the child process.
 const SECONDS: &str = "LODE_TEST_MUTATION_SECONDS";
 const SEED: &str = "LODE_TEST_SEED";
 
-/// A model's files: name and bytes.
+/// The files of a model: name and bytes.
 type Files = Vec<(String, Vec<u8>)>;
 
 #[test]
@@ -49,7 +49,7 @@ fn imports_survive_any_mutation() {
     say(line);
 }
 
-/// The part of the test above that has its memory limited.
+/// The part of the test above that runs with limited memory.
 #[test]
 #[ignore = "started by imports_survive_any_mutation"]
 fn child() {
@@ -68,7 +68,7 @@ fn child() {
     say(&format!("{tried} mutated models, {taken} of them imported and given back, {} refused", tried - taken));
 }
 
-/// Every fixture that is a model.
+/// Returns every fixture that is a model.
 fn models() -> Vec<Files> {
     let folder = fixtures("mutations::child", "").expect("the parent looked for it");
     let mut models = Vec::new();
@@ -93,7 +93,7 @@ fn files_of(folder: &std::path::Path) -> Files {
     let mut files: Files = Vec::new();
     for path in crate::support::entries(folder) {
         let name = crate::support::name(&path);
-        // Tokenizers are large and nobody looks into them.
+        // Tokenizers are large, and the import does not parse them.
         if path.is_file() && !name.starts_with("golden") && name != "tokenizer.json" {
             files.push((name, crate::support::read(&path)));
         }
@@ -117,7 +117,7 @@ fn mutated(model: &Files, random: &mut StdRng) -> Files {
     files
 }
 
-/// Changes bytes without knowing what they are.
+/// Changes bytes without regard to their meaning.
 fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
     if bytes.is_empty() {
         return;
@@ -134,7 +134,8 @@ fn damage(bytes: &mut Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// Whether the model was taken; then it has to be there as it was.
+/// Imports a model, and returns whether it was accepted. An accepted model must be reproduced
+/// exactly.
 fn import(files: Files) -> bool {
     let sources: Vec<Arc<InMemory>> =
         files.into_iter().map(|(name, bytes)| Arc::new(InMemory { name, bytes: Arc::new(bytes) })).collect();
@@ -173,7 +174,7 @@ fn given_back(sources: &[Arc<InMemory>], imported: &Imported, blobs: &Blobs) {
     numbers(imported, &*open);
 }
 
-/// Reads all numbers there are; what cannot be read is an error, too.
+/// Decodes all tensors; a tensor that cannot be read must give an error.
 fn numbers(imported: &Imported, open: &import::OpenBlob) {
     let Ok(tensors) = import::catalogue(&imported.layers, open) else { return };
     for tensor in tensors.iter().filter(|tensor| formats::codec::can_decode(tensor.encoding)) {
@@ -209,7 +210,7 @@ impl ReadAt for InMemory {
     }
 }
 
-/// Keeps blobs in memory.
+/// An import target that keeps blobs in memory.
 #[derive(Default)]
 struct Blobs(Mutex<HashMap<Digest, Arc<Vec<u8>>>>);
 

@@ -1,5 +1,5 @@
-//! Indexes of a registry in each other: a push of too many levels is refused, and a store that has them all the same, from an
-//! earlier version, can be looked at and cleared.
+//! Nested indexes in the registry: a push with too many levels is refused. A store with such
+//! indexes from an earlier version can be inspected and cleared.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::support::say;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-/// Levels of the store of an earlier version; `LODE_CAMPAIGN_LEVELS` is another number.
+/// The number of levels in the store of an earlier version; `LODE_CAMPAIGN_LEVELS` overrides it.
 const LEVELS: usize = 20_000;
 
-/// An image without layers, whose config is `{}`.
+/// Returns an image without layers, whose config is `{}`.
 fn image() -> Vec<u8> {
     let config =
         json!({"mediaType": "application/vnd.oci.empty.v1+json", "digest": Digest::of(b"{}").to_string(), "size": 2});
@@ -60,7 +60,7 @@ async fn a_push_of_many_levels_is_refused() {
     }
 }
 
-/// The file below a folder whose name has this text.
+/// Returns the file below a folder whose path contains this text.
 fn find(folder: &Path, part: &str) -> PathBuf {
     let found = walk(folder).into_iter().find(|path| path.to_string_lossy().contains(part));
     found.unwrap_or_else(|| panic!("no `{part}` below {}", folder.display()))
@@ -71,7 +71,8 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// Walks overflow no stack and take no time for each pair of levels.
+/// Walks over the levels do not overflow the stack, and their time is not quadratic in the number
+/// of levels.
 #[tokio::test]
 async fn a_store_with_many_levels_can_be_cleared() {
     let mut first = Server::start(&[]).await;

@@ -1,18 +1,18 @@
-//! The Ollama API's finer points: what models can do, prompts as they are rendered, headers, tokens, what is not there.
+//! Details of the Ollama API: capabilities, rendered prompts, headers, tokens, missing features.
 
 use serde_json::{Value, json};
 
 use crate::server::Server;
 use crate::support::{list, tiny_model};
 
-/// A template that shows everything it is given.
+/// A template that prints all of its input.
 const OPEN: &str = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}\
     {% if tools %}[tools:{{ tools[0].function.name }}]{% endif %}\
     {% if enable_thinking %}<think>{% endif %}{% if reasoning_effort %}[{{ reasoning_effort }}]{% endif %}";
-/// One without tools and thinking.
+/// A template without tools and thinking.
 const PLAIN: &str = "{% for m in messages %}{{ m.content }} {% endfor %}";
 
-/// A daemon with `tiny`, and two models made from it: `open` and `plain`.
+/// Starts a daemon with `tiny`, and with `open` and `plain`, which are created from it.
 async fn models() -> Server {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;

@@ -1,4 +1,5 @@
-//! `OpenAI`'s and Anthropic's APIs where no client's session looks: headers, raw streams, and what breaks off.
+//! `OpenAI`'s and Anthropic's APIs, beyond the clients' sessions: headers, raw streams, and
+//! interrupted responses.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The `OpenAPI` document: it has what is served and nothing else, and answers are what it says.
+//! The `OpenAPI` document: it lists exactly the served routes, and responses conform to it.
 
 mod answers;
 mod document;

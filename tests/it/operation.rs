@@ -1,4 +1,4 @@
-//! Running a daemon: health, metrics, logs, service managers, and the doctor.
+//! Operation of a daemon: health, metrics, logs, service managers, and the doctor.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use crate::maintenance::done;
 use crate::server::{LODE, Server};
 use crate::support::tiny_model;
 
-/// The samples of `/metrics` by name and labels.
+/// Returns the samples of `/metrics` by name and labels.
 async fn samples(server: &Server) -> BTreeMap<String, f64> {
     let response = server.http.get(server.url("/metrics")).send().await.expect("an answer");
     assert_eq!(response.status(), 200);
@@ -53,7 +53,7 @@ async fn what_happens_is_counted() {
     is(r#"lode_first_token_seconds_count{model="m:latest"}"#, 1.0);
     let ended = counted.iter().filter(|(name, _)| name.starts_with("lode_generations_total")).map(|(_, count)| count);
     assert_eq!(ended.sum::<f64>().to_string(), "1", "{counted:?}");
-    // One that ends before its first word is counted too.
+    // A generation that fails before its first token is counted too.
     let refused = json!({"model": "m", "prompt": "x", "raw": true, "stream": false, "format": {"type": "nonsense"}});
     let (status, answer) = server.call("/api/generate", &refused).await;
     assert_eq!(status, 400, "{answer}");
@@ -98,7 +98,8 @@ async fn a_service_manager_hands_its_socket_over() {
     let notify = folder.path().join("notify");
     let told = std::os::unix::net::UnixDatagram::bind(&notify).expect("a socket");
     told.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a socket");
-    // A shell puts the socket in the place that the protocol says, and becomes the daemon, so that the id is right.
+    // The shell passes the socket as file descriptor 3, and then becomes the daemon by `exec`, so
+    // that `LISTEN_PID` is right.
     let mut daemon = Command::new("bash")
         .args(["-c", "exec 3<&0; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve </dev/null", &**LODE])
         .stdin(OwnedFd::from(listener))

@@ -1,4 +1,4 @@
-//! The page's files and the calls that it needs, without a browser.
+//! The web page's files and API calls, tested without a browser.
 
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, ORIGIN};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn files_of_the_page_are_kept_for_good() {
     let scripts: Vec<&str> = page.split('"').filter(|part| part.starts_with("/ui/files/")).collect();
     assert!(scripts.len() > 3, "{page}");
     for path in &scripts {
-        // Compressed for who takes that; else as they are.
+        // Files are compressed for clients that accept it.
         let plain =
             server.http.get(server.url(path)).header(ACCEPT_ENCODING, "identity").send().await.expect("an answer");
         assert!(plain.headers()[CACHE_CONTROL].to_str().expect("text").contains("immutable"), "{path}");
@@ -50,7 +50,8 @@ async fn files_of_the_page_are_kept_for_good() {
     assert_eq!(missing.status().as_u16(), 404);
 }
 
-/// The page calls from wherever it was loaded: its own origin is known where its host is, and no other.
+/// The page calls the API from the host that served it. The daemon accepts that origin if it
+/// accepts the host, and no other origin.
 #[tokio::test]
 async fn the_page_may_call_from_every_name_of_the_daemon() {
     let server = Server::start(&[("LODE_ALLOWED_HOSTS", "models.example,*.wide.example")]).await;
@@ -67,7 +68,8 @@ async fn the_page_may_call_from_every_name_of_the_daemon() {
     assert_eq!(call("127.0.0.1", "null").await, 403);
     assert_eq!(call("evil.example", "http://evil.example").await, 403, "a name that was made to lead here");
     assert_eq!(call("evil.wide.example", "http://evil.wide.example").await, 403, "a name that anybody may claim");
-    // A stranger's page may send a body without a question, so it is refused before any of it is kept.
+    // A browser may send a foreign page's body without a preflight request, so the daemon refuses
+    // it before storing any of it.
     let sent = client.post(server.url("/api/lode/upload")).header(ORIGIN, "http://evil.example").body("a");
     assert_eq!(sent.send().await.expect("an answer").status().as_u16(), 403);
     assert_eq!(get(&server, "/api/lode/du").await["blobs"], 0);
@@ -170,7 +172,8 @@ async fn the_registry_says_who_may_do_what() {
     assert_eq!(said["hosts"][0]["mirrors"][0], "http://mirror.example", "without its login: {said}");
 }
 
-/// The library of formulas cuts this one inside of a character; what it says of that has the text in it.
+/// The library for formulas slices this text inside a character, and its panic message contains the
+/// text.
 #[tokio::test]
 async fn a_text_that_cannot_be_read_is_not_in_the_log() {
     let server = Server::start(&[]).await;
@@ -190,7 +193,7 @@ async fn a_file_is_sent_by_who_cannot_hash_it() {
     for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
         let Ok(bytes) = std::fs::read(folder.join(name)) else { continue };
         let size = bytes.len();
-        // Some say before how long it is.
+        // The request without pieces announces its length.
         let pieces = bytes.chunks(1000).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect::<Vec<_>>();
         let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
         let mut digests = Vec::new();

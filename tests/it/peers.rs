@@ -1,4 +1,4 @@
-//! What tests of pulls and pushes ask of a daemon, and how its peers are made known to it.
+//! Operations on a daemon for tests of pulls and pushes, and the configuration of its registries.
 
 use std::path::Path;
 
@@ -9,22 +9,23 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::list;
 
-/// The host that a short name stands for.
+/// The host of short model names.
 pub(crate) const DEFAULT_HOST: &str = "registry.ollama.ai";
 
-/// Puts settings of registries into a store that is about to be opened.
+/// Writes registry settings into a store that is about to be opened.
 pub(crate) fn registries(home: &Path, toml: &str) {
     std::fs::write(home.join("registries.toml"), toml).expect("a file in the store's folder");
 }
 
-/// Puts the password of `me`, which is `secret`, for a registry into a store that is about to be opened.
+/// Writes the credentials `me:secret` for a registry into a store that is about to be opened.
 pub(crate) fn password(home: &Path, host: &str) {
     let text = json!({"auths": {host: {"auth": "bWU6c2VjcmV0"}}}).to_string();
     std::fs::write(home.join("auth.json"), text).expect("a file in the store's folder");
 }
 
 impl Server {
-    /// Posts and gets the lines of a stream, or the error that it ends with or that came in its place.
+    /// Posts a request. Returns the lines of the stream, or the error that ends or replaces the
+    /// stream.
     pub(crate) async fn transfer(&self, path: &str, body: &Value) -> Result<Vec<Value>, String> {
         let text = self.post(path, body).await.text().await.expect("a whole answer");
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
@@ -36,7 +37,7 @@ impl Server {
         Ok(lines)
     }
 
-    /// Pulls a model; the error where that fails.
+    /// Pulls a model, or returns the error.
     pub(crate) async fn try_pull(&self, name: &str) -> Result<Vec<Value>, String> {
         self.transfer("/api/pull", &json!({"model": name})).await
     }
@@ -45,7 +46,7 @@ impl Server {
         self.try_pull(name).await.unwrap_or_else(|e| panic!("pull {name}: {e}"))
     }
 
-    /// Pushes a model; the error where that fails.
+    /// Pushes a model, or returns the error.
     pub(crate) async fn try_push(&self, name: &str, destination: &str) -> Result<Vec<Value>, String> {
         self.transfer("/api/push", &json!({"model": name, "destination": destination})).await
     }
@@ -54,14 +55,14 @@ impl Server {
         self.try_push(name, destination).await.unwrap_or_else(|e| panic!("push {name} to {destination}: {e}"))
     }
 
-    /// The names of all models.
+    /// Returns the names of all models.
     pub(crate) async fn names(&self) -> Vec<String> {
         let answer = self.http.get(self.url("/api/tags")).send().await.expect("the daemon answers");
         let tags: Value = answer.json().await.expect("JSON");
         list(&tags["models"]).iter().map(|model| model["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// Removes a model; whether it was there.
+    /// Removes a model. Returns whether it existed.
     pub(crate) async fn remove(&self, name: &str) -> bool {
         let request = self.http.request(Method::DELETE, self.url("/api/delete")).json(&json!({"model": name}));
         let answer = request.send().await.expect("the daemon answers");
@@ -70,12 +71,12 @@ impl Server {
         status == 200
     }
 
-    /// What the model says greedily: 8 tokens with their text.
+    /// Returns the model's greedy output: 8 tokens with their text.
     pub(crate) async fn says(&self, model: &str) -> Value {
         self.says_perhaps(model).await.unwrap_or_else(|| panic!("{model} cannot be run"))
     }
 
-    /// What the model says, where it can be run.
+    /// Returns the model's greedy output, or `None` if the model cannot be run.
     pub(crate) async fn says_perhaps(&self, model: &str) -> Option<Value> {
         let options = json!({"temperature": 0, "num_predict": 8});
         let request = json!({"model": model, "prompt": "Hello", "raw": true, "stream": false, "options": options});
@@ -85,7 +86,8 @@ impl Server {
     }
 }
 
-/// Two daemons have the same model: the same manifest, blobs that are what they are called, the same tokens.
+/// Asserts that two daemons have the same model: the same manifest, blobs that match their digests,
+/// and the same output.
 pub(crate) async fn assert_same(left: (&Server, &str), right: (&Server, &str)) {
     let of = |server: &Server, name: &str| {
         let (repository, tag) = name.rsplit_once(':').expect("a whole name");

@@ -1,8 +1,8 @@
-//! One seed: two daemons, four clients, and a conductor who kills and checks.
+//! One seed: two daemons, four clients, and a conductor that kills and checks.
 //!
-//! Everything is one task: between two awaits nothing else happens, which the order of kill and pause in [`conduct`]
-//! needs. A daemon that is started again has another port, so that nothing that was meant for the one before reaches
-//! it.
+//! Everything runs in one task: nothing happens between two awaits, which the order of kill and
+//! pause in [`conduct`] relies on. A restarted daemon has another port, so that no request for its
+//! predecessor reaches it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,49 +26,51 @@ use super::tally::Tally;
 use crate::server::{Server, http};
 use crate::support::list;
 
-/// Clients that work at a time.
+/// The number of concurrent clients.
 const CLIENTS: u64 = 4;
-/// Operations of each.
+/// The number of operations of each client.
 const OPERATIONS: u64 = 40;
-/// Checks between operations, besides those after a kill and at the end.
+/// The number of checks between operations, besides those after a kill and at the end.
 const CHECKS: u64 = 3;
-/// Longest time from an operation's end to a kill, in microseconds: what the longest operations take.
+/// The longest time from an operation's end to a kill, in microseconds; about the duration of the
+/// longest operations.
 const KILL_WITHIN: u64 = 30_000;
 
-/// The repositories of the names that clients use. Manifests are put from one tag of a repository to another.
+/// The repositories of the clients' models. Clients copy manifests between tags of a repository.
 pub(super) const REPOSITORIES: [&str; 2] = ["left", "right"];
-/// The tags of each.
+/// The tags in each repository.
 pub(super) const TAGS: [&str; 4] = ["1", "2", "3", "4"];
-/// The names at the peer that models are pushed to and pulled from.
+/// The models at the peer that clients push to and pull from.
 pub(super) const SHARED: [&str; 2] = ["shared:1", "shared:2"];
 
 /// A model to create from.
 pub(super) struct Source {
     /// The folder with its files.
     pub(super) path: String,
-    /// What a create of it gives.
+    /// The digest of the manifest that a create gives.
     pub(super) digest: String,
-    /// What the peer calls it.
+    /// The model's name at the peer.
     pub(super) name: String,
 }
 
-/// What the clients of a seed share.
+/// State that the clients of a seed share.
 pub(super) struct Campaign {
     pub(super) sources: Vec<Source>,
     /// The daemon that is never killed.
     pub(super) peer: Server,
-    /// Gives up after [`PATIENCE`].
+    /// The HTTP client; its requests time out after [`PATIENCE`].
     pub(super) http: Http,
-    /// Where the daemon is that is killed. Who works holds it for reading, who wants everybody to wait for writing.
+    /// The address of the daemon that is killed. A working client holds the read lock; the write
+    /// lock pauses all clients.
     pub(super) address: RwLock<String>,
     /// How often the daemon was killed.
     kills: watch::Sender<usize>,
-    /// It is dead, and was not started again.
+    /// Whether the daemon is dead and not yet restarted.
     is_down: AtomicBool,
     record: Mutex<Record>,
 }
 
-/// What is known so far.
+/// The operations and outcomes so far.
 #[derive(Default)]
 struct Record {
     history: History,
@@ -85,17 +87,18 @@ pub(super) async fn run(seed: u64, folders: &[TempDir]) -> Tally {
     let clients = (0..CLIENTS).map(|number| Client::new(&campaign, random(number)).run(OPERATIONS));
     (_, server) = tokio::join!(join_all(clients), conduct(&campaign, server, &mut conductor));
     check::all(&campaign, &server, &mut conductor).await;
-    // Whom it promised a blob to, only the daemon knew.
+    // Blobs that the daemon has promised to clients are known only to its process; a restart
+    // forgets them.
     server = restarted(&campaign, server).await;
     check::all(&campaign, &server, &mut conductor).await;
     check::nothing_stays(&campaign, &server).await;
     campaign.record.into_inner().expect("nobody panicked with it in hand").tally
 }
 
-/// What the conductor does, when so many operations have ended.
+/// The conductor's action after a certain number of operations.
 enum Event {
     Check,
-    /// After that time.
+    /// Kills the daemon after this delay.
     Kill(Duration),
 }
 
@@ -105,14 +108,14 @@ fn events(random: &mut StdRng) -> Vec<(u64, Event)> {
         (1..=CHECKS).map(|number| (all * number / (CHECKS + 1), Event::Check)).collect();
     for _ in 0..random.random_range(1..=3) {
         let delay = Duration::from_micros(random.random_range(0..KILL_WITHIN));
-        // The last ones have to be under way.
+        // The clients' last operations must still be ahead.
         events.push((random.random_range(1..all - CLIENTS * 2), Event::Kill(delay)));
     }
     events.sort_by_key(|(after, _)| *after);
     events
 }
 
-/// Checks and kills while clients work; gives the daemon that lives at the end.
+/// Checks and kills while clients work. Returns the daemon that runs at the end.
 async fn conduct(campaign: &Campaign, mut server: Server, random: &mut StdRng) -> Server {
     for (after, event) in events(random) {
         while campaign.record().tally.operations() < after {
@@ -123,8 +126,8 @@ async fn conduct(campaign: &Campaign, mut server: Server, random: &mut StdRng) -
             campaign.is_down.store(true, Ordering::SeqCst);
             server.kill();
             campaign.died();
-            // Who asks for the address once this waits is told where the next daemon is. Who was given it before, and has
-            // its turn only now, finds nobody.
+            // A client that requests the read lock from now on gets the next daemon's address. A
+            // client that already holds it and continues only now finds its connection refused.
             let mut address = campaign.address.write().await;
             server = server.restart(&[]).await;
             address.clone_from(&server.address);
@@ -138,7 +141,7 @@ async fn conduct(campaign: &Campaign, mut server: Server, random: &mut StdRng) -
     server
 }
 
-/// Kills the daemon while nobody works, and starts it again.
+/// Kills the daemon while no client works, and restarts it.
 async fn restarted(campaign: &Campaign, mut server: Server) -> Server {
     server.kill();
     campaign.died();
@@ -148,10 +151,10 @@ async fn restarted(campaign: &Campaign, mut server: Server) -> Server {
 }
 
 impl Campaign {
-    /// Starts both daemons. The peer gets each source alone, which says what creates of it give.
+    /// Starts both daemons. The peer creates each source, which gives the expected digests.
     async fn start(folders: &[TempDir]) -> (Self, Server) {
         let (server, peer) = (Server::start(&[]).await, Server::start(&[]).await);
-        // A connection that was kept for a while may be closed by the time it is used.
+        // The daemon may close a pooled connection just before the client reuses it.
         let http = http().timeout(PATIENCE).pool_max_idle_per_host(0).build().expect("a client");
         let mut campaign = Self {
             sources: Vec::new(),
@@ -177,8 +180,8 @@ impl Campaign {
         (campaign, server)
     }
 
-    /// Creates each source alone, so that there is something to begin with. That it gives what it gave the peer is for
-    /// the first check.
+    /// Creates each source once, as the initial state. The first check compares the digests with
+    /// the peer's.
     async fn first_creates(&self, random: &mut StdRng) {
         let address = self.address.read().await.clone();
         let client = Client::new(self, StdRng::from_rng(random));
@@ -191,13 +194,13 @@ impl Campaign {
         self.record.lock().expect("nobody panicked with it in hand")
     }
 
-    /// An operation begins.
+    /// Records the beginning of an operation.
     pub(super) fn begin(&self) -> Begun {
         self.record().history.begin()
     }
 
-    /// An operation has ended with that answer. What must not be refused fails the test, and so does an answer that
-    /// breaks off although nobody was killed.
+    /// Records the end of an operation. Panics on a refusal that the kind of operation does not
+    /// allow, and on a broken connection if the daemon was not killed.
     pub(super) fn end(&self, kind: Kind, begun: Begun, answer: &Answer, write: Option<(Place, Effect)>) {
         self.record().tally.count(kind, answer);
         let certainty = match answer {
@@ -209,7 +212,7 @@ impl Campaign {
             }
             Answer::Refused { status, text } => {
                 assert!(kind.may_be_refused(*status), "{} was refused: {status} {text}", kind.name());
-                // Who removes a model ends its runner, whoever is asking it.
+                // A remove ends the model's runner, whichever client uses it.
                 let stopped = kind == Kind::Generate && text.contains("signal: 9");
                 let panicked = ["panicked", "ended unexpectedly"].iter().any(|word| text.contains(word)) && !stopped;
                 assert!(!panicked, "{}: {text}", kind.name());
@@ -225,12 +228,12 @@ impl Campaign {
         self.record().history.end(begun, place, effect, certainty);
     }
 
-    /// A client was told what a name names.
+    /// Records a client's reading of a name.
     pub(super) fn read(&self, begun: Begun, place: Place, value: Value) {
         self.record().history.read(begun, place, value);
     }
 
-    /// The daemon was killed.
+    /// Records that the daemon was killed.
     fn died(&self) {
         let deaths = {
             let mut record = self.record();
@@ -240,12 +243,12 @@ impl Campaign {
         self.kills.send_replace(deaths);
     }
 
-    /// Whether the daemon has been killed since, or was dead already and has not been started again.
+    /// Whether the daemon was killed since the operation began, or was already dead then.
     pub(super) fn has_died(&self, begun: Begun) -> bool {
         self.is_down.load(Ordering::SeqCst) || self.record().history.has_died(begun)
     }
 
-    /// Returns when the daemon has been killed since.
+    /// Waits until the daemon was killed since the operation began.
     pub(super) async fn until_death(&self, begun: Begun) {
         let mut kills = self.kills.subscribe();
         while !self.has_died(begun) {
@@ -253,12 +256,12 @@ impl Campaign {
         }
     }
 
-    /// A collection was put off.
+    /// Records that a collection was postponed.
     pub(super) fn put_off(&self) {
         self.record().tally.put_off += 1;
     }
 
-    /// Compares what all names name with the history.
+    /// Compares the values of all names with the history.
     pub(super) fn compare(&self, seen: &BTreeMap<Place, Value>) {
         let compared = {
             let mut record = self.record();
@@ -275,7 +278,7 @@ impl Campaign {
         ask(self.http.post(format!("http://{address}{path}")).json(body)).await
     }
 
-    /// The models of a daemon with the digests of their manifests.
+    /// Returns the models of a daemon with the digests of their manifests.
     pub(super) async fn listed(&self, address: &str) -> BTreeMap<String, String> {
         let answer = ask(self.http.get(format!("http://{address}/api/tags"))).await;
         let body = answer.expect_done("the list of models");
@@ -285,19 +288,19 @@ impl Campaign {
         list(&tags["models"]).iter().map(one).collect()
     }
 
-    /// Two tokens of a model.
+    /// Generates two tokens with a model.
     pub(super) async fn generate(&self, address: &str, model: &str) -> Answer {
         let options = json!({"num_predict": 2});
         let body = json!({"model": model, "prompt": "x", "raw": true, "stream": false, "options": options});
         self.post(address, "/api/generate", &body).await
     }
 
-    /// The name that a model of the peer has after a pull.
+    /// Returns the name of a peer's model after a pull.
     pub(super) fn pulled(&self, shared: &str) -> String {
         format!("{}/library/{shared}", self.peer.address)
     }
 
-    /// Every name that there can be.
+    /// Returns every possible name.
     pub(super) fn places(&self) -> Vec<Place> {
         let here = names().into_iter().chain(SHARED.iter().map(|shared| self.pulled(shared)));
         let there = self.sources.iter().map(|source| source.name.as_str()).chain(SHARED);
@@ -305,7 +308,7 @@ impl Campaign {
     }
 }
 
-/// The names that clients give to models here.
+/// Returns the names of the clients' models at the daemon that is killed.
 pub(super) fn names() -> Vec<String> {
     REPOSITORIES.iter().flat_map(|repository| TAGS.map(|tag| format!("{repository}:{tag}"))).collect()
 }

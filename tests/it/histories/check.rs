@@ -1,4 +1,4 @@
-//! What must hold whenever nothing is under way.
+//! Invariants that hold whenever no operation is in progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::{entries, read};
 
-/// How often a collection is asked for that must not be put off in the end.
+/// The number of attempts until a collection must no longer be postponed.
 const COLLECTIONS: u32 = 20;
 
-/// Checks the daemon that is killed, and the names of its peer. Nothing may be under way.
+/// Checks the daemon that is killed, and the names of its peer. No operation may be in progress.
 pub(super) async fn all(campaign: &Campaign, server: &Server, random: &mut StdRng) {
     let here = campaign.listed(&server.address).await;
     let there = campaign.listed(&campaign.peer.address).await;
@@ -27,7 +27,7 @@ pub(super) async fn all(campaign: &Campaign, server: &Server, random: &mut StdRn
     let last = answer.last_line().unwrap_or_else(|| panic!("fsck: {answer:?}"));
     assert_eq!(last["report"]["problems"], json!([]), "{last}");
     assert_eq!(last["report"]["models"], json!(here.len()), "{last}");
-    // Each is hashed.
+    // Reads and hashes each blob.
     stored::blobs(&server.home());
     if !here.is_empty() {
         let name = here.keys().nth(random.random_range(0..here.len())).expect("an index of the list");
@@ -39,7 +39,8 @@ pub(super) async fn all(campaign: &Campaign, server: &Server, random: &mut StdRn
     }
 }
 
-/// What every name names, by the lists of both. There are no other names.
+/// Returns the value of every possible name, from the lists of both daemons. Asserts that there are
+/// no other names.
 fn seen(
     campaign: &Campaign,
     here: &BTreeMap<String, String>,
@@ -59,10 +60,12 @@ fn seen(
     seen
 }
 
-/// Removes every model, and what a registry's clients may still count on for a day; then no blob may be left.
+/// Removes every model, and the links that keep a registry client's blobs for a day. Then no blob
+/// may be left.
 ///
-/// The daemon must have been started anew: what it has promised to clients only it knows. A pull that was killed keeps
-/// its blobs by a lease of a day, which nobody can end: what leases name may stay.
+/// The daemon must have been restarted, because only its process knows the blobs that it has
+/// promised to clients. A killed pull protects its blobs with a lease of a day, which no request
+/// can end, so leased blobs may stay.
 pub(super) async fn nothing_stays(campaign: &Campaign, server: &Server) {
     let (address, home) = (server.address.as_str(), server.home());
     for name in campaign.listed(address).await.into_keys() {
@@ -71,7 +74,7 @@ pub(super) async fn nothing_stays(campaign: &Campaign, server: &Server) {
     }
     assert!(stored::tags(&home).is_empty(), "every model was removed");
     collected(campaign, address).await;
-    // A blob that a manifest of the repository refers to cannot be taken out of it.
+    // The registry refuses to unlink a blob that a manifest of the repository refers to.
     for kind in ["manifests", "blobs"] {
         for repository in REPOSITORIES {
             unlink(campaign, address, &home, &format!("/v2/library/{repository}/{kind}")).await;
@@ -83,7 +86,7 @@ pub(super) async fn nothing_stays(campaign: &Campaign, server: &Server) {
     assert!(left.is_empty(), "there is no model, no link and no lease, and {} blobs are left: {left:?}", left.len());
 }
 
-/// Collects what nothing refers to.
+/// Runs collections until one is not postponed.
 async fn collected(campaign: &Campaign, address: &str) {
     for _ in 0..COLLECTIONS {
         let answer = campaign.post(address, "/api/lode/gc", &json!({})).await;
@@ -96,7 +99,7 @@ async fn collected(campaign: &Campaign, address: &str) {
     panic!("collections are put off although nobody adds anything");
 }
 
-/// Takes all that is left in the store out of a repository.
+/// Unlinks all remaining blobs of the store from a repository.
 async fn unlink(campaign: &Campaign, address: &str, home: &Path, folder: &str) {
     for digest in stored::blobs(home).into_keys() {
         let answer = ask(campaign.http.delete(format!("http://{address}{folder}/{digest}"))).await;
@@ -105,7 +108,8 @@ async fn unlink(campaign: &Campaign, address: &str, home: &Path, folder: &str) {
     }
 }
 
-/// The digests under a lease: of each the first line is its end, the others are digests.
+/// Returns the leased digests. The first line of a lease is its expiry; the other lines are
+/// digests.
 fn leased(home: &Path) -> BTreeSet<String> {
     let mut leased = BTreeSet::new();
     for path in entries(&home.join("leases")) {

@@ -1,4 +1,4 @@
-//! A client: one operation after the other, each drawn from its generator.
+//! A client that runs one random operation after the other.
 
 use content::Digest;
 use rand::Rng;
@@ -13,7 +13,7 @@ use super::request::{Answer, ask};
 /// The media type of the manifests that Lode writes.
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// A client with what it draws from.
+/// A client with its random generator.
 pub(super) struct Client<'a> {
     campaign: &'a Campaign,
     random: StdRng,
@@ -24,12 +24,12 @@ impl<'a> Client<'a> {
         Self { campaign, random }
     }
 
-    /// Does so many operations.
+    /// Runs so many operations.
     pub(super) async fn run(mut self, operations: u64) {
         let campaign = self.campaign;
         for _ in 0..operations {
             let kind = Kind::draw(&mut self.random);
-            // As long as it is held nobody checks, and no other daemon takes the place of one that is killed.
+            // While this lock is held, no check runs and no restarted daemon replaces a killed one.
             let address = campaign.address.read().await;
             match kind {
                 Kind::Create => {
@@ -54,12 +54,12 @@ impl<'a> Client<'a> {
         of[self.random.random_range(0..of.len())]
     }
 
-    /// A name that models are created under.
+    /// Returns a name for a created model.
     fn own_name(&mut self) -> String {
         format!("{}:{}", self.pick(&REPOSITORIES), self.pick(&TAGS))
     }
 
-    /// The same, or that of a model that may have been pulled.
+    /// Returns such a name, or that of a model that may have been pulled.
     fn any_name(&mut self) -> String {
         let pulled = SHARED.iter().map(|shared| self.campaign.pulled(shared));
         let mut all: Vec<String> = names().into_iter().chain(pulled).collect();
@@ -71,7 +71,7 @@ impl<'a> Client<'a> {
         &campaign.sources[self.random.random_range(0..campaign.sources.len())]
     }
 
-    /// Creates a model, or moves its name to another.
+    /// Creates a model, or moves an existing name to it.
     pub(super) async fn create(&self, address: &str, name: &str, source: &Source) {
         let begun = self.campaign.begin();
         let body = json!({"model": name, "path": source.path, "stream": false});
@@ -103,7 +103,8 @@ impl<'a> Client<'a> {
         self.campaign.end(Kind::Remove, begun, &answer, Some((Place::here(&name), Effect::Remove)));
     }
 
-    /// The peer lives on: what it was sent may come to it after the death of who sent it.
+    /// Pushes a model to the peer. The peer survives, so a request may reach it after the sending
+    /// daemon's death.
     async fn push(&mut self, address: &str) {
         let (source, shared) = (self.any_name(), self.pick(&SHARED));
         let begun = self.campaign.begin();
@@ -122,7 +123,8 @@ impl<'a> Client<'a> {
         self.campaign.end(Kind::Pull, begun, &answer, Some(write));
     }
 
-    /// The peer sends a model. It would try for long to reach a daemon that is dead, so that nobody waits for it then.
+    /// The peer pushes a model to the daemon. The peer retries a dead daemon for long, so the
+    /// client does not wait for it then.
     async fn upload(&mut self, address: &str) {
         let (source, name) = (self.source(), self.own_name());
         let begun = self.campaign.begin();
@@ -132,7 +134,7 @@ impl<'a> Client<'a> {
             answer = self.campaign.post(&self.campaign.peer.address, "/api/push", &body) => answer,
             () = self.campaign.until_death(begun) => Answer::Lost("the daemon died".to_owned()),
         };
-        // The peer does not know either.
+        // The peer cannot know the outcome either.
         if matches!(answer, Answer::Refused { .. }) && self.campaign.has_died(begun) {
             answer = Answer::Lost("the peer does not know".to_owned());
         }
@@ -140,14 +142,15 @@ impl<'a> Client<'a> {
         self.campaign.end(Kind::Upload, begun, &answer, Some(write));
     }
 
-    /// Reads a manifest and puts it under another tag of its repository, where its blobs are known.
+    /// Reads a manifest and puts it under another tag of its repository, which has its blobs.
     async fn put(&mut self, address: &str) {
         let (repository, from, to) = (self.pick(&REPOSITORIES), self.pick(&TAGS), self.pick(&TAGS));
         let url = |tag: &str| format!("http://{address}/v2/library/{repository}/manifests/{tag}");
         let place = |tag: &str| Place::here(&format!("{repository}:{tag}"));
         let begun = self.campaign.begin();
         let answer = ask(self.campaign.http.get(url(from))).await;
-        // Where it is not the tag that is unknown, the tag was moved and the earlier version removed meanwhile.
+        // A 404 with another code means that the tag was moved and the earlier version removed
+        // meanwhile.
         if matches!(&answer, Answer::Refused { text, .. } if text.contains("MANIFEST_UNKNOWN")) {
             self.campaign.read(begun, place(from), None);
         }
@@ -158,7 +161,7 @@ impl<'a> Client<'a> {
         let digest = Digest::of(&manifest).to_string();
         self.campaign.read(begun, place(from), Some(digest.clone()));
         if self.campaign.has_died(begun) {
-            // Who would take it is not there any more.
+            // The daemon that would receive it is dead.
             return;
         }
         let begun = self.campaign.begin();
@@ -185,7 +188,7 @@ impl<'a> Client<'a> {
         self.campaign.end(Kind::Prune, begun, &answer, None);
     }
 
-    /// Others change the store meanwhile; nothing of that is damage.
+    /// Checks the store while other clients change it; none of their changes may look like damage.
     async fn look(&self, address: &str) {
         let begun = self.campaign.begin();
         let answer = self.campaign.post(address, "/api/lode/fsck", &json!({})).await;

@@ -1,4 +1,4 @@
-//! What clients do, how often, and what may be refused.
+//! Kinds of operations, their frequencies, and the refusals that are allowed.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -6,31 +6,31 @@ use rand::seq::IndexedRandom;
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// A model from files.
+    /// Creates a model from files.
     Create,
-    /// A second name for a model.
+    /// Copies a model to a second name.
     Copy,
-    /// A name is taken away.
+    /// Removes a name.
     Remove,
-    /// From the daemon that is killed to its peer.
+    /// Pushes from the daemon that is killed to its peer.
     Push,
-    /// From the peer, under the peer's name.
+    /// Pulls from the peer, under the peer's name.
     Pull,
-    /// From the peer to the daemon that is killed: the peer sends blobs and a manifest.
+    /// Pushes from the peer to the daemon that is killed.
     Upload,
-    /// A manifest is read by the registry's protocol, and put under another tag of its repository.
+    /// Reads a manifest from the registry, and puts it under another tag of its repository.
     Put,
-    /// A collection.
+    /// Runs a collection.
     Collect,
-    /// Earlier versions are removed.
+    /// Removes earlier versions.
     Prune,
-    /// The store is looked through.
+    /// Checks the store with fsck.
     Look,
-    /// Two tokens.
+    /// Generates two tokens.
     Generate,
 }
 
-/// Every kind, with how often it comes.
+/// Every kind with its relative frequency.
 const WEIGHTS: [(Kind, u32); 11] = [
     (Kind::Create, 6),
     (Kind::Copy, 4),
@@ -46,7 +46,7 @@ const WEIGHTS: [(Kind, u32); 11] = [
 ];
 
 impl Kind {
-    /// Any of them.
+    /// Draws a random kind.
     pub(super) fn draw(random: &mut StdRng) -> Self {
         WEIGHTS.choose_weighted(random, |(_, weight)| *weight).expect("invariant: there are weights").0
     }
@@ -67,14 +67,16 @@ impl Kind {
         }
     }
 
-    /// Whether a daemon that is well may refuse it with that status, because of what other clients do meanwhile.
+    /// Whether a healthy daemon may refuse the operation with that status because of concurrent
+    /// operations.
     pub(super) fn may_be_refused(self, status: u16) -> bool {
         match self {
             Self::Create | Self::Collect | Self::Prune | Self::Look => false,
             Self::Copy | Self::Remove => status == 404,
-            // A blob may go between the two requests.
+            // A blob may be removed between the two requests.
             Self::Put => [400, 404].contains(&status),
-            // The model or the peer's may go at any moment of it, and one end of a transfer may be killed.
+            // The model here or at the peer may be removed at any moment, and one end of a transfer
+            // may be killed.
             Self::Push | Self::Pull | Self::Upload | Self::Generate => true,
         }
     }

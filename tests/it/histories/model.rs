@@ -1,35 +1,37 @@
-//! What names may name, told by what clients asked for and were answered.
+//! The possible values of names, derived from the requests of the clients and the responses.
 //!
-//! Every operation on a name has an interval, from before it was asked until after it was answered, and took effect at
-//! one moment of it. One that was not answered, because the daemon was killed, may have taken effect at any moment
-//! until the daemon was dead, or not at all. One that was refused has no effect and is not here.
+//! Every operation on a name has an interval, from before its request until after its response, and
+//! takes effect at one moment within it. An operation without a response, because the daemon was
+//! killed, takes effect at any moment until the daemon's death, or not at all. A refused operation
+//! has no effect and is not recorded.
 //!
-//! A name may name what an operation gave it, unless another that was acknowledged began after that had ended. It may
-//! name nothing as long as no acknowledged operation has ended. An operation that copies gives what its source may have
-//! named in its own interval. All of it is a pure function of the operations ([`Explained`]); no order of those that
-//! overlap is guessed, so that a daemon that does nothing wrong is never accused.
+//! A name may have the value of an operation, unless another acknowledged operation began after
+//! that one had ended. It may have no value as long as no acknowledged operation has ended. A copy
+//! gives a value that its source may have had during the copy's interval. All of this is a pure
+//! function of the operations ([`Explained`]). It assumes no order of overlapping operations, so a
+//! correct daemon never fails the check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place in the order of everything that clients see; no two events have the same.
+/// A position in the total order of all events that clients see; every event has its own.
 type Moment = u64;
 
-/// The end of what may still take effect.
+/// The end of an operation that may still take effect.
 const OPEN: Moment = Moment::MAX;
 
-/// The digest that a name names; `None` where there is no such name.
+/// The digest that a name refers to; `None` if the name does not exist.
 pub(super) type Value = Option<String>;
 
-/// Whose name it is.
+/// The daemon that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
-    /// That of the daemon that is killed.
+    /// The daemon that is killed.
     Here,
-    /// That of the other daemon.
+    /// The other daemon.
     Peer,
 }
 
-/// A name of one of the two daemons, as its list has it.
+/// A name of one of the two daemons, in the form of its list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) side: Side,
@@ -46,38 +48,38 @@ impl Place {
     }
 }
 
-/// What an operation does to a name.
+/// The effect of an operation on a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It names this digest.
+    /// Sets the name to this digest.
     Set(String),
-    /// It names what the other named at a moment of the operation.
+    /// Sets the name to a value that the other name had during the operation.
     Copy(Place),
-    /// It names nothing.
+    /// Removes the name.
     Remove,
 }
 
 /// Whether an operation is known to have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Certainty {
-    /// It was acknowledged.
+    /// The daemon acknowledged it.
     Acknowledged,
-    /// Nobody was told.
+    /// No response arrived.
     Unknown,
 }
 
-/// Something that was done to a name, or may have been.
+/// An operation on a name that took effect, or may have.
 #[derive(Clone, Debug)]
 struct Operation {
     place: Place,
     effect: Effect,
     certainty: Certainty,
     begun: Moment,
-    /// It has no effect after this.
+    /// The last moment at which it may take effect.
     ended: Moment,
 }
 
-/// What somebody was told that a name names, at a moment between the two.
+/// A value of a name that a client read at a moment between the two.
 #[derive(Clone, Debug)]
 struct Reading {
     place: Place,
@@ -86,22 +88,22 @@ struct Reading {
     ended: Moment,
 }
 
-/// When an operation began, and in which of the daemon's lives.
+/// The moment at which an operation began, and the number of the daemon's life.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
     at: Moment,
     life: usize,
 }
 
-/// Operations with what each may have given.
+/// Operations with the values that each may have given.
 struct Explained<'a> {
     operations: &'a [Operation],
     given: Vec<BTreeSet<Value>>,
 }
 
 impl<'a> Explained<'a> {
-    /// Finds out what copies may have given: the smallest answer, since a value comes from somewhere and not from a
-    /// circle.
+    /// Computes the values that copies may have given, as the least fixed point: a value has an
+    /// origin, and no cycle of copies creates one.
     fn new(operations: &'a [Operation]) -> Self {
         let given = |operation: &Operation| match &operation.effect {
             Effect::Set(digest) => BTreeSet::from([Some(digest.clone())]),
@@ -113,12 +115,12 @@ impl<'a> Explained<'a> {
         explained
     }
 
-    /// Passes values on from sources to their copies; whether there was a new one.
+    /// Propagates values from sources to copies. Returns whether a new value was found.
     fn pass(&mut self) -> bool {
         let mut grown = false;
         for (index, operation) in self.operations.iter().enumerate() {
             let Effect::Copy(source) = &operation.effect else { continue };
-            // What is not there is not copied.
+            // A missing source is not copied.
             let values = self.between(source, operation.begun, operation.ended).into_iter().flatten().map(Some);
             let before = self.given[index].len();
             self.given[index].extend(values);
@@ -127,12 +129,13 @@ impl<'a> Explained<'a> {
         grown
     }
 
-    /// What `place` may have named at some moment from `from` until `until`.
+    /// Returns the values that `place` may have had at some moment from `from` until `until`.
     fn between(&self, place: &Place, from: Moment, until: Moment) -> BTreeSet<Value> {
         let all = self.operations.iter().enumerate();
         let here: Vec<(usize, &Operation)> = all.filter(|(_, operation)| operation.place == *place).collect();
         let is_done = |operation: &Operation| operation.certainty == Certainty::Acknowledged && operation.ended <= from;
-        // What had ended before this was written over before the first of the moments.
+        // The begin of the latest completed operation. It overwrote all operations that had ended
+        // before.
         let latest = here.iter().filter(|(_, one)| is_done(one)).map(|(_, one)| one.begun).max();
         let stands =
             |operation: &Operation| operation.begun <= until && latest.is_none_or(|latest| operation.ended >= latest);
@@ -145,29 +148,30 @@ impl<'a> Explained<'a> {
     }
 }
 
-/// Everything that happened so far.
+/// All recorded operations and readings.
 #[derive(Debug, Default)]
 pub(super) struct History {
     operations: Vec<Operation>,
     readings: Vec<Reading>,
-    /// When each life of the daemon ended.
+    /// The moments at which the daemon died.
     deaths: Vec<Moment>,
     now: Moment,
 }
 
 impl History {
-    /// The next moment.
+    /// Returns the next moment.
     fn tick(&mut self) -> Moment {
         self.now += 1;
         self.now
     }
 
-    /// An operation begins.
+    /// Records the beginning of an operation.
     pub(super) fn begin(&mut self) -> Begun {
         Begun { at: self.tick(), life: self.deaths.len() }
     }
 
-    /// The daemon is dead: what it was asked for has taken effect by now, or never will.
+    /// Records the daemon's death: requests to it have taken effect by now, or never will. Returns
+    /// the number of deaths.
     pub(super) fn died(&mut self) -> usize {
         let now = self.tick();
         self.deaths.push(now);
@@ -178,36 +182,36 @@ impl History {
         self.deaths.len()
     }
 
-    /// Whether the daemon has died since.
+    /// Whether the daemon has died since the operation began.
     pub(super) fn has_died(&self, begun: Begun) -> bool {
         self.deaths.len() > begun.life
     }
 
-    /// An operation ends.
+    /// Records the end of an operation.
     pub(super) fn end(&mut self, begun: Begun, place: Place, effect: Effect, certainty: Certainty) {
         let now = self.tick();
         let death = self.deaths.get(begun.life).copied().unwrap_or(OPEN);
         let ended = match (certainty, place.side) {
-            // An answer may be read after the death of who gave it.
+            // A client may read a response after the daemon's death.
             (Certainty::Acknowledged, _) => now.min(death),
             (Certainty::Unknown, Side::Here) => death,
-            // What had been sent to the peer before is still on its way.
+            // A request that was sent to the peer before may still be on its way.
             (Certainty::Unknown, Side::Peer) => OPEN,
         };
         self.operations.push(Operation { place, effect, certainty, begun: begun.at, ended });
     }
 
-    /// Somebody was told what a name names.
+    /// Records a client's reading of a name.
     pub(super) fn read(&mut self, begun: Begun, place: Place, value: Value) {
         let now = self.tick();
         let ended = self.deaths.get(begun.life).map_or(now, |death| now.min(*death));
         self.readings.push(Reading { place, value, begun: begun.at, ended });
     }
 
-    /// Compares what all names name now with what they may name, and what clients were told since the last time. From
-    /// now on the names are known to have named that at this moment.
+    /// Checks the current values of all names, and the readings since the last check, against the
+    /// possible values. Records the values as known from now on.
     ///
-    /// Nothing may be under way.
+    /// No operation may be in progress.
     pub(super) fn check(&mut self, seen: &BTreeMap<Place, Value>) -> Result<(), String> {
         let now = self.tick();
         let told = std::mem::take(&mut self.readings);
@@ -232,7 +236,7 @@ impl History {
         Ok(())
     }
 
-    /// What cannot be explained, with what was done to the name.
+    /// Describes an impossible reading, with the operations on its name.
     fn contradiction(&self, reading: &Reading, possible: &BTreeSet<Value>) -> String {
         let Reading { place, value, begun, ended } = reading;
         let line = |operation: &Operation| {

@@ -1,25 +1,26 @@
-//! Requests to a daemon that may be killed before it answers.
+//! Requests to a daemon that may be killed before it responds.
 
 use std::time::Duration;
 
 use reqwest::RequestBuilder;
 use serde_json::Value;
 
-/// How long an answer may take, to its last byte.
+/// The time limit of a response, up to its last byte.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// It was done; the body of the answer.
+    /// The request succeeded, with this response body.
     Done(Vec<u8>),
-    /// It was not done, and the daemon said so.
+    /// The daemon reported an error.
     Refused { status: u16, text: String },
-    /// The connection ended before the answer did, in this way: nobody knows.
+    /// The connection ended before the response, for this reason: the outcome is unknown.
     Lost(String),
 }
 
-/// Sends a request and waits for all of its answer. It must be that of a client with [`PATIENCE`].
+/// Sends a request and reads the whole response. The request must come from a client with
+/// [`PATIENCE`] as its timeout.
 pub(super) async fn ask(request: RequestBuilder) -> Answer {
     let response = match request.send().await {
         Ok(response) => response,
@@ -39,13 +40,13 @@ fn lost(error: &reqwest::Error) -> Answer {
 }
 
 impl Answer {
-    /// The document of what was done; none where it was not.
+    /// Returns the JSON document of a successful response, or `None` for any other outcome.
     pub(super) fn document(&self) -> Option<Value> {
         let Self::Done(body) = self else { return None };
         Some(serde_json::from_slice(body).expect("an answer of one JSON document"))
     }
 
-    /// The last line of what was done.
+    /// Returns the last line of a successful response as JSON.
     pub(super) fn last_line(&self) -> Option<Value> {
         let Self::Done(body) = self else { return None };
         let text = String::from_utf8_lossy(body);
@@ -53,7 +54,7 @@ impl Answer {
         Some(serde_json::from_str(line).expect("a line of JSON"))
     }
 
-    /// The body of an answer that must have come.
+    /// Returns the body of a response that must be successful.
     pub(super) fn expect_done(self, what: &str) -> Vec<u8> {
         match self {
             Self::Done(body) => body,

@@ -1,4 +1,4 @@
-//! What was counted of one seed, or of several.
+//! Statistics of one or several seeds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::kind::Kind;
 use super::request::Answer;
 
-/// What became of operations of a kind.
+/// The outcomes of one kind of operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     acknowledged: u64,
@@ -14,20 +14,20 @@ struct Counts {
     unknown: u64,
 }
 
-/// Operations by kind, and what else there was.
+/// Operations by kind, and other events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<Kind, Counts>,
-    /// Why something was refused, without digests and numbers, and how often.
+    /// The reasons of refusals, without digests and numbers, and how often each occurred.
     reasons: BTreeMap<(Kind, String), u64>,
-    /// Collections that were put off because content was being added.
+    /// Collections that were postponed because content was being added.
     pub(super) put_off: u64,
     pub(super) kills: u64,
     pub(super) checks: u64,
 }
 
 impl Tally {
-    /// An operation has ended.
+    /// Counts an operation that has ended.
     pub(super) fn count(&mut self, kind: Kind, answer: &Answer) {
         let counts = self.counts.entry(kind).or_default();
         match answer {
@@ -40,12 +40,12 @@ impl Tally {
         }
     }
 
-    /// How many operations have ended.
+    /// Returns the number of operations that have ended.
     pub(super) fn operations(&self) -> u64 {
         self.counts.values().map(|counts| counts.acknowledged + counts.refused + counts.unknown).sum()
     }
 
-    /// Adds another seed's.
+    /// Adds the statistics of another seed.
     pub(super) fn add(&mut self, other: &Self) {
         for (kind, more) in &other.counts {
             let counts = self.counts.entry(*kind).or_default();
@@ -61,7 +61,7 @@ impl Tally {
         self.checks += other.checks;
     }
 
-    /// All of it in lines.
+    /// Formats everything as a table.
     pub(super) fn table(&self) -> String {
         let mut lines = vec![format!("{:<10}{:>14}{:>10}{:>10}", "", "acknowledged", "refused", "unknown")];
         for (kind, counts) in &self.counts {
@@ -82,7 +82,7 @@ impl Tally {
 }
 
 impl fmt::Display for Tally {
-    /// One line: of each kind how many were acknowledged, refused and unknown.
+    /// Formats one line with the acknowledged, refused and unknown operations of each kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} operations (acknowledged/refused/unknown:", self.operations())?;
         for (kind, Counts { acknowledged, refused, unknown }) in &self.counts {
@@ -93,7 +93,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A message with `#` for every word that has a digit, so that those of a kind are the same; not longer than a line.
+/// Replaces every word that contains a digit with `#`, so that similar messages become equal, and
+/// truncates the message to a line.
 fn without_numbers(text: &str) -> String {
     let has_digit = |word: &str| word.chars().any(|c| c.is_ascii_digit());
     let words: Vec<&str> = text.split_whitespace().map(|word| if has_digit(word) { "#" } else { word }).collect();

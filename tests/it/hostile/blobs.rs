@@ -1,4 +1,4 @@
-//! Blobs that are not what they are called, or do not come.
+//! Blobs with wrong content, and blobs that do not arrive.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{Case, Expect, check_all};
 use crate::peers::password;
 use crate::server::Server;
 
-/// A case about the largest blob: answers to the first requests, and to all others.
+/// Returns a case about the largest blob: responses to the first requests, and to all later ones.
 fn case(name: &'static str, digest: &str, script: (&[Behaviour], Behaviour), expect: Expect) -> Case {
     let (digest, first, then) = (digest.to_owned(), script.0.to_vec(), script.1);
     Case::new(name, expect, move |registry: &Registry| registry.script(&digest, &first, then.clone()))

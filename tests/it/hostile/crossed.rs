@@ -1,11 +1,12 @@
-//! Everything that is asked for, answered in every wrong way: hundreds of pulls by one daemon, many at a time.
+//! Every request of a pull combined with every wrong response: hundreds of pulls by one daemon,
+//! many at a time.
 //!
-//! Afterwards the answer is an error that says of what, or the model is here and whole; what failed has no name; the
-//! daemon has not panicked, has had little memory, has knocked at no door where nobody sent it; and every blob is what it
-//! is called.
+//! Afterwards either the error names the fault's place, or the model is complete. A failed model
+//! has no tag. The daemon has not panicked, has used little memory, and has not connected to the
+//! canary. Every blob matches its digest.
 //!
-//! A run tries a sample of what needs no waiting. `LODE_CAMPAIGN=1` tries all, and `LODE_CAMPAIGN_CASE=TEXT` those whose
-//! names (`tensor/closed-in-mid-body`) contain that text.
+//! A normal run tries a sample of the cases without waiting. `LODE_CAMPAIGN=1` tries all, and
+//! `LODE_CAMPAIGN_CASE=TEXT` those whose names (`tensor/closed-in-mid-body`) contain the text.
 
 mod answers;
 mod faults;
@@ -37,26 +38,26 @@ use server::{CrossedServer, Stage};
 use subjects::{Base, Subject};
 use table::Row;
 
-/// How many pulls there are at a time: those that try again wait most of their time.
+/// The number of concurrent pulls; pulls that retry spend most of their time waiting.
 const AT_ONCE: usize = 16;
-/// How many cases are the sample.
+/// The number of cases in the sample.
 const SAMPLE: usize = 60;
-/// How long a pull may take.
+/// The time limit of a pull.
 const LIMIT: Duration = Duration::from_mins(1);
-/// When a client leaves a pull that would go on.
+/// The time after which the client leaves a pull that would continue.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a pull may hold connections that nobody waits for any more.
+/// How long a pull may keep connections open after its client has left.
 const LINGERS: Duration = Duration::from_secs(10);
-/// What the daemon may have in memory beyond what it had before, in KiB.
+/// The limit of the daemon's memory beyond its initial peak, in KiB.
 const MEMORY: u64 = 256 << 10;
 
-/// What is asked for, and how it is answered.
+/// A combination of a requested resource and a wrong response.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     number: u16,
     subject: (Subject, &'static str),
     wrong: Wrong,
-    /// What the way is called.
+    /// The name of the fault or lie.
     way: &'static str,
     expect: Expect,
 }
@@ -72,7 +73,7 @@ impl Case {
         format!("{}/{}", self.subject.1, self.way)
     }
 
-    /// Whether the client need not wait before it tries again.
+    /// Whether the client retries without waiting.
     fn is_quick(&self) -> bool {
         match self.wrong {
             Wrong::Answer(fault) => fault.is_quick(self.subject.0),
@@ -85,7 +86,7 @@ impl Case {
     }
 }
 
-/// Every case that makes sense.
+/// Returns every combination that makes sense.
 fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for subject in Subject::ALL {
@@ -101,7 +102,7 @@ fn all() -> Vec<Case> {
     cases
 }
 
-/// Those that are tried this time.
+/// Returns the cases of this run.
 fn chosen(all: Vec<Case>) -> Vec<Case> {
     if let Some(text) = std::env::var("LODE_CAMPAIGN_CASE").ok().filter(|text| !text.is_empty()) {
         let named: Vec<Case> = all.into_iter().filter(|case| case.name().contains(&text)).collect();
@@ -110,7 +111,7 @@ fn chosen(all: Vec<Case>) -> Vec<Case> {
     }
     if std::env::var_os("LODE_CAMPAIGN").is_some() {
         let mut cases = all;
-        // Those that wait begin first, so that nobody waits for them at the end.
+        // Slow cases start first, so that the run does not end with waiting for them.
         cases.sort_by_key(Case::is_quick);
         return cases;
     }
@@ -144,12 +145,12 @@ async fn everything_is_answered_in_every_wrong_way() {
     assert!(failed.is_empty(), "{} of {} cases failed: {failed:#?}", failed.len(), rows.len());
 }
 
-/// The daemon that pulls, and what it pulls from.
+/// The daemon that pulls, and the server that it pulls from.
 struct Campaign {
     server: CrossedServer,
     base: Base,
     target: Server,
-    /// KiB that the daemon had in memory before.
+    /// The daemon's peak memory before the cases, in KiB.
     before: Option<u64>,
 }
 
@@ -166,13 +167,14 @@ impl Campaign {
             ("no_proxy", direct.as_str()),
         ];
         let target = Server::start(&environment).await;
-        // Forgets the most that it had until now.
+        // Resets the recorded peak.
         let _ = std::fs::write(format!("/proc/{}/clear_refs", target.pid()), "5");
         let before = peak(target.pid());
         Self { server, base, target, before }
     }
 
-    /// KiB that the daemon had at most beyond what it had before; 0 where the system does not tell.
+    /// Returns by how many KiB the daemon's peak memory has grown, or 0 if the system does not
+    /// report it.
     fn grown(&self) -> u64 {
         peak(self.target.pid()).zip(self.before).map_or(0, |(now, before)| now.saturating_sub(before))
     }
@@ -229,7 +231,7 @@ impl Campaign {
         self.unharmed(&repository, outcome)
     }
 
-    /// What holds after any case.
+    /// Checks the conditions that hold after every case.
     fn unharmed(&self, repository: &str, outcome: Outcome) -> Result<Outcome, String> {
         let tags = tags(&self.target.home(), repository);
         if outcome != Outcome::Recovered && !tags.is_empty() {
@@ -248,24 +250,25 @@ impl Campaign {
     }
 }
 
-/// The most that a process has had in memory, in KiB; nothing where the system does not tell.
+/// Returns the peak resident memory of a process in KiB, or `None` if the system does not report
+/// it.
 fn peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// The files of a repository's tags.
+/// Returns the tag files of a repository.
 fn tags(home: &Path, repository: &str) -> Vec<PathBuf> {
     let folder = home.join("tags").join(repository);
     if folder.is_dir() { entries(&folder) } else { Vec::new() }
 }
 
-/// Whether the model is here with all its blobs, each of which is what it is called.
+/// Checks that the model is complete, and that each of its blobs matches its digest.
 fn whole(home: &Path, repository: &str) -> Result<(), String> {
     let tags = tags(home, repository);
     let [tag] = tags.as_slice() else { return Err(format!("it was pulled, and is called {tags:?}")) };
-    // Read as the daemon reads it: what nobody looks at may be nested as deeply as it likes.
+    // Parses the manifest as the daemon does: ignored fields may be nested arbitrarily deep.
     let digest = String::from_utf8(read(tag)).map_err(|error| error.to_string())?.trim().to_owned();
     let manifest = Manifest::parse(&stored::blob(home, &digest)).map_err(|error| error.to_string())?;
     let layers = manifest.layers().iter().map(|layer| &layer.descriptor);
@@ -279,7 +282,7 @@ fn whole(home: &Path, repository: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an error says where it went wrong, or with what.
+/// Checks that an error names the place of the fault or the faulty thing.
 fn says<'a>(error: &str, mut words: impl Iterator<Item = &'a str>) -> Result<(), String> {
     if words.any(|word| error.contains(word)) {
         return Ok(());
@@ -287,7 +290,7 @@ fn says<'a>(error: &str, mut words: impl Iterator<Item = &'a str>) -> Result<(),
     Err(format!("the error names neither the place nor the thing: {error:?}"))
 }
 
-/// Waits until nothing is asked for any more.
+/// Waits until no request is in progress.
 async fn left(stage: &Stage) -> Result<(), String> {
     let begin = Instant::now();
     while stage.open() > 0 {

@@ -1,4 +1,4 @@
-//! Who is let into the hostile registry, and the token services that lie about it.
+//! Authentication of the hostile registry, with token services that misbehave.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -7,46 +7,46 @@ use serde_json::json;
 
 use super::registry::endless;
 
-/// What `me` with the password `secret` sends.
+/// The `Authorization` header of the user `me` with the password `secret`.
 const BASIC: &str = "Basic bWU6c2VjcmV0";
 
-/// How the registry treats those who come without a right to.
+/// The authentication that the registry requires.
 pub(crate) enum Door {
-    /// Everybody may enter.
+    /// No authentication.
     Open,
     /// `me` with a password on each request.
     Basic,
     /// Tokens of this service.
     Tokens(Tokens),
-    /// 401 with this challenge, or with none.
+    /// 401 with this challenge, or without one.
     Challenge(Option<&'static str>),
 }
 
 /// A token service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tokens {
-    /// Gives good tokens to who has the password.
+    /// Issues valid tokens for the password.
     Good,
-    /// The first token is good for that many requests, those after it for ever.
+    /// The first token is valid for so many requests, later tokens stay valid.
     Expiring(u32),
-    /// Answers with a page for people.
+    /// Responds with an HTML page.
     Page,
-    /// Answers in JSON without a token.
+    /// Responds with JSON without a token.
     None,
-    /// The answer never ends.
+    /// Responds with an endless body.
     Endless,
-    /// A redirect to itself.
+    /// Redirects to itself.
     Loop,
-    /// Gives tokens that the registry does not take.
+    /// Issues tokens that the registry refuses.
     Refused,
-    /// An error at each request.
+    /// Responds with an error.
     Broken,
-    /// A token with a line break and a header in it.
+    /// Issues a token that contains a line break and a header.
     Smuggled,
 }
 
 impl Door {
-    /// The answer where a request goes no further.
+    /// Returns the response to an unauthorized request, or `None` if the request may proceed.
     pub(crate) fn answer(&mut self, host: &str, path: &str, authorization: Option<&str>) -> Option<Response> {
         match self {
             Self::Open => None,

@@ -1,4 +1,4 @@
-//! Manifests and indexes that are too large, no documents at all, or lie about their layers.
+//! Manifests and indexes that are too large, are not documents, or describe their layers falsely.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::{Case, Expect, check_all};
 
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 
-/// A case with these bytes as the manifest.
+/// Returns a case with these bytes as the manifest.
 fn bytes(name: &'static str, body: impl Into<Bytes>, expect: Expect) -> Case {
     let body = body.into();
     let prepare = move |registry: &Registry| registry.document("latest", MANIFEST_TYPE, body.clone());
     Case::new(name, expect, prepare)
 }
 
-/// A case with the true manifest after a change.
+/// Returns a case with the correct manifest after a change.
 fn changed(name: &'static str, content: &Content, change: impl FnOnce(&mut Value), expect: Expect) -> Case {
     let mut json = content.manifest.json.clone();
     change(&mut json);
     Case::new(name, expect, move |registry: &Registry| registry.manifest(&json))
 }
 
-/// The size of a layer, where it is in the manifest.
+/// Returns the size of a layer in the manifest.
 fn size(manifest: &mut Value, layer: usize) -> &mut Value {
     &mut manifest["layers"][layer]["size"]
 }
@@ -126,7 +126,7 @@ async fn layers_that_lie() {
     check_all(content, cases).await;
 }
 
-/// An artifact in the layout of others, whose only file has a path out of its folder.
+/// Returns a manifest in a third-party layout, whose only file has a path out of its folder.
 fn climbing_file(content: &Content) -> String {
     let file = content.largest();
     let size = content.blobs[&file].len();
@@ -157,7 +157,8 @@ async fn indexes() {
             registry.document("latest", INDEX_TYPE, document.clone());
         })
     };
-    // A chain of indexes, each with the one before it as its only entry; the first has the model.
+    // A chain of indexes, each with its predecessor as its only entry. The first one contains the
+    // model.
     let chain = (0..60).fold(vec![(MANIFEST_TYPE, own.to_vec())], |mut chain, _| {
         let (media_type, document) = chain.last().expect("at least one");
         let next = index(&json!([entry(media_type, document)])).into_bytes();
@@ -170,7 +171,7 @@ async fn indexes() {
         }
         registry.document("latest", INDEX_TYPE, chain.last().expect("at least one").1.clone());
     };
-    // An index cannot have its own digest in it; this one is served under the digest that it names.
+    // An index cannot contain its own digest. This one is served under the digest that it contains.
     let named = digest(b"an index");
     let circle = index(&json!([{"mediaType": INDEX_TYPE, "digest": named, "size": 300}]));
     let circular = move |registry: &Registry| {

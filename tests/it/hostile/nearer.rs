@@ -1,4 +1,5 @@
-//! Servers elsewhere that would have us knock at doors that only this machine reaches.
+//! Remote servers that direct the client to addresses that only this machine can reach (server-side
+//! request forgery).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,16 +14,16 @@ use crate::server::Server;
 use crate::service::Service;
 use crate::support::{own_address, skip, tiny_model};
 
-/// By what a server would lead us.
+/// The means by which a server directs the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lead {
     Redirect,
     Realm,
-    /// Where the content of a blob is to be sent to.
+    /// The `Location` for the upload of a blob.
     Upload,
 }
 
-/// Leads to `place`, whatever is asked.
+/// Directs every request to `place`.
 #[derive(Clone)]
 struct Leading {
     lead: Lead,
@@ -40,7 +41,7 @@ async fn lead(State(leading): State<Leading>, request: Request) -> Response {
         Lead::Upload if request.method() == Method::POST => {
             (StatusCode::ACCEPTED, [(header::LOCATION, place)]).into_response()
         }
-        // The registry has nothing yet.
+        // The registry has no blobs yet.
         Lead::Upload => StatusCode::NOT_FOUND.into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! A registry that does what a test tells it to, request by request, and lists what it was asked.
+//! A registry with scripted behaviour for each request, which records all requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -19,12 +19,12 @@ use crate::service::{Service, set, whole, whole_or_part};
 use crate::stored::{self, Stored};
 use crate::support::tiny_model;
 
-/// The script of a manifest is found under this name, that of a blob under its digest.
+/// The key of a manifest's script; the key of a blob's script is its digest.
 pub(crate) const MANIFEST: &str = "manifest";
 /// The media type of the manifests that Lode writes.
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What the registry has: the tiny model, as Lode stores it.
+/// The registry's content: the tiny model as Lode stores it.
 pub(crate) struct Content {
     pub(crate) manifest: Stored,
     pub(crate) blobs: BTreeMap<String, Bytes>,
@@ -40,56 +40,56 @@ impl Content {
         Self { manifest, blobs }
     }
 
-    /// The largest blob: an embedding of 40 KiB.
+    /// Returns the digest of the largest blob, an embedding of 40 KiB.
     pub(crate) fn largest(&self) -> String {
         let largest = self.blobs.iter().max_by_key(|(_, bytes)| bytes.len());
         largest.expect("a model has blobs").0.clone()
     }
 }
 
-/// How a request is answered.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Behaviour {
     Healthy,
     /// The last bit is wrong.
     WrongBytes,
-    /// The length of the whole is announced; the connection breaks after half of it.
+    /// The connection breaks after half of the announced length.
     Short,
-    /// No length is announced, and the body never ends.
+    /// An endless body without an announced length.
     Endless,
     /// No body, and a length of 0.
     Empty,
-    /// An answer to a request for a range says another place.
+    /// The `Content-Range` of a partial response is wrong.
     WrongContentRange,
-    /// The whole is sent whatever range was asked for.
+    /// The whole content, whatever range was requested.
     NoRanges,
-    /// Half of the body, then silence.
+    /// Half of the body, then nothing.
     Stall,
-    /// An error of that status.
+    /// An error with this status.
     Status(u16),
-    /// 429, to be tried again in a second.
+    /// 429 with a `Retry-After` of a second.
     Later,
-    /// A redirect to the same place.
+    /// A redirect to the same URL.
     RedirectLoop,
-    /// A redirect to that place.
+    /// A redirect to this URL.
     Redirect(String),
-    /// The right body without its length.
+    /// The correct body without a length.
     NoLength,
-    /// The right body, said to be compressed.
+    /// The correct body, falsely labelled as compressed.
     CompressionLie,
-    /// The right body under another `Docker-Content-Digest`.
+    /// The correct body with a wrong `Docker-Content-Digest`.
     DigestLie,
-    /// These bytes, as they are.
+    /// These bytes instead.
     Instead(Bytes),
 }
 
-/// Answers to the first requests, and to all later ones.
+/// The responses to the first requests, and to all later ones.
 struct Script {
     first: VecDeque<Behaviour>,
     then: Behaviour,
 }
 
-/// A request as it was seen.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) path: String,
@@ -100,7 +100,7 @@ struct Shared {
     manifest: Bytes,
     digest: String,
     blobs: BTreeMap<String, Bytes>,
-    /// Further manifests and indexes by tag or digest, with their media types.
+    /// Additional manifests and indexes by tag or digest, with their media types.
     documents: Mutex<HashMap<String, (String, Bytes)>>,
     scripts: Mutex<HashMap<String, Script>>,
     seen: Mutex<Vec<Seen>>,
@@ -129,7 +129,7 @@ impl Registry {
         Self { address: service.address.clone(), shared, _service: service }
     }
 
-    /// Answers requests for `key` with `first`, one after the other, and then always with `then`.
+    /// Responds to requests for `key` with each of `first` in order, and then always with `then`.
     pub(crate) fn script(&self, key: &str, first: &[Behaviour], then: Behaviour) {
         let script = Script { first: first.iter().cloned().collect(), then };
         lock(&self.shared.scripts).insert(key.to_owned(), script);
@@ -145,12 +145,12 @@ impl Registry {
         self.document("latest", MANIFEST_TYPE, json.to_string());
     }
 
-    /// Lets only those in who say who they are.
+    /// Requires authentication.
     pub(crate) fn guard(&self, door: Door) {
         *lock(&self.shared.door) = door;
     }
 
-    /// From now on everything is as it should be; what was seen is forgotten.
+    /// Removes all scripts, documents and the authentication, and clears the record.
     pub(crate) fn heal(&self) {
         lock(&self.shared.scripts).clear();
         lock(&self.shared.documents).clear();
@@ -162,7 +162,7 @@ impl Registry {
         lock(&self.shared.seen).clone()
     }
 
-    /// The blobs that were asked for.
+    /// Returns the digests of the requested blobs.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         let seen = self.seen();
         let digests = seen.iter().filter_map(|seen| seen.path.split_once("/blobs/"));
@@ -206,14 +206,14 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let Some(bytes) = shared.blobs.get(digest).cloned() else { return unknown("BLOB_UNKNOWN") };
         return serve(shared.behaviour(digest), &path, "application/octet-stream", bytes, range.as_deref());
     }
-    // A list of tags that never ends: no pull has any business with it.
+    // An endless list of tags: no pull needs it.
     if path.ends_with("/tags/list") {
         return endless();
     }
     if path == "/v2/" { Json::ok() } else { unknown("NAME_UNKNOWN") }
 }
 
-/// Answers in JSON.
+/// JSON responses.
 struct Json;
 
 impl Json {
@@ -230,7 +230,7 @@ fn unknown(code: &str) -> Response {
     Json::error(StatusCode::NOT_FOUND, code)
 }
 
-/// A body of zeros without an end.
+/// Returns an endless body of zeros.
 pub(crate) fn endless() -> Response {
     let piece = Bytes::from(vec![0; 1 << 16]);
     Body::from_stream(stream::repeat_with(move || Ok::<_, io::Error>(piece.clone()))).into_response()
@@ -286,13 +286,13 @@ fn with_a_wrong_bit(bytes: &Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Breaks the connection, after a while in which what was sent before gets out.
+/// Breaks the connection, after giving the bytes before it time to arrive.
 async fn cut() -> io::Result<Bytes> {
     tokio::time::sleep(Duration::from_millis(50)).await;
     Err(io::Error::other("the test breaks the connection"))
 }
 
-/// The answer with half of its body, and what comes then.
+/// Returns the response with half of its body, followed by `then`.
 fn broken<S>(answer: Response, then: S) -> Response
 where
     S: stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
@@ -309,7 +309,7 @@ where
     Response::from_parts(parts, Body::from_stream(half.chain(then)))
 }
 
-/// The answer with a `Content-Range` one byte further on.
+/// Changes the first offset in `Content-Range` to a wrong one.
 fn elsewhere(mut answer: Response) -> Response {
     let headers = answer.headers_mut();
     if let Some(range) = headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok()) {

@@ -1,4 +1,4 @@
-//! Registries that want to know who asks, and services that give no usable token.
+//! Registries that require authentication, and token services that issue no usable token.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Models leave a store as an archive and come into another; archives that nobody should have made do not.
+//! Models are saved to an archive and loaded into another store; hostile archives are refused.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn size(path: &Path) -> u64 {
     path.metadata().expect("a file").len()
 }
 
-/// Makes a folder of an archive.
+/// Unpacks an archive into a folder.
 fn unpack(tar: &Path, folder: &Path) {
     let mut tar = Reader::new(std::fs::File::open(tar).expect("an archive"));
     while let Some(entry) = tar.next().expect("readable") {
@@ -48,7 +48,7 @@ async fn models_go_from_store_to_store() {
     let sorted = |server: &Server| {
         let mut usage = document(server, &["du"]);
         usage.as_object_mut().expect("an object").remove("free_bytes");
-        // Names are given when they come.
+        // `used` is the time when the model was loaded into this store.
         for model in usage["models"].as_array_mut().expect("models") {
             model.as_object_mut().expect("an object").remove("used");
         }
@@ -59,7 +59,7 @@ async fn models_go_from_store_to_store() {
     to.ask("/api/generate", &request).await;
     assert!(run(&to, &["load", text(&tar)]).err.contains("0 blobs (0 B) are new"));
 
-    // As a folder, and as other tools name things.
+    // Loads a folder, with the names that other tools write.
     let layout = folder.path().join("layout");
     unpack(&tar, &layout);
     let third = Server::start(&[]).await;
@@ -98,7 +98,7 @@ async fn an_archive_may_have_only_what_the_other_side_lacks() {
     assert_eq!(digest(&to, "tuned"), digest(&from, "tuned"));
 }
 
-/// A tar of these files.
+/// Returns a tar of these files.
 fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Writer::new(Vec::new());
     for (path, bytes) in members {
@@ -108,7 +108,7 @@ fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
     tar.finish().expect("memory")
 }
 
-/// Makes the first member of a tar something else than a file.
+/// Changes the type of a tar's first member, and its checksum.
 fn with_kind(mut tar: Vec<u8>, kind: u8) -> Vec<u8> {
     let sum: u32 = u32::from_str_radix(std::str::from_utf8(&tar[148..154]).expect("digits"), 8).expect("octal");
     let sum = sum + u32::from(kind) - u32::from(tar[156]);
@@ -119,7 +119,7 @@ fn with_kind(mut tar: Vec<u8>, kind: u8) -> Vec<u8> {
 
 const LAYOUT: (&str, &[u8]) = ("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#);
 
-/// An index that calls something `m`.
+/// Returns an index that names a document `m`.
 fn index(media_type: &str, bytes: &[u8]) -> Vec<u8> {
     let digest = Digest::of(bytes).to_string();
     let annotations = json!({"org.opencontainers.image.ref.name": "example.com/m:v1"});

@@ -1,4 +1,4 @@
-//! Damage is found, named, and mended.
+//! Damage is found, reported and repaired.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{document, done, fails, run};
 use crate::server::Server;
 use crate::support::{list, tiny_model, variant};
 
-/// The tensors of a model with the files of their blobs.
+/// Returns the files of a model's tensor blobs, by tensor name.
 fn tensors(server: &Server, model: &str) -> BTreeMap<String, std::path::PathBuf> {
     let shown = document(server, &["show", model, "--tensors"]);
     let path = |digest: &str| {
@@ -23,7 +23,7 @@ fn tensors(server: &Server, model: &str) -> BTreeMap<String, std::path::PathBuf>
     list(&shown["tensors"]).iter().map(tensor).collect()
 }
 
-/// Puts other bytes in the place of a blob, or none.
+/// Replaces the content of a blob's file, or removes the file.
 fn damage(path: &std::path::Path, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
     let bytes = std::fs::read(path).expect("a blob");
     std::fs::remove_file(path).expect("removal");
@@ -59,7 +59,8 @@ async fn is_found_named_and_mended() {
         let named = |line: &str| line.contains("'m:latest'") && line.contains(tensor) && line.contains(says);
         assert!(found.out.lines().any(named), "{tensor}: {}", found.out);
     }
-    // What was read a moment ago is not read again, and what is good is not read before what is not known to be.
+    // `--since` skips blobs that were recently found intact. `--sample` starts with blobs that are
+    // not known to be intact.
     let since: Value = report(&server, &["fsck", "--since", "1h"]);
     assert_eq!(since["blobs"], 1, "only the damaged one was not found good: {since}");
     let sample = report(&server, &["fsck", "--sample", "1"]);
@@ -81,7 +82,7 @@ async fn is_found_named_and_mended() {
     done(&server, &["run", "m", "x"]);
 }
 
-/// What a failing `fsck` prints as JSON.
+/// Returns the JSON report of a failing `fsck`.
 fn report(server: &Server, arguments: &[&str]) -> Value {
     let said = run(server, &[arguments, &["--format", "json"]].concat());
     assert!(!said.success, "{arguments:?}: {}", said.out);

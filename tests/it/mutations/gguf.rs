@@ -1,11 +1,12 @@
-//! Changes in a GGUF file's header: counts, lengths, types, dimensions and offsets are found by walking through it.
+//! Changes in the header of a GGUF file: a walk through the header finds the counts, lengths,
+//! types, dimensions and offsets.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::damage;
 
-/// A field that decides about others: where it is, and how many bytes it has.
+/// A field that determines the interpretation of other fields: its offset, and its size in bytes.
 #[derive(Clone, Copy)]
 struct Field {
     at: usize,
@@ -37,7 +38,7 @@ pub(super) fn mutate(bytes: &mut Vec<u8>, random: &mut StdRng) {
     }
 }
 
-/// Walks through a little-endian header and notes the fields that matter.
+/// A walk through a little-endian header that collects the significant fields.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -49,7 +50,7 @@ impl<'a> Walk<'a> {
         Self { bytes, at: 0, fields: Vec::new() }
     }
 
-    /// The fields up to where the header is no longer understood.
+    /// Returns the fields up to the place where parsing fails.
     fn fields(mut self) -> Vec<Field> {
         let _ = self.header();
         self.fields

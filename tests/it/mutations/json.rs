@@ -1,10 +1,10 @@
-//! Changes somewhere in a JSON document.
+//! Random changes in a JSON document.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::{Map, Value, json};
 
-/// Texts that mean something to a reader of tensors.
+/// Words with a meaning for readers of tensors.
 const WORDS: [&str; 24] = [
     "",
     "__metadata__",
@@ -48,7 +48,7 @@ const SUFFIXES: [&str; 12] = [
 const NUMBERS: [f64; 14] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 16.0, 32.0, 64.0, 128.0, -1.0, 0.5, 1e30, 18_446_744_073_709_551_615.0];
 
-/// Changes a whole document; one that is not JSON stays as it is.
+/// Changes a document; leaves it unchanged if it is not JSON.
 pub(super) fn mutate_document(bytes: &mut Vec<u8>, random: &mut StdRng) {
     let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else { return };
     mutate(&mut value, random);
@@ -97,7 +97,7 @@ fn member(map: &mut Map<String, Value>, random: &mut StdRng) {
     }
 }
 
-/// A name that goes with another: a companion's, a sibling's.
+/// Returns a related name, such as that of a companion tensor.
 fn renamed(key: &str, random: &mut StdRng) -> String {
     let suffix = SUFFIXES[random.random_range(0..SUFFIXES.len())];
     let stem = SUFFIXES.iter().find_map(|own| key.strip_suffix(own)).unwrap_or(key);

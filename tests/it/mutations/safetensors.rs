@@ -1,4 +1,4 @@
-//! Changes in a safetensors file's header, with the length before it put right most of the time.
+//! Changes in the header of a safetensors file. The length before it is usually adjusted.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -34,7 +34,7 @@ fn split(bytes: &[u8]) -> Option<(Value, Vec<u8>)> {
     Some((serde_json::from_slice(bytes.get(8..end)?).ok()?, bytes[end..].to_vec()))
 }
 
-/// Exchanges the facts of two tensors that stay in their places, so that the header remains whole.
+/// Swaps the descriptions of two tensors, so that the header still covers the whole file.
 fn rename_pair(header: &mut Value, random: &mut StdRng) {
     let Value::Object(map) = header else { return };
     let keys: Vec<String> = map.keys().filter(|key| *key != "__metadata__").cloned().collect();

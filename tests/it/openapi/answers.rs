@@ -1,4 +1,4 @@
-//! A session with a model, of every answer that the document describes.
+//! A session with a model that causes every response that the document describes.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn tools() -> Value {
         "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}])
 }
 
-/// A template that shows what it is given, and makes a model of it that can think.
+/// A template that prints its input and supports thinking.
 const OPEN: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}\
     {% if tools %}{{ tools[0].function.name }}{% endif %}{% if enable_thinking %}<think>{% endif %}";
 
@@ -50,7 +50,7 @@ async fn answers_are_what_the_document_says() {
     files(&described).await;
     transfers(&described).await;
     service(&described).await;
-    // The disk would have to be full.
+    // `/readyz` only returns 503 if the disk is full.
     let unseen: Vec<String> = described.unseen().into_iter().filter(|answer| !answer.contains("/readyz 503")).collect();
     assert!(unseen.is_empty(), "no answer was held against what the document says of {unseen:#?}");
 }
@@ -149,7 +149,8 @@ async fn openai(described: &Described) {
             body["max_tokens"] = 24.into();
             body["stream"] = stream.into();
             body["stream_options"] = with_usage.clone();
-            // The tiny model has room for no tool: what does not fit is cut where a context is named.
+            // The tools do not fit into the tiny model's context. With an explicit `num_ctx`, the
+            // prompt is truncated instead of refused.
             body["options"] = json!({"num_ctx": 256});
             described.ask(path, &body, 200).await;
         }
@@ -260,7 +261,7 @@ async fn files(described: &Described) {
     }
 }
 
-/// The daemon is a registry too: to itself.
+/// The daemon serves as the remote registry too.
 async fn transfers(described: &Described) {
     let there = format!("{}/library/tiny:there", described.server.address);
     for stream in [false, true] {

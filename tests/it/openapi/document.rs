@@ -1,4 +1,4 @@
-//! The document of a running daemon, and holding answers against it.
+//! The document of a running daemon, and the comparison of responses with it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,18 +13,18 @@ use crate::support::object;
 pub(super) struct Described {
     pub(super) server: Server,
     pub(super) document: Value,
-    /// The components, in which objects have no members that are not described.
+    /// The components, with object schemas that allow no undescribed members.
     closed: Value,
-    /// Which answers were held against the document: method, path, status, media type.
+    /// The responses that were compared with the document: method, path, status, media type.
     seen: RefCell<BTreeSet<(String, String, u16, String)>>,
 }
 
-/// What was asked.
+/// A request.
 pub(super) struct Asked<'a> {
     pub(super) method: Method,
-    /// As the document has it.
+    /// The path as in the document.
     pub(super) path: &'a str,
-    /// As it is requested.
+    /// The URL as requested.
     pub(super) url: &'a str,
 }
 
@@ -49,7 +49,7 @@ impl Described {
         Self { server, document, closed, seen: RefCell::default() }
     }
 
-    /// Methods with their paths.
+    /// Returns the operations as methods with paths.
     pub(super) fn operations(&self) -> BTreeSet<(Method, String)> {
         let methods = |(path, item): (&String, &Value)| {
             let methods: Vec<String> = object(item).keys().map(|method| method.to_ascii_uppercase()).collect();
@@ -63,7 +63,8 @@ impl Described {
         self.server.http.request(asked.method.clone(), self.server.url(asked.url))
     }
 
-    /// Posts a document; the answer must be of that status. Gives the documents of the answer: one, or those of a stream.
+    /// Posts a document, and asserts the status. Returns the documents of the response: a single
+    /// one, or those of a stream.
     pub(super) async fn ask(&self, path: &str, body: &Value, status: u16) -> Vec<Value> {
         let asked = Asked::post(path);
         let (actual, documents) = self.send(&asked, self.request(&asked).json(body)).await;
@@ -79,7 +80,7 @@ impl Described {
         documents.pop().unwrap_or_default()
     }
 
-    /// Sends a request and holds the answer against the document.
+    /// Sends a request, and checks the response against the document.
     pub(super) async fn send(&self, asked: &Asked<'_>, request: RequestBuilder) -> (u16, Vec<Value>) {
         let response = request.send().await.expect("the daemon answers");
         let status = response.status().as_u16();
@@ -137,7 +138,7 @@ impl Described {
         }
     }
 
-    /// Operations that have an answer with a schema and a status below 400 that was not seen.
+    /// Returns the successful responses with a schema that no request has caused yet.
     pub(super) fn unseen(&self) -> BTreeSet<String> {
         let seen = self.seen.borrow();
         let mut unseen = BTreeSet::new();
@@ -161,8 +162,8 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("not JSON, {e}: {text}"))
 }
 
-/// Makes schemas refuse members that they do not describe, so that an answer cannot have more than is written down.
-/// `part` is a schema that is only a part of what an object is.
+/// Makes object schemas refuse members that they do not describe, so that a response cannot have
+/// undocumented members. `part` is true for a schema that describes only a part of an object.
 fn close(value: &mut Value, part: bool) {
     match value {
         Value::Object(schema) => {
@@ -170,7 +171,7 @@ fn close(value: &mut Value, part: bool) {
             let is_whole = schema.get("properties").is_some_and(Value::is_object);
             for (key, value) in schema.iter_mut() {
                 let parts = is_whole && ["anyOf", "oneOf", "allOf"].contains(&key.as_str());
-                // Examples and defaults are data.
+                // Defaults and constants are data, not schemas.
                 if key != "default" && key != "const" && key != "enum" {
                     close(value, parts);
                 }

@@ -1,4 +1,5 @@
-//! Every operation is served as the document says. That there are no other routes needs no test: both are made from one table.
+//! Every operation is served as the document says. Undocumented routes are impossible, because one
+//! table generates both the routes and the document.
 
 use std::fs;
 

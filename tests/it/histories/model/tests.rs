@@ -1,10 +1,10 @@
-//! The rule by which names are explained, on histories of a few operations.
+//! Tests of the possible values of a name, on histories of a few operations.
 
 use super::*;
 
 const NAME: &str = "a";
 
-/// An operation on `NAME` in that interval.
+/// Returns an operation on `NAME` with this interval.
 fn operation(effect: Effect, certainty: Certainty, interval: (Moment, Moment)) -> Operation {
     Operation { place: Place::here(NAME), effect, certainty, begun: interval.0, ended: interval.1 }
 }
@@ -25,12 +25,12 @@ fn copy(source: &str, interval: (Moment, Moment)) -> Operation {
     operation(Effect::Copy(Place::here(source)), Certainty::Acknowledged, interval)
 }
 
-/// The same operation on another name.
+/// Moves an operation to another name.
 fn on(name: &str, operation: Operation) -> Operation {
     Operation { place: Place::here(name), ..operation }
 }
 
-/// What `NAME` may name after all of it; `-` is nothing.
+/// Checks the possible values of `NAME` after all operations; `-` is no value.
 fn check(operations: &[Operation], expected: &[&str]) {
     let possible = Explained::new(operations).between(&Place::here(NAME), 100, 100);
     let shown: Vec<&str> = possible.iter().map(|value| value.as_deref().unwrap_or("-")).collect();
@@ -85,7 +85,7 @@ fn a_copy_gives_what_its_source_named_meanwhile() {
     let [first, second] = source.clone();
     check(&[first.clone(), second.clone(), copy("b", (5, 6))], &["y"]);
     check(&[first, second, copy("b", (2, 6))], &["x", "y"]);
-    // What the source is given afterwards is nothing to the copy.
+    // A later value of the source does not affect the copy.
     let [first, _] = source;
     check(&[first, copy("b", (3, 4)), on("b", set("z", (5, 6)))], &["x"]);
 }
@@ -110,7 +110,7 @@ fn a_reading_is_explained_by_its_own_time() {
     check(7, 8, &["y"]);
 }
 
-/// What the list says of `NAME`.
+/// Returns a list of models in which `NAME` has this value.
 fn seen(value: Option<&str>) -> BTreeMap<Place, Value> {
     BTreeMap::from([(Place::here(NAME), value.map(str::to_owned))])
 }
@@ -139,7 +139,7 @@ fn a_death_ends_what_was_under_way() {
     for place in [Place::here(NAME), Place::peer(NAME)] {
         history.end(later, place, Effect::Set("y".to_owned()), Certainty::Acknowledged);
     }
-    // The peer lives on, and may still have been on its way with what it was sent.
+    // The peer survives, so a request to it may still take effect.
     let value = Some("x".to_owned());
     history.check(&BTreeMap::from([(Place::peer(NAME), value)])).expect("it may have come late");
     history.check(&seen(Some("x"))).expect_err("it was lost before `y` was asked for");

@@ -1,4 +1,4 @@
-//! The bytes of wrong answers.
+//! The bytes of the wrong responses.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use super::faults::Fault;
 use super::server::{Asked, CrossedServer, Step};
 use super::subjects::{Model, Subject};
 
-/// Zeros in the bomb, in bytes.
+/// The number of zeros in the decompression bomb.
 const BOMB: usize = 512 << 20;
-/// How many redirects are a chain.
+/// The number of redirects in a chain.
 const CHAIN: u32 = 30;
 
-/// A case as the server plays it.
+/// A case in the form that the server runs.
 pub(super) struct Script {
     pub(super) key: String,
     pub(super) subject: Subject,
@@ -25,11 +25,11 @@ pub(super) struct Script {
     pub(super) target: String,
     storage: SocketAddr,
     canary: SocketAddr,
-    /// How often the target was asked for.
+    /// The number of requests for the target so far.
     turns: AtomicUsize,
 }
 
-/// An answer as it should be, or nearly.
+/// A correct response, or one with small changes.
 #[derive(Clone)]
 struct Reply {
     version: &'static str,
@@ -56,7 +56,7 @@ impl Script {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Answers a request.
+    /// Returns the response to a request.
     pub(super) fn play(&self, asked: &Asked) -> Vec<Step> {
         let is_elsewhere = asked.query.contains("elsewhere");
         let is_guarded = self.subject == Subject::Token && !asked.resource.is_empty();
@@ -73,7 +73,8 @@ impl Script {
 
     fn wrong(&self, fault: Fault, asked: &Asked, whole: &Bytes, healthy: Reply) -> Vec<Step> {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        // A blob is asked for from its middle on only after it broke off there.
+        // A client requests the second half of a blob only after the connection broke in the
+        // middle.
         let breaks_off = self.subject.is_blob() && turn == 0;
         match fault {
             Fault::ClosedOnce | Fault::ClosedInMidBodyOnce | Fault::ErrorOnce | Fault::UnavailableOnce if turn > 0 => {
@@ -111,7 +112,7 @@ impl Script {
         Reply::error("401 Unauthorized").with("WWW-Authenticate", realm)
     }
 
-    /// The redirect, or nothing where its chain has come to its end.
+    /// Returns the redirect, or `None` at the end of a chain.
     fn redirect(&self, fault: Fault, asked: &Asked) -> Option<Reply> {
         let (path, canary) = (&asked.path, self.canary);
         let port = canary.port();
@@ -133,7 +134,7 @@ impl Script {
     }
 }
 
-/// Answers that need nothing but the right one.
+/// Returns responses that derive from the correct one alone.
 fn broken(fault: Fault, healthy: Reply) -> Vec<Step> {
     let length = healthy.body.len();
     match fault {
@@ -189,7 +190,7 @@ fn broken(fault: Fault, healthy: Reply) -> Vec<Step> {
         }
         Fault::Http10 => Reply { version: "HTTP/1.0", ..healthy }.without("Content-Length").steps(),
         Fault::Page => Reply::new("200 OK", Bytes::from_static(b"<html><body>Welcome</body></html>")).steps(),
-        // The others are answered by the script.
+        // `Script::wrong` handles all other faults.
         _ => unreachable!("{fault:?} is not answered here"),
     }
 }
@@ -205,7 +206,7 @@ impl Reply {
         Self::new(status, Bytes::from_static(body))
     }
 
-    /// All, or the part that is asked for.
+    /// Returns the whole content, or the requested range.
     fn healthy(whole: &Bytes, range: Option<(usize, usize)>) -> Self {
         let Some((first, last)) = range else { return Self::new("200 OK", whole.clone()) };
         let end = last.saturating_add(1).min(whole.len());
@@ -221,26 +222,26 @@ impl Reply {
         self
     }
 
-    /// With a header in the place of what was there.
+    /// Replaces a header.
     fn with(self, name: &'static str, value: String) -> Self {
         let mut reply = self.without(name);
         reply.headers.push((name, value));
         reply
     }
 
-    /// With one more header of that name.
+    /// Adds a header, also if one of that name exists.
     fn and(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
 
-    /// With other bytes, and their length.
+    /// Replaces the body, and adjusts the length.
     fn body(self, bytes: Vec<u8>) -> Self {
         let reply = self.with("Content-Length", bytes.len().to_string());
         Self { body: bytes.into(), ..reply }
     }
 
-    /// With a `Content-Range` one byte further on.
+    /// Changes the first offset in `Content-Range` to a wrong one.
     fn shifted(self) -> Self {
         let range = self.headers.iter().find(|(name, _)| *name == "Content-Range").map(|(_, range)| range);
         let wrong = range.map_or_else(|| "bytes 1-2/3".to_owned(), |range| range.replacen("bytes ", "bytes 1", 1));
@@ -257,24 +258,25 @@ impl Reply {
         vec![Step::Send(self.head()), Step::Send(self.body)]
     }
 
-    /// The head, and half of what it announces.
+    /// Returns the head, and half of the announced body.
     fn half(self) -> Vec<Step> {
         vec![Step::Send(self.head()), Step::Send(self.body.slice(..self.body.len() / 2))]
     }
 }
 
-/// Zeros as a member of gzip, made once.
+/// Returns zeros as a gzip member, generated once.
 fn bomb() -> Bytes {
     static MADE: LazyLock<Bytes> = LazyLock::new(compressed_zeros);
     MADE.clone()
 }
 
-/// A block of deflate with its fixed codes: a zero, then copies of it, 258 bytes in 13 bits. Nobody will get as far as
-/// the checksum, which is left out.
+/// Returns a deflate block with fixed codes: a zero, then copies of it, 258 bytes in each 13 bits.
+/// The checksum is missing, because no client reads that far.
 fn compressed_zeros() -> Bytes {
     let mut bytes = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
     let (mut pending, mut count) = (0_u32, 0);
-    // The last block, fixed codes; the literal 0. Codes have their highest bit first, all else its lowest.
+    // The bits of: last block, fixed codes; the literal 0. Codes are stored from their highest bit,
+    // all other fields from their lowest.
     let begin = [1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0].into_iter();
     let copy = [1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0];
     let end = [0; 7].into_iter();

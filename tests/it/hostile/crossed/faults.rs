@@ -1,9 +1,9 @@
-//! The ways to answer wrongly, and what is to come of each.
+//! The wrong responses, and the expected outcome of each.
 
 use super::outcome::Expect;
 use super::subjects::Subject;
 
-/// A way to answer wrongly. Without a word on how often: each time.
+/// A wrong response. Every response is wrong unless the name says how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     ClosedBeforeTheAnswer,
@@ -16,29 +16,29 @@ pub(super) enum Fault {
     Endless,
     /// The last bit is wrong.
     WrongBytes,
-    /// 100 bytes more, all of them announced.
+    /// 100 additional bytes, which the length includes.
     Longer,
-    /// Half of the bytes, as announced.
+    /// Half of the bytes, with a matching length.
     Shorter,
     WrongType,
     Empty,
     NoContent,
-    /// 206 to a request for all.
+    /// 206 in response to a request without a range.
     PartUnasked,
-    /// 200 with all to a request for a part.
+    /// 200 with the whole content in response to a request for a range.
     AllForAPart,
     WrongContentRange,
     NotSatisfiable,
     Unauthorized,
-    /// The token service is said to be on this machine, and the registry is not.
+    /// A challenge from a remote registry whose token service is on this machine.
     ChallengeNearer,
-    /// The first part comes, the next one needs a token.
+    /// The first range succeeds, the next one requires a token.
     ChallengeInMidBlob,
     /// The same, and the token is refused.
     ChallengeForEver,
     Forbidden,
     NotFound,
-    /// 429, to be tried again in a day.
+    /// 429 with a `Retry-After` of a day.
     TooManyForADay,
     ErrorOnce,
     UnavailableOnce,
@@ -48,14 +48,14 @@ pub(super) enum Fault {
     RedirectToAFile,
     RedirectToAnotherScheme,
     RedirectNowhere,
-    /// To this machine, which the registry is not.
+    /// A redirect from a remote registry to this machine.
     RedirectNearer,
     RedirectToLocalhost,
     RedirectToANumber,
     RedirectNearerOverTls,
-    /// To another origin that is as far away, and has it.
+    /// A redirect to another origin that is equally remote and has the content.
     RedirectElsewhere,
-    /// A byte a second.
+    /// One byte per second.
     Drip,
     /// Half of the body, then nothing.
     Silence,
@@ -66,7 +66,7 @@ pub(super) enum Fault {
     /// 512 MiB of zeros, compressed.
     CompressedBomb,
     Http10,
-    /// A page for people in the place of a document.
+    /// An HTML page instead of a document.
     Page,
 }
 
@@ -131,30 +131,32 @@ impl Fault {
         (Page, "page"),
     ];
 
-    /// What is to come of it; nothing where that cannot be answered so.
+    /// Returns the expected outcome, or `None` if this fault does not apply to the subject.
     pub(super) fn expect(self, subject: Subject) -> Option<Expect> {
         let is_blob = subject.is_blob();
-        // Where the client asks for a part in any case.
+        // The client always requests ranges of these.
         let is_ranged = matches!(subject, Subject::Gguf | Subject::HubFile | Subject::HubWeights);
         match self {
             ClosedOnce | UnavailableOnce | ErrorOnce | WrongType | RedirectElsewhere | Http10 => Some(Expect::Recovers),
             Drip | TooManyForADay => Some(Expect::Outlasts),
-            // What is asked for by a digest, or of a hub, is asked for again; a document need not be.
+            // Content that has a digest or comes from a hub is always requested again. A document
+            // may be, but need not.
             ClosedInMidBodyOnce if is_blob || subject.is_hub() => Some(Expect::Recovers),
             ClosedInMidBodyOnce => Some(Expect::Either),
-            // Hubs tell no digest of small files.
+            // Hubs give no digests of small files.
             WrongBytes if subject == Subject::HubFile => Some(Expect::Either),
-            // A token service need not keep to the letter.
+            // A token service may deviate from the HTTP specification.
             PartUnasked if subject == Subject::Token => Some(Expect::Either),
             PartUnasked => (!is_ranged).then_some(Expect::Refused),
-            // All of the file was asked for; or a part, after the connection broke.
+            // The client requested the whole file as one range, or the rest of it after the
+            // connection broke.
             AllForAPart if subject == Subject::HubFile || is_blob => Some(Expect::Recovers),
             AllForAPart => is_ranged.then_some(Expect::Refused),
             WrongContentRange => (is_ranged || is_blob).then_some(Expect::Refused),
             ChallengeInMidBlob if is_blob || subject == Subject::Gguf => Some(Expect::Recovers),
             ChallengeInMidBlob => (subject == Subject::HubWeights).then_some(Expect::Refused),
             ChallengeForEver => (is_blob || subject == Subject::Gguf).then_some(Expect::Refused),
-            // Half a minute of silence is what a hub may have, and no setting makes it less.
+            // A hub may be silent for half a minute, and no setting shortens that.
             Silence => (!subject.is_hub()).then_some(Expect::Refused),
             Page => {
                 let is_read = subject.is_document() || matches!(subject, Subject::HubListing | Subject::Token);
@@ -164,13 +166,13 @@ impl Fault {
         }
     }
 
-    /// Whether the registry must not be on this machine for it.
+    /// Whether the fault needs a registry that is not on this machine.
     pub(super) fn is_from_afar(self) -> bool {
         let nearer = [ChallengeNearer, RedirectNearer, RedirectToLocalhost, RedirectToANumber, RedirectNearerOverTls];
         nearer.contains(&self)
     }
 
-    /// Whether all comes at once, so that the client need not wait before it tries again.
+    /// Whether the whole response arrives at once, and the client retries without waiting.
     pub(super) fn is_quick(self, subject: Subject) -> bool {
         let asked_again = subject.is_blob() || subject.is_hub();
         match self {

@@ -1,4 +1,5 @@
-//! What documents say that is not so. Each has the digest that it is asked for by: only who reads it can tell.
+//! False statements in documents. Each document matches its digest, so only a client that
+//! interprets the document can detect the lie.
 
 use axum::body::Bytes;
 use content::Digest;
@@ -7,30 +8,30 @@ use serde_json::{Value, json};
 use super::outcome::Expect;
 use super::subjects::Subject;
 
-/// More than any document has; as a manifest it is more than 4 MiB.
+/// More entries than any real document has; a manifest with them exceeds 4 MiB.
 const MANY: usize = 100_000;
-/// As many as a document may just have.
+/// About as many entries as a document may have.
 const FEWER: usize = 20_000;
-/// How deep what is nested is.
+/// The depth of nested documents.
 const DEEP: usize = 100_000;
 
-/// A lie.
+/// A false or malformed part of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
     NulByte,
     TwiceTheSameKey,
     Nested,
-    /// In a field that nobody knows.
+    /// Nesting in an unknown field.
     NestedAside,
     AnotherKind,
     CutOff,
-    /// The size that a descriptor tells, as it stands in JSON.
+    /// The size in a descriptor, as its JSON text.
     Size(Size),
-    /// What a layer or file is called.
+    /// The name of a layer or file.
     Called(&'static str),
-    /// The digest that a descriptor tells.
+    /// The digest in a descriptor.
     Digest(&'static str),
-    /// The digest of what nobody has.
+    /// A digest for which no content exists.
     NobodysDigest,
     Many,
     Fewer,
@@ -41,7 +42,7 @@ pub(super) enum Size {
     Negative,
     /// 2⁶² bytes.
     Huge,
-    /// More than 64 bits have.
+    /// A number that exceeds 64 bits.
     Beyond,
     Fraction,
     OneMore,
@@ -77,7 +78,7 @@ impl Lie {
         (Self::Fewer, "20000-entries"),
     ];
 
-    /// What is to come of it; nothing where nobody could tell this lie of that.
+    /// Returns the expected outcome, or `None` if the lie does not apply to the subject.
     pub(super) fn expect(self, subject: Subject) -> Option<Expect> {
         let documents = [Subject::Tag, Subject::Digest, Subject::Index];
         let described = [Subject::Config, Subject::Tensor, Subject::Template, Subject::Gguf];
@@ -97,14 +98,15 @@ impl Lie {
                 let refers = [Subject::Index, Subject::HubListing].contains(&subject);
                 (refers || described.contains(&subject), Expect::Refused)
             }
-            // A hub's repository may have more files than a model needs.
+            // A hub repository may have more files than a model needs.
             Self::Fewer if subject == Subject::HubListing => (true, Expect::Recovers),
             Self::Many | Self::Fewer => (is_in(&[Subject::HubListing]), Expect::Refused),
         };
         applies.then_some(expect)
     }
 
-    /// The JSON as it is written down. `member` is in the document already.
+    /// Returns the JSON text of the document with the lie. `member` is a key and value that the
+    /// document already contains.
     pub(super) fn json(self, text: &[u8], member: &str) -> Bytes {
         let with = |more: &str| Bytes::from([&b"{"[..], more.as_bytes(), &text[1..]].concat());
         let nested = || "[".repeat(DEEP) + &"]".repeat(DEEP);
@@ -119,7 +121,7 @@ impl Lie {
         }
     }
 
-    /// What a descriptor says.
+    /// Applies the lie to a descriptor.
     pub(super) fn describe(self, descriptor: &mut Value) {
         match self {
             Self::Size(size) => descriptor["size"] = size.instead_of(descriptor["size"].as_u64().unwrap_or_default()),
@@ -133,7 +135,7 @@ impl Lie {
         }
     }
 
-    /// What a hub says of a file.
+    /// Applies the lie to a file in a hub listing.
     pub(super) fn sibling(self, sibling: &mut Value) {
         match self {
             Self::Called(name) => sibling["rfilename"] = json!(format!("{name}.safetensors")),
@@ -143,7 +145,7 @@ impl Lie {
         }
     }
 
-    /// A manifest with more layers.
+    /// Returns the manifest with additional layers.
     pub(super) fn layers(self, manifest: &Value) -> Value {
         let layer = |number| {
             let media_type = "application/vnd.ollama.image.tensor";
@@ -152,14 +154,14 @@ impl Lie {
         let mut manifest = manifest.clone();
         if let Some(layers) = manifest["layers"].as_array_mut() {
             layers.extend((0..self.count().min(FEWER)).map(layer));
-            // What comes after is beyond any limit, and need not be different.
+            // Layers beyond `FEWER` exceed every limit, so they need not differ.
             let same = layer(0);
             layers.extend((FEWER..self.count()).map(|_| same.clone()));
         }
         manifest
     }
 
-    /// The entries of an index, none of them for a machine that there is.
+    /// Returns the entries of an index; the added ones match no existing platform.
     pub(super) fn entries(self, entries: Vec<Value>) -> Vec<Value> {
         if self.count() == 0 {
             return entries;
@@ -169,7 +171,7 @@ impl Lie {
         vec![same; self.count()]
     }
 
-    /// A listing with more files.
+    /// Returns the listing with additional files.
     pub(super) fn siblings(self, listing: &Value) -> Value {
         let mut listing = listing.clone();
         if let Some(siblings) = listing["siblings"].as_array_mut() {
@@ -201,7 +203,7 @@ impl Size {
     }
 }
 
-/// The digest of what nobody has.
+/// Returns a digest for which no content exists.
 fn nobodys(number: usize) -> String {
     Digest::of(format!("nobody has {number}").as_bytes()).to_string()
 }

@@ -1,24 +1,24 @@
-//! What is to come of a case.
+//! Expected and actual outcomes of a case.
 
-/// What is to come of a pull.
+/// The expected outcome of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expect {
-    /// It fails, and says of what.
+    /// The pull fails with an error that names the fault.
     Refused,
-    /// It succeeds in spite of all.
+    /// The pull succeeds despite the fault.
     Recovers,
-    /// One of these: what counts is what is left.
+    /// Success or failure; only the state afterwards matters.
     Either,
-    /// It goes on for longer than anybody here waits. When the client leaves, it ends.
+    /// The pull outlasts the test's patience, and ends when the client leaves.
     Outlasts,
 }
 
-/// What came of a pull.
+/// The actual outcome of a pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Refused,
     Recovered,
-    /// The client left it.
+    /// The client left.
     Left,
 }
 

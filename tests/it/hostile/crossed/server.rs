@@ -1,9 +1,13 @@
-//! A server that plays what a case tells it to, byte by byte: what no HTTP library would send, and when.
+//! A server that sends scripted responses byte by byte, including ones that no HTTP library would
+//! send, with scripted delays.
 //!
-//! One server has all cases. A path names its case by one of its parts (`/v2/crossed/c17/…`); what follows that part is
-//! the resource. A connection has one request and one answer, and closes. It has a thread and a runtime of its own, and
-//! listens at four addresses: loopback; an address that is not loopback, where the machine has one (whoever is there may
-//! not lead to loopback); a storage that redirects lead to; and the canary, where nobody is to knock.
+//! One server runs all cases. A component of the path names the case (`/v2/crossed/c17/…`); the
+//! rest of the path is the resource. A connection has one request and one response, and is then
+//! closed. The server has its own thread and runtime.
+//!
+//! It listens at four addresses: loopback; a non-loopback address, if the machine has one, which
+//! must not be able to redirect to loopback; a storage that redirects lead to; and the canary, to
+//! which no client may connect.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,9 +24,9 @@ use tokio::sync::oneshot;
 
 use crate::support::own_address;
 
-/// The longest head of a request, in bytes.
+/// The size limit of a request's head, in bytes.
 const LONGEST_HEAD: usize = 64 << 10;
-/// Time between two bytes of what drips.
+/// The interval between two bytes of a slow body.
 const DROP: Duration = Duration::from_secs(1);
 
 /// A request.
@@ -30,31 +34,31 @@ const DROP: Duration = Duration::from_secs(1);
 pub(super) struct Asked {
     pub(super) path: String,
     pub(super) query: String,
-    /// What follows the case's part of the path; empty for its token service.
+    /// The path after the case's component; empty for the token service.
     pub(super) resource: String,
-    /// First and last byte, where a part is asked for.
+    /// The first and last byte of the requested range, if any.
     pub(super) range: Option<(usize, usize)>,
     pub(super) authorized: bool,
-    /// Where it arrived.
+    /// The local address of the connection.
     pub(super) at: SocketAddr,
 }
 
-/// A part of an answer. After the last one the connection is closed.
+/// A step of a response. After the last step, the server closes the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Send(Bytes),
-    /// Again and again, until the client has had enough.
+    /// Sends the bytes repeatedly until the client disconnects.
     Repeat(Bytes),
-    /// A byte a second.
+    /// Sends one byte per second.
     Drip(Bytes),
-    /// Nothing, until the client leaves.
+    /// Sends nothing until the client disconnects.
     Silence,
 }
 
-/// What a case answers to a request.
+/// Returns the steps of a case's response to a request.
 pub(super) type Play = dyn Fn(&Asked) -> Vec<Step> + Send + Sync;
 
-/// A case on the server, until it is dropped.
+/// A case that is active on the server until it is dropped.
 pub(super) struct Stage {
     key: String,
     scene: Arc<Scene>,
@@ -75,13 +79,13 @@ struct Shared {
 
 /// The server.
 pub(super) struct CrossedServer {
-    /// On loopback.
+    /// The loopback address.
     pub(super) near: SocketAddr,
-    /// Not on loopback, where this machine has such an address.
+    /// A non-loopback address, if this machine has one.
     pub(super) far: Option<SocketAddr>,
-    /// As far as it gets, at a port of its own: another origin with the same files.
+    /// The storage: another origin with the same files, at a non-loopback address if possible.
     pub(super) storage: SocketAddr,
-    /// On loopback; who connects to it is counted.
+    /// The canary on loopback; the server counts connections to it.
     pub(super) canary: SocketAddr,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
@@ -105,14 +109,14 @@ impl CrossedServer {
         Self { near, far, storage, canary, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Begins to play a case, whose paths have the part `key`.
+    /// Activates a case, whose paths contain the component `key`.
     pub(super) fn stage(&self, key: &str, play: Box<Play>) -> Stage {
         let scene = Arc::new(Scene { play, open: AtomicUsize::new(0), is_over: AtomicBool::new(false) });
         lock(&self.shared.scenes).insert(key.to_owned(), Arc::clone(&scene));
         Stage { key: key.to_owned(), scene, shared: Arc::clone(&self.shared) }
     }
 
-    /// How often somebody has connected to the canary.
+    /// Returns the number of connections to the canary.
     pub(super) fn knocks(&self) -> usize {
         self.shared.knocks.load(Ordering::Relaxed)
     }
@@ -128,7 +132,7 @@ impl Drop for CrossedServer {
 }
 
 impl Stage {
-    /// How many of its connections are open.
+    /// Returns the number of the case's open connections.
     pub(super) fn open(&self) -> usize {
         self.scene.open.load(Ordering::Relaxed)
     }
@@ -165,7 +169,7 @@ fn serve(
         }
         let canary = TcpListener::from_std(canary).expect("a listener");
         tokio::spawn(count(canary, Arc::clone(shared)));
-        // An error says that the server was dropped, which is the end too.
+        // An error means that the server was dropped, which ends the thread too.
         let _ = stopped.await;
     });
 }
@@ -187,7 +191,7 @@ async fn count(canary: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One request and its answer. A client that leaves ends it.
+/// Serves one request. A client's disconnect ends it.
 async fn connection(mut stream: TcpStream, shared: Arc<Shared>) {
     let Ok(at) = stream.local_addr() else { return };
     let Some(head) = head(&mut stream).await else { return };
@@ -205,7 +209,7 @@ async fn connection(mut stream: TcpStream, shared: Arc<Shared>) {
     let _ = stream.shutdown().await;
 }
 
-/// The head of a request; nothing where the client leaves before its end.
+/// Reads the head of a request, or returns `None` if the client disconnects before its end.
 async fn head(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
@@ -220,7 +224,7 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
 }
 
 impl Shared {
-    /// The request, and the case that it belongs to.
+    /// Returns the request, and the case that it belongs to.
     fn find(&self, head: &str, at: SocketAddr) -> Option<(Asked, Arc<Scene>)> {
         let mut lines = head.split("\r\n");
         let target = lines.next()?.split(' ').nth(1)?;

@@ -1,5 +1,5 @@
-//! What is asked for, and the model that has it: a copy of its own for each case, so that no case finds in the store
-//! what another has fetched.
+//! The requested resources, and the model that contains them. Each case has its own variant of the
+//! model, so that no case finds content of another one in the store.
 
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ use crate::stored::{self, created};
 use crate::support::{entries, name, read, tiny_model};
 use crate::synthetic::llama;
 
-/// The commit that the hub says it has.
+/// The commit that the hub reports.
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 const TEMPLATE_TYPE: &str = "application/vnd.ollama.image.template";
 const WEIGHTS: &str = "model.safetensors";
 
-/// What is asked for.
+/// The requested resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A manifest by its tag.
@@ -30,22 +30,22 @@ pub(super) enum Subject {
     Digest,
     /// An index for several platforms, by its tag.
     Index,
-    /// The manifest that the index has for this machine.
+    /// The index's manifest for this machine.
     Platform,
     Config,
     /// The largest tensor of the tiny model: 40 KiB.
     Tensor,
     /// A template of less than 100 bytes.
     Template,
-    /// A GGUF file in a manifest as Ollama writes it, read by ranges.
+    /// A GGUF file in a manifest of Ollama's format, read by ranges.
     Gguf,
-    /// What a hub says of a repository.
+    /// The hub's listing of a repository.
     HubListing,
-    /// A small file of a hub: one range, which is all of it.
+    /// A small file of a hub: a single range covers all of it.
     HubFile,
     /// Safetensors weights of a hub, read by ranges.
     HubWeights,
-    /// The token without which a registry gives nothing.
+    /// The token that the registry requires for every request.
     Token,
 }
 
@@ -65,12 +65,12 @@ impl Subject {
         (Self::Token, "token"),
     ];
 
-    /// A manifest or an index.
+    /// Whether the subject is a manifest or an index.
     pub(super) fn is_document(self) -> bool {
         matches!(self, Self::Tag | Self::Digest | Self::Index | Self::Platform)
     }
 
-    /// A blob that is fetched as it is.
+    /// Whether the subject is a blob that is stored unchanged.
     pub(super) fn is_blob(self) -> bool {
         matches!(self, Self::Config | Self::Tensor | Self::Template)
     }
@@ -79,7 +79,7 @@ impl Subject {
         matches!(self, Self::HubListing | Self::HubFile | Self::HubWeights)
     }
 
-    /// What an error may call it that does not name the place.
+    /// Returns words by which an error may name the subject instead of the place.
     pub(super) fn nouns(self) -> &'static [&'static str] {
         match self {
             Self::Config => &["config"],
@@ -89,7 +89,7 @@ impl Subject {
     }
 }
 
-/// What the models of all cases are made of.
+/// The parts of all cases' models.
 pub(super) struct Base {
     manifest: Value,
     blobs: HashMap<String, Bytes>,
@@ -97,17 +97,18 @@ pub(super) struct Base {
     hub: HashMap<String, Bytes>,
 }
 
-/// The model of a case: the resources of its part of the server.
+/// The model of a case: the resources below its path component.
 pub(super) struct Model {
     pub(super) resources: HashMap<String, Bytes>,
     /// The resource that the case is about.
     pub(super) target: String,
-    /// The digest by which the model is asked for, where it is.
+    /// The digest in the model's reference, if it has one.
     pub(super) digest: Option<String>,
 }
 
 impl Base {
-    /// The tiny model with a template, and one whose weights have more than the first window of a ranged read (1 MiB).
+    /// Builds the tiny model with a template, and a model whose weights exceed the first window of
+    /// a ranged read (1 MiB).
     pub(super) async fn new() -> Self {
         let server = Server::start(&[]).await;
         server.create("tiny", &tiny_model()).await;
@@ -129,8 +130,8 @@ impl Base {
         Self { manifest: manifest.json, blobs, gguf, hub }
     }
 
-    /// The model of a case. `number` makes it another than those of all other cases; `lie` is what its documents say that
-    /// is not so.
+    /// Returns the model of a case. `number` makes it differ from the models of all other cases;
+    /// `lie` changes its documents.
     pub(super) fn model(&self, subject: Subject, number: u16, lie: Option<Lie>) -> Model {
         let mut resources = HashMap::from([(String::new(), Bytes::from_static(br#"{"token":"let-in"}"#))]);
         if subject.is_hub() {
@@ -173,7 +174,7 @@ impl Base {
         Model { resources, target, digest: (subject == Subject::Digest).then_some(digest) }
     }
 
-    /// The tiny model as Lode stores it.
+    /// Returns the manifest of the tiny model as Lode stores it.
     fn own(&self, subject: Subject, number: u16, lie: Option<Lie>, resources: &mut HashMap<String, Bytes>) -> Value {
         let mut manifest = self.manifest.clone();
         manifest["annotations"]["org.example.case"] = json!(number.to_string());
@@ -186,7 +187,7 @@ impl Base {
             let bytes = match subject {
                 Subject::Tensor => numbered(bytes, number),
                 Subject::Template => [&bytes[..], format!("{{# {number} #}}").as_bytes()].concat(),
-                // The config is an object; what is not known in it is passed over.
+                // The config is an object; unknown fields in it are ignored.
                 _ => [format!("{{\"case\":\"{number}\",").as_bytes(), &bytes[1..]].concat(),
             };
             let bytes = match lie {
@@ -198,7 +199,7 @@ impl Base {
         manifest
     }
 
-    /// A GGUF file as Ollama describes it.
+    /// Returns the manifest of a GGUF file in Ollama's format.
     fn foreign(&self, number: u16, resources: &mut HashMap<String, Bytes>) -> Value {
         let mut layer = json!({"mediaType": "application/vnd.ollama.image.model"});
         describe(&mut layer, numbered(&self.gguf, number).into(), resources);
@@ -207,7 +208,7 @@ impl Base {
         json!({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": [layer]})
     }
 
-    /// The files of a hub; gives the resource that the case is about.
+    /// Adds the files of a hub, and returns the resource that the case is about.
     fn hub_files(
         &self,
         subject: Subject,
@@ -244,7 +245,7 @@ impl Base {
     }
 }
 
-/// The descriptor of what is asked for.
+/// Returns the descriptor of the subject.
 fn descriptor(manifest: &mut Value, subject: Subject) -> &mut Value {
     if subject == Subject::Config {
         return &mut manifest["config"];
@@ -257,7 +258,7 @@ fn descriptor(manifest: &mut Value, subject: Subject) -> &mut Value {
     found.expect("the model has such a layer")
 }
 
-/// Has a descriptor describe these bytes, and the server serve them.
+/// Sets a descriptor to these bytes, and adds the blob to the resources.
 fn describe(descriptor: &mut Value, bytes: Bytes, resources: &mut HashMap<String, Bytes>) {
     let digest = Digest::of(&bytes).to_string();
     descriptor["digest"] = json!(digest);
@@ -265,7 +266,7 @@ fn describe(descriptor: &mut Value, bytes: Bytes, resources: &mut HashMap<String
     resources.insert(format!("/blobs/{digest}"), bytes);
 }
 
-/// The manifest's bytes, which a lie may change.
+/// Returns the manifest's bytes, which a lie may change.
 fn raw(manifest: &Value, lie: Option<Lie>) -> Bytes {
     let text = manifest.to_string().into_bytes();
     match lie {
@@ -274,7 +275,7 @@ fn raw(manifest: &Value, lie: Option<Lie>) -> Bytes {
     }
 }
 
-/// An index that has the manifest for each kind of machine.
+/// Returns an index with the manifest for each kind of machine.
 fn index(manifest: &Bytes, lie: Option<Lie>) -> Bytes {
     let digest = Digest::of(manifest).to_string();
     let entry = |architecture: &str| {
@@ -291,7 +292,7 @@ fn index(manifest: &Bytes, lie: Option<Lie>) -> Bytes {
     raw(&json!({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries}), lie)
 }
 
-/// The bytes with others at their end: numbers of the last tensor, or what fills the file up.
+/// Changes the last bytes, which belong to the last tensor or to padding.
 fn numbered(bytes: &[u8], number: u16) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let end = bytes.len() - 2;

@@ -1,14 +1,14 @@
-//! What the campaign prints: a line for each way to answer wrongly.
+//! The campaign's output: one line for each fault and lie.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::outcome::Outcome;
 
-/// A case that was tried.
+/// The result of a case.
 pub(super) struct Row {
     pub(super) way: &'static str,
-    /// What came of it, or what was wrong.
+    /// The outcome, or the reason of a failure.
     pub(super) result: Result<Outcome, String>,
     pub(super) took: Duration,
 }
@@ -22,7 +22,7 @@ struct Line {
     longest: Duration,
 }
 
-/// The table.
+/// Formats the table.
 pub(super) fn printed(rows: &[Row]) -> String {
     let mut lines: BTreeMap<&str, Line> = BTreeMap::new();
     for row in rows {
