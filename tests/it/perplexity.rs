@@ -1,4 +1,5 @@
-//! `lode perplexity`: against the logits of the runner, and against the recorded numbers of other programs.
+//! `lode perplexity`, compared with the runner's logits and with recorded results of other
+//! programs.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::support::{fixtures, tiny_model};
 /// A text for the tiny model.
 const TEXT: &str = "The quick brown fox jumps over the lazy dog, and the dog does not mind: it is lazy after all.";
 
-/// The mean negative log-probability of a window's tokens from `from` on.
+/// Returns the summed negative log-probability of a window's tokens from index `from` on.
 async fn nll(runner: &Runner, tokens: &[u64], from: usize) -> f64 {
     let logits = runner.logits(tokens, false).await;
     let scored = (from..tokens.len())

@@ -1,4 +1,4 @@
-//! `lode plan`: what a model would take, of the store and before it is pulled.
+//! `lode plan`: the memory that a model would need, for models in the store and before a pull.
 
 use formats::GgmlType;
 use formats::gguf::{NewTensor, OwnedValue, write_header};
@@ -25,7 +25,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("expected a number: {value}"))
 }
 
-/// Bytes of all tensors of a model.
+/// Returns the bytes of all tensors of a model.
 async fn tensor_bytes(server: &Server, model: &str) -> u64 {
     let shown = server.ask("/api/show", &json!({"model": model, "verbose": true})).await;
     list(&shown["tensors"]).iter().map(|tensor| number(&tensor["size"])).sum()
@@ -45,11 +45,12 @@ async fn a_model_of_the_store() {
     let exact = &cpu["exact"];
     assert_eq!((&exact["layers"], &exact["layers_on_devices"]), (&json!(3), &json!(0)));
     assert_eq!(number(&exact["weights"]), weights, "the embedding is the output and counts once");
-    // Layers, keys and values, their heads, tokens of three slots, and a block of 34 bytes for the 16 elements of a head.
+    // Layers, keys and values, key heads, tokens of three slots, and a block of 34 bytes for the 16
+    // elements of a head.
     assert_eq!(number(&exact["kv_cache"]), 2 * 2 * 2 * 128 * 3 * 34);
     assert_eq!(number(&exact["in_system"]), number(&exact["private"]) + weights);
     assert_eq!(exact["total"], exact["in_system"]);
-    // Ollama counts a byte for an element.
+    // Ollama counts a byte for each element.
     assert_eq!(number(&cpu["ollama"]["kv_cache"]), 2 * 2 * 2 * 128 * 3 * 16);
 
     let gpu = plan(&server, &["tiny", "--gpu", "24GiB"]);
@@ -59,7 +60,8 @@ async fn a_model_of_the_store() {
         assert_eq!(number(&gpu[estimate]["devices"][0]["free"]), 24 * GIB);
         assert_eq!(gpu[estimate]["on_devices"], gpu[estimate]["devices"][0]["total"]);
     }
-    // Llama's formula for 256 tokens at a time and as many of context: the attention is the larger side.
+    // Llama's formula for a batch and a context of 256 tokens each, where the attention term is the
+    // larger one.
     let graph = |b: u64, c: u64, e: u64, h: u64| 4 * b * (1 + 4 * e + c * (1 + h));
     assert_eq!(number(&gpu["ollama"]["graph"]), graph(256, 256, 64, 4));
     assert_eq!(number(&gpu["ollama"]["kv_cache"]), 2 * 256 * (16 + 16) * 2 * 2);
@@ -89,7 +91,7 @@ async fn a_model_before_it_is_pulled() {
         for field in ["layers", "layers_on_devices", "kv_cache", "graph", "process"] {
             assert_eq!(there[estimate][field], here[estimate][field], "{field} of {estimate}");
         }
-        // Blobs have headers.
+        // Before the pull, only the sizes of the blobs are known, which include their headers.
         let (there, here) = (number(&there[estimate]["weights"]), number(&here[estimate]["weights"]));
         assert!(there > here && there < here + 256 * manifest.tensors().len() as u64, "{there} and {here}");
     }
@@ -118,7 +120,7 @@ async fn ollamas_settings_of_devices_count() {
     for estimate in ["ollama", "exact"] {
         assert_eq!((used(&plain, estimate), used(&other, estimate)), (1, 2), "{estimate}");
     }
-    // One byte for an element against two.
+    // One byte per element instead of two.
     assert_eq!(2 * number(&plain["ollama"]["kv_cache"]), number(&other["ollama"]["kv_cache"]));
     assert_eq!(plain["exact"]["kv_cache"], other["exact"]["kv_cache"]);
     let full = planned(&[("LODE_GPU_OVERHEAD", "200MiB")]).await;
@@ -171,7 +173,7 @@ async fn what_is_wrong_is_said() {
     }
 }
 
-/// A GGUF file of an architecture that Lode does not run.
+/// Returns a GGUF file with an architecture that Lode cannot run.
 fn command_r(folder: &std::path::Path) -> std::path::PathBuf {
     let number = |key: &str, number: u32| (format!("command-r.{key}"), OwnedValue::from(number));
     let keys = [
@@ -227,13 +229,13 @@ async fn a_real_model() {
     for estimate in [ollama, exact] {
         assert_eq!(number(&estimate["kv_cache"]), 30 * 4096 * (64 + 64) * 3 * 2);
     }
-    // The logits are the larger side of the formula.
+    // The logits are the larger term of the formula.
     assert_eq!(number(&ollama["graph"]), 4 * 512 * (576 + 49_152));
     let mapped = number(&exact["in_system"]) - number(&exact["private"]);
     assert_eq!(number(&exact["weights"]), number(&ollama["weights"]) + mapped, "the embedding is there and here");
 }
 
-/// Bytes of a process that are in no file.
+/// Returns the bytes of a process's memory that no file backs.
 #[cfg(target_os = "linux")]
 fn anonymous(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup")).expect("a runner of this user");
@@ -252,7 +254,8 @@ async fn a_runner_takes_what_was_planned() {
     let to = folder.to_str().expect("text");
     done(&server, &["export", "gguf", "--to", to, "--format", "safetensors", "--dtype", "f16", "--lossy"]);
     server.create("hf", &folder).await;
-    // How much of a `tokenizer.json` the allocator keeps depends on how the threads of a load come to run.
+    // The memory that the allocator retains from a `tokenizer.json` depends on the timing of the
+    // threads during the load.
     for (name, tolerance) in [("gguf", 0.05), ("hf", 0.15)] {
         let mut ratios = Vec::new();
         while ratios.last().is_none_or(|ratio: &f64| (ratio - 1.0).abs() > tolerance) {
@@ -262,12 +265,12 @@ async fn a_runner_takes_what_was_planned() {
     }
 }
 
-/// What a runner has, divided by what was planned.
+/// Returns the ratio of a runner's memory to the plan.
 #[cfg(target_os = "linux")]
 async fn compared(server: &Server, model: &str) -> f64 {
     let plan = plan(server, &[model, "--ctx", "512", "--kv", "f32"]);
     let planned = number(&plan["exact"]["private"]);
-    // The cache is given page by page: it is full, but for some tokens, once these have been computed.
+    // The kernel allocates the KV cache page by page, so the prompt must nearly fill it.
     let prompt = "the quick brown fox jumps over the lazy dog and then ".repeat(45);
     let options = json!({"num_ctx": 512, "num_predict": 4, "temperature": 0});
     let request = json!({"model": model, "prompt": prompt, "raw": true, "stream": false, "options": options});

@@ -1,4 +1,5 @@
-//! What one client can take of a daemon: connections, memory, time, and what others are using.
+//! Limits on a single client's use of the daemon: connections, memory, time, and interference with
+//! other clients.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::guard::keyed;
 use crate::server::Server;
 use crate::support::tiny_model;
 
-/// Bytes of a daemon's memory that no file has, at most so far.
+/// Returns the daemon's peak resident memory in bytes.
 fn most_memory(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
@@ -25,7 +26,7 @@ async fn half_sent_requests_do_not_keep_others_out() {
     let mut halves = Vec::new();
     for _ in 0..330 {
         let mut stream = TcpStream::connect(&server.address).await.expect("a connection");
-        // Where it was cut off already, that is fine.
+        // The daemon may have closed the connection already.
         let _ = stream.write_all(b"POST /api/chat HTTP/1.1\r\nhost: localhost\r\n").await;
         halves.push(stream);
     }
@@ -55,7 +56,7 @@ async fn documents_are_read_in_bounded_memory() {
     }
     let most = most_memory(&server) - before;
     assert!(most < 200 << 20, "{most} bytes were taken for requests that were refused");
-    // The same in the dialects of others.
+    // The same limits apply to the other APIs.
     for path in ["/v1/chat/completions", "/v1/messages"] {
         let answer = server.http.post(server.url(path)).body(many(5_000_000)).send().await.expect("an answer");
         assert_eq!(answer.status(), 413, "{path}");
@@ -70,7 +71,7 @@ async fn one_digest_may_be_sent_by_many_at_once() {
     let digest = content::Digest::of(&bytes);
     let send = async || {
         let pieces: Vec<_> = bytes.chunks(100_000).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
-        // One after the other, so that all of them are under way at the same time.
+        // Yields between the pieces, so that all uploads are in progress at the same time.
         let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces).then(async |piece| {
             tokio::task::yield_now().await;
             piece
@@ -127,7 +128,7 @@ async fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Every file of a store with when it was written.
+/// Returns every file of a store with its modification time.
 fn files(folder: &std::path::Path) -> Vec<(std::path::PathBuf, std::time::SystemTime)> {
     let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -153,7 +154,7 @@ async fn questions_write_nothing() {
     let digest = content::Digest::of(sent);
     let url = server.url(&format!("/api/blobs/{digest}"));
     assert_eq!(server.http.post(&url).body(sent.to_vec()).send().await.expect("an answer").status(), 201);
-    // What the index writes in the background is none of a question's.
+    // The index is not compared, because it also writes in the background.
     let leases = || (files(&server.home().join("leases")), files(&server.home().join("links")));
     let before = leases();
     for path in [
@@ -165,7 +166,8 @@ async fn questions_write_nothing() {
         assert!([200, 404].contains(&answer.status().as_u16()), "{path}: {}", answer.status());
     }
     assert_eq!(leases(), before);
-    // Who was told that it is there does not send it again: it stays, although nothing on the disk says so.
+    // A client that has seen the 200 will not send the blob again. The daemon keeps the blob,
+    // although no lease on disk protects it.
     std::fs::remove_dir_all(server.home().join("leases")).expect("removed");
     std::fs::create_dir(server.home().join("leases")).expect("made again");
     server.ask("/api/lode/gc", &json!({})).await;

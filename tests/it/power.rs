@@ -1,9 +1,10 @@
-//! The power fails at any moment: what a daemon wrote is recorded call by call, and from every prefix of it the states are made
-//! that a disk could be left in, with and without what was not synced. A daemon that is started on each has everything that was
-//! acknowledged, nothing that is half, and goes on.
+//! Power cuts at any moment. The shim records the daemon's writes call by call. From each prefix of
+//! the record, the test derives the possible states of the disk, with and without unsynced data. A
+//! daemon that starts on such a state has everything that was acknowledged and no partial content,
+//! and works.
 //!
-//! The tests try some of the states. `LODE_CAMPAIGN_POWER` is how many random losses are tried at each moment, beside the
-//! certain ones, and has all moments tried.
+//! The tests try a sample of the states. `LODE_CAMPAIGN_POWER` tries all moments; it is the number
+//! of random losses at each moment, in addition to the fixed ones.
 
 mod disk;
 mod file;
@@ -26,10 +27,10 @@ use disk::Disk;
 use loss::Loss;
 use state::State;
 
-/// How many states the tests try.
+/// The number of states that the tests try.
 const SAMPLE: usize = 48;
 
-/// Names with the digests of their manifests.
+/// Model names with the digests of their manifests.
 type Names = BTreeMap<String, String>;
 
 async fn names(server: &Server) -> Names {
@@ -44,7 +45,7 @@ struct Recording {
     shim: Shim,
     server: Server,
     peer: Server,
-    /// What was acknowledged by each mark.
+    /// The acknowledged names at each mark.
     acknowledged: Vec<Names>,
 }
 
@@ -64,7 +65,7 @@ impl Recording {
         (Self { shim, server, peer, acknowledged }, before)
     }
 
-    /// Notes that everything so far was acknowledged.
+    /// Marks in the log that everything before was acknowledged.
     async fn mark(&mut self) {
         self.acknowledged.push(names(&self.server).await);
         let mut log = std::fs::OpenOptions::new().append(true).open(self.shim.log()).expect("a log");
@@ -77,7 +78,7 @@ impl Recording {
         self.mark().await;
     }
 
-    /// One operation of each kind that writes.
+    /// Runs one operation of each kind that writes.
     async fn operations(&mut self) {
         let theirs = format!("{}/library/theirs", self.peer.address);
         let other = variant(2);
@@ -93,7 +94,7 @@ impl Recording {
         let load = self.server.http.post(self.server.url("/api/load")).body(archive.expect("an archive")).send().await;
         assert!(load.expect("the daemon answers").status().is_success());
         self.mark().await;
-        // What another daemon pushes here.
+        // A push from another daemon to this one.
         let here = format!("{}/u/pushed", self.server.address);
         self.peer.ask("/api/copy", &json!({"source": "theirs", "destination": here})).await;
         let pushed = self.peer.lines("/api/push", &json!({"model": here, "insecure": true})).await;
@@ -112,23 +113,23 @@ impl Recording {
     }
 }
 
-/// A state that the disk could be in, with what had been acknowledged.
+/// A possible state of the disk, with the number of marks before it.
 struct Case {
     state: State,
     marks: usize,
     shown: String,
 }
 
-/// Which states are tried.
+/// Selects the states to try.
 #[derive(Clone, Copy)]
 struct Choice {
-    /// Random losses at each moment.
+    /// The number of random losses at each moment.
     random: u64,
-    /// Every so many moments; at those that are tried a few losses only, where it is more than one.
+    /// Every so many moments are tried. If it exceeds 1, only two losses are tried at each of them.
     step: usize,
 }
 
-/// Makes the states of one moment after the other. Equal ones are made once.
+/// Generates the states moment by moment, and skips duplicates.
 struct Moments<'a> {
     records: &'a [log::Record],
     disk: Disk,
@@ -138,7 +139,7 @@ struct Moments<'a> {
 }
 
 impl Moments<'_> {
-    /// The states after so many records.
+    /// Returns the states after so many records.
     fn cases(&mut self, number: usize, count: usize) -> Vec<Case> {
         for record in &self.records[self.applied..count] {
             let applied = self.disk.apply(record);
@@ -149,7 +150,7 @@ impl Moments<'_> {
         let random = (0..self.choice.random).map(|n| Loss::Random(n << 32 | count as u64));
         let mut losses: Vec<Loss> = Loss::CERTAIN.into_iter().chain(random).collect();
         if self.choice.step > 1 {
-            // They take turns.
+            // The two losses vary from moment to moment.
             losses = (0..2).map(|n| losses[(number / self.choice.step + n * 3) % losses.len()]).collect();
         }
         let mut cases = Vec::new();
@@ -167,7 +168,7 @@ impl Moments<'_> {
     }
 }
 
-/// Starts a daemon on a state and looks; how long it took to answer.
+/// Starts a daemon on a state and checks it. Returns how long the daemon took to respond.
 async fn check(case: &Case, acknowledged: &[Names]) -> Duration {
     let begin = std::cell::Cell::new(Instant::now());
     let server = Server::prepared(&[("LODE_LOG", "warn")], |home: &Path| {
@@ -177,7 +178,7 @@ async fn check(case: &Case, acknowledged: &[Names]) -> Duration {
     .await;
     let took = begin.get().elapsed();
     let (shown, found) = (&case.shown, names(&server).await);
-    // The next operation was under way.
+    // The next operation may have taken effect too.
     let wanted: Vec<&Names> = acknowledged.iter().skip(case.marks).take(2).collect();
     assert!(wanted.contains(&&found), "{shown}: found {found:?}, acknowledged was {wanted:?}\n{}", case.state);
     let report = server.lines("/api/lode/fsck", &json!({})).await.pop().expect("a report");
@@ -192,7 +193,7 @@ async fn a_power_cut_takes_nothing_that_was_acknowledged() {
     let (mut recording, before) = Recording::start().await;
     recording.operations().await;
     recording.shim.end();
-    // What it was writing is on its way to the log.
+    // Killing the daemon flushes its last records to the log.
     recording.server.kill();
     let records = log::read(&recording.shim.log()).expect("a log of the shim");
     let boundaries = log::boundaries(&records);
@@ -201,7 +202,7 @@ async fn a_power_cut_takes_nothing_that_was_acknowledged() {
     let mut moments = Moments { records: &records, disk: before, choice, applied: 0, tried: HashSet::new() };
     let (mut states, mut longest) = (0, Duration::ZERO);
     for (number, count) in boundaries.iter().copied().enumerate() {
-        // Where a step is left out, its records are applied all the same.
+        // Records of skipped moments are applied later.
         if number % step != 0 {
             continue;
         }

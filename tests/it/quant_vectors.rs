@@ -1,4 +1,5 @@
-//! The codecs of MLX's encodings against the reference's vectors: every bit of codes, scales and decoded numbers.
+//! The codecs of MLX's encodings compared with reference vectors: every bit of codes, scales and
+//! decoded values.
 
 use std::path::Path;
 
@@ -9,16 +10,16 @@ use formats::{Dtype, Encoding, Weight};
 
 use crate::support::{files, name, read, root, shared, skip};
 
-/// The files of the reference data, the tables of values among them.
+/// The number of files in the reference data, including the tables of values.
 const FILES: usize = 115;
 
-/// One file: a source, its encoding, and what that decodes to.
+/// One file: a source, its encoding, and the decoded values.
 struct Vectors {
     name: String,
     header: Header,
     bytes: Vec<u8>,
     encoding: Encoding,
-    /// The source's element type.
+    /// The source's dtype.
     float: Dtype,
 }
 
@@ -46,13 +47,13 @@ impl Vectors {
         self.part(name).as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 
-    /// The weight in its source's type.
+    /// Returns the unquantized weight.
     fn source(&self) -> Weight<'_> {
         let (tensor, data) = self.tensor("weight").expect("a source");
         Weight::new(Encoding::Plain(tensor.dtype), &tensor.shape, Arrays { data, ..Arrays::default() }).expect("fits")
     }
 
-    /// The encoded weight.
+    /// Returns the quantized weight.
     fn encoded(&self) -> Weight<'_> {
         let (source, _) = self.tensor("weight").expect("a source");
         let numbers = |name: &str| self.tensor(name).map(|(info, bytes)| Numbers { dtype: info.dtype, bytes });
@@ -72,7 +73,7 @@ fn decoded(weight: &Weight<'_>) -> Vec<f32> {
     out
 }
 
-/// The same bits, or NaN both.
+/// Asserts that the bits are equal, or both are NaN.
 fn same(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -114,7 +115,7 @@ fn check(vectors: &Vectors) {
     }
 }
 
-/// Scales or biases: the same bytes, or NaN both.
+/// Asserts that scales or biases have the same bytes, or both are NaN.
 fn same_numbers(vectors: &Vectors, name: &str, found: &[u8]) {
     let (tensor, expected) = vectors.tensor(name).expect("such a tensor");
     if tensor.dtype == Dtype::U8 {
@@ -128,7 +129,8 @@ fn same_numbers(vectors: &Vectors, name: &str, found: &[u8]) {
     same(&widen(found), &widen(expected), &format!("{} {name}", vectors.name));
 }
 
-/// Microscaled numbers in the source's type are those in float32, rounded.
+/// Asserts that decoding microscaled values to the source's dtype equals rounding their float32
+/// values.
 fn check_rounded(vectors: &Vectors, weight: &Weight<'_>) {
     if !matches!(vectors.encoding, Encoding::Micro(_)) {
         return;
@@ -139,7 +141,8 @@ fn check_rounded(vectors: &Vectors, weight: &Weight<'_>) {
     same_numbers(vectors, "dequant", &rounded.data);
 }
 
-/// `x · wᵀ` against exact products, within what the reference allows: `K · 2^-24 · Σ |x·w|`.
+/// Compares `x · wᵀ` with exact products, within the tolerance of the reference:
+/// `K · 2^-24 · Σ |x·w|`.
 fn check_products(vectors: &Vectors, weight: &Weight<'_>, decoded: &[f32]) {
     let columns = weight.columns();
     let (x, expected) = (vectors.floats("x"), vectors.floats("matmul"));

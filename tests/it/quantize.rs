@@ -1,5 +1,5 @@
-//! `create --quantize`: against the bytes that MLX writes, with results that are found again, interrupted, checked and
-//! shared.
+//! `create --quantize`: equality with the bytes that MLX writes, reuse of earlier results,
+//! interruptions, errors, and sharing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::stored::{self, created};
 use crate::support::{fixtures, list, models, skip};
 
-/// Every type, with the predominant type that the model then says it has.
+/// Every type, with the predominant type that the model then reports.
 const TYPES: [(&str, &str); 27] = [
     ("int2", "int2"),
     ("int3", "int3"),
@@ -43,11 +43,11 @@ const TYPES: [(&str, &str); 27] = [
     ("bf16", "BF16"),
 ];
 
-/// What MLX quantizes: all matrices, also embeddings.
+/// The policy of MLX: all matrices are quantized, including embeddings.
 const LIKE_MLX: &str = "[[rule]]\nmatch = '(_proj|embed_tokens|lm_head)\\.weight$'\ntype = 'TYPE'\n\
                         [[rule]]\nmatch = '.'\ntype = 'keep'\n";
 
-/// Where a request's tensors come from.
+/// The source of a request's tensors.
 fn from_path(path: &Path) -> Value {
     json!({"path": path})
 }
@@ -66,7 +66,7 @@ fn request(name: &str, source: &Value, fields: &Value) -> Value {
     request
 }
 
-/// Creates a model; the statuses that were told.
+/// Creates a model and returns the reported statuses.
 async fn quantize(server: &Server, name: &str, source: &Value, fields: Value) -> Vec<String> {
     let request = request(name, source, &fields);
     let lines = server.lines("/api/create", &request).await;
@@ -75,12 +75,12 @@ async fn quantize(server: &Server, name: &str, source: &Value, fields: Value) ->
     lines.iter().map(|line| line["status"].as_str().expect("a status").to_owned()).collect()
 }
 
-/// The refusal of a request.
+/// Returns the error of a request.
 async fn refused(server: &Server, source: &Value, fields: Value) -> String {
     let (status, answer) = server.call("/api/create", &request("refused", source, &fields)).await;
     let error = answer["error"].as_str().map_or_else(
         || {
-            // The failure came after the answer had begun.
+            // The create failed after the response had begun.
             let lines = answer.as_str().unwrap_or_default().lines();
             let last: Value = serde_json::from_str(lines.last().unwrap_or_default()).expect("a line of JSON");
             last["error"].as_str().unwrap_or_else(|| panic!("{status} {last}")).to_owned()
@@ -167,7 +167,7 @@ async fn the_blobs_are_those_of_mlx() {
         let told = quantize(&server, "ours", &from_path(folder.path()), fields).await;
         let (ours, theirs_stored) = (created(&server.home(), "ours"), created(&server.home(), "theirs"));
         assert_eq!(ours.tensors(), theirs_stored.tensors(), "{theirs}");
-        // Every byte was there already.
+        // All blobs existed already.
         assert!(told.iter().any(|status| status.contains("nothing was written")), "{theirs}: {told:?}");
     }
 }
@@ -184,7 +184,8 @@ async fn the_same_request_again_writes_nothing() {
         assert!(told.iter().any(|status| status.contains("nothing was written")), "{fields}: {told:?}");
         assert_eq!(created(&server.home(), "second").raw, first.raw, "{fields}");
     }
-    // From the store the same tensors come, whatever way the source got there; so does everything after a restart.
+    // Quantization of a stored model gives the same tensors, whatever its source, also after a
+    // restart.
     server.create("float", &llama).await;
     let server = server.restart(&[]).await;
     let told = quantize(&server, "third", &from_model("float"), fields).await;
@@ -227,7 +228,7 @@ async fn an_interrupted_create_goes_on() {
     let Some(llama) = hf("quantize::an_interrupted_create_goes_on", "llama") else { return };
     let server = Server::start(&[]).await;
     server.create("float", &llama).await;
-    // One of the last matrices cannot be read; others are complete before the create fails.
+    // One of the last matrices cannot be read; other matrices are complete before the create fails.
     let float = created(&server.home(), "float");
     let is_victim = |layer: &&Value| layer["name"] == "model.layers.1.mlp.down_proj.weight";
     let victim = list(&float.json["layers"]).iter().find(is_victim).expect("a matrix");
@@ -252,7 +253,7 @@ async fn an_interrupted_create_goes_on() {
     assert!(new < quantized, "{summary}, {quantized} in all");
 }
 
-/// The failure of a create that had begun.
+/// Returns the error of a create that fails after its response has begun.
 async fn refused_late(server: &Server, source: &Value, fields: &Value) -> String {
     let lines = server.lines("/api/create", &request("refused", source, fields)).await;
     let last = lines.last().expect("at least a line");
@@ -302,7 +303,7 @@ async fn refusals_say_what_to_do() {
     quantize(&server, "again", &quantized, json!({"quantize": "q4_0", "requantize": true})).await;
 }
 
-/// A published file has the types that the mix of the same name gives.
+/// The mix gives the tensors the same types as a published file of that name.
 #[tokio::test]
 async fn a_mix_is_that_of_a_published_file() {
     let test = "quantize::a_mix_is_that_of_a_published_file";

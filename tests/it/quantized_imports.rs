@@ -1,5 +1,5 @@
-//! Imports of weights that came quantized: the blobs have the source's bytes, the catalogue finds the weights, and the
-//! source files can be had back bit for bit.
+//! Imports of quantized weights: the blobs contain the source's bytes, the catalogue finds the
+//! weights, and the source files can be restored bit for bit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -18,7 +18,7 @@ use manifests::{Layer, ModelConfig, media_types};
 use crate::canonical_blobs::without_golden;
 use crate::support::{entries, fixtures, import_model, name, read};
 
-/// Blobs in memory.
+/// An import target in memory.
 #[derive(Clone, Debug, Default)]
 struct Blobs(Arc<Mutex<HashMap<Digest, Vec<u8>>>>);
 
@@ -81,7 +81,7 @@ struct Model {
 }
 
 impl Model {
-    /// Imports a folder and holds the files that its layers make against it.
+    /// Imports a folder, restores its files from the layers, and compares them.
     fn import(folder: &Path) -> Self {
         let blobs = Blobs::default();
         let Imported { layers, .. } =
@@ -114,7 +114,7 @@ impl Model {
         blob[begin..begin + usize::try_from(part.size).expect("small")].to_vec()
     }
 
-    /// The names of the arrays of a layer's blob in the order of their bytes, and its metadata.
+    /// Returns the array names of a layer's blob in the order of their bytes, and its metadata.
     fn blob(&self, layer: &str) -> (Vec<String>, BTreeMap<String, String>) {
         let layer = self.layers.iter().find(|own| own.name() == Some(layer)).expect(layer);
         let blob = self.blobs.get(layer.digest());
@@ -122,13 +122,13 @@ impl Model {
         (header.tensors.into_iter().map(|tensor| tensor.name).collect(), header.metadata)
     }
 
-    /// Type and logical shape of each tensor.
+    /// Returns the name, encoding and logical shape of each tensor.
     fn facts(&self) -> Vec<(String, String, Vec<u64>)> {
         self.catalogue().into_values().map(|t| (t.name.clone(), t.encoding.to_string(), t.shape)).collect()
     }
 }
 
-/// A model's folder with a config and these arrays, whose bytes differ from each other.
+/// Writes a model's folder with a config and these arrays, whose bytes all differ.
 fn written(config: &str, arrays: &[(&str, Dtype, &[u64])]) -> tempfile::TempDir {
     let member = |(name, dtype, shape): &(&str, Dtype, &[u64])| Member {
         name: (*name).to_owned(),
@@ -147,7 +147,7 @@ fn written(config: &str, arrays: &[(&str, Dtype, &[u64])]) -> tempfile::TempDir 
     folder
 }
 
-/// The arrays of a safetensors file by name.
+/// Returns the arrays of a safetensors file by name.
 fn arrays(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let bytes = read(path);
     let header = Header::parse(&bytes, bytes.len() as u64).expect("a safetensors file");
@@ -195,7 +195,8 @@ fn check_mlx(folder: &tempfile::TempDir, name: &str) {
     assert!(quantized >= 14, "{name}: only {quantized} weights are quantized");
     let lode = model.config.lode.expect("Lode's own facts");
     assert_eq!(lode.source_format, "mlx", "{name}");
-    // Embeddings, two layers and, where it is not tied, the head: as the model in BF16 has them.
+    // Embeddings, two layers and, unless it is tied, the head: the same count as for the model in
+    // BF16.
     let tied = name.contains("tied");
     assert_eq!(lode.parameter_count, if tied { 82_240 } else { 90_432 }, "{name}");
     let expected = ["4bit", "8bit", "mixed", "mxfp4", "mxfp8", "nvfp4"].into_iter().find(|kind| name.contains(kind));

@@ -1,4 +1,5 @@
-//! A store on a file system that is read-only: what is in it is used, and what would change it is refused by name.
+//! A store on a read-only file system: its content can be used, and changes are refused with an
+//! error that names the reason.
 
 use std::process::Command;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 use crate::server::Server;
 use crate::support::{skip, tiny_model};
 
-/// Has the store's folder be read-only for a program.
+/// A command prefix that runs a program with the store's folder mounted read-only.
 const READ_ONLY: [&str; 6] = [
     "unshare",
     "--mount",
@@ -75,7 +76,7 @@ async fn a_store_that_cannot_be_written_is_used() {
     let upload = server.http.post(server.url("/v2/library/tiny/blobs/uploads/")).send().await.expect("an answer");
     assert_eq!(upload.status().as_u16(), 403);
 
-    // Nothing was changed, and it can be written again.
+    // The store is unchanged, and works again once it is writable.
     let server = server.restart(&[]).await;
     server.create("more", &tiny_model()).await;
     assert_eq!(server.ask("/api/generate", &request).await["response"], expected);

@@ -1,4 +1,4 @@
-//! Registries and clients that others wrote: Debian's docker-registry, skopeo, oras.
+//! Third-party registries and clients: Debian's docker-registry, skopeo, oras.
 
 mod foreign;
 pub(crate) mod hub;
@@ -23,7 +23,7 @@ const PROGRAM: &str = "/usr/bin/docker-registry";
 /// The user `me` with the password `secret`.
 const USERS: &str = "me:$2b$10$abcdefghijklmnopqrstuuqflPDzB6gcMhKa1rZqKiun2YGL5sa2u\n";
 
-/// A docker-registry with a folder of its own.
+/// A docker-registry with its own folder.
 pub(crate) struct DockerRegistry {
     pub(crate) address: String,
     child: Child,
@@ -31,7 +31,7 @@ pub(crate) struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    /// Starts one; where the program is not there the test is skipped.
+    /// Starts a registry, or reports the test as skipped if the program is missing.
     pub(crate) async fn start(test: &str, users: Option<&str>) -> Option<Self> {
         Self::with(test, |folder| {
             let Some(users) = users else { return String::new() };
@@ -41,7 +41,7 @@ impl DockerRegistry {
         .await
     }
 
-    /// The same with more in its configuration.
+    /// Starts a registry with additional configuration.
     async fn with(test: &str, more: impl FnOnce(&Path) -> String) -> Option<Self> {
         if !Path::new(PROGRAM).is_file() {
             skip(test, "there is no /usr/bin/docker-registry; scripts/test installs it");
@@ -76,13 +76,13 @@ impl DockerRegistry {
 
 impl Drop for DockerRegistry {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Runs a program; what it printed, or what it said when it failed.
+/// Runs a program. Returns its output, or its error messages if it failed.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -93,7 +93,8 @@ fn path(folder: &Path) -> &str {
     folder.to_str().expect("a plain path")
 }
 
-/// skopeo copies an artifact into a layout; the manifest and all blobs are the same bytes. `user` is a user and a password.
+/// Copies an artifact into an OCI layout with skopeo, and compares the manifest and all blobs.
+/// `user` is a user name and a password.
 fn check_skopeo(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &Stored) {
     if run("skopeo", &["--version"]).is_err() {
         return skip(test, "there is no skopeo; scripts/test installs it");
@@ -113,7 +114,8 @@ fn check_skopeo(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &
     assert_eq!(copied, expected, "{artifact}");
 }
 
-/// oras fetches an artifact into a folder: each layer under its title.
+/// Fetches an artifact into a folder with oras, and checks that each layer has its title as file
+/// name.
 fn check_oras(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &Stored) {
     let Ok(python) = std::env::var("LODE_TEST_PYTHON") else {
         return skip(test, "LODE_TEST_PYTHON names no Python with the package `oras`; scripts/test makes one");
@@ -138,12 +140,12 @@ fn check_oras(test: &str, artifact: &str, user: Option<[&str; 2]>, manifest: &St
     }
 }
 
-/// The name under which a store has a model that was created as `name`.
+/// Returns the full name of a model that was created as `name`.
 fn local(name: &str) -> String {
     format!("{DEFAULT_HOST}/library/{name}:latest")
 }
 
-/// Pushes a model to the registry and fetches it with everything there is.
+/// Pushes a model to the registry, and fetches it with every available client.
 async fn check(test: &str, registry: &DockerRegistry, source: &Server, model: &str) {
     let artifact = format!("{}/models/{model}:1", registry.address);
     source.push(model, &artifact).await;
@@ -201,7 +203,7 @@ async fn every_model_of_the_fixtures() {
         let source = Server::start(&[]).await;
         let model = name(&fixture).to_lowercase();
         let create = serde_json::json!({"model": model, "path": fixture.join("model")});
-        // What Lode does not import yet is not this test's business.
+        // Models that Lode cannot import yet are not the subject of this test.
         if source.transfer("/api/create", &create).await.is_err() {
             continue;
         }
@@ -215,7 +217,7 @@ async fn every_model_of_the_fixtures() {
         assert_eq!((&here.digest, &here.raw), (&there.digest, &there.raw), "{model}");
         let missing = here.missing(&stored::blobs(&target.home()));
         assert!(missing.is_empty(), "{model}: {missing:?}");
-        // Not every model that can be imported can be run yet.
+        // Some importable models cannot be run yet.
         assert_eq!(source.says_perhaps(&model).await, target.says_perhaps(&artifact).await, "{model}");
         moved += 1;
     }
@@ -263,7 +265,8 @@ async fn a_second_repository_mounts_what_the_first_has() {
     source.push("tiny", &format!("{}/models/first:1", gateway.address)).await;
     let blobs = stored::created(&source.home(), "tiny").blobs();
     let (total, largest) = (blobs.values().sum::<u64>(), *blobs.values().max().expect("blobs"));
-    // The first small blob finds out that this registry does not take it with the request that begins its upload.
+    // This registry does not support an upload in a single POST. The first small blob, which
+    // detects that, is sent twice.
     let uploaded = gateway.uploaded_bytes();
     assert!((total..=total + largest).contains(&uploaded), "{uploaded} bytes for {total}");
     gateway.clear();

@@ -1,5 +1,5 @@
-//! What the daemon withstands: logs that cannot be written, names that cannot be read, files that shrink under it, and content
-//! that nobody here has named.
+//! Resilience of the daemon: an unwritable log, unreadable names, files that shrink while they are
+//! read, and content without local tags.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ async fn generates(server: &Server, model: &str) {
 
 #[tokio::test]
 async fn a_log_that_cannot_be_written_harms_nobody() {
-    // A disk that is always full, under the log of the daemon and of its runners.
+    // stderr of the daemon and of its runners is `/dev/full`, where every write fails.
     let server = Server::start_under(&["sh", "-c", "exec \"$@\" 2>/dev/full", "sh"], &[]).await;
     server.create("m", &tiny_model()).await;
     generates(&server, "m").await;
@@ -71,7 +71,7 @@ async fn an_index_that_is_no_folder_is_made_anew() {
     assert!(index.is_dir());
 }
 
-/// A file of a blob with some MB, and its digest; it is linked into the repository `big/blob`.
+/// Uploads a blob of 24 MiB to the repository `big/blob`. Returns its digest and its file.
 async fn big_blob(server: &Server) -> (String, std::path::PathBuf) {
     let bytes: Vec<u8> = (0..24_u32 << 20).map(|at| (at >> 8) as u8 ^ at as u8).collect();
     let digest = content::Digest::of(&bytes).to_string();
@@ -101,7 +101,7 @@ async fn a_file_that_shrinks_ends_what_reads_it() {
         }
     };
     assert!(!ended && received < 24 << 20, "what is not there cannot be sent: {received} bytes");
-    // A model whose weights shrink while it is loaded.
+    // The weights of a model shrink while it is loaded.
     generates(&server, "m").await;
     let layer = largest_layer(&server, "m").await;
     let whole = read(&layer);
@@ -160,21 +160,21 @@ async fn what_passed_through_is_looked_after() {
         let answer = server.http.get(server.url(&blob)).send().await.expect("an answer");
         assert!(answer.bytes().await.is_ok_and(|bytes| Some(bytes.len() as u64) == layer["size"].as_u64()));
     }
-    // Listed, and not as a model.
+    // The cached manifest is listed, but not as a model.
     let linked = maintenance::document(&server, &["list", "--linked"]);
     let entry = &linked["manifests"][0];
     let name = entry["name"].as_str().expect("a name").to_owned();
     assert!(name.starts_with(&format!("{}/library/theirs@sha256:", theirs.address)), "{linked}");
     assert!(entry["bytes"].as_u64().is_some_and(|bytes| bytes > 1000), "{linked}");
     assert_eq!(list(&get(&server, "/api/tags").await["models"]).len(), 1);
-    // Repaired.
+    // `repair` restores its blobs.
     let layer = manifest["layers"][0]["digest"].as_str().expect("a digest");
     let file = stored::path(&server.home(), layer);
     writable(&file).write_all_at(b"damage", 0).expect("damage");
     maintenance::fails(&server, &["fsck"], "1 problem");
     assert!(maintenance::done(&server, &["repair"]).contains(layer));
     maintenance::done(&server, &["fsck"]);
-    // Pruned by its age, and no sooner.
+    // `prune` considers it only after its age limit.
     let pruned = server.ask("/api/lode/prune", &json!({"older_than": 3600, "dry_run": true})).await;
     assert_eq!(pruned["linked"], json!([]));
     let link = stored_link(&server);
@@ -182,14 +182,14 @@ async fn what_passed_through_is_looked_after() {
     OpenOptions::new().write(true).open(&link).and_then(|file| file.set_modified(day)).expect("it is old");
     let pruned = server.ask("/api/lode/prune", &json!({"older_than": 3600, "dry_run": true})).await;
     assert_eq!(pruned["linked"][0]["name"], name.as_str(), "{pruned}");
-    // Removed by its name, and collected.
+    // It can be removed by name, and its blobs are collected.
     maintenance::done(&server, &["rm", &name]);
     assert_eq!(maintenance::document(&server, &["list", "--linked"])["manifests"], json!([]));
     assert_eq!(stored::blobs(&server.home()), before);
     maintenance::fails(&server, &["rm", &name], "not found");
 }
 
-/// The file of the only manifest that passed through.
+/// Returns the link file of the only manifest that was cached by the pull-through.
 fn stored_link(server: &Server) -> std::path::PathBuf {
     let mut folders = vec![server.home().join("links")];
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,5 @@
-//! Models that rank: scores are those of sentence-transformers, from folders and from GGUF files; what cannot be ranked is refused.
+//! Rerankers: scores equal those of sentence-transformers, for folders and for GGUF files. Models
+//! that cannot rank are refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::server::{Server, in_float32};
 use crate::support::{fixtures, json as read_json, list, numbers, object, read, root};
 
-/// As far as scores may be off.
+/// The largest difference of a score.
 const TOLERANCE: f64 = 1e-4;
 
 /// A tensor with its bytes.
@@ -21,7 +22,7 @@ struct Tensor {
 }
 
 impl Tensor {
-    /// One that a case adds.
+    /// Returns a tensor that a case adds.
     fn added(own: &Value) -> Self {
         let shape = numbers(&own["shape"]);
         let [seed, scale] = ["seed", "scale"].map(|key| own[key].as_f64().expect("a number"));
@@ -31,7 +32,7 @@ impl Tensor {
         Self { member: Member { name, dtype: Dtype::F32, shape, size: bytes.len() as u64 }, bytes }
     }
 
-    /// Those of a file, with something put before their names.
+    /// Returns the tensors of a file, with a prefix before their names.
     fn of_file(path: &Path, prefix: &str) -> Vec<Self> {
         let file = read(path);
         let header = Header::parse(&file, file.len() as u64).expect("a header");
@@ -45,7 +46,7 @@ impl Tensor {
     }
 }
 
-/// Makes the folder of a case: as `make_rerank_golden.py` does.
+/// Makes the folder of a case, as `make_rerank_golden.py` does.
 fn folder(hf: &Path, case: &Value, into: &Path) {
     let model = hf.join(text(&case["fixture"])).join("model");
     for entry in std::fs::read_dir(&model).expect("a model").flatten() {
@@ -83,7 +84,7 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }
 
-/// A daemon whose runners round nothing.
+/// Starts a daemon whose runners compute in float32 with a float32 KV cache.
 async fn exact() -> Server {
     Server::start(&[("LODE_KV_CACHE_TYPE", "f32"), in_float32()]).await
 }
@@ -96,7 +97,7 @@ fn request(case: &Value, model: &str) -> Value {
     json!({"model": model, "query": case["query"], "documents": case["documents"], "instruction": case["instruction"]})
 }
 
-/// Holds an answer against the scores of a case.
+/// Compares a response with the scores of a case.
 fn check(name: &str, answer: &Value, scores: &Value) {
     let results = list(&answer["results"]);
     assert_eq!(results.len(), list(scores).len(), "{name}: {answer}");
@@ -138,7 +139,7 @@ async fn scores_are_those_of_sentence_transformers() {
     }
 }
 
-/// What a GGUF file calls a module of a head.
+/// Returns the name of a head's module in a GGUF file.
 fn module(name: &str) -> &'static str {
     match name {
         "classifier.dense" | "head.dense" => "cls",
@@ -147,7 +148,8 @@ fn module(name: &str) -> &'static str {
     }
 }
 
-/// The GGUF file of a fixture with a head and other keys, as llama.cpp's converter writes one.
+/// Writes the GGUF file of a fixture with a head and additional metadata, as llama.cpp's converter
+/// does.
 fn gguf_file(fixture: &Path, more: &[(&str, OwnedValue)], heads: &[Tensor], into: &Path) {
     let bytes = read(&fixture.join("model.gguf"));
     let own = Gguf::parse(&bytes).expect("a file");
@@ -182,7 +184,8 @@ fn gguf_file(fixture: &Path, more: &[(&str, OwnedValue)], heads: &[Tensor], into
     std::fs::write(into.join("model.gguf"), file).expect("a file");
 }
 
-/// Files of the converter: those of BERT lack the pooler, those of `ModernBERT` have the mean.
+/// Files in the form of the converter: for BERT they lack the pooler, for `ModernBERT` they use
+/// mean pooling.
 #[tokio::test]
 async fn gguf_files_score_like_the_folders_that_they_came_from() {
     let test = "rerank::gguf_files_score_like_the_folders_that_they_came_from";
@@ -213,7 +216,8 @@ async fn gguf_files_score_like_the_folders_that_they_came_from() {
     }
 }
 
-/// As Qwen3's rerankers are converted: the rows of two tokens are the head, and a template says how a pair is put.
+/// Files in the form of converted Qwen3 rerankers: the head consists of the output rows of two
+/// tokens, and a template formats the pair.
 #[tokio::test]
 async fn gguf_files_of_decoders_say_yes_or_no() {
     let test = "rerank::gguf_files_of_decoders_say_yes_or_no";
@@ -227,7 +231,7 @@ async fn gguf_files_of_decoders_say_yes_or_no() {
     let score = &case["files"]["1_LogitScore/config.json"];
     let row = |key: &str| {
         let token = score[key].as_u64().expect("a token") as usize;
-        // The upper halves of float32 numbers.
+        // Widens BF16 to float32: the BF16 bytes are the upper half.
         output.bytes[token * width..][..width].chunks(2).flat_map(|half| [0, 0, half[0], half[1]]).collect::<Vec<u8>>()
     };
     let bytes = [row("true_token_id"), row("false_token_id")].concat();
@@ -288,7 +292,7 @@ async fn results_are_what_is_asked_for() {
         let results = list(&answer["results"]);
         assert_eq!(results[0]["relevance_score"], results[1]["relevance_score"], "{answer}");
     }
-    // Who generates or embeds does not rank, and who ranks does not generate.
+    // Models that generate or embed do not rank, and rerankers do not generate.
     server.create("plain", &hf.join("bert/model")).await;
     for (path, body, expected) in [
         ("/v1/rerank", json!({"model": "plain", "query": "x", "documents": ["y"]}), "does not support rerank"),
@@ -310,7 +314,7 @@ async fn results_are_what_is_asked_for() {
     }
 }
 
-/// Heads that give no score are told with what was found.
+/// A head that gives no score is refused with an error that names it.
 #[tokio::test]
 async fn heads_that_give_no_score_are_refused_by_name() {
     let Some(hf) = fixtures("rerank::heads_that_give_no_score_are_refused_by_name", "hf") else { return };
@@ -329,7 +333,7 @@ async fn heads_that_give_no_score_are_refused_by_name() {
     let module =
         json!({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.base.modules.dense.Dense"});
     dense["files"]["modules.json"].as_array_mut().expect("a list").push(module);
-    // A template of conversations passes nothing of a pair on.
+    // A chat template contains neither the query nor the document.
     let mut placeless = golden["qwen3, yes and no"].clone();
     placeless["files"]["chat_template.jinja"] =
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}...".into();

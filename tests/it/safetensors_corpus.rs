@@ -1,5 +1,5 @@
-//! The safetensors reader against a corpus: what is good is read as the reference says, what is bad is refused, and
-//! what the format leaves open is decided once, here.
+//! The safetensors reader on a corpus: valid files are read like the reference, invalid ones are
+//! refused, and the list here decides the cases that the format leaves open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +11,8 @@ use serde_json::Value as Json;
 
 use crate::support::{files, fixtures, json, name, numbers, object, read};
 
-/// Files that the format leaves open: the names of their tensors in the order of the data, or `None` where they are
-/// refused.
+/// Ambiguous files: the names of their tensors in the order of the data, or `None` if the reader
+/// refuses them.
 const DECISIONS: [(&str, Option<&[&str]>); 10] = [
     ("bool_2.safetensors", Some(&["a"])),
     ("extra_field.safetensors", Some(&["a"])),
@@ -29,7 +29,7 @@ const DECISIONS: [(&str, Option<&[&str]>); 10] = [
     ("offset_negative_zero.safetensors", None),
 ];
 
-/// What an error must say about some of the bad files.
+/// Parts of the error messages for some of the invalid files.
 const SAYS: [(&str, &str); 12] = [
     ("array_header.safetensors", "`{`"),
     ("duplicate_tensor.safetensors", "there twice"),
@@ -73,7 +73,7 @@ fn check_good(path: &Path, expect: &Json) {
         let found = header.tensor(tensor).unwrap_or_else(|| panic!("{file}: there is no tensor `{tensor}`"));
         check_tensor(found, facts, data, &file);
     }
-    // Whoever does not map the file needs no more of it than the header.
+    // A reader that does not map the file needs only the header.
     let first = *bytes.first_chunk::<8>().expect("eight bytes");
     let length = Header::length(first, size).expect("the length was read before");
     assert_eq!(Header::parse(&bytes[..8 + length as usize], size), Ok(header), "{file}: from the header alone");
@@ -116,7 +116,7 @@ fn names_something(error: &Error) -> bool {
 
 #[test]
 fn refuses_cut_files() {
-    /// Longer files are like shorter ones, only slower to cut at every byte.
+    /// Larger files have no further structure, and cutting them at every byte takes long.
     const LONGEST: usize = 4096;
     let Some(folder) = fixtures("safetensors_corpus::refuses_cut_files", "safetensors/good") else { return };
     for path in files(&folder, "safetensors") {

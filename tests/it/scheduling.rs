@@ -1,4 +1,5 @@
-//! Several models, many clients: the queue, the limits, runners that hang, die or are killed. Real daemons and runners.
+//! Several models and many clients: the queue, the limits, runners that hang, die or are killed,
+//! with real daemons and runners.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,10 +14,10 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use crate::support::{list, say, tiny_model, variant};
 
-/// The longest wait for something that comes as fast as the machine is.
+/// The time limit for events that depend only on the machine's speed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let begin = Instant::now();
     while !holds().await {
@@ -25,12 +26,12 @@ async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> 
     }
 }
 
-/// The children of a process, each with its state (`Z` is a zombie).
+/// Returns the children of a process, with their states (`Z` is a zombie).
 fn children(parent: u32) -> Vec<(u32, char)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("there is /proc").flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // It may be gone by now.
+        // The process may have ended.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         let mut fields = rest.split_whitespace();
@@ -42,7 +43,7 @@ fn children(parent: u32) -> Vec<(u32, char)> {
     found
 }
 
-/// Resident bytes of a process.
+/// Returns the resident bytes of a process.
 fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS is told");
@@ -60,7 +61,7 @@ async fn loaded(server: &Server) -> Vec<Value> {
     list(&ps["models"]).to_vec()
 }
 
-/// A program in the place of the runner: a shell script.
+/// Writes a shell script that replaces the runner.
 fn script(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("runner.sh");
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
@@ -77,7 +78,7 @@ fn short(model: &str) -> Value {
         "options": {"num_predict": 4, "temperature": 0}})
 }
 
-/// Asks without the test's own patience being tried: the status, and the document.
+/// Sends a request. Returns the status and the error message.
 async fn ask(server: &Server, body: &Value) -> (u16, String) {
     let (status, answer) = server.call("/api/generate", body).await;
     (status, answer["error"].as_str().unwrap_or_default().to_owned())
@@ -86,7 +87,7 @@ async fn ask(server: &Server, body: &Value) -> (u16, String) {
 #[tokio::test]
 async fn a_full_queue_refuses_as_ollama_does() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // It never serves, and ends with the daemon.
+    // The runner never becomes ready, and ends with the daemon.
     let runner = script(folder.path(), "exec cat > /dev/null");
     let server = Server::start(&[("LODE_MAX_QUEUE", "1"), ("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
     server.create("tiny", &tiny_model()).await;
@@ -96,7 +97,7 @@ async fn a_full_queue_refuses_as_ollama_does() {
     let (status, error) = ask(&server, &short("tiny")).await;
     let text = "server busy, please try again.  maximum pending requests exceeded";
     assert_eq!((status, error.as_str()), (503, text));
-    // Whoever goes away makes room in the queue at once.
+    // A client that disconnects frees its place in the queue immediately.
     first.abort();
     let again = async || {
         let request = server.http.post(server.url("/api/generate")).json(&short("tiny"));
@@ -141,20 +142,20 @@ async fn a_runner_that_keeps_dying_is_left_alone_for_a_while() {
 async fn a_runner_killed_while_it_loads_gets_a_second_try() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (flag, real) = (folder.path().join("killed"), real_runner());
-    // As the kernel does where memory is short.
+    // The script simulates the kernel's OOM killer.
     let text = format!(
         "if [ ! -e '{0}' ]; then touch '{0}'; kill -9 $$; fi\nexec '{1}' \"$@\"",
         flag.display(),
         real.display()
     );
     let runner = script(folder.path(), &text);
-    // A program in an isolated one's place can start no other of this folder.
+    // An isolated program could not start another one from this folder.
     let runner = runner.to_str().expect("a path");
     let server = Server::start(&[("LODE_RUNNER", runner), ("LODE_RUNNER_ISOLATION", "0")]).await;
     server.create("tiny", &tiny_model()).await;
     server.ask("/api/generate", &short("tiny")).await;
     assert!(flag.exists(), "the first one was killed");
-    // And one that is killed every time.
+    // A runner that is killed at every start.
     let runner = script(folder.path(), "kill -9 $$");
     let server = server.restart(&[("LODE_RUNNER", runner.to_str().expect("a path"))]).await;
     let (status, error) = ask(&server, &short("tiny")).await;
@@ -195,7 +196,7 @@ async fn contexts_are_shared_unless_another_is_asked_for() {
         server.ask("/api/generate", &body).await;
         loaded(&server).await[0]["context_length"].clone()
     };
-    // The model was made for 256.
+    // The model supports 256 tokens of context.
     for (asked, expect) in [(Some(64), 64), (None, 256), (Some(128), 128), (Some(128), 128), (None, 256), (None, 256)] {
         assert_eq!(context(asked).await, expect, "{asked:?}");
     }
@@ -215,7 +216,7 @@ async fn runners_have_the_limit_that_is_asked_for() {
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
 }
 
-/// A line of `/proc/PID/limits`: the soft and the hard limit of private memory.
+/// Returns the soft and the hard limit of private memory from `/proc/PID/limits`.
 fn data_limits(pid: u32) -> (String, String) {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
     let line = limits.lines().find_map(|line| line.strip_prefix("Max data size")).expect("a limit of data");
@@ -252,14 +253,14 @@ async fn a_runner_that_is_stopped_is_replaced() {
     assert!(status == 500 && error.contains("it did not answer for 1 s"), "{status} {error}");
     server.ask("/api/generate", &short("tiny")).await;
     assert_ne!(server.runner_pid().await, pid);
-    // One that has nothing to do stays.
+    // An idle runner keeps running.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let pid = server.runner_pid().await;
     server.ask("/api/generate", &short("tiny")).await;
     assert_eq!(server.runner_pid().await, pid);
 }
 
-/// Stops a process. Its threads go on until each of them has noticed.
+/// Stops a process. Each thread stops separately, so this waits for all of them.
 async fn stop(pid: u32) {
     rustix::process::kill_process(rustix_pid(pid), rustix::process::Signal::STOP).expect("it is stopped");
     let is_stopped = |task: std::fs::DirEntry| {
@@ -275,7 +276,8 @@ fn rustix_pid(pid: u32) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid")
 }
 
-/// One that grows without end in a line, and one in reading it.
+/// Templates whose output grows without limit: in a loop, in a single expression, and by many
+/// pieces.
 const BOMBS: [&str; 3] = [
     "{% set ns = namespace(x='a' * 1000000) %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
     "{{ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) ~ ('a' * 99999999) }}",
@@ -293,7 +295,8 @@ async fn a_template_that_grows_ends_nobody_else() {
         let (status, error) = ask(&server, &request).await;
         assert!(status == 400 && error.contains("more than"), "{bomb}: {status} {error}");
     }
-    // A text that would take sixty times its length, and the longest that is taken.
+    // A text that would need sixty times its length in memory is refused. The longest allowed text
+    // is accepted.
     for (length, expect) in [(15 << 20, 400), (2 << 20, 200)] {
         let request = json!({"model": "tiny", "content": "1 2 ".repeat(length / 4)});
         let (status, answer) = server.call("/api/tokenize", &request).await;
@@ -307,7 +310,7 @@ async fn a_template_that_grows_ends_nobody_else() {
     assert!(most < 1 << 20, "{most} kB");
 }
 
-/// What the daemon was told in confidence is nothing to runners.
+/// Runners do not inherit the daemon's secrets.
 #[tokio::test]
 async fn runners_have_an_environment_of_their_own() {
     let secrets = [("HF_TOKEN", "hf_secret"), ("LODE_API_KEY", "lode-secret"), ("NVIDIA_API_KEY", "nvapi-secret")];
@@ -325,13 +328,13 @@ async fn runners_have_an_environment_of_their_own() {
     }
 }
 
-/// Seconds of the crowd; `LODE_TEST_SOAK_SECONDS` says more.
+/// Returns the duration of the load test; `LODE_TEST_SOAK_SECONDS` overrides it.
 fn soak() -> Duration {
     let asked = std::env::var("LODE_TEST_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(asked.unwrap_or(15))
 }
 
-/// What became of requests, by name.
+/// The number of requests by outcome.
 type Tally = BTreeMap<String, usize>;
 
 #[tokio::test]
@@ -404,7 +407,7 @@ async fn a_crowd_shares_two_places() {
         assert!(all.get(model).is_some_and(|count| *count > 3), "`{model}` was hardly served: {all:?}");
     }
     assert!(all.get("cancelled").is_some_and(|count| *count > 3), "{all:?}");
-    // Back to rest.
+    // All models are unloaded.
     for model in models {
         server.ask("/api/generate", &json!({"model": model, "keep_alive": 0, "stream": false})).await;
     }
@@ -413,13 +416,13 @@ async fn a_crowd_shares_two_places() {
     let after = resident(server.pid());
     say(&format!("the daemon had {} MiB before and {} MiB after", before >> 20, after >> 20));
     assert!(after < before + (64 << 20), "the daemon had {before} bytes before and {after} after");
-    // And all is as it was.
+    // All models still work.
     for model in models {
         server.ask("/api/generate", &short(model)).await;
     }
 }
 
-/// Kills a runner at a third and at two thirds of the time.
+/// Kills a runner after a third and after two thirds of the time.
 async fn kill_twice(server: &Server, time: Duration) {
     for _ in 0..2 {
         tokio::time::sleep(time / 3).await;
@@ -431,7 +434,7 @@ async fn kill_twice(server: &Server, time: Duration) {
     }
 }
 
-/// Asks for one thing after the other until the end.
+/// Sends random requests one after the other until the end.
 async fn client(server: &Server, models: [&str; 3], mut random: StdRng, end: Instant) -> Tally {
     let mut tally = Tally::new();
     while Instant::now() < end {
@@ -440,7 +443,7 @@ async fn client(server: &Server, models: [&str; 3], mut random: StdRng, end: Ins
         let fate = match tokio::time::timeout(patience, answer(server, path, &body)).await {
             Ok(Ok(())) => model.to_owned(),
             Ok(Err(error)) => error,
-            // What it had got so far is dropped with the connection.
+            // A client that gives up drops its connection and the partial response.
             Err(_elapsed) => {
                 assert!(patience < PATIENCE, "no answer to {body}");
                 "cancelled".to_owned()
@@ -451,7 +454,7 @@ async fn client(server: &Server, models: [&str; 3], mut random: StdRng, end: Ins
     tally
 }
 
-/// A request and how long its client waits.
+/// Returns a request and the time that its client waits.
 fn request(model: &str, random: &mut StdRng) -> (&'static str, Value, Duration) {
     let patience = if random.random_bool(0.2) { Duration::from_millis(random.random_range(0..300)) } else { PATIENCE };
     let mut options = json!({"num_predict": random.random_range(1..40), "seed": 1});
@@ -472,14 +475,14 @@ fn request(model: &str, random: &mut StdRng) -> (&'static str, Value, Duration) 
     }
 }
 
-/// A whole answer, or an error that is clear.
+/// Sends a request. Returns an error if the runner was killed, and panics on any other failure.
 async fn answer(server: &Server, path: &str, body: &Value) -> Result<(), String> {
     let response = server.post(path, body).await;
     let status = response.status().as_u16();
     let text = response.text().await.expect("the daemon does not break off");
     let last: Value = text.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
     if let Some(error) = last["error"].as_str() {
-        // A runner was killed, in the middle of an answer or of a load.
+        // A runner was killed during a response or a load.
         let clear = error.contains("ended unexpectedly") || error.contains("not enough memory");
         assert!(clear && [200, 500].contains(&status), "{status} {error}");
         return Err("the runner was killed".to_owned());

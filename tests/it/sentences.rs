@@ -1,4 +1,5 @@
-//! Models that embed, as sentence-transformers describes them: every way of pooling, prompts, lengths; what cannot be computed is refused.
+//! Embedding models that sentence-transformers describes: every kind of pooling, prompts, lengths.
+//! Unsupported modules are refused.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use crate::support::{fixtures, json as read_json, list, object, root};
 
-/// The fixture with other files in the place of its own.
+/// Copies the fixture with some files replaced.
 fn changed(model: &Path, files: &Value) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for entry in std::fs::read_dir(model).expect("a model").flatten() {

@@ -1,4 +1,5 @@
-//! A daemon for a test: the built binary, a store of its own, a free port; gone when the test ends.
+//! A daemon for a test, with the built binary, its own store and a free port. It ends with the
+//! test.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 
-/// The program under test: of this build, or of the folder that `LODE_TEST_PROGRAMS` names, where tests run on another machine.
+/// The program under test: from this build, or from the folder that `LODE_TEST_PROGRAMS` names if
+/// the tests run on another machine.
 pub(crate) static LODE: LazyLock<String> = LazyLock::new(|| {
     let elsewhere = std::env::var("LODE_TEST_PROGRAMS").map(|folder| format!("{folder}/lode"));
     elsewhere.unwrap_or_else(|_| env!("CARGO_BIN_EXE_lode").to_owned())
@@ -24,7 +26,8 @@ pub(crate) struct Server {
     pub(crate) http: Client,
 }
 
-/// Has runners on the CPU compute with plain weights and FP8 in float32: without the instructions for BF16, where this machine has them.
+/// Returns a setting with which runners on the CPU compute plain weights and FP8 in float32: it
+/// excludes BF16 instructions on machines that have them.
 pub(crate) fn in_float32() -> (&'static str, &'static str) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512bf16") {
@@ -33,14 +36,14 @@ pub(crate) fn in_float32() -> (&'static str, &'static str) {
     ("LODE_CPU", "")
 }
 
-/// A builder of HTTP clients that speak to this machine.
+/// Returns a builder of HTTP clients for this machine.
 pub(crate) fn http() -> reqwest::ClientBuilder {
-    // An error says that it was done before.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy()
 }
 
-/// A port that nobody listens on at the moment.
+/// Returns a port on which currently no process listens.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("bound").port()
@@ -52,7 +55,7 @@ impl Server {
         Self::prepared(environment, |_| ()).await
     }
 
-    /// Starts a daemon after `prepare` has put its files into the folder that becomes the store.
+    /// Starts a daemon after `prepare` has written files into the folder of the store.
     pub(crate) async fn prepared(environment: &[(&str, &str)], prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let home = folder.path().join("home");
@@ -61,7 +64,7 @@ impl Server {
         Self::start_in(folder, environment).await
     }
 
-    /// Starts a daemon by another program, which gets its command line.
+    /// Starts a daemon under another program, which gets the daemon's command line as arguments.
     pub(crate) async fn start_under(program: &[&str], environment: &[(&str, &str)]) -> Self {
         Self::start_by(program, tempfile::tempdir().expect("a temporary folder"), environment).await
     }
@@ -93,12 +96,12 @@ impl Server {
         panic!("the daemon does not answer");
     }
 
-    /// Kills the daemon as `kill -9` does and starts another on the same store.
+    /// Kills the daemon as `kill -9` does, and starts another on the same store.
     pub(crate) async fn restart(self, environment: &[(&str, &str)]) -> Self {
         self.restart_on("127.0.0.1", environment).await
     }
 
-    /// The same on an address of this machine, or on all of them.
+    /// Restarts the daemon on a given address of this machine, or on all addresses.
     pub(crate) async fn restart_on(mut self, address: &str, environment: &[(&str, &str)]) -> Self {
         self.kill();
         let port = free_port();
@@ -108,7 +111,8 @@ impl Server {
         self
     }
 
-    /// Kills the daemon and starts another on the same store by a program, which gets its command line.
+    /// Kills the daemon, and starts another on the same store under a program, which gets the
+    /// daemon's command line as arguments.
     pub(crate) async fn restart_under(mut self, program: &[&str], environment: &[(&str, &str)]) -> Self {
         self.kill();
         self.address = format!("127.0.0.1:{}", free_port());
@@ -119,12 +123,12 @@ impl Server {
 
     /// Kills the daemon as `kill -9` does.
     pub(crate) fn kill(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for the daemon's end; whether it ended in that time.
+    /// Waits for the daemon's end. Returns whether it ended in that time.
     pub(crate) async fn ended(&mut self, within: Duration) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < within {
@@ -140,7 +144,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The folder of the store.
+    /// Returns the folder of the store.
     pub(crate) fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
@@ -153,7 +157,7 @@ impl Server {
         self.http.post(self.url(path)).json(body).send().await.expect("the daemon answers")
     }
 
-    /// Posts and gets a document with its status.
+    /// Posts a document. Returns the status and the response document.
     pub(crate) async fn call(&self, path: &str, body: &Value) -> (u16, Value) {
         let response = self.post(path, body).await;
         let status = response.status().as_u16();
@@ -161,14 +165,14 @@ impl Server {
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
-    /// Posts and gets a document; the status must be 200.
+    /// Posts a document and returns the response document. Asserts that the status is 200.
     pub(crate) async fn ask(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.call(path, body).await;
         assert_eq!(status, 200, "{path} {body}: {answer}");
         answer
     }
 
-    /// Posts and gets lines.
+    /// Posts a document and returns the lines of the response.
     pub(crate) async fn lines(&self, path: &str, body: &Value) -> Vec<Value> {
         let response = self.post(path, body).await;
         assert_eq!(response.status().as_u16(), 200, "{path} {body}");
@@ -195,13 +199,13 @@ impl Server {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let mut pipe = child.stdin.take().expect("it was piped");
-        // A program that ends without reading closes the pipe; what it says then tells why.
+        // A program that ends without reading closes the pipe; its output then contains the reason.
         let _ = pipe.write_all(input.as_bytes());
         drop(pipe);
         child.wait_with_output().expect("the program runs")
     }
 
-    /// A command line for this daemon.
+    /// Returns a command line for this daemon.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&*LODE);
         command
@@ -212,18 +216,18 @@ impl Server {
         command
     }
 
-    /// Runs a command with more in its environment.
+    /// Runs a command with additional environment variables.
     pub(crate) fn lode_with(&self, environment: &[(&str, &str)], arguments: &[&str]) -> Output {
         let mut command = self.command(arguments);
         command.envs(environment.iter().copied()).output().expect("the program runs")
     }
 
-    /// What the daemon has logged so far.
+    /// Returns the daemon's log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// What the daemon has logged since its log had so many bytes.
+    /// Returns the daemon's log from this byte offset on.
     pub(crate) fn log_from(&self, start: u64) -> String {
         let mut log = std::fs::File::open(self.folder.path().join("log")).expect("a log");
         let mut text = String::new();
@@ -231,7 +235,7 @@ impl Server {
         text
     }
 
-    /// Waits until the log says something.
+    /// Waits until the log contains a text.
     pub(crate) async fn log_until(&self, said: &str) {
         let begin = std::time::Instant::now();
         while !self.log().contains(said) {
@@ -240,13 +244,13 @@ impl Server {
         }
     }
 
-    /// Loads a model and gives a client of its runner.
+    /// Loads a model and returns a client of its runner.
     pub(crate) async fn runner(&self, model: &str) -> Runner {
         self.ask("/api/generate", &json!({"model": model, "stream": false})).await;
         self.newest_runner()
     }
 
-    /// The same of a model that only embeds.
+    /// Loads a model that only embeds, and returns a client of its runner.
     pub(crate) async fn embedder(&self, model: &str) -> Runner {
         self.ask("/api/embed", &json!({"model": model, "input": "a"})).await;
         self.newest_runner()
@@ -256,13 +260,13 @@ impl Server {
         let sockets = self.folder.path().join(format!("lode-{}", self.pid()));
         let mut found: Vec<PathBuf> =
             std::fs::read_dir(&sockets).expect("sockets").map(|entry| entry.expect("an entry").path()).collect();
-        // Their names have numbers, which do not sort as text.
+        // Sorts by time, because the numbers in the names do not sort as text.
         found.sort_by_key(|path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok());
         let socket = found.last().expect("a runner's socket").clone();
         Runner(http().unix_socket(socket).build().expect("a client"))
     }
 
-    /// The process id of the only runner.
+    /// Returns the process id of the only runner.
     pub(crate) async fn runner_pid(&self) -> u32 {
         let answer = self.http.get(self.url("/api/ps")).send().await.expect("the daemon answers");
         let loaded: Value = answer.json().await.expect("JSON");
@@ -279,7 +283,7 @@ fn spawn(program: &[&str], folder: &Path, address: &str, environment: &[(&str, &
         .env("LODE_HOST", address)
         .env("LODE_LOG", "debug,hyper=info,hyper_util=info,reqwest=info,sled=info")
         .env("TMPDIR", folder)
-        // The developer's own passwords are nothing to the tests.
+        // The developer's own credentials must not influence the tests.
         .env("DOCKER_CONFIG", folder.join("docker"))
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
@@ -300,11 +304,11 @@ impl Drop for Server {
     }
 }
 
-/// A runner, spoken to directly.
+/// A client that talks to a runner directly.
 pub(crate) struct Runner(Client);
 
 impl Runner {
-    /// Calls the runner protocol; the status with the document.
+    /// Calls the runner protocol. Returns the status and the document.
     pub(crate) async fn call(&self, call: &str, body: &Value) -> (u16, Value) {
         let response =
             self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers");
@@ -312,18 +316,18 @@ impl Runner {
         (status, response.json().await.expect("JSON"))
     }
 
-    /// Asks for the answer to a call, which may be a stream that is read later, or never.
+    /// Starts a call and returns its response, which may be a stream that is read later or never.
     pub(crate) async fn open(&self, call: &str, body: &Value) -> Response {
         self.0.post(format!("http://runner/{call}")).json(body).send().await.expect("the runner answers")
     }
 
-    /// The events of a generation.
+    /// Returns the events of a generation.
     pub(crate) async fn events(&self, body: &Value) -> Vec<Value> {
         let answer = self.open("generate", body).await.text().await.expect("a whole answer");
         answer.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
-    /// What the runner is doing.
+    /// Returns the runner's status.
     pub(crate) async fn status(&self) -> Value {
         let response = self.0.get("http://runner/status").send().await.expect("the runner answers");
         response.json().await.expect("JSON")
@@ -342,7 +346,7 @@ impl Runner {
         answer["text"].as_str().expect("text").to_owned()
     }
 
-    /// Logits after every token, `[tokens][vocabulary]`.
+    /// Returns the logits after every token, `[tokens][vocabulary]`.
     pub(crate) async fn logits(&self, tokens: &[u64], stepwise: bool) -> Vec<Vec<f32>> {
         let request = json!({"tokens": tokens, "stepwise": stepwise});
         let response = self.0.post("http://runner/evaluate").json(&request).send().await.expect("the runner answers");
@@ -352,7 +356,7 @@ impl Runner {
         numbers.chunks_exact(numbers.len() / tokens.len()).map(<[f32]>::to_vec).collect()
     }
 
-    /// The greedy continuation of tokens: ids and the text.
+    /// Returns the greedy continuation of tokens: the ids and the text.
     pub(crate) async fn greedy(&self, tokens: &[u64], most: usize) -> (Vec<u64>, String) {
         let request = json!({
             "prompt": {"kind": "tokens", "tokens": tokens},

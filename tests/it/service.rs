@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 
 /// A server that ends, with all its connections, when it is dropped.
 ///
-/// It has a thread and a runtime of its own: a test may block while a program that it started speaks with this.
+/// It has its own thread and runtime, because a test may block while a program that it started uses
+/// this server.
 pub(crate) struct Service {
-    /// Its address and port.
+    /// The address and port.
     pub(crate) address: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -25,7 +26,7 @@ impl Service {
         Self::start_at(Ipv4Addr::LOCALHOST.into(), router)
     }
 
-    /// The same at another address of this machine.
+    /// Starts the server at another address of this machine.
     pub(crate) fn start_at(address: IpAddr, router: Router) -> Self {
         let listener = std::net::TcpListener::bind((address, 0)).expect("an address of this machine");
         let address = listener.local_addr().expect("bound").to_string();
@@ -56,12 +57,12 @@ impl Drop for Service {
     }
 }
 
-/// Puts a header in the place of what was there.
+/// Replaces a header.
 pub(crate) fn set(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
     headers.insert(name, value.parse().expect("a header"));
 }
 
-/// An answer with all of the bytes.
+/// Returns a response with all of the bytes.
 pub(crate) fn whole(bytes: Bytes) -> Response {
     let mut answer = Response::new(Body::empty());
     set(answer.headers_mut(), header::CONTENT_LENGTH, &bytes.len().to_string());
@@ -69,7 +70,7 @@ pub(crate) fn whole(bytes: Bytes) -> Response {
     answer
 }
 
-/// The range that was asked for, or all where none was.
+/// Returns a response with the requested range, or with all bytes if there is no range.
 pub(crate) fn whole_or_part(bytes: Bytes, range: Option<&str>) -> Response {
     let Some((first, last)) = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) else {
         return whole(bytes);

@@ -1,5 +1,6 @@
-//! A library that stands between the daemon and the calls of the system that touch files (`shim/shim.c`): it lets a chosen
-//! call fail, or records what was written. It is built with the machine's C compiler when it is first asked for.
+//! A library that is preloaded into the daemon and intercepts system calls on files
+//! (`shim/shim.c`). It makes a chosen call fail, or records all writes. The machine's C compiler
+//! builds it on first use.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -9,13 +10,13 @@ use std::sync::LazyLock;
 
 use crate::support::root;
 
-/// Where the kinds of calls are in the control file, and how many fit.
+/// The offset of the kinds of calls in the control file, and their maximum number.
 const KINDS_AT: u64 = 4096;
 const MOST_KINDS: u64 = 1 << 20;
-/// The error of a call that writes only half of what it should.
+/// A pseudo error: the call writes only half of its bytes.
 pub(crate) const SHORT_WRITE: u64 = 100_000;
 
-/// What the shim does.
+/// The operating mode of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Pass = 0,
@@ -24,7 +25,7 @@ pub(crate) enum Mode {
     Record = 3,
 }
 
-/// Words of the control file.
+/// The words of the control file.
 #[derive(Clone, Copy)]
 enum Word {
     Mode = 0,
@@ -35,28 +36,29 @@ enum Word {
     Hits = 5,
 }
 
-/// A call to fail.
+/// A call that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Which call, counted from 0.
+    /// The number of the call, counted from 0.
     pub(crate) at: u64,
-    /// The system's number of the error, or [`SHORT_WRITE`].
+    /// The `errno` value, or [`SHORT_WRITE`].
     pub(crate) error: u64,
-    /// Whether all calls from there on fail.
+    /// Whether all later calls fail too.
     pub(crate) sticky: bool,
 }
 
-/// The test's side of a shim.
+/// The test's side of the shim.
 pub(crate) struct Shim {
     folder: tempfile::TempDir,
     control: File,
 }
 
-/// The built library. It is put where programs may be, which a folder for temporary files need not allow.
+/// The built library. It is beside the test program, because a folder for temporary files may be
+/// mounted `noexec`.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::env::current_exe().expect("this program").with_extension("shim");
     std::fs::create_dir_all(&folder).expect("a folder beside this program");
-    // Another run of the tests may be building it, too.
+    // Another run of the tests may build it at the same time.
     let (library, new) = (folder.join("libshim.so"), folder.join(format!("{}.so", std::process::id())));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let mut command = Command::new(compiler);
@@ -77,7 +79,7 @@ impl Shim {
         Self { folder, control }
     }
 
-    /// What puts it under a daemon whose store is there.
+    /// Returns the environment that loads the shim into a daemon with this store.
     pub(crate) fn environment(&self, home: &Path) -> Vec<(&'static str, String)> {
         let home = home.canonicalize().expect("a folder of a store");
         let shown = |path: &Path| path.to_str().expect("a plain path").to_owned();
@@ -89,12 +91,12 @@ impl Shim {
         ]
     }
 
-    /// Where what was written is recorded.
+    /// Returns the path of the log of recorded calls.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
 
-    /// Begins to count from 0.
+    /// Sets the mode, and starts counting from 0.
     pub(crate) fn begin(&self, mode: Mode) {
         self.set(Word::Mode, Mode::Pass as u64);
         self.set(Word::Counter, 0);
@@ -102,7 +104,7 @@ impl Shim {
         self.set(Word::Mode, mode as u64);
     }
 
-    /// Lets a call fail, counted from now on.
+    /// Makes a call fail, counted from now on.
     pub(crate) fn inject(&self, fault: Fault) {
         self.set(Word::Mode, Mode::Pass as u64);
         self.set(Word::Target, fault.at);
@@ -111,20 +113,20 @@ impl Shim {
         self.begin(Mode::Inject);
     }
 
-    /// Ends what was begun; how many calls failed.
+    /// Stops counting, recording or failing. Returns the number of failed calls.
     pub(crate) fn end(&self) -> u64 {
         self.set(Word::Mode, Mode::Pass as u64);
         self.get(Word::Hits)
     }
 
-    /// The kinds of the calls that were counted, in their order.
+    /// Returns the kinds of the counted calls, in their order.
     pub(crate) fn kinds(&self) -> Vec<u8> {
         let mut kinds = vec![0; self.get(Word::Counter).min(MOST_KINDS) as usize];
         self.control.read_exact_at(&mut kinds, KINDS_AT).expect("the control file");
         kinds
     }
 
-    // The shim has the file mapped; the system keeps both views the same.
+    // The shim has mapped the file; the kernel keeps file and mapping coherent.
     fn set(&self, word: Word, value: u64) {
         self.control.write_all_at(&value.to_le_bytes(), word as u64 * 8).expect("the control file");
     }
@@ -136,7 +138,7 @@ impl Shim {
     }
 }
 
-/// As [`Server`](crate::server::Server) takes an environment.
+/// Converts an environment to the type that [`Server`](crate::server::Server) takes.
 pub(crate) fn borrowed<'a>(environment: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
     environment.iter().map(|(name, value)| (*name, value.as_str())).collect()
 }

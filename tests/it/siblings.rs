@@ -1,5 +1,6 @@
-//! Tiny models of families that differ from others by a name or a number, and the text parts of models that read pictures too:
-//! the whole way, from a folder without anything but a config, weights and a tokenizer.
+//! Tiny models of families that differ from others only by a name or a number, and the text parts
+//! of multimodal models. The tests are end to end, from a folder with only a config, weights and a
+//! tokenizer.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models")
 }
 
-/// A model's folder with a tokenizer that has a word for each token.
+/// Returns a model's folder with a tokenizer that has a word for each token.
 fn folder(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for file in ["config.json", "model.safetensors"] {
@@ -56,7 +57,8 @@ async fn all_of_them_run() {
     }
 }
 
-/// A model that reads pictures: its other tensors are kept, shown, and come out as they went in; pictures are refused.
+/// A multimodal model: its vision tensors are kept, listed, and exported unchanged. Requests with
+/// images are refused.
 #[tokio::test]
 async fn pictures_are_refused_and_nothing_is_lost() {
     let server = Server::start(&[in_float32()]).await;
@@ -85,7 +87,7 @@ async fn pictures_are_refused_and_nothing_is_lost() {
     assert_eq!(one, server.runner("again").await.logits(&ids, false).await);
 }
 
-/// Weights without a folder to themselves: the config beside them counts.
+/// If only the file of the weights is named, the config beside it is used.
 #[tokio::test]
 async fn a_single_file_runs_with_what_is_beside_it() {
     let server = Server::start(&[]).await;
@@ -103,7 +105,8 @@ async fn a_single_file_runs_with_what_is_beside_it() {
     assert_eq!(tensors.matches("model.norm.weight").count(), 1, "{tensors}");
 }
 
-/// An architecture that is not known is stored, shown, planned and exported; to run it is refused by its name.
+/// A model with an unknown architecture is stored, shown, planned and exported. Running it is
+/// refused with an error that names the architecture.
 #[tokio::test]
 async fn what_is_not_known_is_kept() {
     let server = Server::start(&[]).await;

@@ -1,4 +1,5 @@
-//! A real model, `SmolLM2` 135M in `Q4_1`, against the recorded numbers of transformers in float64.
+//! A real model, `SmolLM2` 135M in `Q4_1`, compared with recorded results of transformers in
+//! float64.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use crate::server::{Runner, Server};
 use crate::support::{fixtures, json as read_json, list, models, numbers, skip};
 
-/// The golden numbers and the model, where both are there.
+/// Returns the reference values and the model, if both are there.
 pub(crate) fn inputs(test: &str) -> Option<(Value, PathBuf)> {
     let golden = fixtures(test, "real")?.join("smollm2.json");
     let model = models().map(|folder| folder.join("smollm2-135m-q4_1.gguf")).filter(|path| path.is_file());
@@ -17,14 +18,15 @@ pub(crate) fn inputs(test: &str) -> Option<(Value, PathBuf)> {
     Some((read_json(&golden), model?))
 }
 
-/// Natural logarithms of the probabilities that logits stand for.
+/// Returns the natural logarithms of the probabilities.
 pub(crate) fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
     logits.iter().map(|logit| f64::from(logit - largest) - sum.ln()).collect()
 }
 
-/// Differences of the log-probabilities of a text's tokens from the reference, and both perplexities.
+/// Returns the differences of the log-probabilities of a text's tokens from the reference, and both
+/// perplexities.
 async fn teacher_forced(runner: &Runner, golden: &Value) -> (Vec<f64>, f64, f64) {
     let ids = numbers(&golden["perplexity"]["ids"]);
     let reference = &golden["transformers_float64"]["teacher_forced"];
@@ -76,7 +78,8 @@ async fn reference_mode_is_exact() {
     for (case, steps) in list(&golden["completions"]["cases"]).iter().zip(steps) {
         let expected: Vec<u64> = list(steps).iter().map(|step| step[0].as_u64().expect("an id")).collect();
         let (ids, _) = runner.greedy(&numbers(&case["ids"]), expected.len()).await;
-        // The end token is the last step where the model ended by itself; it is not part of the text.
+        // If the model ended by itself, the last step is the end token, which is not part of the
+        // text.
         let ended = case["f32"]["stop_type"] == "eos";
         let expected = if ended { &expected[..expected.len() - 1] } else { &expected[..] };
         assert_eq!(ids, expected, "{}", case["prompt"]);

@@ -1,7 +1,9 @@
-//! A daemon with many models that come and go for long: what it takes does not grow, and everybody is answered.
+//! A soak test: many models are created and removed for a long time. The daemon's resource use does
+//! not grow, and every request succeeds.
 //!
-//! `scripts/campaign soak` does it for an hour with 10,000 models, and holds memory to its figures. Here it is the same for
-//! seconds with few models, too short to say anything of memory: only descriptors are held to what they were.
+//! `scripts/campaign soak` runs for an hour with 10,000 models, and asserts limits on memory. The
+//! test here runs for seconds with few models, which is too short to measure memory, so it only
+//! asserts that file descriptors are closed.
 
 mod clients;
 mod requests;
@@ -18,33 +20,35 @@ use crate::support::{list, number, say, variant};
 use clients::{Clients, Models, base, name, puts_off};
 use samples::{Growth, descriptors, growth, report};
 
-/// Models that stay: all others are made from them, and they are the ones that generate.
+/// The number of base models, which remain. All other models are created from them, and only they
+/// generate.
 const BASES: u64 = 5;
-/// The most that memory may grow in the second half, in KiB an hour, where it grows by more than a tenth in all.
+/// The limit of memory growth in the second half, in KiB per hour. It applies if memory grows by
+/// more than a tenth in total.
 const STEEPEST: f64 = 32.0 * 1024.0;
-/// The longest that descriptors are waited for.
+/// The longest wait for file descriptors to be closed.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The debug log of an hour would be larger than the store.
+/// A debug log of an hour would be larger than the store.
 const ENVIRONMENT: [(&str, &str); 1] = [("LODE_LOG", "info")];
 
-/// How much is done, and how often.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
-    /// All models, with the bases.
+    /// The number of models, including the bases.
     models: u64,
-    /// How long they come and go.
+    /// How long models are created and removed.
     span: Duration,
-    /// Between two samples.
+    /// The interval between samples.
     sample: Duration,
-    /// Between two lists of all models.
+    /// The interval between lists of all models.
     list: Duration,
-    /// Between two collections.
+    /// The interval between collections.
     collect: Duration,
-    /// Between two `du`.
+    /// The interval between calls of `du`.
     measure: Duration,
-    /// Descriptors that may be open at the end beyond those of the beginning.
+    /// How many more file descriptors may be open at the end than at the beginning.
     descriptors: usize,
-    /// Whether memory is held to its figures: only where it has the time to show how it grows.
+    /// Whether memory limits are asserted; only if the run is long enough to show growth.
     is_campaign: bool,
 }
 
@@ -115,14 +119,15 @@ async fn models_come_and_go_for_long() {
     }
 }
 
-/// Ends the runners of all bases.
+/// Unloads all bases.
 async fn unload(server: &Server) {
     for number in 0..BASES {
         server.ask("/api/generate", &json!({"model": base(number), "keep_alive": 0, "stream": false})).await;
     }
 }
 
-/// How many descriptors a daemon has open that nobody uses: connections and runners take a moment to be gone.
+/// Returns the number of the daemon's open file descriptors at rest. Connections and runners take a
+/// moment to close.
 async fn resting_descriptors(server: &Server) -> usize {
     let mut least = descriptors(server.pid());
     for _ in 0..20 {
@@ -132,7 +137,7 @@ async fn resting_descriptors(server: &Server) -> usize {
     least
 }
 
-/// Descriptors come back to what they were, within `more`.
+/// Waits until at most `more` additional file descriptors are open.
 async fn assert_closed(server: &Server, before: usize, more: usize) {
     let begin = Instant::now();
     let mut now = descriptors(server.pid());
@@ -144,7 +149,7 @@ async fn assert_closed(server: &Server, before: usize, more: usize) {
     say(&format!("descriptors at rest: {before} before, {now} afterwards"));
 }
 
-/// The models that should be there are, and no others; what was pushed to the peer is gone from there.
+/// Asserts that exactly the expected models exist, and that the peer has no models left.
 async fn assert_named(server: &Server, peer: &Server, models: &Models) {
     let found: BTreeSet<String> = server.names().await.into_iter().collect();
     let made: Vec<String> = models.here().iter().map(|number| name(*number)).collect();
@@ -154,7 +159,7 @@ async fn assert_named(server: &Server, peer: &Server, models: &Models) {
     assert!(peer.names().await.is_empty());
 }
 
-/// What nobody needs can be deleted now, and nothing that is left is damaged.
+/// Asserts that a collection removes all unreferenced blobs, and that fsck finds no damage.
 async fn assert_sound(server: &Server) {
     let begin = Instant::now();
     let collected = server.ask("/api/lode/gc", &json!({})).await;

@@ -1,4 +1,5 @@
-//! What users name as a model and what is none, or not all of it: each gets a sentence that names the file and what to do.
+//! Sources of a create that are not models, or are incomplete: each gets an error that names the
+//! file and the remedy.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +13,7 @@ use crate::export::exported;
 use crate::server::Server;
 use crate::support::{skip, tiny_model};
 
-/// A copy of the tiny model's folder.
+/// Copies the tiny model's folder.
 fn copied(to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(tiny_model()).expect("the model").flatten() {
@@ -22,7 +23,8 @@ fn copied(to: &Path) {
     }
 }
 
-/// What `lode create` says of a path; it must fail or succeed as told.
+/// Runs `lode create` with a path, and returns its messages. Asserts that it succeeds or fails as
+/// expected.
 fn created(server: &Server, path: &Path, succeeds: bool) -> String {
     let output = server.lode(&["create", "made", "-f", &path.to_string_lossy()]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -136,7 +138,7 @@ async fn a_model_without_a_template_is_told() {
     let output = server.lode(&["list", "--format", "json"]);
     let tags: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(tags["models"][0]["only_completes"], true, "{tags}");
-    // As Python writes it where a tokenizer has no longest text.
+    // Python writes `Infinity` if a tokenizer has no maximum length.
     let template =
         r#"{"model_max_length": Infinity, "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}"#;
     fs::write(&path, template).expect("written");
@@ -149,7 +151,7 @@ async fn a_model_without_a_template_is_told() {
 async fn folders_of_other_tools_are_understood() {
     let server = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a folder");
-    // The cache of a hub's client: files are links to blobs.
+    // The cache of a hub client: files are links to blobs.
     let cache = folder.path().join("models--u--n");
     let snapshot = cache.join("snapshots/0123");
     for part in ["blobs", "refs", "snapshots/0123", "snapshots/older"] {
@@ -161,17 +163,18 @@ async fn folders_of_other_tools_are_understood() {
     }
     fs::write(cache.join("refs/main"), "0123").expect("a file");
     created(&server, &cache, true);
-    // The daemon opens what a path names by itself, and follows links within the cache.
+    // The daemon opens a path in a request by itself, and follows links within the cache.
     server.create("by-path", &cache).await;
     fs::write(cache.join("refs/main"), "../../..").expect("a file");
     fs::remove_dir(cache.join("snapshots/older")).expect("removed");
     created(&server, &cache, true);
-    // A folder with weights at its top is read as that model, also where it has a folder `snapshots`.
+    // A folder that has weights itself is read as that model, even if it also contains a folder
+    // `snapshots`.
     let whole = folder.path().join("whole");
     copied(&whole);
     fs::create_dir_all(whole.join("snapshots/step-100")).expect("a folder");
     created(&server, &whole, true);
-    // Weights that are not the model's are told.
+    // Weights that do not belong to the model are reported.
     fs::copy(place_of_weights(), whole.join("adapter_model.safetensors")).expect("a copy");
     assert!(created(&server, &whole, true).contains("`adapter_model.safetensors` is not part of the model"));
 }

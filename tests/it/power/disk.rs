@@ -1,16 +1,20 @@
-//! A disk as POSIX promises it and no better: what recorded calls made of it, and which states a power cut could leave.
+//! A model of a disk with exactly the guarantees of POSIX: it applies recorded calls, and derives
+//! the states that a power cut could leave.
 //!
-//! A file keeps the content of its last sync, a folder the names of its last sync; all that came later may be lost, in
-//! ways that [`Loss`] names. Each folder and each file loses for itself:
+//! A file keeps the content of its last sync, and a folder the names of its last sync. All later
+//! changes may be lost, in the ways that [`Loss`] lists. Each folder and each file loses changes
+//! independently:
 //!
-//! - The sync of a file says nothing of its name, and the sync of a folder nothing of what its files hold.
-//! - A rename within a folder happens or does not. One between two folders is a change of each: a power cut can leave
-//!   both names, or none.
-//! - What no folder names any more is not there, with all that is below it. A folder that two folders name is where the
-//!   first of them by path has it, as a check of the file system would leave it.
-//! - Modes are never lost; a file that no record gave a mode has 0644, a folder 0755.
+//! - The sync of a file does not cover its name, and the sync of a folder does not cover the
+//!   content of its files.
+//! - A rename within a folder is atomic. A rename between two folders is a change of each: a power
+//!   cut can leave both names, or none.
+//! - An object without a name in any folder is lost, with everything below it. A folder with names
+//!   in two folders remains at the first of them by path, as after a check of the file system.
+//! - Modes are never lost. A file without a recorded mode has 0644, a folder 0755.
 //!
-//! Real file systems keep more than that; a program that survives here does not depend on which one it runs on.
+//! Real file systems keep more than that, so a program that survives here does not depend on the
+//! file system.
 
 mod tests;
 
@@ -30,11 +34,12 @@ use super::state::{Entry, State, with_path};
 
 const ROOT: ObjectId = ObjectId(0);
 
-/// A file or folder of a disk. Other than an inode number, it is never used again.
+/// A file or folder of a disk. Unlike an inode number, it is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ObjectId(usize);
 
-/// A record that cannot follow the ones before it: the log is not complete, or in another order than the calls.
+/// A record that is inconsistent with its predecessors: the log is incomplete, or not in the order
+/// of the calls.
 #[derive(Debug)]
 pub(super) struct Contradiction {
     record: String,
@@ -49,12 +54,12 @@ impl fmt::Display for Contradiction {
 
 impl std::error::Error for Contradiction {}
 
-/// Invariant: every `ObjectId` in it is a place in `objects`, and `ROOT` is a folder. Objects stay when their last name
-/// goes: a name that is gone may come back with a power cut.
+/// Invariant: every `ObjectId` in it is an index of `objects`, and `ROOT` is a folder. Objects stay
+/// when their last name is removed, because a power cut may restore the name.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     objects: Vec<Object>,
-    /// Which object has an inode number now.
+    /// The object that currently has an inode number.
     inodes: HashMap<u64, ObjectId>,
 }
 
@@ -81,13 +86,13 @@ impl Object {
 }
 
 impl Disk {
-    /// An empty folder whose inode number is not known.
+    /// Returns an empty folder with an unknown inode number.
     pub(super) fn empty() -> Self {
         Self { objects: vec![Object::folder()], inodes: HashMap::new() }
     }
 
-    /// A folder as it is, all of it durable: what a log begins with. Sockets and pipes are left out, because nothing of
-    /// them is on a disk; symbolic links are refused.
+    /// Returns the current content of a folder, all of it durable, as the start of a log. Sockets
+    /// and pipes are left out because the disk does not store them; symbolic links are refused.
     pub(super) fn snapshot(folder: &Path) -> io::Result<Self> {
         let mut disk = Self::empty();
         let inode = fs::metadata(folder).map_err(with_path(folder))?.ino();
@@ -99,7 +104,8 @@ impl Disk {
     fn read_folder(&mut self, folder: ObjectId, path: &Path) -> io::Result<()> {
         let entries: io::Result<Vec<DirEntry>> = fs::read_dir(path).and_then(Iterator::collect);
         let mut entries = entries.map_err(with_path(path))?;
-        // The order gives objects their numbers, and those choose what a seed loses.
+        // The order determines the objects' numbers, which together with the seed determine random
+        // losses.
         entries.sort_by_key(DirEntry::file_name);
         for entry in entries {
             let path = entry.path();
@@ -134,7 +140,7 @@ impl Disk {
         Ok(Some(self.insert(inode, Object { mode, ..Object::file(File::durable(bytes)) })))
     }
 
-    /// Does what the recorded call did. After an error the disk is as it was.
+    /// Applies a recorded call. After an error the disk is unchanged.
     pub(super) fn apply(&mut self, record: &Record) -> Result<(), Contradiction> {
         self.change(record).map_err(|reason| Contradiction { record: record.to_string(), reason })
     }
@@ -162,7 +168,7 @@ impl Disk {
             }
             Record::Unlink { path, inode } | Record::RemoveFolder { path, inode } => self.remove(path, *inode),
             Record::SetMode { inode, mode } => {
-                // An unknown one is a socket: no record made it, and it is never on the disk.
+                // An unknown inode is a socket, which is not recorded and never on the disk.
                 if let Some(object) = self.inodes.get(inode) {
                     self.objects[object.0].mode = *mode;
                 }
@@ -187,7 +193,7 @@ impl Disk {
 
     fn rename(&mut self, from: &Path, to: &Path, inode: u64) -> Result<(), String> {
         let object = self.named(from, inode)?;
-        // Where both are names of one file, the system leaves both.
+        // If both are names of one file, `rename` does nothing.
         if self.find(to) == Some(object) {
             return Ok(());
         }
@@ -203,8 +209,8 @@ impl Disk {
     }
 
     fn remove(&mut self, path: &Path, inode: u64) -> Result<(), String> {
-        // No record makes a socket, because it is never on the disk. Its inode number may be that of a file that is
-        // gone.
+        // Sockets are not recorded, because they are never on the disk. A socket may reuse the
+        // inode number of a deleted file.
         if self.find(path).is_none() && !self.has_name(inode) {
             return Ok(());
         }
@@ -214,7 +220,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What a power cut leaves now.
+    /// Returns the state after a power cut at this moment.
     pub(super) fn state(&self, loss: Loss) -> State {
         let mut walk =
             Walk { disk: self, loss, seen: HashMap::from([(ROOT, PathBuf::new())]), state: State::default() };
@@ -250,7 +256,7 @@ impl Disk {
         }
     }
 
-    /// What a path leads to, had nothing been lost.
+    /// Returns the object at a path without any loss.
     fn find(&self, path: &Path) -> Option<ObjectId> {
         path.iter().try_fold(ROOT, |at, name| match &self.objects[at.0].kind {
             Kind::Folder(folder) => folder.get(name),
@@ -263,7 +269,7 @@ impl Disk {
         self.inodes.get(&inode).copied().is_some_and(names)
     }
 
-    /// What a path leads to, where that is the object with the number.
+    /// Returns the object at a path, if it has this inode number.
     fn named(&self, path: &Path, inode: u64) -> Result<ObjectId, String> {
         let found = self.find(path).ok_or_else(|| format!("nothing is at `{}`", path.display()))?;
         if self.inodes.get(&inode) != Some(&found) {
@@ -279,7 +285,7 @@ impl Disk {
         }
     }
 
-    /// The folder that a path is in, and its name there.
+    /// Returns the parent folder and the name of a path.
     fn place<'a>(&self, path: &'a Path) -> Result<(ObjectId, &'a OsStr), String> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err("the recorded folder itself cannot be made or moved".to_owned());
@@ -289,11 +295,11 @@ impl Disk {
     }
 }
 
-/// Collects what is reachable after a loss, in the order of paths.
+/// Collects the reachable objects after a loss, in the order of paths.
 struct Walk<'a> {
     disk: &'a Disk,
     loss: Loss,
-    /// Where each object was first reached.
+    /// The path at which each object was first reached.
     seen: HashMap<ObjectId, PathBuf>,
     state: State,
 }

@@ -1,14 +1,15 @@
-//! A regular file of the modelled disk: what it held at its last sync, and each change of its content since.
+//! A regular file of the disk model: its content at the last sync, and all changes since.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use super::loss::{Loss, Random};
 
-/// No file that is recorded is longer. A longer one is a mistake in the log, and would be held in memory.
+/// The longest file that is recorded. A longer one indicates an error in the log, and would not fit
+/// into memory.
 const LONGEST: u64 = 1 << 30;
 
-/// The bytes of a file. They are shared by the states in which the file has them, and hashed once.
+/// The bytes of a file. States with the same content share them, and their hash is computed once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     bytes: Vec<u8>,
@@ -33,7 +34,7 @@ impl Content {
         self.resize(length.max(self.bytes.len()));
     }
 
-    /// Writes; what lies between the old end and `offset` is zeros.
+    /// Writes bytes at `offset`, and fills the gap after the old end with zeros.
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -55,7 +56,7 @@ impl Hash for Content {
     }
 }
 
-/// A change of content that no sync has followed. Its end was checked to be at most [`LONGEST`].
+/// An unsynced change of content. Its end was checked to be at most [`LONGEST`].
 #[derive(Debug, Clone)]
 enum Change {
     Write { offset: usize, bytes: Arc<[u8]> },
@@ -70,7 +71,7 @@ impl Change {
         }
     }
 
-    /// Only the length reaches the disk.
+    /// Applies only the length.
     fn apply_length(&self, content: &mut Content) {
         match self {
             Self::Write { bytes, .. } if bytes.is_empty() => {}
@@ -79,7 +80,7 @@ impl Change {
         }
     }
 
-    /// Only the first half of what was written reaches the disk. A length cannot be torn, so it is lost.
+    /// Applies only the first half of a write. A change of length cannot be torn, so it is lost.
     fn apply_half(&self, content: &mut Content) {
         match self {
             Self::Write { offset, bytes } => content.write(*offset, &bytes[..bytes.len() / 2]),
@@ -97,13 +98,13 @@ pub(super) struct File {
 }
 
 impl File {
-    /// A file that was there before anything was recorded.
+    /// Returns a file that existed before the recording.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
         let content = Arc::new(Content::new(bytes));
         Self { durable: Arc::clone(&content), current: content, pending: Vec::new() }
     }
 
-    /// Refuses what would make the file longer than any that is recorded.
+    /// Writes bytes. Fails if the file would exceed [`LONGEST`].
     pub(super) fn write(&mut self, offset: u64, bytes: &Arc<[u8]>) -> Result<(), String> {
         let end = offset.saturating_add(bytes.len() as u64);
         within_longest(end)?;
@@ -111,7 +112,7 @@ impl File {
         Ok(())
     }
 
-    /// Refuses as [`File::write`] does.
+    /// Sets the length. Fails like [`File::write`].
     pub(super) fn resize(&mut self, length: u64) -> Result<(), String> {
         within_longest(length)?;
         self.change(Change::Resize { length: length as usize });
@@ -128,7 +129,7 @@ impl File {
         self.pending.clear();
     }
 
-    /// The content after a power cut. `object` is the number of the file on its disk.
+    /// Returns the content after a power cut. `object` is the file's number on its disk.
     pub(super) fn content(&self, loss: Loss, object: usize) -> Arc<Content> {
         match loss {
             Loss::Everything | Loss::Data => Arc::clone(&self.durable),

@@ -1,4 +1,4 @@
-//! A folder of the modelled disk: which names it had at its last sync, and each change of them since.
+//! A folder of the disk model: its names at the last sync, and all changes since.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,13 +7,13 @@ use std::ffi::{OsStr, OsString};
 use super::disk::ObjectId;
 use super::loss::{Loss, Random};
 
-/// What is in a folder.
+/// The entries of a folder.
 pub(super) type Entries = BTreeMap<OsString, ObjectId>;
 
-/// A change of the names in one folder. One that moves between two folders is a change of each.
+/// A change of the names in one folder. A move between two folders is a change of each.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// What had the name before is no longer in the folder.
+    /// Adds a name, or replaces its object.
     Add {
         name: OsString,
         object: ObjectId,
@@ -21,7 +21,7 @@ pub(super) enum Change {
     Remove {
         name: OsString,
     },
-    /// Both at once: a power cut leaves one of the two names.
+    /// An atomic rename: a power cut leaves exactly one of the two names.
     Rename {
         from: OsString,
         to: OsString,
@@ -55,7 +55,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Adds what was there before anything was recorded.
+    /// Adds an entry that existed before the recording.
     pub(super) fn add_durable(&mut self, name: OsString, object: ObjectId) {
         self.durable.insert(name.clone(), object);
         self.current.insert(name, object);
@@ -65,7 +65,7 @@ impl Folder {
         self.current.get(name).copied()
     }
 
-    /// Whether something in it is the object.
+    /// Whether one of the entries is the object.
     pub(super) fn names(&self, object: ObjectId) -> bool {
         self.current.values().any(|named| *named == object)
     }
@@ -80,7 +80,7 @@ impl Folder {
         self.pending.clear();
     }
 
-    /// What is in it after a power cut. `object` is the number of the folder on its disk.
+    /// Returns the entries after a power cut. `object` is the folder's number on its disk.
     pub(super) fn entries(&self, loss: Loss, object: usize) -> Cow<'_, Entries> {
         match loss {
             Loss::Everything | Loss::Names => Cow::Borrowed(&self.durable),

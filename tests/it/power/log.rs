@@ -1,21 +1,22 @@
-//! The log of the calls that changed a folder, as the recorder writes it.
+//! The log of the calls that changed a folder, as the shim writes it.
 //!
-//! A record is a line of fields with a tab between them. Paths are relative to the recorded folder, which is `.`; in
-//! paths and marks, bytes below 0x21, 0x7f and `%` are written as `%XX`. Numbers are decimal, modes octal.
+//! A record is a line of fields separated by tabs. Paths are relative to the recorded folder, which
+//! is `.`. In paths and marks, bytes below 0x21, 0x7f and `%` are written as `%XX`. Numbers are
+//! decimal, modes octal.
 //!
 //! ```text
 //! C <path> <inode>             a file was created
-//! M <path> <inode>             a folder was made
-//! W <inode> <offset> <length>  a write; so many bytes and a line feed follow
-//! T <inode> <length>           cut off or grown
+//! M <path> <inode>             a folder was created
+//! W <inode> <offset> <length>  a write; the bytes and a line feed follow
+//! T <inode> <length>           a file was truncated or extended
 //! S <inode>                    a file was synced
 //! D <inode> <path>             a folder was synced
-//! R <from> <to> <inode>        renamed; what was at <to> is replaced
-//! L <from> <to> <inode>        one more name
+//! R <from> <to> <inode>        a rename that replaces <to>
+//! L <from> <to> <inode>        a hard link was created
 //! U <path> <inode>             a name was removed
 //! X <path> <inode>             a folder was removed
 //! P <inode> <mode>             the mode was set
-//! N <text>                     a mark of the test: what was acknowledged at this moment
+//! N <text>                     a mark of the test: an acknowledged state
 //! ```
 
 mod tests;
@@ -28,8 +29,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// One call, or a mark. Paths are relative; the recorded folder itself is the empty path. A number names an object from
-/// the record that made it to the next that makes one with the same number.
+/// One call, or a mark. Paths are relative; the recorded folder itself is the empty path. An inode
+/// number refers to an object from the record that created it until the next record that creates
+/// one with the same number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
     Create { path: PathBuf, inode: u64 },
@@ -46,14 +48,14 @@ pub(super) enum Record {
     Mark(String),
 }
 
-/// Why a log was not read.
+/// The reason why a log could not be read.
 #[derive(Debug)]
 pub(super) enum LogError {
     Read {
         path: PathBuf,
         source: io::Error,
     },
-    /// The record that begins so many bytes into the log is not one, or is cut off.
+    /// The record at this byte offset is invalid or truncated.
     Malformed {
         offset: usize,
         reason: String,
@@ -78,7 +80,7 @@ impl std::error::Error for LogError {
     }
 }
 
-/// What was called, without the bytes that were written.
+/// Describes the call without the written bytes.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,7 +112,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Record>, LogError> {
     parse(&bytes)
 }
 
-/// The records of a log; [`LogError::Malformed`] where it is anything but a sequence of whole ones.
+/// Parses the records of a log. Returns [`LogError::Malformed`] for an invalid or truncated record.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record>, LogError> {
     let mut rest = Rest { bytes };
     let mut records = Vec::new();
@@ -121,8 +123,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record>, LogError> {
     Ok(records)
 }
 
-/// After how many records a power cut is worth trying: after each that changes a name, syncs, or is a mark, and after
-/// the last of each run that changes contents. Within a run there is nothing that [`Loss::Random`] does not reach.
+/// Returns the numbers of records after which a power cut is tried: after each change of a name,
+/// each sync and each mark, and at the end of each run of content changes. [`Loss::Random`] already
+/// covers the moments within a run.
 ///
 /// [`Loss::Random`]: super::loss::Loss::Random
 pub(super) fn boundaries(records: &[Record]) -> Vec<usize> {
@@ -138,7 +141,7 @@ pub(super) fn boundaries(records: &[Record]) -> Vec<usize> {
     counts
 }
 
-/// What of a log is not read yet.
+/// The unread part of a log.
 struct Rest<'a> {
     bytes: &'a [u8],
 }
@@ -177,7 +180,7 @@ impl<'a> Rest<'a> {
         Ok(line)
     }
 
-    /// The bytes of a write, without the line feed after them.
+    /// Returns the bytes of a write, without the line feed after them.
     fn data(&mut self, length: u64) -> Result<&'a [u8], String> {
         let there = self.bytes.len();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -217,7 +220,7 @@ fn path(field: &[u8]) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Undoes `%XX`.
+/// Decodes `%XX`.
 fn decode(field: &[u8]) -> Result<Vec<u8>, String> {
     let mut decoded = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -235,7 +238,7 @@ fn decode(field: &[u8]) -> Result<Vec<u8>, String> {
     Ok(decoded)
 }
 
-/// The byte that two hexadecimal digits stand for, and what comes after them.
+/// Returns the byte of two hexadecimal digits, and the rest.
 fn escaped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (&[high, low], after) = bytes.split_first_chunk::<2>()?;
     let digit = |byte: u8| char::from(byte).to_digit(16);

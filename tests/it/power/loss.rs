@@ -1,41 +1,42 @@
-//! What a power cut takes away, and the random numbers by which it chooses.
+//! Losses by a power cut, and the random numbers that select them.
 
-/// What of that which was not synced is lost. What was synced is never lost.
+/// The unsynced changes that are lost. Synced changes are never lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
-    /// Only what was synced is there.
+    /// All unsynced changes are lost.
     Everything,
-    /// All is there, as if the process had been killed and the machine went on.
+    /// No change is lost, as after a kill of the process on a running machine.
     Nothing,
-    /// All names are there, files have the content of their last sync: a new one is empty.
+    /// All names remain. Files have the content of their last sync, so a new file is empty.
     Data,
-    /// All names are there and files have their length, but what they grew by since their last sync is zeros. Bytes
-    /// that were there before and were overwritten are the old ones.
+    /// All names and file lengths remain, but bytes appended since the last sync are zeros.
+    /// Overwritten bytes have their old values.
     Zeros,
-    /// All data is there, under the names of the last sync of each folder.
+    /// All file contents remain, under the names of each folder's last sync.
     Names,
-    /// Each folder keeps a random first part of its changes; each change of a file's content is kept, lost or torn. The
-    /// same seed loses the same of the same disk.
+    /// Each folder keeps a random prefix of its changes. Each change of a file's content is kept,
+    /// lost or torn. A seed always gives the same losses for the same disk.
     Random(u64),
 }
 
 impl Loss {
-    /// All but the random ones.
+    /// All losses except the random ones.
     pub(super) const CERTAIN: [Self; 5] = [Self::Everything, Self::Nothing, Self::Data, Self::Zeros, Self::Names];
 }
 
-/// Splitmix64: the numbers are the same everywhere and at any time, so that a seed repeats a failure.
+/// Splitmix64, which is independent of the platform, so that a seed repeats a failure.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The numbers for one object. Each has its own, so that what one loses does not depend on the others.
+    /// Returns the generator for one object. Objects have independent generators, so that the
+    /// losses of one do not depend on other objects.
     pub(super) fn of(seed: u64, object: usize) -> Self {
         let (seed, object) = (Self(seed).draw(), Self(object as u64).draw());
         Self(seed ^ object.rotate_left(32))
     }
 
-    /// A number below `limit`, which is not zero.
+    /// Returns a number below `limit`, which must not be zero.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.draw() % limit as u64) as usize
     }

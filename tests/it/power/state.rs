@@ -1,4 +1,5 @@
-//! What a power cut left on a disk: a tree of folders and files that can be compared, and written to a real folder.
+//! The content of a disk after a power cut: a tree of folders and files that can be compared and
+//! written to a real folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use super::file::Content;
 
-/// What stands at a path.
+/// The object at a path.
 #[derive(Debug, Hash)]
 pub(super) enum Entry {
     Folder {
@@ -21,33 +22,35 @@ pub(super) enum Entry {
         mode: u32,
         content: Arc<Content>,
     },
-    /// One more name of the file at `to`.
+    /// Another name of the file at `to`.
     Link {
         to: PathBuf,
     },
 }
 
-/// Invariants: paths are relative and have no `..`; the folder of an entry is an entry too, and `to` of a link is a
-/// file that comes before it. The root has no entry.
+/// Invariants: paths are relative and contain no `..`. The parent folder of an entry is an entry
+/// too, and `to` of a link is a file that precedes it. The root has no entry.
 #[derive(Debug, Default, Hash)]
 pub(super) struct State {
     entries: BTreeMap<PathBuf, Entry>,
 }
 
 impl State {
-    /// The caller adds a folder before what is in it, and a file before its other names.
+    /// Adds an entry. The caller adds a folder before its content, and a file before its other
+    /// names.
     pub(super) fn add(&mut self, path: PathBuf, entry: Entry) {
         self.entries.insert(path, entry);
     }
 
-    /// A hash of all names, modes and contents: states with the same one need to be tried only once.
+    /// Returns a hash of all names, modes and contents. States with equal hashes need to be tried
+    /// only once.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// What the file at a path holds; none where no file is.
+    /// Returns the content of the file at a path, or `None` if there is no file.
     pub(super) fn file(&self, path: impl AsRef<Path>) -> Option<&[u8]> {
         match self.entries.get(path.as_ref())? {
             Entry::Folder { .. } => None,
@@ -56,7 +59,7 @@ impl State {
         }
     }
 
-    /// Makes the state below an empty folder. The folder's own mode stays as it is.
+    /// Writes the state into an empty folder, whose own mode is unchanged.
     pub(super) fn write(&self, target: &Path) -> io::Result<()> {
         if fs::read_dir(target).map_err(with_path(target))?.next().is_some() {
             let reason = format!("`{}` is not empty", target.display());
@@ -73,7 +76,8 @@ impl State {
             };
             written.map_err(with_path(&path))?;
         }
-        // Inner folders first, and all of them last: a mode may forbid to write below.
+        // Modes of folders are set last, from the innermost outwards, because a mode may forbid
+        // writing.
         for (path, entry) in self.entries.iter().rev() {
             if let Entry::Folder { mode } = entry {
                 let path = target.join(path);
@@ -103,7 +107,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Puts the path into an error of the system.
+/// Adds the path to an I/O error.
 pub(super) fn with_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error: io::Error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }

@@ -1,4 +1,5 @@
-//! Models in the layouts of others: a pull splits them into the blobs that `create` makes of the same files.
+//! Models in third-party layouts: a pull splits them into the same blobs that `create` makes from
+//! the same files.
 
 use std::path::Path;
 
@@ -17,7 +18,7 @@ const OCI: &str = "application/vnd.oci.image.manifest.v1+json";
 const DOCKER: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const FILE_PATH: &str = "org.cncf.model.filepath";
 
-/// An artifact that is about to be pushed.
+/// An artifact to push.
 struct Artifact {
     manifest: Value,
     media_type: &'static str,
@@ -36,7 +37,7 @@ impl Artifact {
         Self { manifest, media_type, blobs: vec![config] }
     }
 
-    /// Adds a layer, with a path where it is a file.
+    /// Adds a layer, with a path if it is a file.
     fn layer(mut self, layer_type: &str, bytes: Vec<u8>, path: Option<&str>) -> Self {
         let mut layer = descriptor(layer_type, &bytes);
         if let Some(path) = path {
@@ -47,7 +48,7 @@ impl Artifact {
         self
     }
 
-    /// Pushes it as clients without any ambition do: a session and one request for each blob.
+    /// Pushes the artifact in the simplest way: a session and a single request for each blob.
     async fn push(&self, registry: &str, repository: &str) {
         let http = http().build().expect("a client");
         let base = format!("http://{registry}/v2/{repository}");
@@ -70,7 +71,7 @@ fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": Digest::of(bytes).to_string(), "size": bytes.len()})
 }
 
-/// Names and digests of the tensor layers.
+/// Returns the names and digests of the tensor layers.
 fn tensors(manifest: &Stored) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let layers = list(&manifest.json["layers"]).iter();
@@ -80,7 +81,8 @@ fn tensors(manifest: &Stored) -> Vec<(String, String)> {
     tensors
 }
 
-/// Pushes the artifact to a registry, pulls it, and compares it with what `create` makes of `source`.
+/// Pushes the artifact to a registry, pulls it, and compares it with the result of `create` for
+/// `source`.
 async fn check(test: &str, artifact: &Artifact, source: &Path) {
     let docker = DockerRegistry::start(test, None).await;
     let lode = Server::start(&[]).await;
@@ -95,7 +97,8 @@ async fn check(test: &str, artifact: &Artifact, source: &Path) {
         assert!(!tensors(&created).is_empty());
         assert_eq!(tensors(&pulled), tensors(&created), "{test} from {registry}");
         stored::blobs(&server.home());
-        // In a store of its own it is whole too, and is not kept a second time as it came.
+        // A pull into an empty store is complete too, and does not additionally keep the original
+        // file.
         let alone = Server::start(&[]).await;
         alone.pull(&repository).await;
         let pulled = stored::manifest(&alone.home(), &repository, "latest");
@@ -108,7 +111,7 @@ async fn check(test: &str, artifact: &Artifact, source: &Path) {
     }
 }
 
-/// A GGUF file: of the fixtures.
+/// Returns a GGUF file of the fixtures.
 fn gguf(test: &str) -> Option<std::path::PathBuf> {
     Some(fixtures(test, "gguf/meta")?.join("mixed_types.gguf"))
 }
@@ -168,7 +171,7 @@ async fn a_gguf_of_docker_model_runner() {
     }
 }
 
-/// The files of a model's folder, weights first.
+/// Returns the files of a model's folder, weights first.
 fn model_files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = entries(folder).iter().map(|path| (name(path), read(path))).collect();
     files.sort_by_key(|(name, _)| !name.ends_with(".safetensors"));
@@ -193,7 +196,7 @@ async fn safetensors_of_docker_model_runner() {
         },
     );
     check(test, &newer, &tiny_model()).await;
-    // The older form has all that is not weights in one archive.
+    // The older layout has all other files in one archive.
     let (weights, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|(name, _)| name.ends_with(".safetensors"));
     let older = Artifact::new(OCI, "application/vnd.docker.ai.model.config.v0.1+json", &config)
         .layer("application/vnd.docker.ai.safetensors", weights[0].1.clone(), None)
@@ -234,7 +237,7 @@ async fn archives_of_model_pack() {
     check(test, &artifact, &tiny_model()).await;
 }
 
-/// An archive in the `ustar` format.
+/// Returns an archive in the `ustar` format.
 fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, bytes) in files {
@@ -246,7 +249,7 @@ fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
         field(116, "0000000\0");
         field(124, &format!("{:011o}\0", bytes.len()));
         field(136, "00000000000\0");
-        // The checksum is computed with spaces in its own place.
+        // The checksum is computed with spaces in its own field.
         field(148, "        ");
         field(156, "0");
         field(257, "ustar\x0000");

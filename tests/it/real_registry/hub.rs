@@ -1,4 +1,5 @@
-//! A hub as Hugging Face's: revisions of a repository of files, large ones on another host.
+//! A hub that works like Hugging Face's: a repository with revisions, and large files on another
+//! host.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,21 +19,21 @@ use crate::stored;
 use crate::support::{entries, name, read};
 use crate::synthetic::llama;
 
-/// The tensor that has a file of its own and is changed.
+/// The tensor that is in a separate file and differs between revisions.
 const ALONE: &str = "model.layers.1.mlp.gate_proj.weight";
 
 /// The files of a revision.
 pub(crate) type Files = BTreeMap<String, Bytes>;
 
-/// A piece that was served: the file, its first byte, how many.
+/// A served range: the file and the number of bytes.
 type Piece = (String, u64);
 
 #[derive(Default)]
 struct Shared {
-    /// Revisions by commit; the branch `main` is the last.
+    /// Revisions by commit; the branch `main` is the last one.
     revisions: Mutex<Vec<(String, Files)>>,
     served: Mutex<Vec<Piece>>,
-    /// Authorization that came to the host of large files.
+    /// `Authorization` headers that the host of large files received.
     told: Mutex<Vec<String>>,
     /// `HOST:PORT` of the host of large files.
     storage: String,
@@ -62,7 +63,7 @@ impl Hub {
         }
     }
 
-    /// Bytes of a file that were served, from either host.
+    /// Returns the bytes of a file that were served by either host.
     fn served(&self, file: &str) -> u64 {
         let of = |shared: &Shared| {
             let served = lock(&shared.served);
@@ -76,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody panicked with it in hand")
 }
 
-/// The API and the small files.
+/// Serves the API and the small files.
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let revisions = lock(&shared.revisions).clone();
@@ -92,7 +93,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         return axum::Json(models).into_response();
     }
     let listed = path.strip_prefix("/api/models/someone/tiny/revision/").or_else(|| {
-        // The address without a revision is that of the branch.
+        // The URL without a revision refers to the branch.
         (path == "/api/models/someone/tiny").then_some("main")
     });
     if let Some((commit, files)) = listed.and_then(find) {
@@ -131,7 +132,7 @@ fn sibling(name: &str, bytes: &Bytes) -> Value {
     sibling
 }
 
-/// The large files.
+/// Serves the large files.
 async fn store(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     if let Some(told) = request.headers().get(header::AUTHORIZATION) {
         lock(&shared.told).push(format!("{told:?}"));
@@ -156,7 +157,8 @@ fn serve(shared: &Shared, file: &str, bytes: Bytes, request: &Request) -> Respon
     answer
 }
 
-/// The model's files: its weights in two, the second with one tensor, every byte of which is changed by `seed`.
+/// Returns the model's files with two files of weights. The second has one tensor, whose bytes all
+/// depend on `seed`.
 fn sharded(folder: &Path, seed: u8) -> Files {
     let mut files = Files::new();
     for path in entries(folder) {
@@ -182,7 +184,7 @@ fn sharded(folder: &Path, seed: u8) -> Files {
     files
 }
 
-/// A safetensors file with these tensors out of `data`.
+/// Returns a safetensors file with these tensors out of `data`.
 fn shard(tensors: &Map<String, Value>, data: &[u8]) -> Vec<u8> {
     let (mut header, mut bytes) = (Map::new(), Vec::new());
     for (name, tensor) in tensors {
@@ -198,7 +200,7 @@ fn shard(tensors: &Map<String, Value>, data: &[u8]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &bytes].concat()
 }
 
-/// A folder with these files.
+/// Returns a folder with these files.
 fn folder(files: &Files) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files {
@@ -234,7 +236,8 @@ async fn a_second_revision_costs_what_it_changed() {
     stored::blobs(&server.home());
 }
 
-/// Their tensors are in other arrays here, so the files are checked before they are converted.
+/// Quantized weights are converted to other arrays, so the import checks the files' digests before
+/// the conversion.
 #[tokio::test]
 async fn quantized_weights_are_converted_on_the_way() {
     let test = "real_registry::hub::quantized_weights_are_converted_on_the_way";
@@ -249,7 +252,7 @@ async fn quantized_weights_are_converted_on_the_way() {
     let pulled = stored::manifest(&server.home(), "hf.co/someone/tiny", "latest");
     assert_eq!(pulled.tensors(), stored::created(&server.home(), "created").tensors());
     assert_eq!(server.says("hf.co/someone/tiny").await, server.says("created").await);
-    // A file that is another one than the hub says becomes no model.
+    // A file that does not match the hub's digest is refused.
     hub.publish("2222222222222222222222222222222222222222", &files);
     let changed = "model-00002-of-00002.safetensors";
     let mut bytes = files[changed].to_vec();
@@ -260,7 +263,7 @@ async fn quantized_weights_are_converted_on_the_way() {
     assert!(error.contains(changed) && error.contains("has the digest"), "{answer}");
     let kept = stored::manifest(&server.home(), "hf.co/someone/tiny", "latest");
     assert_eq!(kept.tensors(), pulled.tensors(), "the name stays with what it had");
-    // An export has an index that fits its shards, and can be imported.
+    // The index of an export matches its shards, and the export can be imported.
     let out = tempfile::tempdir().expect("a folder");
     let exported = out.path().join("files");
     let done = server.lode(&["export", "hf.co/someone/tiny", "--to", exported.to_str().expect("a path")]);
@@ -270,7 +273,7 @@ async fn quantized_weights_are_converted_on_the_way() {
     assert_eq!(stored::created(&server.home(), "again").tensors(), pulled.tensors());
 }
 
-/// The files of a folder with a single file of weights, which becomes two and an index.
+/// Splits the single file of weights in a folder into two files and an index.
 fn in_two_shards(model: &Path) -> Files {
     let read = |name: &str| std::fs::read(model.join(name)).expect("a file");
     let weights = read("model.safetensors");

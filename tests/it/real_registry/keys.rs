@@ -1,4 +1,4 @@
-//! Clients that others wrote, where the daemon asks for API keys.
+//! Third-party clients with a daemon that requires API keys.
 
 use super::{DockerRegistry, check_oras, check_skopeo, run};
 use crate::guard::keyed;
@@ -6,7 +6,8 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::{skip, tiny_model};
 
-/// A daemon that asks for keys and has the model `tiny`, and a key that may read it.
+/// Starts a daemon that requires keys and has the model `tiny`. Returns it with a key that may
+/// read.
 async fn keyed_with_tiny() -> (Server, tempfile::TempDir, String) {
     let (server, folder, [reader, _, writer]) = keyed().await;
     let model = tiny_model();
@@ -16,7 +17,7 @@ async fn keyed_with_tiny() -> (Server, tempfile::TempDir, String) {
     (server, folder, reader)
 }
 
-/// A key is the password of any user.
+/// A key is accepted as the password of any user name.
 #[tokio::test]
 async fn clients_send_a_key_as_a_password() {
     let test = "real_registry::keys::clients_send_a_key_as_a_password";
@@ -26,7 +27,7 @@ async fn clients_send_a_key_as_a_password() {
     check_skopeo(test, &artifact, Some(["anybody", &reader]), &manifest);
     check_oras(test, &artifact, Some(["anybody", &reader]), &manifest);
 
-    // Another daemon, which was told the key once.
+    // A second daemon that stores the key by `lode login`.
     let target = Server::start(&[]).await;
     let refused = target.try_pull(&artifact).await.expect_err("nobody is known there");
     assert!(refused.contains(&format!("lode login {}", server.address)), "{refused}");
@@ -61,7 +62,7 @@ async fn skopeo_pushes_with_a_key_that_may() {
     assert_eq!(digest(&source), digest(&server));
 }
 
-/// docker-registry as a mirror asks with the user and the password of its configuration.
+/// docker-registry, configured as a mirror, sends the user and the password of its configuration.
 #[tokio::test]
 async fn a_mirror_sends_a_key() {
     let test = "real_registry::keys::a_mirror_sends_a_key";

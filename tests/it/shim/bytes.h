@@ -1,10 +1,10 @@
 /*
- * The hooks of what is in files: writing, reading, syncing, lengths, mapping. A part of `shim.c`.
+ * Hooks for the content of files: writing, reading, syncing, lengths, mapping. A part of `shim.c`.
  */
 #ifndef BYTES_H
 #define BYTES_H
 
-/* Where a write goes: at the descriptor's position, or at an offset that the caller names. */
+/* The target of a write: the descriptor's position, or an explicit offset. */
 struct place {
     bool named;
     off_t offset;
@@ -42,7 +42,7 @@ static ssize_t write_part(int fd, const struct iovec *buffers, struct place plac
     return write_through(fd, part, count, place);
 }
 
-/* Where the kernel will put the next write: at the end for O_APPEND, even if an offset is named. */
+/* The offset of the next write. With O_APPEND it is the end, even if the call has an offset. */
 static off_t offset_of(int fd, struct place place)
 {
     if (syscall(SYS_fcntl, fd, F_GETFL, 0L) & O_APPEND) {
@@ -101,9 +101,12 @@ EXPORT ssize_t writev(int fd, const struct iovec *buffers, int count)
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
 
-/* Copies inside the kernel. In record mode they are not on offer, so that callers read and write. */
+/* Copies inside the kernel. They fail in record mode, so that callers read and write instead. */
 
-/* How much of `length` a file has from the offset, or from its position; a caller asks for more than there is. */
+/*
+ * Limits `length` to the bytes that the file has from the offset, or from its position. Callers may
+ * request more.
+ */
 static uint64_t available(int fd, const off_t *from, uint64_t length)
 {
     struct stat found = look_at(fd);
@@ -112,7 +115,10 @@ static uint64_t available(int fd, const off_t *from, uint64_t length)
     return S_ISREG(found.st_mode) && rest < length ? rest : length;
 }
 
-/* Counts a copy to a tracked file; false if it fails, else `length` is how much of it may be copied. */
+/*
+ * Counts a copy to a tracked file. Returns false if the copy must fail; otherwise limits `length`
+ * to the bytes that may be copied.
+ */
 static bool copy_allowed(int from, const off_t *offset, size_t *length)
 {
     if (word(WORD_MODE) == MODE_RECORD) {
@@ -154,7 +160,7 @@ EXPORT ssize_t splice(int from, off64_t *offset, int to, off64_t *to_offset, siz
 SENDFILE(sendfile, off_t)
 SENDFILE(sendfile64, off64_t)
 
-/* Reading: counted only where the mask asks for it. */
+/* Reading: counted only if the mask includes it. */
 
 static bool read_refused(int fd)
 {
@@ -227,7 +233,7 @@ EXPORT int fsync(int fd) { return sync_by(fd, SYS_fsync); }
 EXPORT int fdatasync(int fd) { return sync_by(fd, SYS_fdatasync); }
 EXPORT int syncfs(int fd) { return sync_by(fd, SYS_syncfs); }
 
-/* No record: it neither writes a file's length nor empties the drive's cache, so it secures nothing */
+/* Not recorded: it neither writes the length nor flushes the drive's cache, so it syncs nothing. */
 EXPORT int sync_file_range(int fd, off64_t offset, off64_t length, unsigned flags)
 {
     if (tracked(fd)) {
@@ -288,7 +294,10 @@ static int allocate(int fd, int mode, off_t offset, off_t length)
     return (int)end(&call, result);
 }
 
-/* Unlike the C library, does not write zeros where the file system cannot allocate. Gives the error, not -1. */
+/*
+ * Unlike the C library, does not fall back to writing zeros if the file system cannot allocate.
+ * Returns the error, not -1.
+ */
 static int allocate_or_error(int fd, off_t offset, off_t length)
 {
     int before = errno;

@@ -1,10 +1,10 @@
 /*
- * The control file: what the test asks of the shim, and what the shim has seen.
+ * The control file: the test's commands to the shim, and the calls that the shim has counted.
  *
- * Layout: little-endian u64 words from offset 0 (`enum word`), then from offset 4096 one byte for each counted call,
- * its kind. The test and the program map the same file, so every access is atomic. A call's index is the value that
- * the counter had before it. In record mode a call is counted while the record lock is held, so indices and records
- * have the same order.
+ * Layout: little-endian u64 words from offset 0 (`enum word`), then from offset 4096 one byte for
+ * each counted call, its kind. The test and the program share the file, so every access is atomic.
+ * The index of a call is the value of the counter before it. In record mode a call is counted under
+ * the record lock, so indices and records have the same order.
  */
 #ifndef CONTROL_H
 #define CONTROL_H
@@ -26,7 +26,7 @@ enum word { WORD_MODE, WORD_COUNTER, WORD_TARGET, WORD_STICKY, WORD_ERROR, WORD_
 
 enum mode { MODE_PASS, MODE_COUNT, MODE_INJECT, MODE_RECORD };
 
-/* What an opening would do, for the errors that depend on it. */
+/* Effects of an open call, on which the possible errors depend. */
 enum trait { TRAIT_CREATES = 1, TRAIT_CHANGES = 2 };
 
 enum { KINDS_OFFSET = 4096, KINDS_LENGTH = 1 << 20, SHORT_WRITE = 100000 };
@@ -34,12 +34,15 @@ enum { KINDS_OFFSET = 4096, KINDS_LENGTH = 1 << 20, SHORT_WRITE = 100000 };
 #define BIT(kind) (1ull << (kind))
 #define COUNTED_BY_DEFAULT (((BIT(KIND_UTIMENS + 1) - 1) & ~BIT(0)) & ~BIT(KIND_READ))
 
-static uint64_t *control;       /* null: nothing is counted, nothing recorded */
-static pid_t owner;             /* a child that was forked or vforked is not looked at */
+static uint64_t *control;       /* null: the shim is inactive */
+static pid_t owner;             /* forked and vforked children are ignored */
 static int log_descriptor = -1; /* -1: record mode only counts */
 static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* One call on its way: from `begin` to `end`. While `recorded`, this thread holds the record lock. */
+/*
+ * A call in progress, from `begin` to `end`. While `recorded` is true, this thread holds the record
+ * lock.
+ */
 struct call {
     enum kind kind;
     enum mode mode;
@@ -49,12 +52,15 @@ struct call {
 
 static inline uint64_t word(enum word which) { return __atomic_load_n(&control[which], __ATOMIC_SEQ_CST); }
 
-/* Whether calls of this process count at all. `getpid` tells a vforked child, which shares our memory, from us. */
+/*
+ * Whether the shim is active in this process. A vforked child shares the memory, so `getpid`
+ * distinguishes it.
+ */
 static inline bool at_work(void) { return control != NULL && getpid() == owner; }
 
 __attribute__((noreturn)) static void fatal(const char *what)
 {
-    /* A test that goes on with half a record would pass for the wrong reason. */
+    /* A test that continues with an incomplete record would pass for the wrong reason. */
     struct { const char *text; size_t length; } parts[] = {{"shim: ", 6}, {what, strlen(what)}, {"\n", 1}};
     for (size_t i = 0; i < 3; i++) {
         syscall(SYS_write, 2, parts[i].text, parts[i].length);
@@ -62,7 +68,7 @@ __attribute__((noreturn)) static void fatal(const char *what)
     _exit(97);
 }
 
-/* Whether a file system could answer this kind of call with this error. */
+/* Whether a file system could return this error for this kind of call. */
 static bool applies(uint64_t error, enum kind kind, unsigned traits)
 {
     const uint64_t names = BIT(KIND_MKDIR) | BIT(KIND_LINK) | BIT(KIND_RENAME);
@@ -98,7 +104,7 @@ static struct call begin(enum kind kind)
     return call;
 }
 
-/* Ends the call and hands its result on; `errno` stays what the call made it. */
+/* Ends the call and returns its result; preserves the call's `errno`. */
 static long end(const struct call *call, long result)
 {
     if (call->recorded) {
@@ -115,7 +121,10 @@ static void write_down_hit(enum kind kind)
     __atomic_fetch_add(&control[WORD_HITS], 1, __ATOMIC_SEQ_CST);
 }
 
-/* Gives a write of `bytes` bytes what a full disk gives it: the first time room for a half, later none. */
+/*
+ * Treats a write of `bytes` bytes as a full disk does: the first write is cut to its half, later
+ * ones fail.
+ */
 static bool refuse_short(struct call *call, uint64_t bytes)
 {
     if (bytes == 0) {
@@ -129,8 +138,8 @@ static bool refuse_short(struct call *call, uint64_t bytes)
 }
 
 /*
- * Counts the call and says whether it is to fail; `errno` is then the error. A write (`bytes` is its length) may
- * instead be marked `shortened`.
+ * Counts the call. Returns whether it must fail, with the error in `errno`. A write, whose length
+ * is `bytes`, may be marked `shortened` instead.
  */
 static bool refused(struct call *call, unsigned traits, uint64_t bytes)
 {

@@ -1,11 +1,11 @@
 /*
- * The hooks of what files are called and what is said of them: renaming, linking, removing, folders, modes, times.
+ * Hooks for names and metadata of files: renaming, linking, removing, folders, modes, times.
  * A part of `shim.c`.
  */
 #ifndef NAMES_H
 #define NAMES_H
 
-/* Two names of one call; it counts if either is below the root. */
+/* The two paths of a call; the call counts if either is below the root. */
 struct names {
     char from[PATH_MAX], to[PATH_MAX];
 };
@@ -32,7 +32,7 @@ static int rename_at(int from_folder, const char *from, int to_folder, const cha
     if (result == 0 && call.recorded && flags & ~(unsigned)RENAME_NOREPLACE) {
         record_unsaid("two names were exchanged");
     } else if (result == 0 && call.recorded && moved.st_ino != replaced.st_ino) {
-        record_pair("R", names.from, names.to, moved.st_ino); /* two links of one file would both stay */
+        record_pair("R", names.from, names.to, moved.st_ino); /* rename does nothing if both are links of one file */
     }
     return (int)end(&call, result);
 }
@@ -160,7 +160,7 @@ EXPORT int fchmodat(int folder, const char *path, mode_t mode, int flags)
 
 EXPORT int chmod(const char *path, mode_t mode) { return fchmodat(AT_FDCWD, path, mode, 0); }
 
-/* Times are counted and not recorded: nothing that a power cut leaves is judged by them. */
+/* Changes of times are counted but not recorded: tests of power cuts ignore times. */
 static bool times_refused(bool counts)
 {
     if (!counts) {
@@ -186,7 +186,7 @@ EXPORT int futimens(int fd, const struct timespec times[2])
     return times_refused(tracked(fd)) ? -1 : (int)syscall(SYS_utimensat, fd, NULL, times, 0);
 }
 
-/* Looking: counted by path, and only where the mask asks for it. */
+/* Metadata reads: counted by path, and only if the mask includes them. */
 
 static bool look_refused(int folder, const char *path)
 {

@@ -1,9 +1,10 @@
 /*
- * Which paths and descriptors lie below the root.
+ * Paths and descriptors below the root.
  *
- * The table has an entry for each open descriptor of a file or folder below the root: its path as it was opened. A
- * folder that is renamed later leaves the old path there. Whether there is an entry is asked without a lock, because a
- * signal handler may write to a pipe while this thread holds the lock; only tracked descriptors take it.
+ * The table has an entry for each open descriptor of a file or folder below the root: the path at
+ * the time of opening. A later rename of a folder does not update it. The check for an entry takes
+ * no lock, because a signal handler may write to a pipe while this thread holds the lock. Only
+ * operations on tracked descriptors take it.
  */
 #ifndef PATHS_H
 #define PATHS_H
@@ -23,13 +24,13 @@ static size_t root_length;
 static char *opened[DESCRIPTORS];
 static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Whether the descriptor is one of a file below the root, in the process that is looked at. */
+/* Whether the descriptor belongs to a file below the root, in the observed process. */
 static bool tracked(int fd)
 {
     return fd >= 0 && fd < DESCRIPTORS && __atomic_load_n(&opened[fd], __ATOMIC_ACQUIRE) != NULL && at_work();
 }
 
-/* Notes the path of a descriptor that was just given out; null forgets whatever had its number before. */
+/* Sets the path of a new descriptor; null removes the entry of its number. */
 static void track(int fd, const char *path)
 {
     if (fd < 0 || fd >= DESCRIPTORS || (path == NULL && __atomic_load_n(&opened[fd], __ATOMIC_ACQUIRE) == NULL)
@@ -58,7 +59,7 @@ static bool path_of(int fd, char path[PATH_MAX])
     return path[0] != '\0';
 }
 
-/* Gives the number `to` the path of `from`, which it is now a duplicate of. */
+/* Sets the path of `to`, which is now a duplicate of `from`. */
 static void track_duplicate(int from, int to)
 {
     char path[PATH_MAX];
@@ -67,7 +68,7 @@ static void track_duplicate(int from, int to)
     }
 }
 
-/* The folder that a relative path starts from. */
+/* Determines the folder that a relative path starts from. */
 static bool start_of(int folder, char path[PATH_MAX])
 {
     if (folder == AT_FDCWD) {
@@ -83,7 +84,7 @@ static bool start_of(int folder, char path[PATH_MAX])
     return path[0] == '/';
 }
 
-/* Resolves `.`, `..` and doubled slashes by the text alone. */
+/* Resolves `.`, `..` and doubled slashes textually. */
 static bool normalise(const char *path, char full[PATH_MAX])
 {
     size_t length = 0;
@@ -110,7 +111,10 @@ static bool normalise(const char *path, char full[PATH_MAX])
     return true;
 }
 
-/* The headers promise that a path is not null, and the compiler believes them. Callers do pass null, for EFAULT. */
+/*
+ * The headers declare paths as nonnull, so the compiler would remove a plain check. Callers do pass
+ * null, and expect EFAULT.
+ */
 static inline bool is_null(const char *path)
 {
     __asm__("" : "+r"(path));
@@ -136,7 +140,10 @@ static bool absolute(int folder, const char *path, char full[PATH_MAX])
     return normalise(joined, full);
 }
 
-/* Writes what the path is in full, and says whether that is the root or lies below it, and counts in this process. */
+/*
+ * Writes the full path. Returns whether it is the root or below it, and the shim is active in this
+ * process.
+ */
 static bool below_root(int folder, const char *path, char full[PATH_MAX])
 {
     full[0] = '\0';
@@ -150,7 +157,7 @@ static bool below_root(int folder, const char *path, char full[PATH_MAX])
     return below;
 }
 
-/* What lies at the path, a link not followed; false where there is nothing. `errno` is kept. */
+/* Stats a path without following a link. Returns false if nothing is there. Keeps `errno`. */
 static bool look(int folder, const char *path, int flags, struct stat *found)
 {
     int error = errno;

@@ -1,18 +1,19 @@
 /*
- * The record: what was changed below the root, in the order in which the kernel did it.
+ * The record: changes below the root, in the order in which the kernel made them.
  *
- * A record is an ASCII line of fields separated by tabs; paths are relative to the root (`.` is the root, a path
- * outside is absolute), with `%XX` for bytes below 0x21, 0x7f and `%`. Files and folders are named by inode number.
- * Each record is one write to the log, which is opened for appending. The record lock is held by whoever calls in here.
- * What was made by calls that are not seen (the socket of a server) may be unlinked or changed without a `C` before.
+ * A record is an ASCII line of fields separated by tabs. Paths are relative to the root (`.` is the
+ * root, a path outside is absolute), with `%XX` for bytes below 0x21, 0x7f and `%`. Inode numbers
+ * identify files and folders. Each record is one write to the log, which is opened for appending.
+ * Callers of these functions hold the record lock. Objects of unobserved calls (such as the socket
+ * of a server) may be unlinked or changed without a preceding `C`.
  *
  *   C path ino              a file was created            R from to ino      renamed
- *   M path ino              a folder was made             L from to ino      linked
- *   W ino offset length     and the bytes and a newline   Y target path ino  a symbolic link was made
- *   T ino length            truncated or grown            U path ino         unlinked
+ *   M path ino              a folder was created          L from to ino      linked
+ *   W ino offset length     and the bytes and a newline   Y target path ino  a symlink was created
+ *   T ino length            truncated or extended         U path ino         unlinked
  *   S ino                   a file was synced             X path ino         a folder was removed
  *   D ino path              a folder was synced           P ino mode         mode in octal
- *   ! text                  something happened that the other records cannot say; a replay is not to be trusted
+ *   ! text                  a change that the other records cannot express; do not trust a replay
  */
 #ifndef RECORD_H
 #define RECORD_H
@@ -57,7 +58,7 @@ static void append_path(struct line *line, const char *full)
     append_encoded(line, inside && *rest == '\0' ? "." : inside && *rest == '/' ? rest + 1 : full);
 }
 
-/* Puts the bytes at the end of the log; a log that cannot be written ends the program. */
+/* Appends bytes to the log; aborts the program if the log cannot be written. */
 static void put(const char *bytes, size_t length)
 {
     int error = errno;
@@ -148,7 +149,7 @@ static void record_unsaid(const char *text)
     put_line(&line);
 }
 
-/* The first `length` bytes of the buffers, which the kernel has written at `offset`. */
+/* Records the first `length` bytes of the buffers, which the kernel has written at `offset`. */
 static void record_bytes(ino_t inode, off_t offset, const struct iovec *buffers, size_t length)
 {
     struct line line;

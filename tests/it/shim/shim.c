@@ -1,17 +1,20 @@
 /*
- * A library for LD_PRELOAD that stands between a program and the C library's calls on files. It lets a chosen call
- * fail, and it records what was changed, so that a test can build each state that a power cut could leave.
+ * A library for LD_PRELOAD that intercepts a program's calls of the C library's file functions. It
+ * makes a chosen call fail, or records changes, so that a test can build each state that a power
+ * cut could leave.
  *
- * What it does is told by a control file that the test has mapped too (`control.h`), which files count by a root folder
- * (`paths.h`), and what was changed goes to a log (`record.h`). The three come by LODE_SHIM_CONTROL, LODE_SHIM_ROOT and
- * LODE_SHIM_LOG, which are taken out of the environment together with LD_PRELOAD: children of the program run without
- * the shim, and between fork and exec they are passed through.
+ * A control file, which the test shares, sets the mode (`control.h`). A root folder limits the
+ * files that count (`paths.h`). Changes are written to a log (`record.h`). The paths of the three
+ * come from LODE_SHIM_CONTROL, LODE_SHIM_ROOT and LODE_SHIM_LOG. These variables and LD_PRELOAD are
+ * removed from the environment: children of the program run without the shim, and between fork and
+ * exec their calls pass through.
  *
- * The real calls are system calls made here, so nothing of the shim comes back into it. What a program does by system
- * calls of its own (rustix does), by shared writable mappings or by io_uring is not seen; such mappings are
- * recorded as unsaid. Sockets, pipes and files outside the root cost one look into a table.
+ * The real calls are system calls made here, so the shim never calls itself. Direct system calls of
+ * the program (as in rustix), shared writable mappings and io_uring are not observed; such mappings
+ * are recorded with `!`. Sockets, pipes and files outside the root cost one table lookup.
  *
- * Threads: any call may be made at any time. In record mode, calls that change something are made one after another.
+ * Threads: any call may be made at any time. In record mode, calls that change files are
+ * serialized.
  */
 #define _GNU_SOURCE
 #include "control.h"
@@ -27,10 +30,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The next definition of a function that is more than a system call. */
+/* The next definition of a function that does more than a system call. */
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* A descriptor above those that the program is given, because it may expect low numbers. */
+/* Moves a descriptor to a high number, because the program may expect low ones. */
 static int out_of_the_way(int fd)
 {
     int high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 900L);
@@ -116,7 +119,7 @@ static int open_at(int folder, const char *path, int flags, mode_t mode)
     return (int)end(&call, fd);
 }
 
-/* The mode is only there when a file may be made. */
+/* The mode argument only exists if the call may create a file. */
 #define OPEN_WITH_MODE(folder, path, flags)                                                                            \
     mode_t mode = 0;                                                                                                   \
     if ((flags) & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) {                                                            \
@@ -154,7 +157,7 @@ EXPORT DIR *opendir(const char *path)
     return folder;
 }
 
-/* Descriptors that go away or get a second number. An entry goes before its number can be given out again. */
+/* Closing and duplicating. An entry is removed before the kernel can reuse its number. */
 
 EXPORT int close(int fd)
 {
@@ -203,5 +206,5 @@ EXPORT int dup3(int fd, int to, int flags) { return duplicated(fd, (int)syscall(
 EXPORT int fcntl(int fd, int command, ...) { FCNTL(fd, command); }
 EXPORT int fcntl64(int fd, int command, ...) { FCNTL(fd, command); }
 
-#include "bytes.h" /* what is in files */
-#include "names.h" /* what they are called */
+#include "bytes.h" /* content of files */
+#include "names.h" /* names and metadata */

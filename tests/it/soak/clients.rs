@@ -1,4 +1,5 @@
-//! The clients of a soak: models that come and go at random, and what is asked of them.
+//! The clients of a soak test: they create and remove models at random, and send requests about
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -16,21 +17,21 @@ use super::{BASES, Scale};
 use crate::server::{Server, http};
 use crate::support::say;
 
-/// Requests at a time, besides those that look after the store.
+/// The number of concurrent clients, in addition to the maintenance tasks.
 const CLIENTS: u64 = 8;
 
-/// The name of the base of a number. Bases stay, and they are what generates.
+/// Returns the name of the base model for a number. Bases remain, and only they generate.
 pub(super) fn base(number: u64) -> String {
     format!("base{}", number % BASES)
 }
 
-/// The name of a model that comes and goes.
+/// Returns the name of a temporary model.
 pub(super) fn name(number: u64) -> String {
     format!("m{number}")
 }
 
-/// The models that come and go, by number. A number that is gone never comes back, so that a model which is not found is either one
-/// that another client has deleted or a failure of the daemon.
+/// The temporary models, by number. Numbers are never reused, so a missing model was either deleted
+/// by another client or lost by the daemon.
 #[derive(Debug, Default)]
 pub(super) struct Models {
     here: Mutex<Vec<u64>>,
@@ -38,12 +39,12 @@ pub(super) struct Models {
 }
 
 impl Models {
-    /// The numbers of all models that are here.
+    /// Returns the numbers of the existing models.
     pub(super) fn here(&self) -> MutexGuard<'_, Vec<u64>> {
         self.here.lock().expect("nobody panics who holds it")
     }
 
-    /// A number that nobody has had.
+    /// Returns an unused number.
     fn fresh(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -52,13 +53,13 @@ impl Models {
         self.here().push(number);
     }
 
-    /// One of them, which others may delete meanwhile.
+    /// Returns a random model, which another client may delete meanwhile.
     fn any(&self, random: &mut StdRng) -> Option<u64> {
         let here = self.here();
         (!here.is_empty()).then(|| here[random.random_range(0..here.len())])
     }
 
-    /// One of them for the caller alone, who deletes it.
+    /// Takes a random model out of the list, so that only the caller deletes it.
     fn claim(&self, random: &mut StdRng) -> Option<u64> {
         let mut here = self.here();
         let place = (!here.is_empty()).then(|| random.random_range(0..here.len()))?;
@@ -66,10 +67,10 @@ impl Models {
     }
 }
 
-/// A request that was not answered by 200.
+/// A request whose response was not 200.
 #[derive(Debug)]
 struct Failure {
-    /// `None` where there was no whole answer.
+    /// `None` if the response was incomplete.
     status: Option<u16>,
     message: String,
 }
@@ -85,7 +86,7 @@ async fn send(request: RequestBuilder) -> Result<String, Failure> {
 /// The clients of a daemon. Their connections close when this is dropped.
 pub(super) struct Clients<'a> {
     server: &'a Server,
-    /// Where models are pushed to and pulled from.
+    /// The daemon that models are pushed to and pulled from.
     peer: &'a Server,
     models: &'a Models,
     http: Client,
@@ -94,12 +95,12 @@ pub(super) struct Clients<'a> {
 
 impl<'a> Clients<'a> {
     pub(super) fn new(server: &'a Server, peer: &'a Server, models: &'a Models) -> Self {
-        // A request without an answer is a failure, and no reason to wait for ever.
+        // A request without a response counts as a failure after a timeout.
         let http = http().timeout(Duration::from_mins(10)).build().expect("a client");
         Self { server, peer, models, http, record: Record::default() }
     }
 
-    /// What became of the requests. All connections are closed.
+    /// Closes all connections and returns the record of the requests.
     pub(super) fn into_record(self) -> Record {
         self.record
     }
@@ -112,7 +113,7 @@ impl<'a> Clients<'a> {
         self.http.post(self.server.url(path)).json(body)
     }
 
-    /// Sends a request that must succeed; whether it did.
+    /// Sends a request that must succeed. Returns whether it did.
     async fn done(&self, kind: Kind, request: RequestBuilder) -> bool {
         let begin = Instant::now();
         let answer = send(request).await;
@@ -120,7 +121,8 @@ impl<'a> Clients<'a> {
         answer.map_err(|failure| self.record.failed(kind, failure.message)).is_ok()
     }
 
-    /// Sends a request about a model that others may delete meanwhile; whether it was still there.
+    /// Sends a request about a model that another client may delete meanwhile. Returns whether it
+    /// succeeded.
     async fn done_if_here(&self, kind: Kind, number: u64, request: RequestBuilder) -> bool {
         let begin = Instant::now();
         let answer = send(request).await;
@@ -138,7 +140,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Makes a model of a base, with a small layer that no other has.
+    /// Creates a model from a base, with a small layer that no other model has.
     async fn create(&self, number: u64) -> bool {
         let mut body = json!({"model": name(number), "from": base(number), "stream": false});
         match number % 3 {
@@ -158,7 +160,7 @@ impl<'a> Clients<'a> {
         self.done(Kind::Delete, request).await
     }
 
-    /// Makes models until there are `count`.
+    /// Creates models until there are `count`.
     pub(super) async fn fill(&self, count: u64) {
         let begin = Instant::now();
         join_all((0..CLIENTS).map(|_| self.fill_by_one(count, begin))).await;
@@ -180,7 +182,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Does this and that until the time is over.
+    /// Runs random operations until the end.
     async fn churn(&self, mut random: StdRng, end: Instant) {
         while Instant::now() < end {
             match random.random_range(0..100_u32) {
@@ -231,7 +233,7 @@ impl<'a> Clients<'a> {
         self.done(Kind::Generate, self.post("/api/generate", &body)).await;
     }
 
-    /// Pushes a model, deletes it here, and pulls it back, under a new number.
+    /// Pushes a model, deletes it here, and pulls it back under a new number.
     async fn send_away_and_back(&self, random: &mut StdRng) {
         let Some(number) = self.models.claim(random) else { return };
         let here = name(number);
@@ -254,7 +256,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Collects, beside everybody else.
+    /// Runs a collection while other clients work.
     async fn collect(&self) {
         let begin = Instant::now();
         let answer = send(self.post("/api/lode/gc", &json!({}))).await;
@@ -266,7 +268,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// Looks at the daemon again and again; the last time when the time is over.
+    /// Samples the daemon periodically, and once at the end.
     async fn samples(&self, period: Duration, end: Instant) -> Vec<Sample> {
         let (begin, mut seen, mut samples) = (Instant::now(), 0, Vec::new());
         loop {
@@ -279,7 +281,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// All clients at once, and who looks after the store.
+    /// Runs all clients and the maintenance tasks concurrently.
     pub(super) async fn soak(&self, scale: &Scale, seed: u64) -> Vec<Sample> {
         let end = Instant::now() + scale.span;
         let random = |client: u64| StdRng::seed_from_u64(seed.wrapping_add(client));
@@ -297,12 +299,13 @@ impl<'a> Clients<'a> {
     }
 }
 
-/// Whether a collection left something alone because of what others do at the moment.
+/// Whether a collection was postponed because of concurrent operations.
 pub(super) fn puts_off(collected: &Value) -> bool {
     !collected["put_off"].is_null()
 }
 
-/// Does something at the end of each period, until the time is over. What takes longer than a period is not caught up with.
+/// Runs `work` at the end of each period, until the time is over. If it takes longer than a period,
+/// the missed periods are skipped.
 async fn every(period: Duration, end: Instant, mut work: impl AsyncFnMut()) {
     let mut due = Instant::now() + period;
     while due < end {

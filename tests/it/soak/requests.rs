@@ -1,4 +1,4 @@
-//! What the requests of a soak took and what went wrong with them, by kind.
+//! Latencies and failures of the requests of a soak test, by kind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::samples::figures;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Create,
@@ -53,10 +53,10 @@ impl Kind {
     }
 }
 
-/// The longest answer of each kind; zero where there was none.
+/// The longest response time of each kind; zero if there was none.
 pub(super) type Slowest = [Duration; Kind::ALL.len()];
 
-/// A request that was answered, or failed.
+/// A request that was answered or failed.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     kind: Kind,
@@ -70,19 +70,19 @@ impl Request {
     }
 }
 
-/// What became of all requests so far. Any number of clients may add to it.
+/// The outcomes of all requests so far. Any number of clients may add to it.
 #[derive(Debug, Default)]
 pub(super) struct Record(Mutex<Recorded>);
 
 #[derive(Debug, Default)]
 struct Recorded {
-    /// In the order in which they ended.
+    /// Requests in the order in which they ended.
     requests: Vec<Request>,
-    /// How many failed, with the first message.
+    /// The number of failures, with the first message.
     errors: BTreeMap<Kind, (usize, String)>,
-    /// How many found a model gone that another client had deleted.
+    /// The number of requests for models that another client had deleted.
     races: BTreeMap<Kind, usize>,
-    /// Collections that left something alone because of what others did.
+    /// The number of postponed collections.
     put_off: usize,
 }
 
@@ -100,17 +100,18 @@ impl Record {
         self.recorded().errors.entry(kind).or_insert((0, message)).0 += 1;
     }
 
-    /// A request for a model that another client had deleted: no failure.
+    /// Records a request for a model that another client had deleted, which is not a failure.
     pub(super) fn lost_race(&self, kind: Kind) {
         *self.recorded().races.entry(kind).or_default() += 1;
     }
 
-    /// A collection left something alone because of what others did.
+    /// Records a postponed collection.
     pub(super) fn put_off(&self) {
         self.recorded().put_off += 1;
     }
 
-    /// The longest of the requests that ended since `seen` of them had; `seen` is all of them afterwards.
+    /// Returns the longest times of the requests that ended after the first `seen`, and sets `seen`
+    /// to the number of all requests.
     pub(super) fn slowest_since(&self, seen: &mut usize) -> Slowest {
         let recorded = self.recorded();
         let mut slowest = Slowest::default();
@@ -122,13 +123,14 @@ impl Record {
         slowest
     }
 
-    /// A line for each kind of request that failed.
+    /// Returns a line for each kind of request that failed.
     pub(super) fn errors(&self) -> Vec<String> {
         let line = |(kind, (count, first)): (&Kind, &(usize, String))| format!("{count} × {}: {first}", kind.name());
         self.recorded().errors.iter().map(line).collect()
     }
 
-    /// Latencies by kind, what collections took and kept others waiting, lost races and errors: a line each.
+    /// Formats latencies by kind, durations of collections and the delays that they caused, lost
+    /// races and errors, one line each.
     pub(super) fn report(&self) -> String {
         let errors = self.errors();
         let recorded = self.recorded();
@@ -157,7 +159,7 @@ impl Recorded {
         self.requests.iter().filter(move |request| request.kind == kind)
     }
 
-    /// What the longest create or generate took that was under way during a collection.
+    /// Returns the duration of the longest create or generate that overlapped a collection.
     fn longest_during(&self, gc: &Request) -> Option<Duration> {
         let users = self.requests.iter().filter(|own| matches!(own.kind, Kind::Create | Kind::Generate));
         users.filter(|own| own.overlaps(gc)).map(|own| own.took).max()

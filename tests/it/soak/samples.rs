@@ -1,4 +1,5 @@
-//! What a daemon takes while it is used: samples of its process and its folders, and the statistics of a soak.
+//! Resource use of a daemon: samples of its process and its folders, and the statistics of a soak
+//! test.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,30 +9,30 @@ use std::time::Duration;
 use super::requests::{Kind, Slowest};
 use crate::server::Server;
 
-/// Rows of a table of samples.
+/// The maximum number of rows in a table of samples.
 const ROWS: usize = 30;
 
-/// What a daemon took at a moment.
+/// The daemon's resource use at a moment.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// Since the first sample.
+    /// Time since the first sample.
     at: Duration,
     /// Resident memory of the daemon in KiB, without its runners.
     resident: u64,
     descriptors: usize,
     threads: u64,
-    /// Children of the daemon: also those that have ended and that nobody has waited for.
+    /// Child processes of the daemon, including zombies.
     runners: usize,
-    /// Entries of `ingest/`.
+    /// Number of entries in `ingest/`.
     ingests: usize,
-    /// Entries of `tmp/`.
+    /// Number of entries in `tmp/`.
     temporary: usize,
-    /// Of the requests that ended since the sample before.
+    /// The longest requests that ended since the previous sample.
     slowest: Slowest,
 }
 
 impl Sample {
-    /// Looks at a daemon now.
+    /// Takes a sample of a daemon.
     pub(super) fn take(server: &Server, at: Duration, slowest: Slowest) -> Self {
         let (pid, home) = (server.pid(), server.home());
         Self {
@@ -47,12 +48,12 @@ impl Sample {
     }
 }
 
-/// How many descriptors a process has open.
+/// Returns the number of a process's open file descriptors.
 pub(super) fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("the daemon runs").count()
 }
 
-/// The number in a line of a process's status.
+/// Returns the number in a line of a process's status.
 fn status(pid: u32, line: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon runs");
     let found = status.lines().find_map(|text| text.strip_prefix(line));
@@ -60,11 +61,11 @@ fn status(pid: u32, line: &str) -> u64 {
     found.trim().trim_end_matches("kB").trim().parse().expect("a number")
 }
 
-/// How many processes have that parent.
+/// Returns the number of a process's children.
 fn children(parent: u32) -> usize {
     let parent = parent.to_string();
     let is_child = |entry: fs::DirEntry| {
-        // Not every entry is a process, and a process may be gone by now.
+        // Some entries are not processes, and a process may have ended.
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
         (rest.split_whitespace().nth(1) == Some(parent.as_str())).then_some(())
@@ -76,16 +77,16 @@ fn count(folder: &Path) -> usize {
     fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
-/// How memory grew.
+/// Growth of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
-    /// Of the second half, in KiB an hour; `None` where all of its samples are of one moment.
+    /// Slope in the second half, in KiB per hour; `None` if all of its samples have the same time.
     pub(super) slope: Option<f64>,
-    /// From the first sample to the last, as a part of the first.
+    /// Growth from the first sample to the last, as a fraction of the first.
     pub(super) whole: f64,
 }
 
-/// How resident memory grew over samples, of which there must be one at least.
+/// Returns the growth of resident memory. There must be at least one sample.
 pub(super) fn growth(samples: &[Sample]) -> Growth {
     let (first, last) = (samples.first().expect("a sample"), samples.last().expect("a sample"));
     let second_half = samples.iter().filter(|sample| sample.at >= last.at / 2);
@@ -94,7 +95,7 @@ pub(super) fn growth(samples: &[Sample]) -> Growth {
     Growth { slope: slope(&points), whole: last.resident as f64 / first.resident as f64 - 1.0 }
 }
 
-/// The slope of the line with the least squares of distances in y; `None` where all x are the same.
+/// Returns the slope of the least-squares line; `None` if all x are equal.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
@@ -104,20 +105,20 @@ fn slope(points: &[(f64, f64)]) -> Option<f64> {
     (variance > 0.0).then(|| covariance / variance)
 }
 
-/// The middle of sorted times, or what is halfway between the two in the middle.
+/// Returns the median of sorted times; for an even number, the mean of the two middle ones.
 fn median(sorted: &[Duration]) -> Option<Duration> {
     let middle = sorted.len() / 2;
     let upper = *sorted.get(middle)?;
     Some(if sorted.len() % 2 == 1 { upper } else { (sorted[middle - 1] + upper) / 2 })
 }
 
-/// The least of sorted times that so many of a hundred do not exceed.
+/// Returns the smallest of the sorted times that at least `percent` of them do not exceed.
 fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }
 
-/// How many times there are, with median, 99th percentile and maximum in milliseconds.
+/// Formats the number of times, their median, 99th percentile and maximum in milliseconds.
 pub(super) fn figures(mut times: Vec<Duration>) -> String {
     times.sort_unstable();
     let (Some(median), Some(late), Some(most)) = (median(&times), percentile(&times, 99), times.last()) else {
@@ -131,7 +132,7 @@ pub(super) fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1000.0)
 }
 
-/// Places of at most `most` of `count` things, evenly: always the first and the last.
+/// Returns at most `most` of `count` indices, evenly spread, including the first and the last.
 fn places(count: usize, most: usize) -> Vec<usize> {
     if count <= most {
         return (0..count).collect();
@@ -139,7 +140,7 @@ fn places(count: usize, most: usize) -> Vec<usize> {
     (0..most).map(|row| row * (count - 1) / (most - 1)).collect()
 }
 
-/// The samples that a table shows. What was slowest is that of all samples since the row before.
+/// Returns the samples for the table. Each has the slowest requests since the previous row.
 fn rows(samples: &[Sample]) -> Vec<Sample> {
     let mut next = 0;
     let row = |place: usize| {
@@ -155,7 +156,8 @@ fn rows(samples: &[Sample]) -> Vec<Sample> {
     places(samples.len(), ROWS).into_iter().map(row).collect()
 }
 
-/// The samples as a table of at most 30 rows, and how memory and descriptors changed.
+/// Formats the samples as a table of at most 30 rows, and the change of memory and file
+/// descriptors.
 pub(super) fn report(samples: &[Sample]) -> String {
     let mut text = String::from("seconds   RSS KiB   fds threads runners ingests tmp");
     for kind in Kind::ALL {
@@ -221,7 +223,7 @@ mod tests {
         type Points = [(f64, f64)];
         let cases: [(&Points, Option<f64>); 6] = [
             (&[(0.0, 5.0), (1.0, 7.0), (2.0, 9.0)], Some(2.0)),
-            // What is beside the line on both sides does not turn it.
+            // Symmetric deviations from the line do not change the slope.
             (&[(0.0, 1.0), (1.0, -1.0), (2.0, -1.0), (3.0, 1.0)], Some(0.0)),
             (&[(0.0, 0.0), (1.0, 0.0), (2.0, 3.0)], Some(1.5)),
             (&[(1.0, 1.0), (1.0, 2.0)], None),
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn only_the_second_half_has_the_slope() {
-        // A store that is warmed up takes more at first, and no more later.
+        // Memory grows while caches fill, and then stays constant.
         let grown =
             growth(&[sample(0, 1000), sample(900, 2000), sample(1800, 3000), sample(2700, 3000), sample(3600, 3000)]);
         assert!(grown.slope.is_some_and(|slope| slope.abs() < 1e-6), "{grown:?}");

@@ -1,4 +1,4 @@
-//! What a power cut leaves, for each way to lose and for the mistakes that programs make.
+//! States after a power cut, for each kind of loss and for common mistakes of programs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use super::super::log::parse;
 use super::super::loss::Loss;
 use super::Disk;
 
-/// Applies a log, whose fields have spaces between them, to what is there.
+/// Applies a log, written with spaces between the fields, to a disk.
 fn apply(disk: &mut Disk, log: &str) {
     let records = parse(log.replace(' ', "\t").as_bytes()).expect("the log is whole");
     for record in &records {
@@ -16,20 +16,20 @@ fn apply(disk: &mut Disk, log: &str) {
     }
 }
 
-/// What a log makes of an empty folder.
+/// Returns an empty folder after applying a log.
 fn disk(log: &str) -> Disk {
     let mut disk = Disk::empty();
     apply(&mut disk, log);
     disk
 }
 
-/// Checks the names and lengths of a state.
+/// Asserts the names and lengths in a state.
 #[track_caller]
 fn check(disk: &Disk, loss: Loss, expect: &str) {
     assert_eq!(disk.state(loss).to_string(), expect, "with {loss:?}");
 }
 
-/// All that random losses leave of a file: its content, or none.
+/// Returns all outcomes of random losses for a file: its content, or `None`.
 fn outcomes(disk: &Disk, path: &str) -> BTreeSet<Option<Vec<u8>>> {
     (0..200).map(|seed| disk.state(Loss::Random(seed)).file(path).map(<[u8]>::to_vec)).collect()
 }
@@ -74,7 +74,7 @@ fn a_rename_replaces() {
     assert_eq!(renamed.state(Loss::Everything).file("a"), Some(&b"old"[..]));
     assert_eq!(renamed.state(Loss::Nothing).file("a"), Some(&b"next"[..]));
     check(&renamed, Loss::Nothing, "a 4\n");
-    // The disk that it was cloned from is another one.
+    // The clone does not affect the original disk.
     check(&disk, Loss::Nothing, "a 3\nb 4\n");
 }
 
@@ -144,7 +144,7 @@ fn an_unlinked_file_may_come_back() {
     check(&disk, Loss::Everything, "a 3\n");
     check(&disk, Loss::Nothing, "");
     assert_eq!(outcomes(&disk, "a"), BTreeSet::from([None, Some(bytes("abc"))]));
-    // It is still open somewhere.
+    // The file is still open in a process.
     apply(&mut disk, "W 5 3 1\nd\nS 5\n");
     check(&disk, Loss::Everything, "a 4\n");
     apply(&mut disk, "D 1 .\n");
@@ -165,7 +165,8 @@ fn a_folder_that_its_parent_does_not_name_is_lost_with_all_in_it() {
 
 #[test]
 fn a_folder_that_two_folders_name_is_in_one_of_them() {
-    // The root's part of both renames is not synced: it names both, and each of them is in the other.
+    // The root's part of both renames is not synced, so the root still names both folders, and each
+    // is also inside the other.
     let moved = "M a 2\nM b 3\nD 1 .\nR a b/a 2\nD 3 b\n";
     check(&disk(moved), Loss::Everything, "a/\nb/\n");
     let swapped = format!("{moved}R b/a a 2\nR b a/b 3\nD 2 a\n");
@@ -186,7 +187,7 @@ fn two_names_of_one_file() {
     let mut disk = disk("C a 5\nL a b 5\nW 5 0 3\nabc\n");
     check(&disk, Loss::Nothing, "a 3\nb = a\n");
     assert_eq!(disk.state(Loss::Nothing).file("b"), Some(&b"abc"[..]));
-    // As rename(2) says, this leaves both.
+    // rename(2) specifies that both names remain.
     apply(&mut disk, "R a b 5\n");
     check(&disk, Loss::Nothing, "a 3\nb = a\n");
     apply(&mut disk, "U a 5\n");

@@ -1,10 +1,10 @@
-//! Logs that are whole, cut off or wrong.
+//! Complete, truncated and invalid logs.
 
 use std::path::{Path, PathBuf};
 
 use super::{LogError, Record, boundaries, parse, read};
 
-/// The fields of a log are easier to read with spaces between them.
+/// Converts a log with spaces between the fields, which is easier to read in tests.
 fn tabbed(log: &str) -> Vec<u8> {
     log.replace(' ', "\t").into_bytes()
 }
@@ -13,7 +13,7 @@ fn records(log: &str) -> Vec<Record> {
     parse(&tabbed(log)).expect("the log is whole")
 }
 
-/// Where the error is and what it says.
+/// Returns the offset and the reason of the error.
 fn refused(log: &[u8]) -> (usize, String) {
     match parse(log) {
         Err(LogError::Malformed { offset, reason }) => (offset, reason),
