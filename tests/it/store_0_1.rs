@@ -1,5 +1,5 @@
-//! What version 0.1 stored: everything opens, runs where this version can, and leaves bit for bit as it came.
-//! `tests/fixtures/README.md` says what is in it.
+//! A store of version 0.1: every model opens, runs if this version supports it, and can be exported
+//! bit for bit. `tests/fixtures/README.md` describes its content.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::maintenance::{done, fails};
 use crate::server::Server;
 use crate::support::{json as read_json, object, root};
 
-/// What computes exactly what 0.1 did: its answers were made so.
+/// Settings with which the results equal those of 0.1, which were recorded with the same settings.
 const EXACT: [(&str, &str); 2] = [("LODE_REFERENCE", "1"), ("LODE_KV_CACHE_TYPE", "f32")];
 /// Families that 0.1 could not run and this version can.
 const NEW: [&str; 4] = ["hf-qwen2", "hf-starcoder2", "mixtral", "qwen2"];
@@ -31,7 +31,7 @@ fn unpack(archive: &str, folder: &Path) {
     assert!(status.expect("tar runs").success(), "{archive} cannot be unpacked");
 }
 
-/// A daemon on the store of 0.1.
+/// Starts a daemon on the store of 0.1.
 async fn old_store() -> Server {
     Server::prepared(&EXACT, |home| {
         std::fs::remove_dir(home).expect("an empty folder");
@@ -40,7 +40,7 @@ async fn old_store() -> Server {
     .await
 }
 
-/// What a model says to the prompt that 0.1 was asked.
+/// Returns a model's output for the prompt that was recorded with 0.1.
 async fn says(server: &Server, model: &str) -> Result<String, String> {
     let options = json!({"temperature": 0, "num_predict": 24});
     let request = json!({"model": model, "prompt": "Hello, w", "raw": true, "stream": false, "options": options});
@@ -50,7 +50,7 @@ async fn says(server: &Server, model: &str) -> Result<String, String> {
     }
 }
 
-/// Digests by name, without the tag.
+/// Returns digests by name, without the tag.
 async fn listed(server: &Server) -> BTreeMap<String, String> {
     let answer: Value =
         server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
@@ -62,7 +62,7 @@ async fn listed(server: &Server) -> BTreeMap<String, String> {
     models.iter().map(entry).collect()
 }
 
-/// That all models are there as 0.1 had them, and answer as they should.
+/// Asserts that all models have their digests of 0.1, and give the recorded output.
 async fn assert_all_there(server: &Server) {
     let facts = facts();
     let expected: BTreeMap<String, String> =
@@ -87,7 +87,7 @@ async fn opens_lists_shows_and_runs() {
     let server = old_store().await;
     assert_all_there(&server).await;
     assert!(done(&server, &["fsck"]).contains("no damage") || done(&server, &["fsck"]).is_empty());
-    // A restart reads what this version has remembered.
+    // A restart uses the derived files that this version has stored.
     let server = server.restart(&EXACT).await;
     assert_all_there(&server).await;
 }
@@ -109,12 +109,12 @@ async fn leaves_as_it_came_and_comes_again() {
     let place = tempfile::tempdir().expect("a folder");
     for (name, fact) in facts() {
         let Some(files) = fact["files"].as_object() else {
-            // What was quantized here has no files that it came from.
+            // Models that were quantized by Lode have no source files.
             assert!(name.starts_with("quantized"), "{name}");
             continue;
         };
         let folder = place.path().join(&name);
-        // A single file is written to the path that is named.
+        // A single file is exported to the path itself.
         let to = match files.keys().next() {
             Some(file) if files.len() == 1 => {
                 std::fs::create_dir(&folder).expect("a folder");
@@ -127,10 +127,11 @@ async fn leaves_as_it_came_and_comes_again() {
             let digest: Digest = format!("sha256:{}", expected.as_str().expect("text")).parse().expect("a digest");
             assert_eq!(found.get(file), Some(&digest), "{name}: {file}");
         }
-        // Created again it is the same model for whoever asks it, and its tensors from folders are the same blobs.
+        // A create from the export gives the same output. For folders, it also gives the same
+        // tensor blobs.
         let again = format!("{name}-again");
         if name == "adapted" {
-            // Its system prompt is in no file.
+            // Its system prompt is in no exported file.
             continue;
         }
         let lines = server.create(&again, &to).await;

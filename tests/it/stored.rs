@@ -1,4 +1,4 @@
-//! What is in the folder of a store, read without the daemon.
+//! Content of a store's folder, read without the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::{entries, list, name, read};
 /// Digests with sizes in bytes.
 pub(crate) type Blobs = BTreeMap<String, u64>;
 
-/// Every blob of the store, each with the digest it is named by.
+/// Returns every blob of the store. Asserts that each matches its digest.
 pub(crate) fn blobs(home: &Path) -> Blobs {
     let folder = home.join("blobs/sha256");
     let prefixes = if folder.is_dir() { entries(&folder) } else { Vec::new() };
@@ -26,18 +26,18 @@ pub(crate) fn blobs(home: &Path) -> Blobs {
         .collect()
 }
 
-/// Where a blob is.
+/// Returns the path of a blob.
 pub(crate) fn path(home: &Path, digest: &str) -> PathBuf {
     let hex = digest.strip_prefix("sha256:").expect("a digest of this store");
     home.join("blobs/sha256").join(&hex[..2]).join(hex)
 }
 
-/// The bytes of a blob.
+/// Returns the bytes of a blob.
 pub(crate) fn blob(home: &Path, digest: &str) -> Vec<u8> {
     read(&path(home, digest))
 }
 
-/// The files of all tags.
+/// Returns the files of all tags.
 pub(crate) fn tags(home: &Path) -> Vec<PathBuf> {
     let mut folders = vec![home.join("tags")];
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) struct Stored {
     pub(crate) json: Value,
 }
 
-/// The manifest that a tag names; `repository` begins with the host.
+/// Returns the manifest of a tag; `repository` begins with the host.
 pub(crate) fn manifest(home: &Path, repository: &str, tag: &str) -> Stored {
     let line = read(&home.join("tags").join(repository).join(format!(":{tag}")));
     let digest = String::from_utf8(line).expect("a tag is text").trim().to_owned();
@@ -66,32 +66,32 @@ pub(crate) fn manifest(home: &Path, repository: &str, tag: &str) -> Stored {
     Stored { digest, raw, json }
 }
 
-/// The manifest of a model that was created under a short name.
+/// Returns the manifest of a model that was created under a short name.
 pub(crate) fn created(home: &Path, name: &str) -> Stored {
     manifest(home, &format!("registry.ollama.ai/library/{name}"), "latest")
 }
 
 impl Stored {
-    /// The config and all layers.
+    /// Returns the config and all layers.
     pub(crate) fn blobs(&self) -> Blobs {
         let described = list(&self.json["layers"]).iter().chain([&self.json["config"]]);
         let one = |d: &Value| (text(&d["digest"]), d["size"].as_u64().expect("a size"));
         described.map(one).collect()
     }
 
-    /// The digests of the tensor layers.
+    /// Returns the digests of the tensor layers.
     pub(crate) fn tensors(&self) -> BTreeSet<String> {
         let layers = list(&self.json["layers"]).iter();
         let tensors = layers.filter(|layer| layer["mediaType"] == "application/vnd.ollama.image.tensor");
         tensors.map(|layer| text(&layer["digest"])).collect()
     }
 
-    /// The digests of this manifest's blobs that are not among `here`.
+    /// Returns the digests of this manifest's blobs that are missing in `here`.
     pub(crate) fn missing(&self, here: &Blobs) -> Vec<String> {
         self.blobs().into_keys().filter(|digest| !here.contains_key(digest)).collect()
     }
 
-    /// What is in this manifest and not in `other`.
+    /// Returns the blobs of this manifest that `other` does not have.
     pub(crate) fn without(&self, other: &Self) -> Blobs {
         let theirs = other.blobs();
         self.blobs().into_iter().filter(|(digest, _)| !theirs.contains_key(digest)).collect()

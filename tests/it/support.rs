@@ -1,4 +1,5 @@
-//! What the tests share: where the reference data is, and how a test says that it had to do without.
+//! Shared helpers of the tests: the location of the reference data, reports of skipped tests, and
+//! access to files and JSON.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -8,47 +9,49 @@ use std::path::{Path, PathBuf};
 use import::{Event, Imported, NamedFile, Progress, Target};
 use serde_json::Value as Json;
 
-/// The root of the project: where this was built, or where the tests are run, on another machine.
+/// Returns the root of the project: the folder of the build, or the working directory if the tests
+/// run on another machine.
 pub(crate) fn root() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     if built.is_dir() { built } else { std::env::current_dir().expect("a folder") }
 }
 
-/// The folder with reference data, where there is one.
+/// Returns the folder with reference data, if there is one.
 pub(crate) fn shared() -> Option<PathBuf> {
     let folder = std::env::var_os("LODE_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
     folder.is_dir().then_some(folder)
 }
 
-/// The folder with real models, where there is one. A model that could not be fetched is missing there.
+/// Returns the folder with real models, if there is one. Models that could not be fetched are
+/// missing there.
 pub(crate) fn models() -> Option<PathBuf> {
     let named = std::env::var_os("LODE_TEST_MODELS").map(PathBuf::from);
     let folder = named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/lode/models")))?;
     folder.is_dir().then_some(folder)
 }
 
-/// Prints a line for whoever runs the tests.
+/// Prints a line for the developer.
 #[expect(clippy::print_stderr, reason = "a test that skips or measures tells whoever runs it")]
 pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// The number that a variable of the environment gives; nothing and an empty text are none.
+/// Returns the number in an environment variable; `None` if it is unset or empty.
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is `{text}`, expected a whole number")))
 }
 
-/// Says that a test did nothing, and why.
+/// Reports that a test was skipped, and the reason.
 pub(crate) fn skip(test: &str, reason: &str) {
     say(&format!("skipped {test}: {reason}"));
     let Some(path) = std::env::var_os("LODE_TEST_SKIPPED") else { return };
     let mut list = OpenOptions::new().create(true).append(true).open(path).expect("LODE_TEST_SKIPPED opens");
-    // One write, so that lines of tests side by side stay whole.
+    // A single write keeps the lines of concurrent tests intact.
     list.write_all(format!("{test}: {reason}\n").as_bytes()).expect("LODE_TEST_SKIPPED takes a line");
 }
 
-/// A folder of the fixtures. Where there are none at all the test is skipped.
+/// Returns a folder of the fixtures. If there are no fixtures at all, reports the test as skipped.
 pub(crate) fn fixtures(test: &str, folder: &str) -> Option<PathBuf> {
     let Some(shared) = shared() else {
         skip(test, "there is no folder `shared` beside the checkout, and LODE_SHARED names none");
@@ -59,7 +62,7 @@ pub(crate) fn fixtures(test: &str, folder: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// What is in a folder, sorted.
+/// Returns the paths of a folder's entries, sorted.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("cannot list `{}`: {e}", folder.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry of a folder").path()).collect();
@@ -67,63 +70,64 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The files of a folder with that extension, sorted.
+/// Returns the files of a folder with this extension, sorted.
 pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut paths = entries(folder);
     paths.retain(|path| path.extension().is_some_and(|own| own == extension));
     paths
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 pub(crate) fn name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The bytes of a file.
+/// Returns the bytes of a file.
 pub(crate) fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|e| panic!("cannot read `{}`: {e}", path.display()))
 }
 
-/// A JSON document.
+/// Returns the content of a JSON file.
 pub(crate) fn json(path: &Path) -> Json {
     serde_json::from_slice(&read(path)).unwrap_or_else(|e| panic!("`{}` is not JSON: {e}", path.display()))
 }
 
-/// The items of a JSON list.
+/// Returns the items of a JSON list.
 pub(crate) fn list(value: &Json) -> &[Json] {
     value.as_array().unwrap_or_else(|| panic!("expected a list: {value}"))
 }
 
-/// The members of a JSON object.
+/// Returns the members of a JSON object.
 pub(crate) fn object(value: &Json) -> &serde_json::Map<String, Json> {
     value.as_object().unwrap_or_else(|| panic!("expected an object: {value}"))
 }
 
-/// Lets this process open as many files as it may: tests run side by side, and some have many connections.
+/// Raises this process's limit of open files to its maximum: tests run concurrently, and some open
+/// many connections.
 pub(crate) fn allow_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("the soft limit may be raised");
 }
 
-/// A JSON list of whole numbers.
+/// Returns the whole numbers of a JSON list.
 pub(crate) fn numbers(value: &Json) -> Vec<u64> {
     list(value).iter().map(|n| n.as_u64().expect("a whole number")).collect()
 }
 
-/// Imports the model at `path`: all steps, one after the other.
+/// Imports the model at `path` with all steps in order.
 pub(crate) fn import_model(path: &Path, target: &dyn Target) -> Result<Imported, import::Error> {
     import_files(&import::locate(path)?, target)
 }
 
-/// Imports files, wherever they are.
+/// Imports the given files.
 pub(crate) fn import_files(files: &[NamedFile], target: &dyn Target) -> Result<Imported, import::Error> {
     let inventory = import::inventory(files)?;
     let plan = import::plan(&inventory)?;
     import::write(&inventory, &plan, target, &Quiet)
 }
 
-/// Nobody wants to know how it goes.
+/// Ignores progress.
 struct Quiet;
 
 impl Progress for Quiet {
@@ -132,12 +136,12 @@ impl Progress for Quiet {
     }
 }
 
-/// A model that is part of the project.
+/// Returns the folder of the model that is part of the repository.
 pub(crate) fn tiny_model() -> PathBuf {
     root().join("tests/fixtures/tiny-llama")
 }
 
-/// The tiny model with other weights: the lowest bits of each number are changed by `seed`.
+/// Returns the tiny model with other weights: `seed` changes the lowest bits of each element.
 pub(crate) fn variant(seed: u8) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for path in entries(&tiny_model()) {
@@ -154,10 +158,10 @@ pub(crate) fn variant(seed: u8) -> tempfile::TempDir {
     folder
 }
 
-/// An address of this machine that is not loopback: who comes from there is somebody else.
+/// Returns a non-loopback address of this machine. The daemon treats clients from there as remote.
 pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent.
+    // This sends no packet.
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)

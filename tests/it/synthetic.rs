@@ -1,4 +1,4 @@
-//! Models that tests make up: fine-tunes of the tiny model, and larger ones with random weights.
+//! Synthetic models: fine-tunes of the tiny model, and larger ones with random weights.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{entries, json as read_json, name, read, tiny_model};
 
-/// The tiny model with other bits in the tensors that are named.
+/// Returns the tiny model with changed bits in the named tensors.
 pub(crate) fn fine_tune(tensors: &[&str]) -> TempDir {
     let folder = without_weights();
     let mut bytes = read(&tiny_model().join("model.safetensors"));
@@ -17,14 +17,15 @@ pub(crate) fn fine_tune(tensors: &[&str]) -> TempDir {
         let place = header.tensor(tensor).unwrap_or_else(|| panic!("the tiny model has no tensor {tensor}"));
         let at = usize::try_from(header.data_start + place.begin).expect("small");
         let size = usize::try_from(place.size()).expect("small");
-        // The lowest bits of BF16 numbers: the model stays usable.
+        // Changes only the lowest bits of BF16 elements, so that the model stays usable.
         bytes[at..at + size].iter_mut().step_by(2).for_each(|byte| *byte ^= 1);
     }
     write(&folder.path().join("model.safetensors"), &bytes);
     folder
 }
 
-/// A model of the llama family with the tiny one's tokenizer. A layer has about `22 · hidden²` bytes.
+/// Returns a model of the llama family with the tiny model's tokenizer. A layer has about
+/// `22 · hidden²` bytes.
 pub(crate) fn llama(layers: usize, hidden: usize) -> TempDir {
     let folder = without_weights();
     let path = folder.path().join("config.json");
@@ -73,7 +74,7 @@ fn shapes(layers: usize, hidden: usize, shared: usize, vocabulary: usize) -> Vec
     shapes
 }
 
-/// A safetensors file of these tensors in BF16, with the same bytes each time.
+/// Returns a safetensors file of these tensors in BF16; the bytes are the same in each run.
 fn weights(shapes: &[(String, Vec<usize>)]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     let mut end = 0;
@@ -88,7 +89,7 @@ fn weights(shapes: &[(String, Vec<usize>)]) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     bytes.extend((0..end / 2).flat_map(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Numbers between 1/64 and 1/16 with either sign.
+        // Elements between 1/64 and 1/16 with either sign.
         let random = u16::try_from(state >> 48).expect("16 bits");
         (0x3c80 | (random & 0x80ff)).to_le_bytes()
     }));

@@ -1,5 +1,5 @@
-//! The rules of the house that no compiler checks: who may depend on whom, how long a file may be, what must be
-//! written down.
+//! Rules of the project that no compiler checks: allowed dependencies between crates, the length of
+//! files, and required documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::root;
 
-/// Folder, crate, and the crates of ours that it may depend on. An edge that is not here is refused.
+/// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
+/// test.
 const EDGES: [(&str, &str, &[&str]); 24] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
@@ -82,10 +83,10 @@ const EDGES: [(&str, &str, &[&str]); 24] = [
     ),
 ];
 
-/// The most lines that a source file may have.
+/// The maximum number of lines of a source file.
 const LONGEST: usize = 800;
 
-/// Folders that are not the project's own.
+/// Folders that are not part of the project.
 const FOREIGN: [&str; 3] = ["target", ".git", "shared"];
 
 #[test]
@@ -101,7 +102,7 @@ fn crates_depend_on_what_the_table_says() {
         wrong.extend(allowed.difference(&declared).map(|other| format!("`{name}` need not depend on `{other}`")));
         for (section, line) in lines(&manifest) {
             let foreign = is_dependencies(section) && !line.contains("workspace = true");
-            // A path or a table of its own would be an edge that is not seen above.
+            // A dependency with a path or a separate table would escape the check above.
             if foreign || section.contains("dependencies.") {
                 wrong.push(format!("`{name}` has `{line}`, expected `NAME.workspace = true`"));
             }
@@ -134,10 +135,11 @@ fn what_a_crate_depends_on_it_uses() {
     assert!(unused.is_empty(), "dependencies without a use: {unused:#?}");
 }
 
-/// Crates whose files must not need each other in circles.
+/// Crates whose files must not have cyclic dependencies.
 const WITHOUT_CYCLES: [&str; 6] = ["ops/library", "ops/build", "ops/transfer", "ops/upkeep", "daemon", ""];
 
-/// A module and those below it belong together; all others can be read one after the other.
+/// A module and its submodules may depend on each other. All other dependencies between files must
+/// be acyclic.
 #[test]
 fn files_do_not_need_each_other_in_circles() {
     for folder in WITHOUT_CYCLES {
@@ -152,7 +154,8 @@ fn files_do_not_need_each_other_in_circles() {
             let code = source.split("#[cfg(test)]").next().unwrap_or_default();
             needs.insert(name, paths(code).iter().filter_map(|path| nearest(&files, path)).collect());
         }
-        // What needs nothing that is left, and what nothing that is left needs, is left out, until only circles are.
+        // Repeatedly removes files that need no remaining file, or that no remaining file needs.
+        // Only cycles are left.
         let apart = |a: &str, b: &str| !is_within(a, b) && !is_within(b, a);
         loop {
             let names: BTreeSet<&str> = needs.keys().copied().collect();
@@ -173,14 +176,14 @@ fn files_do_not_need_each_other_in_circles() {
     }
 }
 
-/// `a/b.rs` as `a::b`; none for the root of a crate and for tests.
+/// Converts `a/b.rs` to `a::b`; `None` for the root of a crate and for tests.
 fn module(path: &str) -> Option<String> {
     let name = path.strip_suffix(".rs")?;
     let is_root = ["lib", "main"].contains(&name);
     (!is_root && !name.ends_with("tests")).then(|| name.replace('/', "::"))
 }
 
-/// Everything that a source calls `crate::…`, with the names in braces written out.
+/// Returns all `crate::…` paths in a source, with braces expanded.
 fn paths(source: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for rest in source.split("crate::").skip(1) {
@@ -195,7 +198,7 @@ fn paths(source: &str) -> Vec<String> {
     paths
 }
 
-/// The file that a path leads into.
+/// Returns the file that a path leads into.
 fn nearest<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a str> {
     let mut path = path.trim_end_matches(':');
     loop {
@@ -206,7 +209,7 @@ fn nearest<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a st
     }
 }
 
-/// Whether a module is the other, or below it.
+/// Whether a module is `outer` or below it.
 fn is_within(inner: &str, outer: &str) -> bool {
     inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
 }
@@ -229,7 +232,8 @@ fn every_member_is_in_the_table() {
 fn only_the_runner_names_candle() {
     let names_candle = |path: &PathBuf| {
         let manifest = text(path);
-        // The workspace says which version it is, profiles how it is compiled; neither links it.
+        // The workspace section sets the version and profiles set compiler options; neither links
+        // the crate.
         let mut own = lines(&manifest)
             .into_iter()
             .filter(|(section, _)| !section.starts_with("workspace") && !section.starts_with("profile"));
@@ -278,7 +282,7 @@ fn every_source_file_says_what_it_is() {
     assert!(silent.is_empty(), "these do not begin with `//!`: {silent:#?}");
 }
 
-/// The lines of a `Cargo.toml` that say something, each with the name of its section.
+/// Returns the nonempty, non-comment lines of a `Cargo.toml`, each with the name of its section.
 fn lines(manifest: &str) -> Vec<(&str, &str)> {
     let mut section = "";
     let mut lines = Vec::new();
@@ -292,7 +296,7 @@ fn lines(manifest: &str) -> Vec<(&str, &str)> {
     lines
 }
 
-/// What a crate links, without what only its tests need.
+/// Returns the dependencies of a crate, without those of its tests.
 fn dependencies(manifest: &str) -> BTreeSet<&str> {
     let lines = lines(manifest).into_iter();
     lines.filter(|(section, _)| is_dependencies(section)).map(|(_, line)| dependency_name(line)).collect()
@@ -311,11 +315,11 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("cannot read `{}`: {e}", path.display()))
 }
 
-fn relative(path: &Path) -> String {
+pub(super) fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// The Rust files of the project with their text.
+/// Returns the Rust files of the project with their text.
 fn sources() -> Vec<(String, String)> {
     let sources: Vec<(String, String)> = project_files()
         .into_iter()
@@ -326,8 +330,8 @@ fn sources() -> Vec<(String, String)> {
     sources
 }
 
-/// All files of the project. Links are not followed.
-fn project_files() -> Vec<PathBuf> {
+/// Returns all files of the project, without following links.
+pub(super) fn project_files() -> Vec<PathBuf> {
     let mut folders = vec![root()];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {

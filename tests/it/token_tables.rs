@@ -1,5 +1,5 @@
-//! Vocabularies laid out for runners: made once, mapped by every load, made again where they are not there or no good, and gone with
-//! the model.
+//! Vocabularies in the runner's table format: a table is built once, mapped by every load, rebuilt
+//! if it is missing or invalid, and removed with the model.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use serde_json::json;
 use crate::server::Server;
 use crate::support::{entries, fixtures, tiny_model};
 
-/// The tables of a server's store.
+/// Returns the tables in a server's store.
 fn tables(server: &Server) -> Vec<PathBuf> {
     let folder = server.home().join("derived");
     if folder.is_dir() { entries(&folder) } else { Vec::new() }
 }
 
-/// What a model answers, in a process of its own.
+/// Returns a model's output from a new process.
 async fn answer(server: &Server, model: &str) -> String {
     let request = json!({
         "model": model, "prompt": "hello", "stream": false, "keep_alive": 0, "options": {"temperature": 0, "num_predict": 8}
@@ -36,7 +36,7 @@ async fn are_made_once_for_each_vocabulary_and_go_with_it() {
     assert_eq!((tables(&server).len(), again), (1, made), "it is not made again");
     server.lode(&["rm", "tiny"]);
     assert_eq!(tables(&server).len(), 1, "another model has the vocabulary");
-    // What other builds made goes with the next collection.
+    // The next collection removes tables of other builds.
     let other = table.with_extension("0123456789abcdef");
     std::fs::write(&other, "made by another build").expect("a file");
     server.lode(&["rm", "same"]);
@@ -70,7 +70,7 @@ async fn that_are_no_good_are_made_again() {
     }
 }
 
-/// What a damaged document gave does not outlive its repair.
+/// A table that was derived from a damaged document is removed with the repair.
 #[tokio::test]
 async fn of_a_blob_that_is_set_aside_go_with_it() {
     let server = Server::start(&[]).await;
@@ -88,7 +88,7 @@ async fn of_a_blob_that_is_set_aside_go_with_it() {
     assert!(!table.exists(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A store that cannot be written to still serves.
+/// The daemon still works if it cannot store tables.
 #[tokio::test]
 async fn that_cannot_be_kept_are_made_by_the_runner() {
     let server = Server::start(&[]).await;

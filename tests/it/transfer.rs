@@ -1,4 +1,5 @@
-//! Pulls and pushes between daemons: what moves, what does not, and what is there afterwards.
+//! Pulls and pushes between daemons: the transferred content, the content that is not transferred,
+//! and the state afterwards.
 
 mod collection;
 mod interrupted;
@@ -17,17 +18,17 @@ use crate::stored;
 use crate::support::tiny_model;
 use crate::synthetic::fine_tune;
 
-/// Two tensors of the tiny model that are blobs of their own.
+/// Two tensors of the tiny model that are separate blobs.
 const TUNED: [&str; 2] = ["model.layers.0.mlp.up_proj.weight", "model.layers.1.self_attn.q_proj.weight"];
 
-/// A daemon with the tiny model as `tiny`.
+/// Starts a daemon with the tiny model as `tiny`.
 async fn colleague() -> Server {
     let server = Server::start(&[]).await;
     server.create("tiny", &tiny_model()).await;
     server
 }
 
-/// The name under which a store has a model that was created as `name`.
+/// Returns the full name of a model that was created as `name`.
 fn local(name: &str) -> String {
     format!("{DEFAULT_HOST}/library/{name}:latest")
 }
@@ -87,7 +88,7 @@ async fn a_model_goes_to_a_colleague() {
     let again = source.push("tiny", &destination).await;
     assert!(said(&again, "pushed 0 blobs"), "{again:?}");
     assert_eq!(gateway.uploaded_bytes(), 0);
-    // Another repository of the same registry mounts what the first one has.
+    // A push to another repository of the same registry mounts the blobs of the first one.
     let elsewhere = source.push("tiny", &format!("{}/me/other:1", gateway.address)).await;
     assert!(said(&elsewhere, "pushed 0 blobs"), "{elsewhere:?}");
     assert_eq!(gateway.uploaded_bytes(), 0);
@@ -130,7 +131,8 @@ async fn two_pulls_of_one_model_share_the_transfer() {
     let target = Server::start(&[]).await;
     let manifest = stored::created(&source.home(), "tiny");
     let total: u64 = manifest.blobs().values().sum();
-    // Held somewhere among the blobs, so that the second begins while the first is under way.
+    // Holds the transfer between two blobs, so that the second pull begins while the first is in
+    // progress.
     gateway.hold_after(manifest.raw.len() as u64 + total / 2);
     let name = format!("{}/library/tiny", gateway.address);
     let release = async {

@@ -1,4 +1,5 @@
-//! Models of whole GGUF files, put here by a registry's client: listed and run where they lie.
+//! Models of whole GGUF files that a registry client pushed: they are listed, and run directly from
+//! the blob.
 
 use std::path::Path;
 
@@ -10,12 +11,12 @@ use crate::maintenance::fails;
 use crate::server::Server;
 use crate::support::{fixtures, json as read_json, list, models, numbers, read, skip};
 
-/// Ollama's types of weights and of configs.
+/// Ollama's media types of weights and configs.
 pub(super) const OLLAMA: &str = "application/vnd.ollama.image.model";
 pub(super) const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Sends a blob as a client of a registry does.
+/// Uploads a blob as a registry client does, and returns its descriptor.
 async fn upload(server: &Server, bytes: &[u8]) -> Value {
     let digest = Digest::of(bytes);
     let url = server.url("/v2/someone/model/blobs/uploads/");
@@ -30,7 +31,7 @@ async fn upload(server: &Server, bytes: &[u8]) -> Value {
     json!({"digest": digest.to_string(), "size": bytes.len()})
 }
 
-/// Pushes a manifest with these files, each with its media type, as layers.
+/// Pushes a manifest whose layers are these files, each with its media type.
 pub(super) async fn push(server: &Server, files: &[(&Path, &str)], config_type: &str) {
     let mut layers = Vec::new();
     for (file, media_type) in files {

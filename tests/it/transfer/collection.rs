@@ -1,4 +1,5 @@
-//! The collector at work while models come and go: nothing that is needed goes, nothing that is not stays.
+//! Collections while models are created and removed: no needed blob is removed, and no unneeded
+//! blob remains.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use crate::synthetic::fine_tune;
 
 use super::TUNED;
 
-/// How long to go on; `LODE_TEST_GC_SECONDS` asks for more.
+/// Returns the duration of the test; `LODE_TEST_GC_SECONDS` overrides it.
 fn span() -> Duration {
     let seconds = std::env::var("LODE_TEST_GC_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(5))
@@ -23,7 +24,7 @@ async fn collect(server: &Server) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// All blobs of all models are here.
+/// Asserts that all blobs of all models exist.
 async fn assert_complete(server: &Server) {
     let here = stored::blobs(&server.home());
     for name in server.names().await {

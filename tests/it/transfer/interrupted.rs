@@ -1,4 +1,4 @@
-//! Pulls and pushes that are broken off: by whoever asked, and by `kill -9`.
+//! Pulls and pushes that are interrupted: by the client, and by `kill -9`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,29 +18,29 @@ use crate::synthetic::llama;
 
 use super::local;
 
-/// A daemon with a model of about 20 MB called `m`.
+/// Starts a daemon with a model of about 20 MB called `m`.
 async fn colleague() -> Server {
     let server = Server::start(&[]).await;
     server.create("m", llama(4, 512).path()).await;
     server
 }
 
-/// How often to kill; `LODE_TEST_KILLS` asks for more.
+/// Returns the number of kills; `LODE_TEST_KILLS` overrides it.
 fn rounds() -> u64 {
     std::env::var("LODE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
 }
 
-/// Moments spread over what a transfer takes: a sequence that is the same each time.
+/// Returns moments spread over the duration of a transfer. The sequence is the same in each run.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..rounds()).map(|i| Duration::from_millis(1 + (i * 61) % 240))
 }
 
-/// Sends a request and reads its answer until it ends, however it ends.
+/// Sends a request and reads its response until it ends or breaks.
 fn begin(server: &Server, path: &str, body: &serde_json::Value) -> JoinHandle<()> {
     let request = server.http.post(server.url(path)).json(body);
     tokio::spawn(async move {
         if let Ok(response) = request.send().await {
-            // Until the daemon is gone.
+            // Waits until the daemon is gone.
             let _ = response.bytes().await;
         }
     })
@@ -55,7 +55,7 @@ async fn a_cancelled_pull_goes_on_where_it_was() {
     let name = format!("{}/library/m:latest", gateway.address);
     gateway.hold_after(total / 2);
     let pull = begin(&target, "/api/pull", &json!({"model": name}));
-    // A piece is held as a whole, so not quite half may be what arrives.
+    // The gateway holds whole pieces, so slightly less than half may arrive.
     gateway.reached(total / 2 - total / 8).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     pull.abort();
@@ -114,7 +114,7 @@ async fn pulls_survive_kills() {
             let here = stored::blobs(&target.home());
             let missing = manifest.missing(&here);
             assert!(manifest.digest == expected.digest && missing.is_empty(), "round {round}: {missing:?} are missing");
-            // The next round has something to do again.
+            // Removes the model so that the next round has to pull it again.
             target.remove(&name).await;
         }
     }
@@ -150,7 +150,8 @@ async fn pushes_survive_kills_of_either_side() {
     assert_same((&source, &local("m")), (&target, &format!("{DEFAULT_HOST}/me/m:latest"))).await;
 }
 
-/// Passes bytes on to a daemon. The first connection that has sent `limit` bytes is cut; `sent` counts all of them.
+/// Starts a proxy to a daemon. It cuts the first connection that has sent `limit` bytes; `sent`
+/// counts the bytes of all connections.
 async fn cutting(target: String, limit: u64) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let address = listener.local_addr().expect("bound").to_string();
@@ -192,7 +193,8 @@ async fn an_upload_that_breaks_off_is_gone_on_with() {
     let (address, sent) = cutting(target.address.clone(), largest * 3 / 4).await;
     source.push("m", &format!("{address}/library/m")).await;
     assert_same((&source, &local("m")), (&target, &local("m"))).await;
-    // What was in buffers when it was cut goes twice, and the heads of the requests are counted too.
+    // Bytes that were in buffers at the cut are sent twice, and `sent` includes the heads of the
+    // requests.
     let sent = sent.load(Ordering::SeqCst);
     assert!(sent < total + largest / 2, "{sent} bytes were sent of {total}: the upload began anew");
 }

@@ -1,4 +1,5 @@
-//! Mirrors of a registry: asked in their order, each covering for what the one before it cannot give.
+//! Mirrors of a registry: they are tried in order, and each replaces its predecessor if that fails
+//! or lacks content.
 
 use crate::gateway::{Fault, Gateway};
 use crate::peers::{assert_same, registries};
@@ -7,7 +8,8 @@ use crate::stored::{self, Stored};
 
 use super::{colleague, local};
 
-/// A daemon that has the tiny model, also under the name by which a mirror's client asks; a dead registry's address.
+/// Starts a daemon that has the tiny model, also under the name that a mirror's client requests.
+/// Returns it with the address of a dead registry and the manifest.
 async fn mirrored() -> (Server, String, Stored) {
     let source = colleague().await;
     let dead = format!("127.0.0.1:{}", free_port());
@@ -17,14 +19,14 @@ async fn mirrored() -> (Server, String, Stored) {
     (source, dead, manifest)
 }
 
-/// A daemon for which `host` has these mirrors.
+/// Starts a daemon for which `host` has these mirrors.
 async fn client(host: &str, mirrors: &[&str]) -> Server {
     let urls: Vec<String> = mirrors.iter().map(|address| format!("\"http://{address}\"")).collect();
     let toml = format!("[registry.\"{host}\"]\nmirrors = [{}]\n", urls.join(", "));
     Server::prepared(&[], |home| registries(home, &toml)).await
 }
 
-/// The largest blob of a model and its size.
+/// Returns the largest blob of a model and its size.
 fn largest(manifest: &Stored) -> (String, u64) {
     manifest.blobs().into_iter().max_by_key(|(_, size)| *size).expect("a model has blobs")
 }

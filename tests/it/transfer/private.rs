@@ -1,4 +1,4 @@
-//! A registry that wants to know who asks.
+//! A registry that requires authentication.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::local;
 /// The user `me` with the password `secret`.
 const USERS: &str = "me:$2b$10$abcdefghijklmnopqrstuuqflPDzB6gcMhKa1rZqKiun2YGL5sa2u\n";
 
-/// A daemon that serves nobody unknown, with the tiny model.
+/// Starts a daemon with the tiny model that requires authentication.
 async fn private(folder: &Path, mode: &str, challenge: &str) -> Server {
     let users = folder.join("users");
     std::fs::write(&users, USERS).expect("a file of users");

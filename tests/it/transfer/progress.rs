@@ -1,4 +1,4 @@
-//! What a pull or push tells of its blobs, one by one, where that is asked for.
+//! The progress of each blob during a pull or push, if the request asks for it.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::server::Server;
 use crate::stored;
 use crate::support::{entries, list, name as file_name, read, tiny_model};
 
-/// What lines say of the whole.
+/// The pseudo digest of lines about the whole model.
 const WHOLE: &str = "sha256:model";
 
-/// The lines about blobs: by digest, the name and each `(completed, total)`, in their order.
+/// Returns the lines about blobs: by digest, the name and each `(completed, total)` in order.
 fn blobs(lines: &[Value]) -> BTreeMap<String, (String, Vec<(u64, u64)>)> {
     let mut blobs = BTreeMap::<String, (String, Vec<(u64, u64)>)>::new();
     for line in lines {
@@ -27,7 +27,7 @@ fn blobs(lines: &[Value]) -> BTreeMap<String, (String, Vec<(u64, u64)>)> {
     blobs
 }
 
-/// Every blob is told to its end, by its size in the store.
+/// Asserts that the progress of every blob reaches its size in the store.
 fn assert_complete(lines: &[Value], expect: &BTreeMap<String, u64>) {
     let told = blobs(lines);
     assert_eq!(told.keys().collect::<Vec<_>>(), expect.keys().collect::<Vec<_>>());
@@ -48,7 +48,7 @@ async fn each_blob_is_told() {
     let target = Server::start(&[]).await;
     let manifest = stored::created(&source.home(), "tiny");
     let name = format!("{}/library/tiny", gateway.address);
-    // It stands still until a blob was told that is not at its end.
+    // The gateway holds the transfer until a line reports an incomplete blob.
     gateway.hold_after(manifest.raw.len() as u64 + manifest.blobs().values().sum::<u64>() / 2);
     let request = json!({"model": name, "insecure": true, "blobs": true});
     let mut answer = target.post("/api/pull", &request).await;
@@ -71,7 +71,7 @@ async fn each_blob_is_told() {
     assert!(told.values().any(|(name, _)| name == "model.embed_tokens.weight"), "{told:?}");
     assert!(told.values().any(|(name, _)| name == "config"), "{told:?}");
 
-    // A push tells the same of what it sends.
+    // A push reports the same for the blobs that it sends.
     let third = Server::start(&[]).await;
     let request =
         json!({"model": local("tiny"), "destination": format!("{}/me/tiny", third.address), "insecure": true});
@@ -83,7 +83,7 @@ async fn each_blob_is_told() {
     assert_complete(&source.lines("/api/push", &request).await, &manifest.blobs());
 }
 
-/// A model that is converted on its way: its blobs get their digests when they are complete.
+/// A model that is converted during the pull: its blobs get their digests when they are complete.
 #[tokio::test]
 async fn blobs_that_are_made_are_told_too() {
     let hub = Hub::start();
