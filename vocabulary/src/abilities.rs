@@ -1,10 +1,11 @@
-//! What a model can do besides going on with a text, as far as its chat template tells.
+//! Abilities of a model besides text completion, as its chat template reveals them.
 //!
-//! Templates are programs; here they are only looked through for words that no template without the ability has.
+//! Templates are programs; here they are only searched for words that no template without the
+//! ability contains.
 
 use crate::chat_templates::is_go;
 
-/// Words of templates for models that mark what they think.
+/// Words in templates of models that mark their thinking.
 const THINKING: [&str; 10] = [
     "<think>",
     "<thinking>",
@@ -23,12 +24,12 @@ pub fn offers_tools(template: &str) -> bool {
     template.contains("tools") || template.contains(".Tools")
 }
 
-/// Whether a Go template says how what is missing between two texts is asked for.
+/// Whether a Go template supports fill-in-the-middle requests.
 pub fn offers_insert(template: &str) -> bool {
     is_go(template) && template.contains(".Suffix")
 }
 
-/// Whether a chat template knows of thinking before an answer.
+/// Whether a chat template supports thinking before an answer.
 pub fn offers_thinking(template: &str) -> bool {
     THINKING.iter().any(|word| template.contains(word))
 }

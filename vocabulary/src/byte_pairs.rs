@@ -1,5 +1,6 @@
-//! `vocab.json` and `merges.txt`: a byte-level BPE as GPT-2 has it, for folders that have no `tokenizer.json`. How text is split
-//! before merging is in neither: the class of the tokenizer says it.
+//! `vocab.json` and `merges.txt`: a byte-level BPE as in GPT-2, for folders that have no
+//! `tokenizer.json`. Neither file states how text is split before merging; the tokenizer's class
+//! implies it.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::{Error, Piece, PieceKind, Vocabulary, VocabularyKind};
 
-/// Classes of transformers, and what llama.cpp calls how they split.
+/// Tokenizer classes of transformers, and llama.cpp's names for their pre-tokenizers.
 const SPLITS: [(&str, &str); 6] = [
     ("GPT2Tokenizer", "gpt-2"),
     ("Qwen2Tokenizer", "qwen2"),
@@ -18,10 +19,10 @@ const SPLITS: [(&str, &str); 6] = [
 ];
 
 impl Vocabulary {
-    /// Reads both documents. `config` is the `tokenizer_config.json` beside them.
+    /// Reads both documents. `config` is the `tokenizer_config.json` of the same folder.
     ///
     /// # Errors
-    /// One of them is not what it should be, or the class of the tokenizer is not known.
+    /// A document is malformed, or the tokenizer's class is unknown.
     pub fn of_byte_pairs(vocab: &[u8], merges: &[u8], config: &Value) -> Result<Self, Error> {
         let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or("GPT2Tokenizer");
         let class = class.strip_suffix("Fast").unwrap_or(class);

@@ -1,8 +1,10 @@
-//! `tekken.json` and the files of tiktoken: tokens as bytes, by rank, for folders that have no `tokenizer.json`. They are made into one.
+//! `tekken.json` and tiktoken files: tokens as bytes, by rank, for folders that have no
+//! `tokenizer.json`. They are converted to a `tokenizer.json`.
 //!
-//! Two neighbours are merged where both together are a token, the lowest rank first; so the merges are all ways to cut a token into
-//! two tokens, in the order of its rank. Sources: mistral-common's `tekken.py`, tiktoken's `load.py`, and transformers'
-//! `TikTokenConverter`, which writes merges of one token in the order of their parts' ranks.
+//! Two neighboring tokens are merged if their concatenation is a token, the lowest rank first. The
+//! merges are therefore all ways to split a token into two tokens, ordered by the token's rank.
+//! Sources: mistral-common's `tekken.py`, tiktoken's `load.py`, and transformers'
+//! `TikTokenConverter`, which orders the merges of one token by the ranks of their parts.
 
 use std::collections::HashMap;
 
@@ -13,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Error;
 
-/// Classes of tokenizers that read files of tiktoken, and what they split by.
+/// Tokenizer classes that read tiktoken files, with the pattern that each splits text by.
 const SPLITS: [(&str, &str); 1] = [("TikTokenTokenizer", KIMI)];
 const KIMI: &str = concat!(
     r"[\p{Han}]+",
@@ -22,7 +24,8 @@ const KIMI: &str = concat!(
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// The special tokens of files that list none, of mistral-common's versions up to 3; others are `<SPECIAL_N>`.
+/// The special tokens of files that list none, as in mistral-common's versions up to 3; the
+/// remaining ones are named `<SPECIAL_N>`.
 const OLDER: [&str; 20] = [
     "<unk>",
     "<s>",
@@ -45,13 +48,13 @@ const OLDER: [&str; 20] = [
     "[/SYSTEM_PROMPT]",
     "[TOOL_CONTENT]",
 ];
-/// Begins every text of a tekken vocabulary.
+/// The token that begins every text of a tekken vocabulary.
 const BEGIN: &str = "<s>";
-/// The most tokens of a vocabulary.
+/// Maximum number of tokens in a vocabulary.
 const MOST: usize = 1 << 22;
-/// The longest token that is read, in bytes.
+/// Maximum length of a token in bytes.
 const LONGEST: usize = 1 << 10;
-/// The most bytes of all merges together, so that what is made of a document stays in proportion to it.
+/// Maximum bytes of all merges together, which keeps the result in proportion to the document.
 const MOST_MERGED: usize = 256 << 20;
 
 #[derive(Deserialize)]
@@ -80,10 +83,11 @@ struct SpecialToken {
     token_str: String,
 }
 
-/// The `tokenizer.json` of a `tekken.json`: special tokens first, then as many others as the model has.
+/// Converts a `tekken.json` to a `tokenizer.json`: the special tokens first, then as many other
+/// tokens as the model has.
 ///
 /// # Errors
-/// It is no such document, or its numbers do not fit together.
+/// The document is malformed, or its numbers contradict each other.
 pub fn of_tekken(raw: &[u8]) -> Result<Vec<u8>, Error> {
     let fail = |reason: String| Error(format!("`tekken.json`: {reason}"));
     let Tekken { config, mut vocab, special_tokens } =
@@ -112,16 +116,17 @@ pub fn of_tekken(raw: &[u8]) -> Result<Vec<u8>, Error> {
     document(&pattern, &tokens, count, special, Some(BEGIN))
 }
 
-/// Whether a document is a file of tiktoken: a token in base64 and its rank in each line.
+/// Whether a document is a tiktoken file: each line contains a token in base64 and its rank.
 pub fn is_tiktoken(raw: &[u8]) -> bool {
     let first = raw.split(|byte| *byte == b'\n').next().and_then(|line| std::str::from_utf8(line).ok());
     first.and_then(line).is_some()
 }
 
-/// The `tokenizer.json` of a file of tiktoken. `config` is the `tokenizer_config.json` beside it: it has the special tokens.
+/// Converts a tiktoken file to a `tokenizer.json`. `config` is the `tokenizer_config.json` of the
+/// same folder, which lists the special tokens.
 ///
 /// # Errors
-/// It is no such file, or the class of the tokenizer is not known.
+/// The file is malformed, or the tokenizer's class is unknown.
 pub fn of_tiktoken(raw: &[u8], config: &Value) -> Result<Vec<u8>, Error> {
     let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
     let split = SPLITS.iter().find(|(own, _)| *own == class).map(|(_, split)| *split);
@@ -153,13 +158,14 @@ pub fn of_tiktoken(raw: &[u8], config: &Value) -> Result<Vec<u8>, Error> {
     document(split, &tokens, 0, special, None)
 }
 
-/// The rank and the bytes of a line.
+/// Parses a line into the rank and the bytes of a token.
 fn line(line: &str) -> Option<(usize, Vec<u8>)> {
     let (token, rank) = line.trim_end().split_once(' ')?;
     Some((rank.parse().ok()?, STANDARD.decode(token).ok()?))
 }
 
-/// A `tokenizer.json` of tokens whose ids are their ranks from `first` on, and of special ones with their ids.
+/// Builds a `tokenizer.json` from tokens whose ids are their ranks plus `first`, and from special
+/// tokens with their ids.
 fn document(
     pattern: &str,
     tokens: &[Vec<u8>],
@@ -177,7 +183,7 @@ fn document(
         vocabulary.insert(content, id.into());
     }
     for (rank, token) in tokens.iter().enumerate() {
-        // A token that is spelled like a special one is never made of text.
+        // A normal token that is spelled like a special token is never produced from text.
         vocabulary.entry(text(token)).or_insert_with(|| (first + rank).into());
     }
     let ranks: HashMap<&[u8], usize> =
@@ -220,7 +226,8 @@ fn document(
     Ok(document.to_string().into_bytes())
 }
 
-/// The letter that GPT-2's vocabularies have for each byte: itself where it can be seen, else one from U+0100 on.
+/// Returns the letter that GPT-2's vocabularies use for each byte: the byte itself if it is
+/// printable, else a letter from U+0100 on.
 fn letters() -> [char; 256] {
     let mut next = 0x100..;
     std::array::from_fn(|byte| {

@@ -1,30 +1,32 @@
-//! Where chat templates are found: pairs of a name and a text, `default` for the one that needs no name.
+//! Sources of chat templates. A template is a pair of a name and a text; the name `default` stands
+//! for the template without a name.
 //!
-//! | source | place |
-//! |---|---|
-//! | folder | `chat_template.jinja`, else `chat_template` of `chat_template.json`, else that of `tokenizer_config.json`: a text, or a list of named ones |
-//! | folder | beside them, `additional_chat_templates/NAME.jinja` |
-//! | GGUF | `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for each of `tokenizer.chat_templates` |
+//! - Folder: `chat_template.jinja`, else `chat_template` of `chat_template.json`, else
+//!   `chat_template` of `tokenizer_config.json`, which is a text or a list of named texts. In
+//!   addition, `additional_chat_templates/NAME.jinja`.
+//! - GGUF: `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for each name in
+//!   `tokenizer.chat_templates`.
 
 use formats::Gguf;
 use serde_json::Value;
 
-/// The name of the template that needs none.
+/// Name of the template that has no name of its own.
 pub const DEFAULT: &str = "default";
 
-/// Functions of Go's templates, of which none is a word of Jinja that may stand before a value.
+/// Functions of Go templates. In Jinja, none of these words can precede a value.
 const FUNCTIONS: [&str; 9] = ["printf", "print", "println", "json", "index", "slice", "len", "html", "js"];
 
-/// A template under its name.
+/// Name and text of a template.
 pub type Named = (String, String);
 
-/// Whether a template is one of Go's, as Ollama has them: fields begin with a point, and blocks stand in double braces.
+/// Whether a template is a Go template as Ollama uses them: fields begin with a dot, and blocks are
+/// in double braces.
 pub fn is_go(source: &str) -> bool {
     let mut actions = source.split("{{").skip(1).map(|action| action.trim_start_matches('-').trim_start());
     actions.any(|action| {
         let word = action.split(|c: char| c.is_whitespace() || "}-".contains(c)).next().unwrap_or_default();
         let follows = action.strip_prefix(word).unwrap_or_default();
-        // Jinja calls with brackets, and has no word before a value.
+        // Jinja calls functions with parentheses and never puts a word directly before a value.
         let calls = FUNCTIONS.contains(&word)
             && follows.starts_with(char::is_whitespace)
             && follows.trim_start().starts_with(['.', '$', '"']);
@@ -36,12 +38,12 @@ pub fn is_go(source: &str) -> bool {
     })
 }
 
-/// The only template of a model.
+/// Returns the list of templates of a model with a single template.
 pub fn single(text: String) -> Vec<Named> {
     vec![(DEFAULT.to_owned(), text)]
 }
 
-/// Those of a `tokenizer_config.json`.
+/// Returns the templates of a `tokenizer_config.json`.
 pub fn of_config(config: &Value) -> Vec<Named> {
     match config.get("chat_template") {
         Some(Value::String(text)) => single(text.clone()),
@@ -56,10 +58,11 @@ pub fn of_config(config: &Value) -> Vec<Named> {
     }
 }
 
-/// The templates of a folder, from its documents in any order.
+/// Collects the templates of a folder, from its documents in any order.
 #[derive(Debug, Default)]
 pub struct OfFolder {
-    /// Each after those that count less.
+    /// Templates of `chat_template.jinja`. This and the next two fields are in descending priority;
+    /// `additional` supplements them.
     jinja: Vec<Named>,
     json: Vec<Named>,
     config: Vec<Named>,
@@ -67,15 +70,15 @@ pub struct OfFolder {
 }
 
 impl OfFolder {
-    /// Whether a document of this name may have templates.
+    /// Whether a document of this name can contain templates.
     pub fn reads(name: &str) -> bool {
         matches!(name, "chat_template.jinja" | "chat_template.json" | "tokenizer_config.json")
             || additional(name).is_some()
     }
 
-    /// Takes a document.
+    /// Adds a document.
     pub fn take(&mut self, name: &str, text: &str) {
-        // One that is not JSON is refused by the load, which says so.
+        // A document that is not JSON is refused by the load, which reports the error.
         let json = || serde_json::from_slice(&formats::json::tolerant(text.as_bytes())).unwrap_or_default();
         match name {
             "chat_template.jinja" => self.jinja = single(text.to_owned()),
@@ -85,7 +88,7 @@ impl OfFolder {
         }
     }
 
-    /// All of them, each name once.
+    /// Returns all templates, each name once.
     pub fn templates(self) -> Vec<Named> {
         let Self { jinja, json, config, mut additional } = self;
         let mut all = [jinja, json, config].into_iter().find(|templates| !templates.is_empty()).unwrap_or_default();
@@ -96,12 +99,12 @@ impl OfFolder {
     }
 }
 
-/// The name of a template that has a file of its own.
+/// Returns the name of a template that has a file of its own.
 fn additional(document: &str) -> Option<&str> {
     document.strip_prefix("additional_chat_templates/")?.strip_suffix(".jinja").filter(|name| !name.contains('/'))
 }
 
-/// Those of a GGUF file.
+/// Returns the templates of a GGUF file.
 pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
     let default = gguf.text("tokenizer.chat_template").map(|text| (DEFAULT.to_owned(), text.to_owned()));
     let names = gguf.array("tokenizer.chat_templates");
@@ -109,7 +112,7 @@ pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
         let name = name.as_str()?;
         Some((name.to_owned(), gguf.text(&format!("tokenizer.chat_template.{name}"))?.to_owned()))
     });
-    // One that is named like the one without a name would take its place.
+    // A named template called `default` would replace the unnamed one.
     let named = named.filter(|(name, _)| name != DEFAULT || default.is_none()).collect::<Vec<_>>();
     default.into_iter().chain(named).collect()
 }

@@ -1,6 +1,6 @@
-//! Why a vocabulary cannot be read.
+//! The error for vocabularies that cannot be read.
 
-/// A document whose vocabulary contradicts itself.
+/// A document whose vocabulary is inconsistent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the vocabulary: {0}")]
 pub struct Error(pub(crate) String);

@@ -1,15 +1,17 @@
-//! The tokens by which models are asked for what is missing between two texts.
+//! Special tokens for fill-in-the-middle: the model generates the text between two texts.
 //!
-//! Sources: the model cards of Qwen Coder, `CodeGemma`, Granite, `StarCoder`, `CodeLlama`, `DeepSeek` Coder, GLM and Codestral.
+//! Sources: the model cards of Qwen Coder, `CodeGemma`, Granite, `StarCoder`, `CodeLlama`,
+//! `DeepSeek` Coder, GLM and Codestral.
 
-/// The tokens of one family of models.
+/// The fill-in-the-middle tokens of a model family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Before what precedes the gap.
+    /// Token before the text that precedes the gap.
     pub prefix: &'static str,
-    /// Before what follows it.
+    /// Token before the text that follows the gap.
     pub suffix: &'static str,
-    /// What asks for the missing text; nothing where the text that comes last does.
+    /// Token after which the model generates the missing text; `None` if no token is needed after
+    /// the last text.
     pub middle: Option<&'static str>,
 }
 
@@ -20,11 +22,12 @@ const FAMILIES: &[Marks] = &[
     Marks { prefix: "<｜fim▁begin｜>", suffix: "<｜fim▁hole｜>", middle: Some("<｜fim▁end｜>") },
     Marks { prefix: "▁<PRE>", suffix: "▁<SUF>", middle: Some("▁<MID>") },
     Marks { prefix: "<|code_prefix|>", suffix: "<|code_suffix|>", middle: Some("<|code_middle|>") },
-    // Codestral wants the suffix first.
+    // Codestral expects the suffix first.
     Marks { prefix: "[PREFIX]", suffix: "[SUFFIX]", middle: None },
 ];
 
-/// The tokens of the first family that a vocabulary has all of; `has` says whether a token is in it.
+/// Returns the tokens of the first family whose tokens are all in a vocabulary; `has` returns
+/// whether a token is in it.
 pub fn marks(has: &dyn Fn(&str) -> bool) -> Option<&'static Marks> {
     FAMILIES.iter().find(|marks| has(marks.prefix) && has(marks.suffix) && marks.middle.is_none_or(has))
 }

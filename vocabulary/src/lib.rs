@@ -1,9 +1,10 @@
-//! What the documents of a model say of text: its vocabulary, how text is split before merging, which tokens are special,
-//! where its chat templates are, what it can be asked for.
+//! Text-related facts from a model's documents: the vocabulary, how text is split before merging,
+//! special tokens, chat templates, and the abilities that templates reveal.
 //!
-//! Everything here is pure: documents come in as parsed headers and JSON. Tokenizing and rendering are the runner's.
+//! Everything here is pure: the input is parsed headers and JSON. The runner tokenizes and renders.
 //!
-//! What a GGUF file leaves out is what llama.cpp takes for it (`llama-vocab.cpp`); each such constant is here once.
+//! Defaults for values that a GGUF file omits are llama.cpp's (`llama-vocab.cpp`); each such
+//! constant is defined here once.
 
 pub mod abilities;
 mod byte_pairs;

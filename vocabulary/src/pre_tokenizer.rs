@@ -1,62 +1,65 @@
-//! Pre-tokenizers of BPE: how text is split before merging, and the names that GGUF files have for it.
+//! Pre-tokenizers of BPE: how text is split before merging, and the names that GGUF files use for
+//! it.
 //!
-//! Sources: the patterns are those by which llama.cpp splits (`llama-vocab.cpp`), and, where these differ in spelling or for
-//! letters outside of ASCII, those of the models' published `tokenizer.json` files.
+//! Sources: the patterns are llama.cpp's (`llama-vocab.cpp`). Where the models' published
+//! `tokenizer.json` files differ in spelling or for non-ASCII letters, their patterns are listed as
+//! well.
 
-/// A way of splitting.
+/// A pre-tokenizer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PreTokenizer {
-    /// What is written to `tokenizer.ggml.pre`.
+    /// Name that is written to `tokenizer.ggml.pre`.
     pub name: &'static str,
-    /// Other names of the same.
+    /// Other names of the same pre-tokenizer.
     pub aliases: &'static [&'static str],
-    /// Patterns, applied one after the other; each match is a piece of its own.
+    /// Patterns, applied one after the other; each match becomes a separate piece.
     pub patterns: &'static [&'static str],
-    /// The patterns of `tokenizer.json` files; empty where they are the same.
+    /// The patterns in `tokenizer.json` files; empty if they equal `patterns`.
     published: &'static [&'static str],
     /// How pieces spell text.
     pub spelling: Spelling,
-    /// A whole piece that is a token is never cut.
+    /// True if a piece that is a token as a whole is not split by merges.
     pub ignore_merges: bool,
     /// Whether a text begins with BOS.
     pub bos: Bos,
-    /// Texts lose the spaces before some punctuation where they are put together from tokens.
+    /// True if the decoder removes the spaces before some punctuation.
     pub cleans_spaces: bool,
 }
 
 /// Whether a text begins with BOS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bos {
-    /// Where a file says so.
+    /// Only if the file requests it.
     Unusual,
-    /// Where a file says nothing else.
+    /// Unless the file disables it.
     Usual,
-    /// Whatever a file says: the first ones said it wrongly.
+    /// In every case: the first published files stated it wrongly.
     Always,
 }
 
 /// How the pieces of a BPE vocabulary spell text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// A letter for each byte, as GPT-2 has them.
+    /// One letter per byte, as in GPT-2.
     Bytes,
-    /// Text with `▁` for spaces; what is no piece is spelled by pieces `<0xXX>` for its bytes.
+    /// Text with `▁` for spaces. Characters without a piece are spelled with pieces `<0xXX>` for
+    /// their bytes.
     Text,
 }
 
-/// What `ByteLevel` splits by unless it is told not to.
+/// The pattern that `ByteLevel` splits by unless this is disabled.
 pub const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Every digit is a piece.
+/// Splits every digit into a piece.
 pub const DIGITS: &str = r"\p{N}";
 
-/// The contractions of English, as llama.cpp spells `(?i:…)`: only letters of ASCII are the same in both cases.
+/// English contractions, as llama.cpp spells `(?i:…)`: only ASCII letters are case-insensitive.
 macro_rules! contractions {
     () => {
         r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
     };
 }
 
-/// What most patterns since GPT-4's end with.
+/// Common ending of most patterns since GPT-4's.
 macro_rules! spaces {
     () => {
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -69,7 +72,8 @@ const LLAMA3_PUBLISHED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?
 const QWEN2: &str = concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*", spaces!());
 const QWEN2_PUBLISHED: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words of which the case tells where they begin, for llama.cpp only by letters of ASCII.
+/// Words that are split at case changes. In llama.cpp, only ASCII letters count as upper or lower
+/// case.
 macro_rules! cased_words {
     ($letters:literal, $end:expr) => {
         concat!(
@@ -88,7 +92,7 @@ macro_rules! cased_words {
         )
     };
 }
-/// The same by the case of all letters, as `tokenizer.json` files have it.
+/// The same with the case of all letters, as in `tokenizer.json` files.
 macro_rules! all_cased_words {
     ($end:expr) => {
         concat!(
@@ -99,7 +103,7 @@ macro_rules! all_cased_words {
         )
     };
 }
-/// The same as llama.cpp reads it, which knows no case of letters here.
+/// The same as llama.cpp reads it, which does not distinguish case here.
 macro_rules! words {
     ($end:expr) => {
         concat!(r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+", $end)
@@ -119,11 +123,12 @@ const DEEPSEEK3: &str = concat!(
     spaces!()
 );
 const CJK: &str = "[一-龥\u{3040}-ゟ゠-ヿ]+";
-/// Digits in threes, counted from the right.
+/// Groups of three digits, counted from the right.
 const THOUSANDS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
-/// Korean, Chinese and Japanese, and their punctuation.
+/// Korean, Chinese and Japanese text and its punctuation.
 const YOUTU_SCRIPTS: &str = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u{3040}-ゟ゠-ヿ]+";
-/// Letters that have a case, with a space before them. Written as numbers: editors take some of them for others that look alike.
+/// Letters that have a case, with an optional space before them. Written as code points, because
+/// some letters look alike in editors.
 const CASED_LETTERS: &str = concat!(
     "\\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}",
     "\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}",
@@ -153,7 +158,7 @@ const PLAIN: PreTokenizer = PreTokenizer {
     cleans_spaces: false,
 };
 
-/// A way of splitting of which texts lose spaces.
+/// Creates a pre-tokenizer whose decoder removes the spaces before some punctuation.
 const fn cleaning(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -162,7 +167,7 @@ const fn cleaning(
     PreTokenizer { name, aliases, patterns, cleans_spaces: true, ..PLAIN }
 }
 
-/// A way of splitting of which texts keep spaces.
+/// Creates a pre-tokenizer whose decoder keeps all spaces.
 const fn keeping(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -171,10 +176,10 @@ const fn keeping(
     PreTokenizer { name, aliases, patterns, ..PLAIN }
 }
 
-/// What readers do where a file says nothing.
+/// Pre-tokenizer that readers assume for a file that names none.
 const DEFAULT: PreTokenizer = cleaning("default", &[], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]);
 
-/// Of several that split alike the first is written.
+/// All pre-tokenizers. Of several with the same patterns, the first is written to files.
 const TABLE: &[PreTokenizer] = &[
     cleaning(
         "gpt-2",
@@ -408,29 +413,30 @@ const TABLE: &[PreTokenizer] = &[
 ];
 
 impl PreTokenizer {
-    /// The patterns of `tokenizer.json` files.
+    /// Returns the patterns in `tokenizer.json` files.
     pub fn published(&self) -> &'static [&'static str] {
         if self.published.is_empty() { self.patterns } else { self.published }
     }
 }
 
-/// The way of splitting with a name; `None` for those that are not known, and for `default` and no name, which say nothing.
+/// Returns the pre-tokenizer with a name; `None` for unknown names, and for `default` and the empty
+/// name, which are unspecific.
 pub fn by_name(name: &str) -> Option<&'static PreTokenizer> {
     let named = |entry: &&PreTokenizer| entry.name == name || entry.aliases.contains(&name);
     TABLE.iter().find(named).filter(|_| !is_default(name))
 }
 
-/// Whether a name says nothing.
+/// Whether a name leaves the pre-tokenizer unspecified.
 pub fn is_default(name: &str) -> bool {
     matches!(name, "" | "default")
 }
 
-/// How a reader splits text of a file with that name; `None` where it is not known.
+/// Returns the pre-tokenizer that a reader uses for a file with that name; `None` if it is unknown.
 pub fn of_file(name: &str) -> Option<&'static PreTokenizer> {
     if is_default(name) { Some(&DEFAULT) } else { by_name(name) }
 }
 
-/// The way of splitting of a `tokenizer.json` with these patterns.
+/// Returns the pre-tokenizer of a `tokenizer.json` with these patterns.
 pub fn by_patterns(patterns: &[String], ignore_merges: bool) -> Option<&'static PreTokenizer> {
     let same = |own: &[&str]| own == patterns;
     let bytes = TABLE.iter().filter(|entry| entry.spelling == Spelling::Bytes && !is_default(entry.name));

@@ -1,9 +1,11 @@
-//! Ollama's renderers by name, as Jinja templates: models that were made for Ollama name one (`RENDERER`) in the place of a template.
+//! Ollama's renderers by name, as Jinja templates. Models made for Ollama can name a renderer
+//! (`RENDERER`) instead of a template.
 //!
-//! There is one for each family that can be run here. They give what Ollama's give (`model/renderers`), but for JSON: keys are in the
-//! order in which a client sends them, and nothing is escaped for HTML, as the models' makers have it.
+//! There is one for each model family that this project can run. The output equals that of Ollama's
+//! renderers (`model/renderers`), except for JSON: keys keep the client's order, and nothing is
+//! escaped for HTML, as the models' makers specify.
 
-/// By the name of the renderer: whether its models think, and what its template has before it.
+/// Name of the renderer, whether its models think, a prefix for its template, and the template.
 const ALL: [(&str, bool, &str, &str); 13] = [
     ("cogito", true, "", include_str!("renderers/cogito.jinja")),
     ("deepseek3.1", true, "", include_str!("renderers/deepseek3.jinja")),
@@ -20,17 +22,18 @@ const ALL: [(&str, bool, &str, &str); 13] = [
     ("qwen3-vl-thinking", true, "{%- set thinks = true -%}", include_str!("renderers/qwen3_vl.jinja")),
 ];
 
-/// The template of a renderer; nothing where its family cannot be run here.
+/// Returns the template of a renderer; `None` if the renderer is unknown.
 pub fn template(renderer: &str) -> Option<String> {
     ALL.iter().find(|(name, ..)| *name == renderer).map(|(.., before, text)| [*before, *text].concat())
 }
 
-/// Whether the models of a renderer think; nothing where it is not known. Its text does not tell: some share theirs.
+/// Whether the models of a renderer think; `None` if the renderer is unknown. The template does not
+/// show it, because renderers with and without thinking share templates.
 pub fn thinks(renderer: &str) -> Option<bool> {
     ALL.iter().find(|(name, ..)| *name == renderer).map(|(_, thinks, ..)| *thinks)
 }
 
-/// The names that are known.
+/// Returns the names of the known renderers.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|(name, ..)| *name)
 }

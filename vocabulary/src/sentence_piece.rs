@@ -1,22 +1,24 @@
-//! `tokenizer.model`: a vocabulary as `SentencePiece` writes it, for folders that have no `tokenizer.json`.
+//! `tokenizer.model`: a vocabulary as `SentencePiece` writes it, for folders that have no
+//! `tokenizer.json`.
 //!
-//! A message of protocol buffers (`sentencepiece_model.proto`): the pieces (1: text 1, score 2, kind 3), the settings of the
-//! training (2: model type 3), those of the normalizer (3: character map 2, space before texts 3, runs of spaces are one 4).
+//! The file is a protocol buffers message (`sentencepiece_model.proto`). Fields that are read, with
+//! their numbers: the pieces (1: text 1, score 2, kind 3); the trainer settings (2: model type 3);
+//! the normalizer settings (3: character map 2, space before texts 3, merging of runs of spaces 4).
 
 use serde_json::Value;
 
 use crate::special_tokens;
 use crate::{Error, Piece, PieceKind, Vocabulary, VocabularyKind};
 
-/// `TrainerSpec.ModelType.UNIGRAM`; BPE is 2, and no other kind is in use.
+/// `TrainerSpec.ModelType.UNIGRAM`. BPE is 2; other kinds are not in use.
 const UNIGRAM: u64 = 1;
 
 impl Vocabulary {
-    /// Reads a `tokenizer.model`. `config` is the `tokenizer_config.json` beside it, or `null`: it names the special tokens, and
-    /// those that were added.
+    /// Reads a `tokenizer.model`. `config` is the `tokenizer_config.json` of the same folder, or
+    /// `null`; it names the special tokens and the added tokens.
     ///
     /// # Errors
-    /// It is no such message, or has no pieces.
+    /// The file is not such a message, or it has no pieces.
     pub fn of_sentence_piece(raw: &[u8], config: &Value) -> Result<Self, Error> {
         let wrong = || Error("`tokenizer.model` is not a model of SentencePiece".to_owned());
         let (mut pieces, mut kind, mut normalizer) = (Vec::new(), UNIGRAM, Normalizer::default());
@@ -43,7 +45,8 @@ impl Vocabulary {
         Ok(vocabulary)
     }
 
-    /// Puts the tokens that a config adds into the vocabulary, behind its own or in their places.
+    /// Adds the tokens of a config to the vocabulary, after its last piece or in place of existing
+    /// pieces.
     pub(crate) fn add_tokens(&mut self, config: &Value) {
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else { return };
         let mut added: Vec<(usize, &Value)> =
@@ -54,7 +57,8 @@ impl Vocabulary {
             let is_special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
             let kind = if is_special { PieceKind::Control } else { PieceKind::UserDefined };
             let piece = Piece { text: text.to_owned(), score: 0.0, kind };
-            // What would leave a gap has no row in the embedding that we could know of.
+            // A token that would leave a gap is skipped, because its row in the embedding is
+            // unknown.
             let is_next = id == self.pieces.len();
             match self.pieces.get_mut(id) {
                 Some(own) if own.kind == PieceKind::Unknown => {}
@@ -65,7 +69,7 @@ impl Vocabulary {
         }
     }
 
-    /// Takes which tokens begin and end texts from a config, else from their usual names.
+    /// Sets the tokens that begin and end texts, from a config or else by their usual names.
     pub(crate) fn take_special(&mut self, config: &Value) {
         let named = special_tokens::variables(config);
         let id = |role: &str, usual: &str| {
@@ -82,7 +86,7 @@ impl Vocabulary {
     }
 }
 
-/// How texts are prepared.
+/// How texts are normalized.
 struct Normalizer<'a> {
     character_map: &'a [u8],
     adds_space: bool,
@@ -123,7 +127,8 @@ fn piece(raw: &[u8]) -> Option<Piece> {
     Some(Piece { text, score, kind })
 }
 
-/// The last number of a field in a message, `usual` where it has none; `None` where it is no message.
+/// Returns the last number of a field in a message, or `usual` if the field is missing; `None` if
+/// the message is malformed.
 fn number(raw: &[u8], wanted: u64, usual: u64) -> Option<u64> {
     let mut found = usual;
     for field in Fields(raw) {
@@ -136,16 +141,17 @@ fn number(raw: &[u8], wanted: u64, usual: u64) -> Option<u64> {
     Some(found)
 }
 
-/// The value of a field.
+/// Value of a field.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Four bytes; those of eight are in no message of ours.
+    /// Four bytes. Fields of eight bytes do not occur in the messages that are read here.
     Fixed(u32),
     Other,
 }
 
-/// The fields of a message with their numbers; `None` for what is none, after which nothing follows.
+/// Iterator over the fields of a message with their numbers. It yields `None` for a malformed
+/// field, then ends.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {

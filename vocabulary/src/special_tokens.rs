@@ -1,10 +1,10 @@
-//! Special tokens: texts that begin and end turns; of a Hugging Face model those that end a generation, and the variables
-//! that templates use.
+//! Special tokens: texts that begin and end turns; for Hugging Face models, also the tokens that
+//! end a generation and the variables that templates use.
 
 use serde_json::{Map, Value};
 
-/// Texts of control tokens that end a generation, as llama.cpp knows them (`llama-vocab.cpp`). Files name one or two of them; some
-/// published ones give them the type of text.
+/// Texts of control tokens that end a generation, as llama.cpp lists them (`llama-vocab.cpp`).
+/// Files name one or two of them; some published files mark them as normal text.
 pub const ENDS: [&str; 33] = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -28,7 +28,7 @@ pub const ENDS: [&str; 33] = [
     "<|tool_response>",
     "<｜end▁of▁sentence｜>",
     "[e~[",
-    // What fills up, and what parts files and repositories, where the gap in a text is completed.
+    // Padding, and separators of files and repositories in fill-in-the-middle prompts.
     "<|fim_pad|>",
     "<fim-pad>",
     "<fim_pad>",
@@ -42,7 +42,7 @@ pub const ENDS: [&str; 33] = [
     "<|file_sep|>",
 ];
 
-/// Texts of tokens that mark a gap in a text: control tokens, whatever a file says.
+/// Texts of tokens that mark a gap in a text. They count as control tokens, whatever a file states.
 pub const GAPS: [&str; 24] = [
     "<|fim_prefix|>",
     "<fim-prefix>",
@@ -70,13 +70,13 @@ pub const GAPS: [&str; 24] = [
     "<|code_middle|>",
 ];
 
-/// Texts of gpt-oss's tokens that are shown, whatever a file says.
+/// Texts of gpt-oss tokens that are shown in the output, whatever a file states.
 pub const SHOWN: [&str; 4] = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /// Texts of control tokens that begin a turn.
 pub const BEGINS: [&str; 4] = ["<|im_start|>", "<|start_header_id|>", "<|begin_of_text|>", "<start_of_turn>"];
 
-/// The ids in `eos_token_id` of a config: a number or a list.
+/// Returns the ids in a config's `eos_token_id`, which is a number or a list.
 pub fn end_ids(config: &Value) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match config.get("eos_token_id") {
@@ -86,8 +86,8 @@ pub fn end_ids(config: &Value) -> Vec<u32> {
     }
 }
 
-/// `bos_token`, `eos_token` and the like from `tokenizer_config.json` or `special_tokens_map.json`: each is a text or an
-/// object with one.
+/// Returns `bos_token`, `eos_token` and similar entries of `tokenizer_config.json` or
+/// `special_tokens_map.json`. Each value is a text or an object that contains one.
 pub fn variables(config: &Value) -> Map<String, Value> {
     let Some(config) = config.as_object() else { return Map::new() };
     config

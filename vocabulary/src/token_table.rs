@@ -1,18 +1,23 @@
-//! A vocabulary laid out so that it is used where it lies: a file of it is mapped, nothing of it is parsed or copied.
+//! A vocabulary in a memory-mapped layout: a file of it is used in place, without parsing or
+//! copying.
 //!
 //! ```text
-//! head      magic, version of the code that made it, seed of the hashes, number of texts, place of each section, checksum of all
-//! settings  JSON: what is told of the vocabulary beside its tokens, see `Settings`
-//! texts     the texts of all tokens, one after the other
-//! ends      u32 for each id: where its text ends; it begins where the one before ends
-//! kinds     u8 for each id: its `PieceKind`; 0 where there is no token of that id
-//! scores    f32 for each id; empty where the vocabulary has none
-//! ids       u32 for each slot: an id plus one, 0 where the slot is free; found by the text's hash, then one slot after the other
-//! merges    4 · u32 for each slot: left and right id, rank, id of both together; found by the pair's hash likewise
+//! head      magic, version of the code that wrote it, hash seed, number of texts, location of each
+//!           section, checksum of everything
+//! settings  JSON: the facts about the vocabulary besides its tokens, see `Settings`
+//! texts     the texts of all tokens, concatenated
+//! ends      u32 for each id: end of its text; the text begins at the end of the previous one
+//! kinds     u8 for each id: its `PieceKind`; 0 if no token has the id
+//! scores    f32 for each id; empty if the vocabulary has none
+//! ids       u32 for each hash slot: an id plus one, 0 if the slot is free; looked up by the hash
+//!           of the text, then by linear probing
+//! merges    4 · u32 for each hash slot: left and right id, rank, merged id; looked up by the hash
+//!           of the pair in the same way
 //! ```
 //!
-//! Numbers are little-endian. What is derived is not frozen: a table of another [`VERSION`] is refused, and made again from the
-//! document that it came from. Hashes have a seed, so that no vocabulary can be made whose tokens all meet in one slot.
+//! Numbers are little-endian. The format is not stable: a table of another [`VERSION`] is refused
+//! and derived again from its source document. Hashes are seeded, so that no vocabulary can be
+//! crafted whose tokens all collide.
 
 mod layout;
 mod tokenizer_json;
@@ -30,39 +35,41 @@ use crate::{Error, PieceKind, Vocabulary};
 use layout::{Head, find};
 pub use tokenizer_json::is_plain_bpe;
 
-/// Changes with the sources of this crate and of the parsers below it.
+/// Version of the format; it changes with the sources of this crate and of the parsers that it
+/// uses.
 pub const VERSION: &str = env!("LODE_SOURCES_VERSION");
 
-/// Bytes that stay where they are: a mapping, or memory.
+/// Bytes with a stable address: a mapping, or memory.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Where a vocabulary came from, and what is told there beside its tokens and merges.
+/// The source of a vocabulary, and the facts in it besides tokens and merges.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Settings {
-    /// The metadata of a GGUF file. Its pieces and merges are empty: the table has them.
+    /// The metadata of a GGUF file. Its pieces and merges are empty, because the table contains
+    /// them.
     Gguf(Box<Vocabulary>),
-    /// A `tokenizer.json` without the vocabulary and the merges of its model, which is BPE.
+    /// A `tokenizer.json` whose model is BPE, without the model's vocabulary and merges.
     TokenizerJson(Box<RawValue>),
 }
 
 /// A token of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token<'t> {
-    /// As its source has it.
+    /// Text as in the source.
     pub text: &'t str,
-    /// See [`Piece::score`](crate::Piece::score); 0 where the vocabulary has no scores.
+    /// See [`Piece::score`](crate::Piece::score); 0 if the vocabulary has no scores.
     pub score: f32,
-    /// What it is for.
+    /// Kind of the token.
     pub kind: PieceKind,
 }
 
-/// What two tokens become.
+/// The result of merging two tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merge {
-    /// Lower ones come first.
+    /// Priority; merges with a lower rank are applied first.
     pub rank: u32,
-    /// The token of both texts.
+    /// Id of the merged token.
     pub id: u32,
 }
 
@@ -80,25 +87,25 @@ impl fmt::Debug for TokenTable {
 }
 
 impl TokenTable {
-    /// Uses a table that lies there.
+    /// Opens a table in place.
     ///
     /// # Errors
-    /// It is none, its parts do not fit, or another build made it.
+    /// The bytes are not a table, its sections do not fit, or another build wrote it.
     pub fn open(bytes: Bytes) -> Result<Self, Error> {
         let head = Head::read((*bytes).as_ref())?;
         Ok(Self { bytes, head })
     }
 
-    /// Whether a file is a table of this build, with all the bytes that it was made with. [`open`](Self::open) does not look at them:
-    /// what is damaged then gives other tokens.
+    /// Whether a file is a table of this build and all its bytes are unchanged.
+    /// [`open`](Self::open) does not verify the bytes; a damaged table can yield wrong tokens.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn is_whole(file: impl io::Read) -> io::Result<bool> {
         layout::is_sealed(file)
     }
 
-    /// What is told of the vocabulary beside its tokens.
+    /// Returns the facts about the vocabulary besides its tokens.
     ///
     /// # Errors
     /// The table is damaged.
@@ -107,22 +114,22 @@ impl TokenTable {
         serde_json::from_slice(raw).map_err(|error| Error(format!("the settings of its token table: {error}")))
     }
 
-    /// One more than the largest id.
+    /// Returns the largest id plus one.
     pub fn len(&self) -> u32 {
         self.head.kinds.len() as u32
     }
 
-    /// Whether there is no token.
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.head.kinds.is_empty()
     }
 
-    /// The number of different texts.
+    /// Returns the number of distinct texts.
     pub fn texts(&self) -> usize {
         self.head.count as usize
     }
 
-    /// The token of an id.
+    /// Returns the token with an id.
     pub fn get(&self, id: u32) -> Option<Token<'_>> {
         let kind = match *self.section(&self.head.kinds).get(id as usize)? {
             0 => return None,
@@ -133,18 +140,18 @@ impl TokenTable {
         Some(Token { text, score, kind })
     }
 
-    /// What a token is for: as [`get`](Self::get), but that its text is not touched.
+    /// Returns the kind of a token, like [`get`](Self::get) but without reading its text.
     pub fn kind(&self, id: u32) -> Option<PieceKind> {
         let kind = *self.section(&self.head.kinds).get(id as usize)?;
         (kind != 0).then(|| PieceKind::from_id(u64::from(kind)))
     }
 
-    /// The length of a token's text in bytes.
+    /// Returns the length of a token's text in bytes.
     pub fn length(&self, id: u32) -> usize {
         self.place(id).map_or(0, |place| place.len())
     }
 
-    /// The id of a text.
+    /// Returns the id of a text.
     pub fn id(&self, text: &str) -> Option<u32> {
         let slots = self.section(&self.head.ids).as_chunks().0;
         let is_own = |slot: &[u8; 4]| self.raw(id_in(*slot)?).map(|own| own == text.as_bytes());
@@ -152,7 +159,7 @@ impl TokenTable {
         id_in(slots[slot])
     }
 
-    /// What two tokens become, where they become one.
+    /// Returns the merge of two tokens, if there is one.
     pub fn merge(&self, left: u32, right: u32) -> Option<Merge> {
         let slots = self.section(&self.head.merges).as_chunks().0;
         let pair = layout::pair(left, right);
@@ -162,13 +169,14 @@ impl TokenTable {
         Some(Merge { rank: layout::number(&slot, 8)?, id })
     }
 
-    /// All ids, also those of no token.
+    /// Returns all ids, including unused ones.
     pub fn ids(&self) -> Range<u32> {
         0..self.len()
     }
 
     fn section(&self, section: &Range<usize>) -> &[u8] {
-        // Inside of the bytes: the head was read so, and they stay.
+        // The range is within the bytes: it was checked when the head was read, and the bytes do
+        // not change.
         (*self.bytes).as_ref().get(section.clone()).unwrap_or_default()
     }
 
@@ -187,7 +195,7 @@ impl TokenTable {
     }
 }
 
-/// The id in a slot; `None` where it is free.
+/// Returns the id in a slot; `None` if the slot is free.
 fn id_in(slot: [u8; 4]) -> Option<u32> {
     u32::from_le_bytes(slot).checked_sub(1)
 }

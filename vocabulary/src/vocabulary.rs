@@ -1,4 +1,4 @@
-//! A vocabulary as GGUF files have it: what a tokenizer is built from where there is no `tokenizer.json`.
+//! A vocabulary as in GGUF files, from which a tokenizer is built if there is no `tokenizer.json`.
 
 use formats::Gguf;
 use formats::gguf::Value;
@@ -8,107 +8,112 @@ use crate::pre_tokenizer::{self, Bos};
 use crate::special_tokens::{BEGINS, ENDS, GAPS, SHOWN};
 use crate::{Error, PreTokenizer};
 
-/// What files call pre-tokenizers of vocabularies that have a separator between two texts where they do not say (`llama-vocab.cpp`).
+/// Pre-tokenizer names of vocabularies that put a separator between two texts, unless the file
+/// states otherwise (`llama-vocab.cpp`).
 const SEPARATED: [&str; 3] = ["roberta-bpe", "jina-v1-en", "jina-v2-code"];
 
-/// A vocabulary with all that is needed to tokenize by it.
+/// A vocabulary with everything that a tokenizer needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "a file has as many switches")]
 pub struct Vocabulary {
-    /// How text is cut.
+    /// The tokenization algorithm.
     pub kind: VocabularyKind,
-    /// The pieces; a token's id is its position. Not written down: a [`TokenTable`](crate::TokenTable) has them.
+    /// The pieces; a token's id is its index. They are not serialized, because a
+    /// [`TokenTable`](crate::TokenTable) contains them.
     #[serde(skip)]
     pub pieces: Vec<Piece>,
-    /// The first token or merge whose text in the file is not UTF-8, as messages name it.
+    /// The first token or merge whose text in the file is not UTF-8, as named in messages.
     pub not_utf8: Option<String>,
-    /// Begins a text.
+    /// BOS, the token that begins a text.
     pub bos: Option<u32>,
-    /// Ends a text.
+    /// EOS, the token that ends a text.
     pub eos: Option<u32>,
-    /// Fills up.
+    /// Padding token.
     pub padding: Option<u32>,
-    /// Parts texts, and ends them for encoders.
+    /// Token that separates texts, and that ends them for encoders.
     pub separator: Option<u32>,
-    /// Stands for what cannot be tokenized.
+    /// Token for text that cannot be tokenized.
     pub unknown: Option<u32>,
-    /// What ends a generation, EOS first.
+    /// Tokens that end a generation, EOS first.
     pub ends: Vec<u32>,
-    /// Put [`bos`](Self::bos) before every text.
+    /// Whether [`bos`](Self::bos) is put before every text.
     pub add_bos: bool,
-    /// Put [`eos`](Self::eos) after every text.
+    /// Whether [`eos`](Self::eos) is put after every text.
     pub add_eos: bool,
-    /// Put [`separator`](Self::separator) between two texts, after what ends the first.
+    /// Whether [`separator`](Self::separator) is put between two texts, after the token that ends
+    /// the first.
     pub add_separator: bool,
-    /// Put a space before every text.
+    /// Whether a space is put before every text.
     pub add_space_prefix: bool,
-    /// Texts lose the spaces before some punctuation where they are put together from tokens.
+    /// True if the decoder removes the spaces before some punctuation.
     pub cleans_spaces: bool,
 }
 
-/// How text is cut into pieces.
+/// The tokenization algorithm, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VocabularyKind {
-    /// BPE, of bytes but for few; `tokenizer.ggml.model` is `gpt2` or `gemma4`.
+    /// BPE, byte-level with few exceptions; `tokenizer.ggml.model` is `gpt2` or `gemma4`.
     ByteLevel {
         /// `tokenizer.ggml.pre`: how text is split before merging.
         pre_tokenizer: String,
-        /// Pairs separated by a space, best first. Not written down either.
+        /// Pairs separated by a space, best first. They are not serialized either.
         #[serde(skip)]
         merges: Vec<String>,
     },
-    /// `SentencePiece` style BPE by scores with byte fallback; `tokenizer.ggml.model` is `llama`.
+    /// `SentencePiece`-style BPE by scores with byte fallback; `tokenizer.ggml.model` is `llama`.
     SentencePiece,
-    /// The longest pieces of each word, as BERT has them; `tokenizer.ggml.model` is `bert`. Pieces that begin a word have `▁` before
-    /// them.
+    /// `WordPiece`: the longest matching pieces of each word, as in BERT; `tokenizer.ggml.model` is
+    /// `bert`. Pieces that begin a word start with `▁`.
     WordPiece {
-        /// Letters are made small.
+        /// Whether letters are lowercased.
         lowercase: bool,
-        /// Accents are left out.
+        /// Whether accents are removed.
         strip_accents: bool,
     },
-    /// The likeliest pieces by scores, as `SentencePiece` has them; `tokenizer.ggml.model` is `t5`.
+    /// The most likely segmentation by scores, as in `SentencePiece`; `tokenizer.ggml.model` is
+    /// `t5`.
     Unigram {
-        /// `SentencePiece`'s table of what characters become; empty where they stay.
+        /// `SentencePiece`'s table of character replacements; empty if characters are unchanged.
         character_map: Vec<u8>,
-        /// Runs of spaces are one, and none ends a text.
+        /// Whether runs of spaces are merged into one and trailing spaces are removed.
         merge_spaces: bool,
     },
-    /// Another one, by its name.
+    /// Another algorithm, by name.
     Other(String),
 }
 
 /// An entry of a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// The text as the file has it; bytes that are not UTF-8 are replaced.
+    /// Text as in the file; bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Larger is merged earlier, or likelier; for [`VocabularyKind::SentencePiece`] and [`VocabularyKind::Unigram`].
+    /// For [`VocabularyKind::SentencePiece`], pieces with a larger score are merged earlier; for
+    /// [`VocabularyKind::Unigram`], they are more likely.
     pub score: f32,
-    /// What the piece is for.
+    /// Kind of the piece.
     pub kind: PieceKind,
 }
 
-/// What a piece is for; `tokenizer.ggml.token_type`.
+/// Kind of a piece; `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PieceKind {
     /// Text.
     Normal = 1,
-    /// What cannot be tokenized.
+    /// Placeholder for text that cannot be tokenized.
     Unknown = 2,
-    /// Not text: begins, ends or separates.
+    /// Control token: begins, ends or separates texts.
     Control = 3,
-    /// Found in text before anything else is.
+    /// User-defined token: matched in text before anything else.
     UserDefined = 4,
-    /// Not used.
+    /// Unused.
     Unused = 5,
-    /// `<0xXX>`: one byte.
+    /// One byte, spelled `<0xXX>`.
     Byte = 6,
 }
 
 impl PieceKind {
-    /// The kind as GGUF numbers it; text where the number is not known.
+    /// Converts GGUF's number of a kind; unknown numbers count as text.
     pub fn from_id(id: u64) -> Self {
         match id {
             2 => Self::Unknown,
@@ -122,7 +127,7 @@ impl PieceKind {
 }
 
 impl Vocabulary {
-    /// One without special tokens.
+    /// Creates a vocabulary without special tokens.
     pub fn new(kind: VocabularyKind, pieces: Vec<Piece>) -> Self {
         Self {
             kind,
@@ -142,10 +147,10 @@ impl Vocabulary {
         }
     }
 
-    /// Reads the vocabulary of a file; `None` where it has none.
+    /// Reads the vocabulary of a file; `None` if it has none.
     ///
     /// # Errors
-    /// Lists of different lengths, a file without the lists that its model needs.
+    /// Lists differ in length, or a list that the model needs is missing.
     pub fn read(gguf: &Gguf<'_>) -> Result<Option<Self>, Error> {
         let Some(pieces) = pieces(gguf)? else { return Ok(None) };
         let model = gguf.text("tokenizer.ggml.model").unwrap_or_default();
@@ -182,7 +187,7 @@ impl Vocabulary {
         Ok(Some(vocabulary))
     }
 
-    /// Whether readers put BOS before a text where a file does not say.
+    /// Whether readers put BOS before a text if the file does not specify it.
     pub fn usual_bos(&self) -> bool {
         match &self.kind {
             VocabularyKind::SentencePiece | VocabularyKind::WordPiece { .. } => true,
@@ -191,7 +196,7 @@ impl Vocabulary {
         }
     }
 
-    /// How BPE splits text, where it is known.
+    /// Returns the pre-tokenizer of a BPE vocabulary, if it is known.
     fn split(&self) -> Option<&'static PreTokenizer> {
         match &self.kind {
             VocabularyKind::ByteLevel { pre_tokenizer, .. } => pre_tokenizer::of_file(pre_tokenizer),
@@ -199,7 +204,7 @@ impl Vocabulary {
         }
     }
 
-    /// The text of a token.
+    /// Returns the text of a token.
     pub fn text(&self, id: u32) -> Option<&str> {
         self.pieces.get(id as usize).map(|piece| piece.text.as_str())
     }
@@ -213,9 +218,9 @@ impl Vocabulary {
         };
         let flag = |key: &str| gguf.flag(&format!("tokenizer.ggml.{key}"));
         let (bos, eos, padding, unknown) = (id("bos"), id("eos"), id("padding"), id("unknown"));
-        // The key is spelled so.
+        // The format spells the key this way.
         let separator = id("seperator");
-        // Readers stop at these too.
+        // Readers stop at these tokens too.
         let by_text = (0..)
             .zip(&self.pieces)
             .filter_map(|(id, piece)| (piece.kind == PieceKind::Control && is_end(&piece.text)).then_some(id));
@@ -226,7 +231,7 @@ impl Vocabulary {
                 ends.push(id);
             }
         }
-        // As many as a file likes: only the few that are named may be there already.
+        // A file can have many of them. Only the few named ones can be duplicates.
         let few = ends.clone();
         ends.extend(by_text.filter(|id| !few.contains(id)));
         let always = self.split().is_some_and(|split| split.bos == Bos::Always);
@@ -246,13 +251,13 @@ impl Vocabulary {
         (self.add_bos, self.add_eos, self.add_space_prefix) = (add_bos, add_eos, add_space_prefix);
     }
 
-    /// Gives tokens whose text tells what they are for the type that is meant.
+    /// Corrects the kind of tokens whose text reveals their purpose.
     fn mark_control(&mut self) {
         let has = |text: &str| self.pieces.iter().any(|piece| piece.text == text);
-        // Where these are, a message's end is not that of the answer.
+        // In vocabularies with these tokens, the end of a message is not the end of the answer.
         let goes_on = has("<|end|>")
             && (has("<|return|>") && has("<|call|>") || has("<|flush|>") && (has("<|call|>") || has("<|calls|>")));
-        // All of these begin and end so; vocabularies are long.
+        // All such tokens begin and end like this; the check is fast for long vocabularies.
         let marked =
             |piece: &&mut Piece| piece.text.starts_with(['<', '[', '_', '▁']) && piece.text.ends_with(['>', ']', '[']);
         for piece in self.pieces.iter_mut().filter(marked) {
@@ -266,7 +271,8 @@ impl Vocabulary {
     }
 }
 
-/// What readers take where the file names no such token; the numbers are llama.cpp's (`llama-vocab.cpp`).
+/// Returns the id that readers assume if the file does not name the token; the numbers are
+/// llama.cpp's (`llama-vocab.cpp`).
 fn default_id(kind: &VocabularyKind, pieces: &[Piece], key: &str) -> Option<u32> {
     let numbers: &[(&str, u32)] = match kind {
         VocabularyKind::SentencePiece => &[("bos", 1), ("eos", 2), ("unknown", 0)],
@@ -281,8 +287,8 @@ fn default_id(kind: &VocabularyKind, pieces: &[Piece], key: &str) -> Option<u32>
     };
     let id = numbers.iter().find(|(name, _)| *name == key)?.1;
     let piece = pieces.get(id as usize)?;
-    // The number for byte-level BPE is that of one model family; for others it is some text, a comma for instance, which
-    // tokenizers would no longer give back were it called special.
+    // The number for byte-level BPE belongs to one model family. In other vocabularies it is a
+    // normal token, for instance a comma, which decoders would omit if it were special.
     let text = matches!(kind, VocabularyKind::ByteLevel { .. }) && piece.kind != PieceKind::Control;
     (!text).then_some(id)
 }
@@ -322,7 +328,7 @@ fn merges(gguf: &Gguf<'_>) -> Result<Vec<String>, Error> {
     Ok(merges.iter().map(text).collect())
 }
 
-/// A list of bytes; empty where there is none.
+/// Returns a list of bytes; empty if the key is missing.
 fn bytes(gguf: &Gguf<'_>, key: &str) -> Result<Vec<u8>, Error> {
     let Some(list) = gguf.array(key) else { return Ok(Vec::new()) };
     let byte = |item: Value<'_>| match item {
@@ -341,7 +347,7 @@ fn scores(gguf: &Gguf<'_>, pieces: &mut [Piece]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A list with an item for each token.
+/// Returns a list with one item for each token.
 fn list<'a>(gguf: &Gguf<'a>, key: &str, tokens: usize) -> Result<Option<impl Iterator<Item = Value<'a>>>, Error> {
     let Some(list) = gguf.array(&format!("tokenizer.ggml.{key}")) else { return Ok(None) };
     if list.len() != tokens as u64 {

@@ -1,4 +1,4 @@
-//! Where what is in a token table, and how its hashes find it.
+//! Layout of a token table, and the lookup in its hash tables.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
@@ -9,23 +9,23 @@ use crate::Error;
 
 const MAGIC: &[u8; 8] = b"LODETOKS";
 
-/// Bytes of the head: magic, version, seed, count, the first byte and the length of seven sections, checksum.
+/// Bytes of the head: magic, version, seed, count, offset and length of seven sections, checksum.
 pub(super) const HEAD: usize = 8 + 16 + 8 + 8 + 7 * 16 + 8;
 
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 16;
 
-/// There are fewer tokens than this.
+/// Exclusive upper limit of the number of tokens.
 pub(super) const MOST_TOKENS: u32 = u32::MAX;
 
-/// A slot that holds no merge.
+/// A slot without a merge.
 pub(super) const FREE: [u8; 16] = [0xff; 16];
 
-/// What the beginning of a table says.
+/// The head of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Head {
     pub(super) seed: u64,
-    /// Different texts.
+    /// Number of distinct texts.
     pub(super) count: u64,
     pub(super) settings: Range<usize>,
     pub(super) texts: Range<usize>,
@@ -100,7 +100,7 @@ pub(super) fn seal(table: &mut [u8]) {
     head[HEAD - 8..].copy_from_slice(&hasher.finish().to_le_bytes());
 }
 
-/// Whether a table has the bytes with which it was sealed by this build.
+/// Whether the bytes of a table match its checksum and this build wrote it.
 pub(super) fn is_sealed(mut table: impl Read) -> io::Result<bool> {
     let mut next = |most: usize| {
         let mut bytes = Vec::with_capacity(most);
@@ -122,12 +122,12 @@ pub(super) fn is_sealed(mut table: impl Read) -> io::Result<bool> {
     }
 }
 
-/// The little-endian number at a place.
+/// Returns the little-endian number at an offset.
 pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|number| u32::from_le_bytes(*number))
 }
 
-/// A pair of ids as its slot has it.
+/// Returns a pair of ids in the form of the first half of a slot.
 pub(super) fn pair(left: u32, right: u32) -> [u8; 8] {
     let mut pair = [0; 8];
     pair[..4].copy_from_slice(&left.to_le_bytes());
@@ -135,8 +135,9 @@ pub(super) fn pair(left: u32, right: u32) -> [u8; 8] {
     pair
 }
 
-/// The slot that holds a key, else the free one where it would be put: `holds` tells whether a slot has it, `None` for a free
-/// one. `None` where there is neither, as in a table without slots.
+/// Returns the slot that contains a key, else the free slot where it would be inserted. `holds`
+/// returns whether a slot contains the key, or `None` for a free slot. Returns `None` if there is
+/// neither, as in a table without slots.
 pub(super) fn find<S>(slots: &[S], seed: u64, key: &[u8], holds: impl Fn(&S) -> Option<bool>) -> Option<usize> {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(seed);

@@ -1,4 +1,4 @@
-//! Tables of small vocabularies, and tables that are damaged.
+//! Tests with tables of small vocabularies and with damaged tables.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Token tables from `tokenizer.json`: the BPE of the `tokenizers` library. Its other models are small or rare, and are read as
-//! they are.
+//! Token tables from `tokenizer.json`, for the BPE model of the `tokenizers` library. Other models
+//! are small or rare, and the library reads them itself.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -13,14 +13,15 @@ use crate::Error;
 
 type Fields<'j> = BTreeMap<String, &'j RawValue>;
 
-/// Ids may have gaps; more of them than so many for each token are no vocabulary's.
+/// Maximum ratio of ids to tokens. Ids can have gaps, but no real vocabulary has more.
 const MOST_GAPS: usize = 4;
 
 impl TokenTable {
-    /// Lays out a `tokenizer.json` whose model is plain BPE: the bytes of a table; `None` for another model.
+    /// Lays out a `tokenizer.json` whose model is plain BPE. Returns the bytes of a table, or
+    /// `None` for another model.
     ///
     /// # Errors
-    /// It is not JSON, or a merge is not a pair of tokens.
+    /// The document is not JSON, or a merge is not a pair of tokens.
     pub fn of_tokenizer_json(raw: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let fields: Fields<'_> = read(raw)?;
         let Some(model) = plain_bpe(&fields) else { return Ok(None) };
@@ -28,7 +29,8 @@ impl TokenTable {
         let Some(texts) = texts(read(vocabulary.get().as_bytes())?) else { return Ok(None) };
         let settings = Settings::TokenizerJson(settings(&fields, &model)?);
         let merges = merges.get().as_bytes();
-        // A list of pairs is no list of texts from its first item on.
+        // Parsing a list of pairs as a list of texts fails at the first item, so the attempt is
+        // cheap.
         let Ok(lines) = read::<Vec<Text<'_>>>(merges) else {
             return Self::of_bpe(&texts, &read::<Vec<(Text<'_>, Text<'_>)>>(merges)?, &settings).map(Some);
         };
@@ -41,18 +43,19 @@ impl TokenTable {
     }
 }
 
-/// Whether the model of a `tokenizer.json` is one that becomes a table, as far as its switches tell.
+/// Whether the model of a `tokenizer.json` becomes a table, as far as its options show.
 pub fn is_plain_bpe(raw: &[u8]) -> bool {
     read::<Fields<'_>>(raw).is_ok_and(|fields| plain_bpe(&fields).is_some())
 }
 
-/// The model of a document, where it is plain BPE. It may be anything else: then it is for the library to say what is wrong.
+/// Returns the model of a document if it is plain BPE. Malformed models give `None`; the library
+/// reports their errors.
 fn plain_bpe<'j>(fields: &Fields<'j>) -> Option<Fields<'j>> {
     let model = serde_json::from_str(fields.get("model")?.get()).ok()?;
     is_plain(&model).then_some(model)
 }
 
-/// A text where it lies in the document, unless it is escaped there.
+/// A text, borrowed from the document unless it contains escapes.
 #[derive(PartialEq, Eq, Hash, Deserialize)]
 struct Text<'j>(#[serde(borrow)] Cow<'j, str>);
 
@@ -66,7 +69,7 @@ fn read<'j, T: Deserialize<'j>>(raw: &'j [u8]) -> Result<T, Error> {
     serde_json::from_slice(raw).map_err(|error| Error(format!("`tokenizer.json`: {error}")))
 }
 
-/// Whether a model is BPE without what would change its texts, or choose its merges by chance.
+/// Whether a model is BPE without options that change its texts or drop merges at random.
 fn is_plain(model: &Fields<'_>) -> bool {
     fn field<T: DeserializeOwned>(model: &Fields<'_>, name: &str) -> Option<T> {
         serde_json::from_str(model.get(name)?.get()).ok()
@@ -79,7 +82,8 @@ fn is_plain(model: &Fields<'_>) -> bool {
     named && ["dropout", "continuing_subword_prefix", "end_of_word_suffix"].into_iter().all(absent)
 }
 
-/// Texts by id; `None` where there are none, where two have one id, or where ids are far apart.
+/// Returns the texts by id; `None` if there are none, if two have the same id, or if ids are too
+/// sparse.
 fn texts(ids: HashMap<Text<'_>, u32>) -> Option<Vec<Option<Text<'_>>>> {
     let size = *ids.values().max()? as usize + 1;
     if size > ids.len() * MOST_GAPS {
@@ -95,7 +99,7 @@ fn texts(ids: HashMap<Text<'_>, u32>) -> Option<Vec<Option<Text<'_>>>> {
     Some(texts)
 }
 
-/// The document without the vocabulary and the merges.
+/// Returns the document without the vocabulary and the merges.
 fn settings(fields: &Fields<'_>, model: &Fields<'_>) -> Result<Box<RawValue>, Error> {
     let failed = |error: serde_json::Error| Error(format!("`tokenizer.json`: {error}"));
     let rules: BTreeMap<_, _> = model.iter().filter(|(name, _)| !matches!(name.as_str(), "vocab" | "merges")).collect();

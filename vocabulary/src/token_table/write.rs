@@ -1,4 +1,4 @@
-//! Token tables from vocabularies.
+//! Writing token tables.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -8,10 +8,10 @@ use super::{Settings, Token, TokenTable, id_in};
 use crate::{Error, PieceKind, Vocabulary, VocabularyKind};
 
 impl TokenTable {
-    /// Lays out the vocabulary of a GGUF file: the bytes of a table.
+    /// Lays out the vocabulary of a GGUF file. Returns the bytes of a table.
     ///
     /// # Errors
-    /// A merge that is not a pair of tokens.
+    /// A merge is not a pair of tokens.
     pub fn of_vocabulary(mut vocabulary: Vocabulary) -> Result<Vec<u8>, Error> {
         let pieces = std::mem::take(&mut vocabulary.pieces);
         let merges = match &mut vocabulary.kind {
@@ -19,7 +19,7 @@ impl TokenTable {
             _ => Vec::new(),
         };
         let scored = matches!(vocabulary.kind, VocabularyKind::SentencePiece | VocabularyKind::Unigram { .. });
-        // Where a text is there twice: the libraries that read BPE let the last id count, SentencePiece the first.
+        // For duplicate texts, libraries that read BPE use the last id, SentencePiece the first.
         let last_counts = matches!(vocabulary.kind, VocabularyKind::ByteLevel { .. });
         let mut tokens = Tokens::with_capacity(pieces.len(), scored)?;
         for piece in &pieces {
@@ -33,7 +33,7 @@ impl TokenTable {
         writer.finish(&Settings::Gguf(Box::new(vocabulary)))
     }
 
-    /// Lays out BPE of a `tokenizer.json`: texts by id, and pairs, best first.
+    /// Lays out the BPE model of a `tokenizer.json`, from texts by id and pairs, best first.
     pub(super) fn of_bpe(
         texts: &[Option<impl AsRef<str>>],
         merges: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -53,14 +53,14 @@ impl TokenTable {
     }
 }
 
-/// The two texts of a merge, which a space parts; neither is empty.
+/// Splits a merge at the space between its two texts; neither is empty.
 fn parted(merge: &str) -> Option<(&str, &str)> {
     let first = merge.chars().next()?.len_utf8();
     let space = first + merge[first..].find(' ')?;
     Some((&merge[..space], &merge[space + 1..])).filter(|(_, right)| !right.is_empty())
 }
 
-/// Slots of a hash table, at most half of them taken.
+/// Slots of a hash table, at most half of them used.
 struct Slots<const SIZE: usize>(Vec<[u8; SIZE]>);
 
 impl<const SIZE: usize> Slots<SIZE> {
@@ -69,7 +69,7 @@ impl<const SIZE: usize> Slots<SIZE> {
     }
 }
 
-/// The sections that have an item for each id.
+/// The sections that have one item for each id.
 #[derive(Default)]
 struct Tokens {
     texts: Vec<u8>,
@@ -94,7 +94,7 @@ impl Tokens {
         })
     }
 
-    /// Adds the token of the next id, where there is one.
+    /// Adds the token of the next id, or an unused id.
     fn push(&mut self, token: Option<Token<'_>>) -> Result<(), Error> {
         if let Some(token) = token {
             self.texts.extend(token.text.as_bytes());
@@ -121,7 +121,7 @@ struct Writer {
     count: u64,
     ids: Slots<4>,
     merges: Slots<16>,
-    /// The text of a merge.
+    /// Buffer for the merged text.
     both: String,
 }
 
@@ -160,7 +160,8 @@ impl Writer {
         let (left, right, both) = (self.id(left)?, self.id(right)?, self.id(&self.both)?);
         let pair = pair(left, right);
         let own = |slot: &[u8; 16]| (*slot != FREE).then(|| slot[..8] == pair);
-        // There is one: half of them are free at least. The last one counts, as for the libraries that read BPE.
+        // A slot is always found, because at least half of them are free. For duplicate pairs, the
+        // last one counts, as in the libraries that read BPE.
         if let Some(slot) = find(&self.merges.0, self.seed, &pair, own) {
             let slot = &mut self.merges.0[slot];
             slot[..8].copy_from_slice(&pair);
