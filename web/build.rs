@@ -1,7 +1,8 @@
-//! Compresses the files of the page and names them by what is in them.
+//! Compresses the files of the web page and computes their version.
 //!
-//! All files have one version, a digest of all of them, as the folder of their addresses: modules find one another by relative
-//! paths, and a browser may keep for good what it has of a version.
+//! All files share one version, a digest of all of them, which is a folder in their URLs. So
+//! modules can import each other by relative paths, and browsers may cache the files of a version
+//! forever.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,9 +14,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-/// What stands in the page where the version belongs.
+/// The placeholder of the version in the HTML.
 const VERSION: &str = "{version}";
-/// The page itself, which names the version and has none.
+/// The HTML itself; it contains the version, but its own URL has none.
 const PAGE: &str = "index.html";
 
 fn main() {
@@ -40,7 +41,7 @@ fn main() {
     fs::write(out.join("files.rs"), table).expect("written");
 }
 
-/// All files of a folder by their path within it.
+/// Collects all files of a folder by their relative paths.
 fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
     for entry in fs::read_dir(folder).expect("the folder is there") {
         let entry = entry.expect("an entry");

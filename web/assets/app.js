@@ -1,5 +1,5 @@
-// The frame of the page: where one is, and where one can go. Each view is a module that draws into `main` and may return a
-// function that ends what it began.
+// The frame of the page: navigation between views. Each view is a module that draws into `main` and
+// may return a function that ends its work.
 
 import { ApiError, setKeyDialog, hasKey, forgetKey, get } from "./lib/api.js";
 import { h, fill, icon, iconButton } from "./lib/dom.js";
@@ -14,10 +14,10 @@ const VIEWS = [
   ["running", "Running", () => import("./views/running.js")],
   ["registry", "Registry", () => import("./views/registry.js")],
 ];
-// Views that are reached from another, which is where one is.
+// Views that are reached from another view, which stays selected in the navigation.
 const INNER = { model: ["models", "Model", () => import("./views/model.js")] };
 
-/** How long after a daemon could not be reached it is asked again, in milliseconds. */
+/** How long to wait, in milliseconds, before a daemon that could not be reached is tried again. */
 const AGAIN = 3000;
 
 const main = document.getElementById("main");
@@ -46,7 +46,7 @@ function drawBar() {
   );
 }
 
-/** Forgets the key of this tab; shown where there is one. */
+/** Returns a button that forgets the key of this tab; it is visible if there is a key. */
 function keyButton() {
   const button = iconButton("close", "Forget the API key of this tab", () => {
     forgetKey();
@@ -85,11 +85,11 @@ async function show() {
       throw new ApiError(0, "this part of the page cannot be loaded: the daemon cannot be reached, or is another version by now; load the page anew");
     });
     if (mine !== shown) return;
-    // Of its own: a view that comes late draws where nobody looks.
+    // Each view has its own holder, so a view that finishes late draws into a detached element.
     const holder = h("div", { class: "holder" });
     fill(main, holder);
     const ended = await module.draw(holder, parameters, () => mine === shown);
-    // Somebody went on while it was drawn.
+    // The user may have left the view while it was being drawn.
     if (mine === shown) end = ended;
     else ended?.();
   } catch (error) {
@@ -108,7 +108,7 @@ async function show() {
   }
 }
 
-/** Draws the view again once the daemon is back, where nobody is in a dialog by then. */
+/** Draws the view again once the daemon is reachable, unless a dialog is open then. */
 async function lookAgain(turn) {
   if (turn !== shown) return;
   const isBack = await get("/api/version", { silent: true }).then(() => true, () => false);
@@ -117,7 +117,7 @@ async function lookAgain(turn) {
   else setTimeout(() => lookAgain(turn), AGAIN);
 }
 
-// Links within the page do not load it anew.
+// Links within the page change the view without a reload.
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
   if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;

@@ -1,4 +1,4 @@
-//! The files of the page, compressed when the daemon was built.
+//! The files of the web page, compressed at build time.
 
 use std::io::Read;
 
@@ -10,21 +10,22 @@ mod table {
 
 pub use table::VERSION;
 
-/// The Content-Security-Policy of the page: its own files and this daemon, nothing inline and nobody else.
+/// The Content-Security-Policy of the page: only its own files and this daemon, nothing inline and
+/// no other hosts.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct File {
-    /// What it is, as `Content-Type` says it.
+    /// Its media type, for `Content-Type`.
     pub media: &'static str,
     /// Its bytes, compressed with gzip.
     pub compressed: &'static [u8],
 }
 
 impl File {
-    /// Its bytes as they are, for who does not take gzip.
+    /// Returns the uncompressed bytes, for clients that do not accept gzip.
     pub fn plain(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         GzDecoder::new(self.compressed).read_to_end(&mut bytes).expect("invariant: the build compressed it");
@@ -32,12 +33,13 @@ impl File {
     }
 }
 
-/// The page, at whichever of its addresses.
+/// Returns the HTML, which is the same at all of its addresses.
 pub fn page() -> File {
     File { media: media("index.html"), compressed: table::PAGE }
 }
 
-/// The file at that path of that version; `None` where there is no such file, or the version is another build's.
+/// Returns the file at a path; `None` if there is no such file, or if the version belongs to
+/// another build.
 pub fn file(version: &str, path: &str) -> Option<File> {
     let (_, compressed) = table::FILES.iter().find(|(known, _)| version == VERSION && *known == path)?;
     Some(File { media: media(path), compressed })

@@ -1,11 +1,14 @@
-//! The page of the daemon: its files as browsers get them, and Markdown made safe for it.
+//! The web page of the daemon: its files, and the conversion of Markdown to safe HTML.
 //!
-//! The page (`assets/`) is HTML, CSS and modules for the browser's own platform; nothing builds it and nothing of others is in it.
-//! It uses the public API alone. What a library does for it is done here, on the daemon's side.
+//! The page (`assets/`) consists of HTML, CSS and plain JavaScript modules, without a build step
+//! and without third-party code. It uses only the public API. Work that would need a library in the
+//! browser is done here in the daemon.
 //!
 //! # Invariants
-//! - A file's address changes with any change of any file, so browsers keep files for good; the page itself they ask for each time.
-//! - What [`markdown`] gives has no script, no style, no form and no address that is fetched by itself, whatever the text was.
+//! - A file's URL changes with any change of any file, so browsers may cache files forever. They
+//!   revalidate the HTML at every visit.
+//! - The output of [`markdown`] has no script, no style, no form, and no URL that a browser fetches
+//!   by itself, whatever the input is.
 
 mod files;
 pub mod markdown;

@@ -1,12 +1,13 @@
-//! Markdown as models write it, as HTML that may stand in the page.
+//! Conversion of Markdown, as models write it, to HTML that is safe in the web page.
 //!
 //! ```text
-//! text ─▶ delimiters ─▶ pulldown-cmark ─▶ code ─▶ colours      ─▶ HTML ─▶ ammonia ─▶ a text for each block
+//! text ─▶ delimiters ─▶ pulldown-cmark ─▶ code ─▶ colours      ─▶ HTML ─▶ ammonia ─▶ blocks
 //!         \(…\) to $…$                    formulas ─▶ MathML
 //! ```
 //!
-//! The result is a list of blocks: a reader who follows an answer as it grows changes the last of them and leaves the others.
-//! HTML in the text is shown as text, pictures are links: nothing is fetched that nobody clicked.
+//! The result is a list of blocks. As an answer grows, only its last block changes, so a page can
+//! leave the earlier ones as they are. HTML in the text appears as text, and images become links,
+//! so browsers fetch nothing without a click.
 
 mod code;
 mod delimiters;
@@ -15,17 +16,18 @@ mod safe;
 
 use pulldown_cmark::{CodeBlockKind, Event, LinkType, Options, Parser, Tag, TagEnd, html};
 
-/// The longest text that is read, in bytes.
+/// The longest text that is converted, in bytes.
 pub const LONGEST: usize = 1 << 20;
-/// What is read beside `CommonMark`.
+/// Extensions of `CommonMark` that are enabled.
 const OPTIONS: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS)
     .union(Options::ENABLE_MATH);
-/// Blocks and marks within one another. HTML is cleaned in a time that grows with the square of it.
+/// Maximal nesting of blocks and marks. The time to clean HTML grows with the square of it.
 const DEEPEST: usize = 64;
 
-/// The blocks of a text, each as HTML. What is longer than [`LONGEST`], or nested without end, is one block of plain text.
+/// Converts a text to blocks of HTML. A text that exceeds [`LONGEST`] or the nesting limit becomes
+/// one block of plain text.
 pub fn render(text: &str) -> Vec<String> {
     if text.len() > LONGEST {
         return vec![plain(text)];
@@ -45,18 +47,18 @@ fn plain(text: &str) -> String {
     format!("<pre>{}</pre>", safe::escaped(text))
 }
 
-/// Events on their way into blocks.
+/// Collects parser events into blocks.
 #[derive(Default)]
 struct Blocks<'a> {
     done: Vec<String>,
-    /// Of the block that is open.
+    /// Events of the open block.
     events: Vec<Event<'a>>,
     depth: usize,
     code: Option<CodeBlock>,
     coloured: code::Budget,
 }
 
-/// A block of code whose text is being read.
+/// A code block whose text is being collected.
 struct CodeBlock {
     language: String,
     text: String,
@@ -86,11 +88,12 @@ impl<'a> Blocks<'a> {
             }
             Event::InlineMath(source) => self.events.push(Event::InlineHtml(formulas::inline(&source).into())),
             Event::DisplayMath(source) => self.events.push(Event::InlineHtml(formulas::display(&source).into())),
-            // Models end lines where they mean it: a poem is no prose.
+            // Models end lines on purpose, for example in poems, so single newlines become line
+            // breaks.
             Event::SoftBreak => self.events.push(Event::HardBreak),
-            // As it was written: what stands for a tag may be what the answer is about.
+            // HTML becomes text, because the answer may be about the tags.
             Event::Html(text) | Event::InlineHtml(text) => self.events.push(Event::Text(text)),
-            // The parser brackets blocks of HTML; their lines are a paragraph here.
+            // The parser emits a block of HTML with its lines; here they become a paragraph.
             Event::Start(Tag::HtmlBlock) => self.open(Event::Start(Tag::Paragraph)),
             Event::End(TagEnd::HtmlBlock) => {
                 self.events.push(Event::End(TagEnd::Paragraph));
@@ -125,7 +128,7 @@ impl<'a> Blocks<'a> {
         self.flush();
     }
 
-    /// Ends the block where nothing of it is open.
+    /// Ends the block if no element is open.
     fn flush(&mut self) {
         if self.depth > 0 || self.events.is_empty() {
             return;

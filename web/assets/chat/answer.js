@@ -1,18 +1,21 @@
-// An answer as it comes: what is asked for, what is told, and how fast.
+// An answer as it streams in: its request, its events, and its speed.
 
 import { lines, post } from "../lib/api.js";
 import { rendered } from "../lib/dom.js";
 
-/** The shortest time between two drawings of a text, in milliseconds; a drawing that takes long is followed by a longer rest. */
+/**
+ * The shortest time between two drawings of a text, in milliseconds. A slow drawing is followed by
+ * a longer pause.
+ */
 const REST = 90;
 
-/** Characters of texts and blocks that are remembered. */
+/** How many characters of texts and blocks are cached. */
 const REMEMBERED = 4_000_000;
-/** Blocks by their text, the one used last at the end. */
+/** Blocks by their text, in the order of use; the last used is at the end. */
 const known = new Map();
 let remembered = 0;
 
-/** Turns a text of Markdown into blocks of HTML; where the daemon cannot, `undefined`. */
+/** Converts Markdown to blocks of HTML; returns `undefined` if the daemon fails. */
 async function blocks(text) {
   try {
     return (await post("/api/lode/markdown", { text }, { silent: true })).blocks;
@@ -33,12 +36,15 @@ function remember(text, read) {
   }
 }
 
-/** Whether nothing will be added to a message. */
+/** Whether a message is complete. */
 export function isWhole(message) {
   return message.figures?.reason !== undefined || message.failure !== undefined;
 }
 
-/** Draws a text as Markdown into an element, at once where it was drawn before; else it stands there as it is until it is read. */
+/**
+ * Draws Markdown into an element. A cached text is drawn at once; until another one is converted,
+ * the element shows the plain text.
+ */
 export async function drawText(element, text, whole) {
   if (element.childElementCount === 0 && !known.has(text)) {
     element.textContent = text;
@@ -52,7 +58,7 @@ export async function drawText(element, text, whole) {
   rendered(element, read);
 }
 
-/** What is drawn of a message: its text, or as code where all of it is JSON. */
+/** Returns the text to draw for a message. Content that is one JSON document is drawn as code. */
 export function shownText({ content }) {
   if (!/^\s*[[{]/.test(content)) return content;
   try {
@@ -60,7 +66,8 @@ export function shownText({ content }) {
   } catch {
     return content;
   }
-  // As it was said: numbers and names are not ours to change. No line of JSON begins with the marks of a fence.
+  // The content stays as it was written: reformatting would change numbers and names. No line of
+  // JSON begins with a code fence.
   return `\`\`\`json\n${content}\n\`\`\``;
 }
 
@@ -68,7 +75,7 @@ export class Answering {
   constructor(conversation, history, message, model) {
     Object.assign(this, { conversation, history, message, model });
     this.abort = new AbortController();
-    /** Where it is drawn; set by who draws the message. */
+    /** The functions that draw the answer; set by the message element. */
     this.text = undefined;
     this.thinking = undefined;
     this.foot = undefined;
@@ -83,7 +90,7 @@ export class Answering {
     const { conversation } = this;
     const { options = {} } = conversation;
     const can = (what) => this.model === undefined || (this.model.capabilities ?? []).includes(what);
-    // An answer that failed before its first word says nothing.
+    // An answer that failed before its first word has no content.
     const said = this.history.filter((one) => one.role !== "assistant" || one.content || one.calls);
     const messages = said.map((one) => ({
       role: one.role,
@@ -96,7 +103,7 @@ export class Answering {
     if (conversation.system) messages.unshift({ role: "system", content: conversation.system });
     const body = { model: conversation.model, messages, stream: true, options: options.sampling ?? {} };
     if (options.format) body.format = options.format;
-    // What the settings say of another model is not for this one.
+    // Settings from another model may not be supported by this one.
     if (options.tools && can("tools")) body.tools = options.tools;
     if (options.think !== undefined && can("thinking")) body.think = options.think;
     return body;
@@ -142,7 +149,7 @@ export class Answering {
     this.schedule();
   }
 
-  /** What is known before the end: a word is about a token. */
+  /** Returns the figures before the end of the answer. Each event counts as one token. */
   soFar() {
     const elapsed = this.first === undefined ? 0 : (performance.now() - this.first) / 1000;
     return {
@@ -168,7 +175,7 @@ export class Answering {
     const { message } = this;
     if (this.thinking && message.thinking) this.thinking(message.thinking);
     if (this.foot) this.foot(message.figures ?? this.soFar());
-    // One after the other: an older text must not come last.
+    // Drawings run one after the other, so that an older text never replaces a newer one.
     if (this.text?.isConnected && message.content) {
       const turn = (this.turn = (this.turn ?? Promise.resolve()).then(() => drawText(this.text, shownText(message), isWhole(message))));
       await turn;

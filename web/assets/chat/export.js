@@ -1,18 +1,19 @@
-// Conversations as a file. A file may come from anywhere: what is not as it should be is refused by name.
+// Export and import of conversations. Imported files are untrusted: invalid content is refused with
+// a message that names it.
 
 import { create } from "../lib/conversations.js";
 
-/** Says that a file is of this form. */
+/** The format identifier in a file. */
 const FORM = "lode-conversations/1";
 const ROLES = ["user", "assistant", "tool"];
-/** The longest that an identity may be. */
+/** The maximal length of an id. */
 const LONGEST = 100;
 
 export function exported(conversations) {
   return JSON.stringify({ form: FORM, conversations }, null, 1);
 }
 
-/** Reads what was exported. */
+/** Parses an exported file. */
 export function imported(text) {
   let file;
   try {
@@ -34,7 +35,7 @@ const isObject = (value) => typeof value === "object" && value !== null && !Arra
 const isText = (value) => typeof value === "string";
 const isNumber = (value) => Number.isFinite(value);
 
-/** The field of an object; `undefined` where there is none. */
+/** Returns a field of an object, or `undefined` if it is absent. */
 function optional(object, name, is, expected) {
   const value = object[name];
   if (value === undefined || value === null) return undefined;
@@ -61,7 +62,7 @@ function conversation(read) {
   };
 }
 
-/** Messages by their identity, each behind one that is there. */
+/** Reads messages by their ids and checks that each parent exists and that there are no cycles. */
 function tree(read) {
   if (Object.hasOwn(read, "__proto__")) throw new Error("a message has no name that one can have");
   const messages = {};
@@ -74,7 +75,7 @@ function tree(read) {
     const { parent } = messages[id];
     if (parent !== null && !Object.hasOwn(read, parent)) throw new Error(`message ${id} follows one that is not there`);
   }
-  // Those whose way to a first one is known already are not walked again.
+  // Messages that are known to lead to a root are not walked again.
   const rooted = new Set();
   for (const one of Object.values(messages)) {
     const way = new Set();

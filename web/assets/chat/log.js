@@ -1,19 +1,23 @@
-// The messages of a conversation, one below the other. What was drawn of a message stays as long as it is so.
+// The list of messages of a conversation. The element of a message is reused as long as it is
+// valid.
 
 import { h, fill } from "../lib/dom.js";
 import { branch } from "../lib/conversations.js";
 import { message } from "./message.js";
 
-/** So near to its end a reader follows along, in pixels. */
+/** A reader within this distance of the end, in pixels, follows new text. */
 const NEAR = 60;
 
 export class Log {
-  /** `actions` are what one can do with a message; `elsewhere` gets the keys where no message can have them. */
+  /**
+   * `actions` are the operations on a message; `elsewhere` returns the element that gets the focus
+   * if no message can have it.
+   */
   constructor(actions, elsewhere) {
     Object.assign(this, { actions, elsewhere });
-    /** What is shown of each message, by its identity. */
+    /** The element and state of each message, by its id. */
     this.drawn = new Map();
-    /** Whether a reader follows what is added at the end. */
+    /** Whether the view scrolls with text that is added at the end. */
     this.follows = true;
     this.column = h("div", { class: "column" });
     this.element = h("div", { class: "messages", tabindex: 0, role: "log", "aria-label": "Conversation", "aria-live": "off", onscroll: () => {
@@ -30,13 +34,13 @@ export class Log {
     if (this.follows) this.element.scrollTop = this.element.scrollHeight;
   }
 
-  /** In the place of messages where there are none yet; says whether there is a model that can answer. */
+  /** Shows a welcome text instead of messages. `isThereOne` states whether any model can chat. */
   welcome(name, model, isThereOne) {
     this.drawn.clear();
     fill(this.element, welcome(name, model, isThereOne));
   }
 
-  /** The branch that is shown of a conversation; `answering` is the answer under way. */
+  /** Draws the current branch of a conversation; `answering` is the running answer. */
   draw(conversation, answering) {
     const { activeElement } = document;
     const held = this.element.contains(activeElement) ? { label: activeElement.getAttribute("aria-label"), message: activeElement.closest(".message") } : undefined;
@@ -49,7 +53,7 @@ export class Log {
     this.follow();
   }
 
-  /** What was drawn of a message, where that is still so, else anew. */
+  /** Returns the existing element of a message if it is still valid, otherwise a new one. */
   part(conversation, one, answering) {
     const mine = answering?.message === one;
     const state = [one.thinking?.length, one.calls?.length, one.failure].join(" ");
@@ -62,7 +66,7 @@ export class Log {
     return { message: one, mine, state, element: message(conversation, one, this.actions, answering) };
   }
 
-  /** The keys go on where they were: at the button of the same name, or near it. */
+  /** Moves the focus to the button with the same name, or to one near it. */
   giveFocus(element, label) {
     const buttons = [...(element?.querySelectorAll(".message-foot button:not(:disabled)") ?? [])];
     const next = buttons.find((button) => button.getAttribute("aria-label") === label) ?? buttons.find((button) => button.closest(".branches"));
@@ -70,7 +74,10 @@ export class Log {
   }
 }
 
-/** Makes elements the children of another, in their order, and moves none that is where it should be. */
+/**
+ * Makes `elements` the children of `holder`, in order, without moving elements that are in place
+ * already.
+ */
 function arrange(holder, elements) {
   const stay = new Set(elements);
   for (const child of [...holder.children]) if (!stay.has(child)) child.remove();

@@ -1,4 +1,4 @@
-// A message as it is shown: what was said, thought and called, how fast, and what one can do with it.
+// The element of a message: text, thinking, tool calls, figures, and actions.
 
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { count, seconds, things } from "../lib/format.js";
@@ -6,7 +6,7 @@ import { siblings } from "../lib/conversations.js";
 import { drawText, isWhole, shownText } from "./answer.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
-/** How long it is to be seen that something was copied, in milliseconds. */
+/** How long the confirmation of a copy is shown, in milliseconds. */
 const SHOWN = 1500;
 const EDIT = { user: "Edit, and ask anew", assistant: "Edit this answer" };
 const REASONS = {
@@ -17,8 +17,9 @@ const REASONS = {
 };
 
 /**
- * The element of a message. `answering` is the answer under way, which may be this message's. Its method `refresh` draws again
- * what depends on others: what was said stays, and so does an edit that somebody has begun.
+ * Returns the element of a message. `answering` is the running answer, which may belong to this
+ * message. Its method `refresh` redraws only the parts that depend on other messages; the text and
+ * an open edit stay.
  */
 export function message(conversation, one, actions, answering) {
   const mine = answering?.message === one ? answering : undefined;
@@ -31,7 +32,7 @@ export function message(conversation, one, actions, answering) {
   let drawn = one.content;
   element.refresh = () => {
     drawFoot(foot, element, conversation, one, actions, mine);
-    // Another tab may be writing it.
+    // Another tab may be writing this message.
     if (mine || one.content === drawn) return;
     drawn = one.content;
     drawBody(text, one, isWhole(one));
@@ -114,7 +115,7 @@ function drawFoot(foot, element, conversation, one, actions, mine) {
   );
 }
 
-/** Which of the messages in this place it is. */
+/** Returns the navigation between the versions of a message. */
 function branches(conversation, one, actions) {
   const all = siblings(conversation, one);
   if (all.length < 2) return undefined;
@@ -128,7 +129,7 @@ function branches(conversation, one, actions) {
   );
 }
 
-/** Speed, time to the first token, and the context. */
+/** Describes the speed, the time to the first token, and the context. */
 export function described(figures) {
   const parts = [];
   if (figures.speed > 0) parts.push(`${figures.speed.toFixed(1)} tokens/s`);
@@ -140,7 +141,7 @@ export function described(figures) {
   return parts.join(" · ");
 }
 
-/** Whether the browser lets this page copy a text. */
+/** Copies a text; returns whether the browser allows that. */
 async function copied(text) {
   const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
   announce(done ? "Copied" : "The browser does not let this page copy");
@@ -162,7 +163,7 @@ function edit(element, one, actions) {
       onsubmit: (event) => {
         event.preventDefault();
         const content = text.value.trim();
-        // While another answer comes the text stays where it is.
+        // While another answer is running, the edit stays open.
         if (content === "" || actions.busy()) return;
         back();
         actions.edit(one, content);

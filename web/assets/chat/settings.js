@@ -1,4 +1,4 @@
-// What a conversation is told besides its messages: system prompt, options, a format, tools.
+// The settings of a conversation: system prompt, options, format, tools.
 
 import { h, fill } from "../lib/dom.js";
 import { open } from "../lib/dialog.js";
@@ -14,7 +14,7 @@ const NUMBERS = [
   ["num_ctx", "Context", "tokens of prompt and answer; another one loads the model anew", { min: 1, step: 1 }],
 ];
 
-/** Changes the settings of a conversation; says whether they were. */
+/** Lets the user change the settings of a conversation; returns whether they were changed. */
 export function settingsDialog(conversation, model) {
   const can = (what) => (model?.capabilities ?? []).includes(what);
   const { options } = conversation;
@@ -68,7 +68,10 @@ export function settingsDialog(conversation, model) {
   );
 }
 
-/** What a form says. What the model cannot, and so cannot be changed, stays. */
+/**
+ * Reads the form. Settings that the model does not support are disabled in the form and stay
+ * unchanged.
+ */
 function read(form, before) {
   const options = {};
   const sampling = {};
@@ -102,7 +105,7 @@ function read(form, before) {
 
 const ESCAPES = { n: "\n", r: "\r", t: "\t", "\\": "\\" };
 
-/** A text in a line. */
+/** Escapes newlines, so that a text fits in one line. */
 function escaped(text) {
   return text.replace(/[\n\r\t\\]/g, (sign) => `\\${Object.keys(ESCAPES).find((name) => ESCAPES[name] === sign)}`);
 }

@@ -1,15 +1,18 @@
-// The conversations at the side of the chat; on a small screen they lie over it when they are asked for.
+// The list of conversations beside the chat. On a small screen it opens over the messages.
 
 import { h, icon, iconButton, refill, announce } from "../lib/dom.js";
 import { tell } from "../lib/dialog.js";
 import { things } from "../lib/format.js";
 import { exported, imported } from "./export.js";
 
-/** How long a file that is saved must be there, in milliseconds. */
+/** How long the URL of a saved file stays valid, in milliseconds. */
 const SAVED = 60_000;
 
 export class Side {
-  /** `actions` are what one can do with conversations: `begin`, `show`, `rename`, `remove`, `add`, and `all`, which gives them. */
+  /**
+   * `actions` are the operations on conversations: `begin`, `show`, `rename`, `remove`, `add`, and
+   * `all`, which returns them.
+   */
   constructor(actions) {
     this.actions = actions;
     this.hint = h("p", { class: "hint" }, "This browser keeps nothing for this page: conversations last until it is closed.");
@@ -29,7 +32,7 @@ export class Side {
     return this.element.classList.contains("open");
   }
 
-  /** Lays it over the messages, or away. */
+  /** Opens or closes the list on a small screen. */
   open(opens) {
     const isHeld = this.isOpen && this.element.contains(document.activeElement);
     this.element.classList.toggle("open", opens);
@@ -38,11 +41,12 @@ export class Side {
     else if (isHeld) this.opener.focus();
   }
 
-  /** Shows the conversations: the one that is `shown`, and those for which an answer is under way. */
+  /** Draws the conversations, marking the `shown` one and the ones with a running answer. */
   draw(shown, isUnderWay, areKept) {
     this.hint.hidden = areKept;
     const entries = this.actions.all().map((one) => ({ one, title: one.title || "Without a title", current: one.id === shown.id, busy: isUnderWay(one) }));
-    // Another tab may keep one every few seconds: where nothing is to be seen of it, nobody loses a place.
+    // Another tab may save a conversation every few seconds. Without a visible change the list
+    // stays, so that focus and scroll position are kept.
     const state = JSON.stringify(entries.map(({ one, ...seen }) => [one.id, seen]));
     if (state === this.state) return;
     this.state = state;
@@ -79,6 +83,6 @@ export class Side {
 function save(all) {
   const link = h("a", { href: URL.createObjectURL(new Blob([exported(all)], { type: "application/json" })), download: "conversations.json" });
   link.click();
-  // Some browsers read it only later.
+  // Some browsers read the file later than the click.
   setTimeout(() => URL.revokeObjectURL(link.href), SAVED);
 }

@@ -1,17 +1,20 @@
-// Answers that are under way, by their conversations. They go on while one looks at something else.
+// Running answers by conversation. They continue while the page shows another view.
 
 import { announce } from "../lib/dom.js";
 import { tell } from "../lib/dialog.js";
 import * as conversations from "../lib/conversations.js";
 
-/** How often an answer under way is kept, in milliseconds. */
+/** How often a running answer is saved, in milliseconds. */
 const KEPT = 2000;
 
 const underWay = new Map();
-/** The chat that is on the page. */
+/** The chat that is currently on the page. */
 let shown;
 
-/** Tells a chat of answers: `follow()` when one got longer, `answered(conversation)` at its end. Gives a function that ends this. */
+/**
+ * Notifies a chat of answers: `follow()` when one grows, `answered(conversation)` at its end.
+ * Returns a function that unsubscribes.
+ */
 export function watch(chat) {
   shown = chat;
   return () => {
@@ -19,16 +22,16 @@ export function watch(chat) {
   };
 }
 
-/** The answer under way in a conversation; nothing where there is none. */
+/** Returns the running answer of a conversation, or `undefined`. */
 export function answerIn(conversation) {
   return underWay.get(conversation?.id);
 }
 
-/** Lets an answer come to its end, whatever is shown meanwhile. */
+/** Runs an answer to its end, independent of the view that is shown. */
 export async function complete(answering) {
   const { conversation, message } = answering;
   underWay.set(conversation.id, answering);
-  // What is there is kept on the way, too: a tab may be closed.
+  // Saves intermediate states too, because the tab may be closed.
   const kept = setInterval(() => conversations.save(conversation).catch(() => {}), KEPT);
   await answering.run(() => requestAnimationFrame(() => shown?.follow()));
   clearInterval(kept);
@@ -42,7 +45,8 @@ export async function complete(answering) {
   await shown?.answered(conversation);
 }
 
-// Also where no chat is on the page: the answer would be kept with what another tab has changed meanwhile.
+// Also runs without a chat on the page, because the answer is saved together with the conversation,
+// which another tab may have changed.
 conversations.onChanged(async (id) => {
   if (!underWay.has(id)) return;
   const read = await conversations.read(id);

@@ -1,8 +1,8 @@
-// The daemon's public API: requests, streams of lines, and the key that it may ask for.
+// The client of the daemon's public API: requests, streams of lines, and the API key.
 
 import { tab } from "./storage.js";
 
-/** What the daemon refused, or what became of the connection. */
+/** An error response of the daemon, or a failed connection (status 0). */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -10,12 +10,15 @@ export class ApiError extends Error {
   }
 }
 
-// In this tab alone, and as long as it is open.
+// The key is kept in this tab only, until it is closed.
 const KEY = "lode-key";
 let asking;
 let askForKey = () => Promise.resolve(undefined);
 
-/** Says how a key is asked for: a function that is told why and promises the key, or nothing. */
+/**
+ * Sets the function that asks the user for a key. It gets the reason and returns a promise of the
+ * key or `undefined`.
+ */
 export function setKeyDialog(dialog) {
   askForKey = dialog;
 }
@@ -33,7 +36,7 @@ function headers(more) {
   return key === null ? more : { ...more, Authorization: `Bearer ${key}` };
 }
 
-/** One question at a time: many requests may be refused at once. */
+/** Shows at most one dialog at a time, because many requests may be refused at once. */
 async function keyFor(refused) {
   const used = tab.getItem(KEY);
   asking ??= askForKey(refused).finally(() => {
@@ -57,7 +60,7 @@ async function failure(response) {
   return new ApiError(response.status, String(message || response.statusText || `status ${response.status}`));
 }
 
-/** An answer of the daemon; asks for a key where one is missing or wrong. */
+/** Sends a request and returns the response. Asks for a key if it is missing or invalid. */
 export async function request(method, path, options = {}) {
   for (;;) {
     const used = tab.getItem(KEY);
@@ -76,7 +79,7 @@ export async function request(method, path, options = {}) {
     }
     if (response.ok) return response;
     const error = await failure(response);
-    // Somebody else may have given a key meanwhile.
+    // Another request may have obtained a key meanwhile.
     const renewed = tab.getItem(KEY) !== used;
     if (response.status !== 401 || options.silent || !(renewed || (await keyFor(error.message)))) throw error;
   }
@@ -96,7 +99,7 @@ export async function remove(path, json) {
   await request("DELETE", path, json === undefined ? {} : { json });
 }
 
-/** Lines of JSON as they come. An error among them is thrown. */
+/** Yields the lines of a JSON stream as they arrive. Throws if a line is an error. */
 export async function* lines(path, json, signal) {
   const response = await request("POST", path, { json, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -120,12 +123,15 @@ export async function* lines(path, json, signal) {
     if (error.name === "AbortError" || error instanceof ApiError) throw error;
     throw new ApiError(0, "the connection to the daemon broke off");
   } finally {
-    // Who listens no more lets the daemon know.
+    // Tells the daemon that the caller has stopped reading.
     reader.cancel().catch(() => {});
   }
 }
 
-/** Sends a file. Tells how many bytes have gone, as they go; the last thing told is the answer. `fetch` cannot tell. */
+/**
+ * Uploads a file. Yields the number of bytes sent so far, and finally the response. `fetch` cannot
+ * report the progress of an upload.
+ */
 export async function* upload(path, file, signal) {
   const sender = new XMLHttpRequest();
   let news = () => {};
@@ -165,7 +171,7 @@ function answered(sender) {
       try {
         body = JSON.parse(sender.responseText);
       } catch {
-        // An answer without a body.
+        // A response without a body.
       }
       if (sender.status < 300) resolve(body);
       else reject(new ApiError(sender.status, String(body.error ?? `status ${sender.status}`)));

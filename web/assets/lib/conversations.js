@@ -1,21 +1,24 @@
-// Conversations, kept in this browser: each is a tree, because any message can be written anew.
+// Conversations, stored in this browser. Each is a tree, because every message can have several
+// versions.
 //
-//   conversation = { id, title, model, system, options, updated, messages: { id: message }, current }
-//   message      = { id, parent, at, role, content, thinking?, calls?, name?, figures?, model?, failure? }
+//   conversation = { id, title, model, system, options, updated, messages: { id: message },
+//                    current }
+//   message      = { id, parent, at, role, content, thinking?, calls?, name?, figures?,
+//                    model?, failure? }
 //
-// `current` is the last message of the branch that is shown.
+// `current` is the id of the last message of the branch that is shown.
 
 const NAME = "lode";
 const STORE = "conversations";
 
-/** What tabs tell each other: which conversation was kept or removed. */
+/** The channel on which tabs report conversations that they have saved or removed. */
 const CHANNEL = "lode-conversations";
 
 let opening;
-/** In the place of the database, where the browser keeps nothing. */
+/** Replaces the database if the browser does not provide one. */
 const memory = new Map();
 
-/** The database; `undefined` where the browser keeps none. */
+/** Opens the database; `undefined` if the browser does not provide one. */
 function database() {
   opening ??= new Promise((resolve, reject) => {
     const request = indexedDB.open(NAME, 1);
@@ -26,7 +29,7 @@ function database() {
   return opening;
 }
 
-/** Whether conversations stay when the page is closed. */
+/** Whether conversations survive the page. */
 export async function areKept() {
   return (await database()) !== undefined;
 }
@@ -41,25 +44,31 @@ async function within(mode, work) {
   });
 }
 
-/** Those that this tab has read or kept. One of them that is there no more was removed by another tab. */
+/**
+ * Ids that this tab has read or saved. If one of these conversations is missing, another tab has
+ * removed it.
+ */
 const met = new Set();
 const channel = "BroadcastChannel" in window ? new BroadcastChannel(CHANNEL) : undefined;
 
-/** Calls a function with the `id` of each conversation that another tab has changed; gives one that ends this. */
+/**
+ * Calls `listener` with the `id` of each conversation that another tab changes. Returns a function
+ * that unsubscribes.
+ */
 export function onChanged(listener) {
   const heard = (event) => listener(event.data.id);
   channel?.addEventListener("message", heard);
   return () => channel?.removeEventListener("message", heard);
 }
 
-/** All of them, the newest first. */
+/** Returns all conversations, the newest first. */
 export async function all() {
   const found = (await areKept()) ? await within("readonly", (store) => store.getAll()) : [...memory.values()];
   for (const one of found) met.add(one.id);
   return found.sort((a, b) => b.updated - a.updated);
 }
 
-/** One as it is kept; nothing where it was removed. */
+/** Returns a stored conversation; `undefined` if it was removed. */
 export async function read(id) {
   const found = (await areKept()) ? await within("readonly", (store) => store.get(id)) : memory.get(id);
   if (found !== undefined) met.add(id);
@@ -67,8 +76,8 @@ export async function read(id) {
 }
 
 /**
- * Keeps a conversation, with what other tabs have added to it meanwhile. One that was removed meanwhile stays so; says whether
- * it is kept.
+ * Saves a conversation, merged with changes from other tabs. A conversation that was removed
+ * meanwhile is not saved. Returns whether it was saved.
  */
 export async function save(conversation) {
   const { id } = conversation;
@@ -91,7 +100,7 @@ export async function save(conversation) {
   return kept;
 }
 
-/** Keeps one that comes from a file, even where it was removed before. */
+/** Saves a conversation from a file, even if it was removed before. */
 export function restore(conversation) {
   met.delete(conversation.id);
   return save(conversation);
@@ -104,7 +113,10 @@ export async function remove(id) {
   channel?.postMessage({ id });
 }
 
-/** Adds to a conversation what another version of it has. A message only ever gets longer, until it has an end. */
+/**
+ * Merges another version into a conversation. A message only grows until it is complete, so the
+ * longer version wins.
+ */
 export function merge(conversation, other) {
   const further = (one) => [one.figures?.reason !== undefined || one.failure !== undefined, one.content.length + (one.thinking?.length ?? 0)];
   for (const [id, message] of Object.entries(other.messages)) {
@@ -112,13 +124,16 @@ export function merge(conversation, other) {
     else {
       const mine = conversation.messages[id];
       const [[ended, length], [otherEnded, otherLength]] = [further(mine), further(message)];
-      // The same object stays: it may be on the page, or be written to.
+      // Changes the object in place, because the page or a running answer may refer to it.
       if (otherEnded > ended || (otherEnded === ended && otherLength > length)) Object.assign(mine, message, { parent: mine.parent });
     }
   }
 }
 
-/** Takes over what another tab has made of a conversation; the branch that is shown stays, it may look at another. */
+/**
+ * Takes over the changes of another tab. The branch that is shown stays, since tabs may show
+ * different ones.
+ */
 export function takeOver(conversation, read) {
   const { title, model, system, options, updated } = read;
   merge(conversation, read);
@@ -126,7 +141,7 @@ export function takeOver(conversation, read) {
 }
 
 function unique() {
-  // Not everywhere: only what is loaded over TLS or from this machine has it.
+  // `randomUUID` exists only in pages that are loaded over TLS or from this machine.
   return crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16).padStart(8, "0")).join("");
 }
 
@@ -134,9 +149,9 @@ export function create(model) {
   return { id: unique(), title: "", model, system: "", options: {}, updated: Date.now(), messages: {}, current: null };
 }
 
-/** Adds a message behind another; it becomes the current one. */
+/** Adds a message behind `parent` and makes it the current one. */
 export function add(conversation, parent, message) {
-  // Two tabs may add to one conversation.
+  // Ids are random, because two tabs may add to the same conversation.
   const id = unique();
   conversation.messages[id] = { ...message, id, parent, at: Date.now() };
   conversation.current = id;
@@ -145,24 +160,24 @@ export function add(conversation, parent, message) {
   return conversation.messages[id];
 }
 
-/** The messages from the first to the current one. */
+/** Returns the messages from the first to the current one. */
 export function branch(conversation) {
   const path = [];
   for (let message = conversation.messages[conversation.current]; message; message = conversation.messages[message.parent]) path.unshift(message);
   return path;
 }
 
-/** The messages that follow one, in the order in which they were written, also in other tabs. */
+/** Returns the children of a message in the order of their creation, in all tabs. */
 function following(conversation, parent) {
   return Object.values(conversation.messages).filter((one) => one.parent === parent).sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
 }
 
-/** The messages that follow the same one. */
+/** Returns all messages with the same parent, including this one. */
 export function siblings(conversation, message) {
   return following(conversation, message.parent);
 }
 
-/** Goes to the branch of a message: to its last message by the newest of each. */
+/** Selects the branch of a message: follows the newest children to the last message. */
 export function select(conversation, message) {
   let last = message;
   for (;;) {

@@ -1,8 +1,12 @@
-// Questions and news, in the browser's own dialogs: they keep the focus, and end with Escape.
+// Dialogs for questions and messages. They are native dialogs, which keep the focus and close with
+// Escape.
 
 import { h, fill, identity } from "./dom.js";
 
-/** Shows a dialog; promises what it was closed with, or nothing. `draw` gets a function that closes it. */
+/**
+ * Shows a dialog. Resolves to the value that it was closed with, or `undefined`. `draw` gets a
+ * function that closes it.
+ */
 export function open(title, draw, options = {}) {
   return new Promise((resolve) => {
     const heading = identity("dialog");
@@ -21,7 +25,7 @@ export function open(title, draw, options = {}) {
       dialog.remove();
       resolve(result);
     });
-    // A click beside it.
+    // A click outside of the dialog closes it.
     dialog.addEventListener("mousedown", (event) => {
       const { left, right, top, bottom } = dialog.getBoundingClientRect();
       const isBeside = event.clientX < left || event.clientX > right || event.clientY < top || event.clientY > bottom;
@@ -29,12 +33,12 @@ export function open(title, draw, options = {}) {
     });
     document.body.append(dialog);
     dialog.showModal();
-    // Where one can write is where one wants to.
+    // The focus goes to the first input field.
     if (dialog.querySelector("[autofocus]") === null) dialog.querySelector(".dialog-body :is(input, textarea, select):not(:disabled)")?.focus();
   });
 }
 
-/** Tells something that went wrong, or that is to be known. */
+/** Shows a message or an error. */
 export function tell(title, text) {
   return open(title, (close) => [
     h("p", { class: "told" }, text),
@@ -42,7 +46,7 @@ export function tell(title, text) {
   ]);
 }
 
-/** Asks whether to go on. The content says what will happen. */
+/** Asks for confirmation. `content` describes the consequences. */
 export async function confirmed(title, content, action, options = {}) {
   const yes = await open(title, (close) => [
     h("div", { class: "told" }, content),
@@ -56,7 +60,10 @@ export async function confirmed(title, content, action, options = {}) {
   return yes === true;
 }
 
-/** Asks for values: `fields` are `[name, label, attributes]`; promises an object of texts, or nothing. */
+/**
+ * Asks for values. `fields` are `[name, label, attributes]`. Resolves to an object of strings, or
+ * `undefined`.
+ */
 export function ask(title, fields, action, explanation, options) {
   return open(title, (close) => {
     const inputs = fields.map(([name, label, attributes]) => {
@@ -88,7 +95,7 @@ export function ask(title, fields, action, explanation, options) {
 
 /** Asks for the API key. */
 export async function askForKey(reason) {
-  // Others cannot be sent in a header.
+  // A header cannot contain other characters.
   const limits = { type: "password", required: true, autofocus: true, pattern: "[!-~]+", title: "letters, digits and signs of ASCII, without spaces" };
   const explanation = `The daemon says: ${reason}. The key is kept in this tab until it is closed.`;
   const values = await ask("An API key is needed", [["key", "API key", limits]], "Use this key", explanation, { class: "key-dialog" });

@@ -1,7 +1,10 @@
-// Elements and texts. Whatever comes from outside enters the page as text, through these functions; HTML enters through
-// `rendered` alone, and only as the daemon has cleaned it.
+// Elements and texts. Untrusted content enters the page only as text, through these functions. HTML
+// enters only through `rendered`, after the daemon has sanitized it.
 
-/** An element: attributes, listeners (`onclick`), properties (`.value`) and children. Children that are no nodes are text. */
+/**
+ * Creates an element with attributes, listeners (`onclick`), properties (`.value`) and children.
+ * Children that are not nodes become text.
+ */
 export function h(name, attributes, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes ?? {})) {
@@ -21,14 +24,17 @@ function put(element, children) {
   }
 }
 
-/** Replaces what is in an element. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren();
   put(element, children);
   return element;
 }
 
-/** The same, and who was at a button or a link of it is at the one of that name again: of its `data-part`, label or text. */
+/**
+ * Replaces the children of an element and keeps the focus: it moves to the new button or link with
+ * the same `data-part`, label or text.
+ */
 export function refill(element, ...children) {
   const name = (one) => one.dataset.part ?? one.getAttribute("aria-label") ?? one.textContent;
   const held = element.contains(document.activeElement) ? name(document.activeElement) : undefined;
@@ -40,7 +46,7 @@ export function refill(element, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element of a drawing. */
+/** Creates an SVG element. */
 export function s(name, attributes, ...children) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes ?? {})) {
@@ -51,7 +57,7 @@ export function s(name, attributes, ...children) {
   return element;
 }
 
-// Each is the path of a drawing of 24 by 24.
+// Paths of icons in a square of 24 by 24.
 const ICONS = {
   chat: "M4 5h16v11H9l-5 4z",
   models: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z",
@@ -78,17 +84,17 @@ const ICONS = {
   search: "M10 4a6 6 0 1 1 0 12 6 6 0 0 1 0-12zM15 15l5 5",
 };
 
-/** A drawing beside a text that says the same. */
+/** Returns an icon for use beside a text with the same meaning. */
 export function icon(name) {
   return s("svg", { viewBox: "0 0 24 24", class: "icon", "aria-hidden": "true", focusable: "false" }, s("path", { d: ICONS[name] }));
 }
 
-/** A button that shows a drawing alone; its label is read and shown when it is pointed at. */
+/** Returns a button with only an icon; the label is the accessible name and the tooltip. */
 export function iconButton(name, label, onclick, more) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...more }, icon(name));
 }
 
-/** Puts blocks of HTML that the daemon has cleaned into an element, and leaves those that are there already. */
+/** Puts blocks of sanitized HTML into an element. Unchanged leading blocks stay. */
 export function rendered(element, blocks) {
   const known = element.blocks ?? [];
   let same = 0;
@@ -105,13 +111,13 @@ export function rendered(element, blocks) {
 
 let live;
 
-/** Tells something to who cannot see that it happened. */
+/** Announces a text to screen readers. */
 export function announce(text) {
   live ??= document.body.appendChild(h("div", { class: "sr", role: "status", "aria-live": "polite" }));
   live.textContent = text;
 }
 
-/** A name of an element that no other has. */
+/** Returns a unique id for an element. */
 let identities = 0;
 export function identity(prefix) {
   identities += 1;

@@ -1,8 +1,8 @@
-// Numbers, sizes and times as people read them.
+// Formatting of numbers, sizes and times.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** Bytes with three digits, in powers of 1024 as the command line has them. */
+/** Formats bytes with three digits and binary units, like the command line. */
 export function bytes(count) {
   if (!Number.isFinite(count)) return "–";
   let unit = 0;
@@ -20,7 +20,7 @@ export function count(number) {
   return WHOLE.format(number);
 }
 
-/** One thing or several of them. */
+/** Formats a count with its noun in singular or plural. */
 export function things(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
@@ -30,7 +30,7 @@ export function percent(part) {
   return `${(part * 100).toFixed(part < 0.1 && part > 0 ? 1 : 0)} %`;
 }
 
-/** A number as statistics show it. */
+/** Formats a number of a statistic. */
 export function figure(number) {
   if (number === null || number === undefined || !Number.isFinite(number)) return "–";
   const size = Math.abs(number);
@@ -56,7 +56,7 @@ const STEPS = [
   ["year", Infinity],
 ];
 
-/** A time as the distance from now. */
+/** Formats a time relative to now. */
 export function ago(text) {
   const time = Date.parse(text);
   if (Number.isNaN(time)) return "–";
@@ -73,7 +73,7 @@ export function moment(text) {
   return Number.isNaN(time.getTime()) ? "–" : time.toLocaleString();
 }
 
-/** The beginning of a digest, as `lode list` shows it. */
+/** Shortens a digest as `lode list` does. */
 export function short(digest) {
   return digest.replace(/^sha256:/, "").slice(0, 12);
 }

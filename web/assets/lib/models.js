@@ -1,4 +1,4 @@
-// The models of the daemon: their list, which are loaded, and the dialog in which one is chosen.
+// The models of the daemon: their list, the loaded ones, and a dialog to choose one.
 
 import { get } from "./api.js";
 import { h, fill } from "./dom.js";
@@ -7,10 +7,10 @@ import { ago, bytes } from "./format.js";
 import { modelPath } from "./route.js";
 import { searchField } from "./table.js";
 
-/** More than that are found by searching. */
+/** The list shows this many models; further ones are found by searching. */
 const LISTED = 200;
 
-/** Every model, and by name those that are loaded. */
+/** Returns all models; loaded ones have their state in `loaded`. */
 export async function list() {
   const [tags, running] = await Promise.all([get("/api/tags"), get("/api/lode/running")]);
   const loaded = new Map(running.models.map((model) => [model.name, model]));
@@ -21,7 +21,7 @@ export function canChat(model) {
   return (model.capabilities ?? []).includes("completion");
 }
 
-/** A name in the form in which two names of one model are the same. */
+/** Returns a canonical form, which is equal for all names of the same tag. */
 function canonical(name) {
   const [, rest] = /^(?:https?:\/\/)?(.*)$/.exec(name.trim());
   const tagged = rest.includes(":", rest.lastIndexOf("/") + 1) ? rest : `${rest}:latest`;
@@ -30,51 +30,51 @@ function canonical(name) {
   return full.replace(/^registry\.ollama\.ai\//, "").replace(/^library\//, "");
 }
 
-/** The model of that name among some; nothing where there is none, or no name. */
+/** Finds the model with this name; `undefined` if there is none or the name is empty. */
 export function named(models, name) {
   if (!name) return undefined;
   const complete = canonical(name);
   return models.find((model) => canonical(model.name) === complete);
 }
 
-/** Asks whether a name may name something else, where there is a model of that name. */
+/** Whether a new model may take this name. If a model already has it, the user must confirm. */
 export async function mayName(name) {
   const found = named((await get("/api/tags")).models, name);
   if (found === undefined) return true;
   return confirmed(`Replace ${found.name}?`, h("p", {}, "There is a model of that name. It will name the new one; the earlier version can be gone back to under Versions, until it is pruned."), "Replace");
 }
 
-/** Whether a name says at which registry it is. */
+/** Whether a name contains the host of a registry. */
 export function namesHost(name) {
   const [first, ...rest] = name.split("/");
   return rest.length > 0 && /[.:]|^localhost$/.test(first);
 }
 
-/** Where one can go with a model that has come to be, as it is called here. */
+/** Returns links to a new model, under the name that it has in the store. */
 export function whereTo(name) {
   const links = h("div", { class: "tools" });
   get("/api/tags").then(({ models }) => {
     const found = named(models, name);
-    // A revision of a hub gets a name of its own.
+    // A model of a hub has another name in the store, which contains its revision.
     if (found !== undefined) fill(links, h("a", { class: "button primary", href: `/ui/chat?${new URLSearchParams({ model: found.name })}` }, "Chat with it"), h("a", { class: "button", href: modelPath(found.name) }, "Look at it"));
   }, () => {});
   return links;
 }
 
-/** What a model can do, as badges. */
+/** Returns badges for the capabilities of a model. */
 export function capabilityBadges(model) {
   const told = (model.capabilities ?? []).filter((name) => name !== "completion");
   if (model.only_completes) told.unshift("completes text");
   return h("span", { class: "badges" }, told.map((name) => h("span", { class: "badge" }, name)));
 }
 
-/** What a model is, in a line. */
+/** Describes a model in one line. */
 export function description(model) {
   const { details } = model;
   return [details.family, details.parameter_size, details.quantization_level].filter(Boolean).join(" · ");
 }
 
-/** A dialog with all models; promises the one that was chosen, or nothing. */
+/** Shows a dialog with all models. Resolves to the chosen one, or `undefined`. */
 export async function choose(title, current, allowed = () => true) {
   const models = (await list()).filter(allowed);
   models.sort((a, b) => Number(Boolean(b.loaded)) - Number(Boolean(a.loaded)) || Date.parse(b.modified_at) - Date.parse(a.modified_at));

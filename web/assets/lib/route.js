@@ -1,20 +1,20 @@
-// Where one is in the page: `/ui/VIEW?parameters`.
+// The current location in the page: `/ui/VIEW?parameters`.
 
 const listeners = new Set();
 
-/** The view and its parameters. */
+/** Returns the current view and its parameters. */
 export function place() {
   const view = location.pathname.replace(/^\/(ui\/?)?/, "").split("/")[0] || "chat";
   return { view, parameters: new URLSearchParams(location.search) };
 }
 
-/** Goes to another place of the page. */
+/** Navigates to another view. */
 export function go(path) {
   if (path !== location.pathname + location.search) history.pushState(null, "", path);
   for (const listener of listeners) listener();
 }
 
-/** Changes a parameter of the place, without a step that one could go back. */
+/** Changes a URL parameter without adding a history entry. */
 export function note(name, value) {
   const parameters = new URLSearchParams(location.search);
   if (value === undefined || value === "") parameters.delete(name);
@@ -27,7 +27,7 @@ export function onRoute(listener) {
   listeners.add(listener);
 }
 
-/** The address of a model's page. */
+/** Returns the path of a model's view. */
 export function modelPath(name, more = {}) {
   return `/ui/model?${new URLSearchParams({ name, ...more })}`;
 }

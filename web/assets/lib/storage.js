@@ -1,6 +1,10 @@
-// Small things that this browser keeps. Where it is told to keep nothing they last as long as the page.
+// Small values in the browser's storage. If the browser forbids storage, they last as long as the
+// page.
 
-/** `sessionStorage` or `localStorage`, or what stands in its place. Asking for one that is forbidden throws. */
+/**
+ * Returns `sessionStorage` or `localStorage`, or a replacement in memory. Access to a forbidden
+ * storage throws.
+ */
 function storage(name) {
   try {
     const found = window[name];
@@ -16,7 +20,7 @@ function storage(name) {
   }
 }
 
-/** As long as the tab is open, and in it alone. */
+/** Values of this tab, until it is closed. */
 export const tab = storage("sessionStorage");
-/** For every tab, until it is removed. */
+/** Values of all tabs, until they are removed. */
 export const device = storage("localStorage");

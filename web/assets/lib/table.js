@@ -1,14 +1,16 @@
-// A table of any number of rows: those that can be seen are there, and a few around them.
+// A virtual table for any number of rows. Only the visible rows and some around them are in the
+// DOM.
 
 import { h, s, fill, identity } from "./dom.js";
 
 const COLLATOR = new Intl.Collator("en", { numeric: true });
-/** Rows that are drawn above and below of those that can be seen. */
+/** Number of rows that are drawn above and below the visible ones. */
 const AROUND = 12;
 
 /**
- * A table of rows that have a `name`. `columns` are objects: `title`, `value(row)` for sorting and searching, `show(row)` for the cell, and `class`.
- * `options`: `label`, `height` of a row in pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, `empty`.
+ * A table of rows that have a `name`. `columns` are objects with `title`, `value(row)` for sorting
+ * and searching, `show(row)` for the cell, and `class`. `options` are `label`, `height` of a row in
+ * pixels, `sort` (the title of a column), `descending`, `onchoose(row)`, and `empty`.
  */
 export class Table {
   constructor(columns, options) {
@@ -31,13 +33,13 @@ export class Table {
     this.drawHead();
   }
 
-  /** Shows these rows. */
+  /** Sets the rows. */
   set(rows) {
     this.all = rows;
     this.arrange();
   }
 
-  /** Shows the rows for which that is so. */
+  /** Shows only the rows that match. */
   filter(matches) {
     this.matches = matches;
     this.arrange();
@@ -62,7 +64,10 @@ export class Table {
     if (held !== undefined) this.hold(held);
   }
 
-  /** What has the keys: the name of its row, and which of its buttons and links it is. */
+  /**
+   * Returns the focused element as the name of its row and its index among the row's buttons and
+   * links.
+   */
   held() {
     const row = document.activeElement?.closest(".row");
     const place = [...this.drawn].find(([, drawn]) => drawn === row)?.[0];
@@ -70,7 +75,7 @@ export class Table {
     return { name: this.rows[place].name, part: [...row.querySelectorAll("a, button")].indexOf(document.activeElement) };
   }
 
-  /** Gives the keys back to it, where its row can be seen; else to the table. */
+  /** Restores the focus to that element if its row is visible, otherwise to the table. */
   hold({ name, part }) {
     const row = this.drawn.get(this.rows.findIndex((one) => one.name === name));
     (row?.querySelectorAll("a, button")[part] ?? this.element).focus({ preventScroll: true });
@@ -114,7 +119,7 @@ export class Table {
         this.drawn.delete(place);
       }
     }
-    // In their order, so that keys and readers go from one to the next.
+    // The rows are in DOM order, so that Tab and screen readers follow it.
     let after = null;
     for (let place = last - 1; place >= first; place -= 1) {
       let row = this.drawn.get(place);
@@ -143,7 +148,7 @@ export class Table {
   }
 }
 
-/** A field that searches; waits until one has stopped typing. */
+/** Returns a search field, which waits until the user stops typing. */
 export function searchField(label, onsearch) {
   const id = identity("search");
   let waiting;
@@ -165,7 +170,7 @@ export function searchField(label, onsearch) {
   );
 }
 
-/** A bar that is filled in part; the text beside it says the same. */
+/** Returns a progress bar; the text beside it contains the same value. */
 export function meter(part, kind = "") {
   const width = Math.max(0, Math.min(1, Number.isFinite(part) ? part : 0)) * 100;
   return s("svg", { class: `meter ${kind}`, viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: "all", width: 100, height: 6 }), s("rect", { class: "part", width, height: 6 }));

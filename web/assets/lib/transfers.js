@@ -1,4 +1,5 @@
-// What is under way: pulls, pushes, creates, checks. They go on while one looks at other views, and can be cancelled and resumed.
+// Running transfers and jobs: pulls, pushes, creates, checks. They continue while other views are
+// shown, and can be cancelled and resumed.
 
 import { lines } from "./api.js";
 import { h, fill, icon, iconButton, announce } from "./dom.js";
@@ -6,13 +7,13 @@ import { bytes, count, percent, seconds, short } from "./format.js";
 import { meter } from "./table.js";
 import { open } from "./dialog.js";
 
-/** What the daemon calls the whole, where it tells of parts, too. */
+/** The digest that the daemon reports for a whole transfer, in addition to its parts. */
 const WHOLE = "sha256:model";
-/** Parts that are shown at a time. */
+/** Maximal number of parts that are shown at a time. */
 const SHOWN = 60;
-/** How long a rate is measured over, in milliseconds. */
+/** The period over which a rate is measured, in milliseconds. */
 const MEASURED = 3000;
-/** A shorter time says nothing of a rate. */
+/** The shortest period for a meaningful rate, in milliseconds. */
 const LEAST = 400;
 
 const all = [];
@@ -25,7 +26,10 @@ function onTransfers(listener) {
 
 const changeListeners = new Set();
 
-/** Calls a function whenever something ended that may have changed which models there are; gives one that ends this. */
+/**
+ * Calls `listener` whenever a job has ended that may have changed the set of models. Returns a
+ * function that unsubscribes.
+ */
 export function onModelsChanged(listener) {
   changeListeners.add(listener);
   return () => changeListeners.delete(listener);
@@ -39,7 +43,10 @@ function changed() {
   });
 }
 
-/** Something that tells with lines how far it is. `work` gets a signal that ends it, and gives the lines; it is called again to resume. */
+/**
+ * A job that reports its progress as lines. `work` gets a signal that cancels it, and yields the
+ * lines. It is called again to resume.
+ */
 class Transfer {
   constructor(title, work, { ondone, describe, changes }) {
     Object.assign(this, { title, work, ondone, describe, changes, state: "running", status: "", parts: new Map(), samples: [] });
@@ -81,7 +88,7 @@ class Transfer {
       this.samples.push([now, this.completed]);
       while (this.samples.length > 2 && now - this.samples[0][0] > MEASURED) this.samples.shift();
     }
-    // Of hundreds of parts at a time the last one says little.
+    // With hundreds of concurrent parts, the status of a single one is not informative.
     if (line.name === undefined) this.status = line.status ?? this.status;
     changed();
   }
@@ -94,7 +101,7 @@ class Transfer {
     return this.whole?.completed ?? [...this.parts.values()].reduce((sum, part) => sum + part.completed, 0);
   }
 
-  /** Bytes a second, of the last seconds. */
+  /** Bytes per second over the last seconds. */
   get rate() {
     const [first, last] = [this.samples[0], this.samples.at(-1)];
     return first && last[0] - first[0] >= LEAST ? ((last[1] - first[1]) * 1000) / (last[0] - first[0]) : 0;
@@ -104,7 +111,7 @@ class Transfer {
     this.abort.abort();
   }
 
-  /** It is not run again: of thousands of parts, and of files that were sent, little stays. */
+  /** Releases the parts and files of a completed job, which is never run again. */
   close() {
     this.work = undefined;
     this.whole ??= { total: this.total, completed: this.completed };
@@ -113,14 +120,14 @@ class Transfer {
   }
 }
 
-/** Work that is one request of the daemon's API. */
+/** Returns work that consists of one API request. */
 export function asked(path, body) {
   return (signal) => lines(path, body, signal);
 }
 
 /**
- * Begins something; it is shown in the list of what is under way. `options`: `ondone` is called at its end, `describe` makes
- * something to be shown of its report, and `changes` says that there may be other models then.
+ * Starts a job and adds it to the list. `options`: `ondone` is called at its end, `describe`
+ * renders its report, and `changes` states that the job may change the set of models.
  */
 export function begin(title, work, options = {}) {
   const transfer = new Transfer(title, work, options);
@@ -129,7 +136,10 @@ export function begin(title, work, options = {}) {
   return transfer;
 }
 
-/** How far a transfer is, overall and blob by blob; goes along with it until it is removed from the page. */
+/**
+ * Returns an element with the progress of a job, overall and by part. It updates itself until it is
+ * removed from the page.
+ */
 export function progress(transfer) {
   const element = h("div", { class: "transfer" });
   const head = h("div", { class: "transfer-head" });
@@ -180,7 +190,10 @@ export function progress(transfer) {
 
 const isDone = (part) => part.completed >= part.total;
 
-/** How many parts are done. Of a whole that has parts only those are known that were begun. */
+/**
+ * Describes how many parts are done. In a job that reports a whole, only the parts that have
+ * started are known.
+ */
 function told({ state, whole, parts, begun }) {
   if (state === "done") return `${count(begun)} done`;
   let done = 0;
@@ -189,7 +202,7 @@ function told({ state, whole, parts, begun }) {
   return `${count(done)} of ${count(parts.size)} done`;
 }
 
-/** The parts under way first, then those that ended last; there may be thousands. */
+/** Returns the running parts, then the latest finished ones; there may be thousands. */
 function rows(transfer) {
   const parts = [...transfer.parts.values()];
   const shown = [...parts.filter((part) => !isDone(part)), ...parts.filter(isDone).reverse()].slice(0, SHOWN);
@@ -202,7 +215,7 @@ function rows(transfer) {
   ];
 }
 
-/** Opens the list of what is under way and what was. */
+/** Opens the list of running and finished jobs. */
 function showTransfers() {
   return open("Under way", () => {
     const list = h("div", { class: "transfers" });
@@ -218,7 +231,7 @@ function showTransfers() {
   }, { class: "wide" });
 }
 
-/** A button that says how much is under way. */
+/** Returns a button with the number of running jobs. */
 export function transfersButton() {
   const number = h("span", { class: "number", hidden: true });
   const button = iconButton("download", "Pulls, pushes and other work under way", showTransfers);
@@ -233,6 +246,7 @@ export function transfersButton() {
 }
 
 window.addEventListener("beforeunload", (event) => {
-  // What is under way ends with the page; what has come stays, and is resumed.
+  // Running jobs end with the page. Content that has been transferred is kept, and the job can be
+  // resumed.
   if (all.some((transfer) => transfer.state === "running")) event.preventDefault();
 });

@@ -1,14 +1,20 @@
-// Rectangles whose areas are amounts, group by group.
+// A treemap: rectangles with areas in proportion to sizes, arranged by group.
 
 import { h } from "./dom.js";
 import { bytes } from "./format.js";
 
 const COLOURS = ["#9db4f5", "#f0c48a", "#a8d8a0", "#f2a3b0", "#c9b3f0", "#9fd6e6", "#f5b78f", "#9adfc9"];
-/** Parts that are drawn of a group. The rest is one part: it would be too small to see. */
+/**
+ * Maximal number of parts of a group that are drawn separately. The remaining ones would be too
+ * small and become one part.
+ */
 const DRAWN = 60;
 const HEAD = 22;
 
-/** Groups are `{ name, parts: [{ name, bytes, href?, shared? }] }`. It is drawn when its size is known. */
+/**
+ * Draws groups `{ name, parts: [{ name, bytes, href?, shared? }] }` once the size of the element is
+ * known.
+ */
 export function treemap(groups) {
   const element = h("div", { class: "treemap", role: "group", "aria-label": "What takes the room" });
   const shown = groups.map((group) => ({ ...group, bytes: group.parts.reduce((sum, part) => sum + part.bytes, 0) })).filter((group) => group.bytes > 0);
@@ -30,7 +36,7 @@ export function treemap(groups) {
   return element;
 }
 
-/** Its name's: a family keeps its colour when others grow. */
+/** Derives the colour from the name, so that a family keeps its colour when other families grow. */
 function colourOf(name) {
   let sum = 0;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 65_521;
@@ -50,7 +56,10 @@ function at(element, { x, y, width, height }) {
   return element;
 }
 
-/** Squarified treemaps (Bruls, Huizing, van Wijk 2000): rows along the shorter side, as long as they make their parts squarer. */
+/**
+ * Squarified treemaps (Bruls, Huizing, van Wijk 2000): fills rows along the shorter side, as long
+ * as the parts become squarer.
+ */
 function squarified(items, area) {
   const placed = [];
   const left = { ...area };

@@ -1,4 +1,4 @@
-// The manifest as it is stored, its layers, and a check of all of its bytes now.
+// The stored manifest, its layers, and a check of all bytes on demand.
 
 import { get } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
@@ -36,7 +36,10 @@ export async function draw(model) {
   ];
 }
 
-/** The manifest, from this daemon's registry; `undefined` where that is closed to the page. */
+/**
+ * Reads the manifest from this daemon's registry; `undefined` if the registry denies access to the
+ * page.
+ */
 async function read(model) {
   const { path, host } = place(model.name);
   const query = host === undefined ? "" : `?${new URLSearchParams({ ns: host })}`;
@@ -49,7 +52,9 @@ async function read(model) {
   }
 }
 
-/** The repository of a name, and the host where it says one, as this daemon's registry calls them. */
+/**
+ * Splits a name into the repository and the optional host, as this daemon's registry expects them.
+ */
 function place(name) {
   const tag = name.indexOf(":", name.lastIndexOf("/"));
   const path = tag < 0 ? name : name.slice(0, tag);

@@ -1,4 +1,5 @@
-// A new model: from a folder or file of the daemon's machine, from another model, or from files that are sent.
+// Creating a model from a folder or file of the daemon's machine, from another model, or from
+// uploaded files.
 
 import { lines, request, upload } from "../lib/api.js";
 import { h, fill } from "../lib/dom.js";
@@ -6,10 +7,10 @@ import { open } from "../lib/dialog.js";
 import { mayName, whereTo } from "../lib/models.js";
 import { begin, progress } from "../lib/transfers.js";
 
-/** Folders within a folder, and the file in them. */
+/** Maximal depth of a file's path, including the file name. */
 const DEEPEST = 4;
 
-/** Asks what the model is made of, and begins to make it. */
+/** Asks for the source of the model and starts creating it. */
 export async function createDialog() {
   const wanted = await open("Create a model", form, { stays: true });
   if (wanted === undefined || !(await mayName(wanted.body.model))) return;
@@ -44,7 +45,7 @@ function form(close) {
   );
 }
 
-/** What a form says: the request, and the files that are sent before it, by their names in the model. */
+/** Reads the form: the request, and the files to upload, by their names in the model. */
 function read(form) {
   const body = { model: form.model.value.trim() };
   if (form.quantize.value.trim()) body.quantize = form.quantize.value.trim();
@@ -63,18 +64,24 @@ function read(form) {
   return { body, files };
 }
 
-/** The name of a file in a folder that was chosen: the folder's own name is no part of it. */
+/** Returns the name of a file within the chosen folder, without the name of the folder. */
 function inside(file) {
   return file.webkitRelativePath.split("/").slice(1).join("/") || file.name;
 }
 
-/** Whether the daemon would read a file of a folder of its own: no hidden ones, and none that lies deeper. */
+/**
+ * Whether the daemon would read this file from a local folder: hidden files and deeply nested ones
+ * are skipped.
+ */
 function isRead(name) {
   const parts = name.split("/");
   return parts.length <= DEEPEST && !parts.some((part) => part.startsWith("."));
 }
 
-/** Sends files, then has the model made of them; tells how far it is. Files that are there when it is resumed are not sent again. */
+/**
+ * Uploads the files, then creates the model; yields progress. After a resume, files that the daemon
+ * already has are not uploaded again.
+ */
 async function* created(body, files, signal) {
   const digests = {};
   const part = (name, completed) => ({ digest: name, name, total: files.get(name).size, completed });
@@ -92,12 +99,12 @@ async function* created(body, files, signal) {
     }
     yield part(name, file.size);
   }
-  // The first one may have been sent hours ago: what is asked for is kept for a while longer.
+  // The first upload may be hours old. The request renews its lease.
   for (const digest of Object.values(digests)) await request("HEAD", `/api/blobs/${digest}`, { signal });
   yield* lines("/api/create", files.size > 0 ? { ...body, files: digests } : body, signal);
 }
 
-/** The digests of files that were sent, as long as the page is there. */
+/** Digests of uploaded files, for as long as the page lives. */
 const sent = new WeakMap();
 
 async function isThere(digest, signal) {

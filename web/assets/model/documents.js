@@ -1,4 +1,4 @@
-// Template, system prompt, parameters, licence and the Modelfile: documents as they are.
+// The template, system prompt, parameters, licence and Modelfile, shown verbatim.
 
 import { h } from "../lib/dom.js";
 

@@ -1,4 +1,5 @@
-// What the model was made from, what was made from it, and which models have blobs of it.
+// The models that this one was made from, the models that were made from it, and the models that
+// share blobs with it.
 
 import { post } from "../lib/api.js";
 import { h } from "../lib/dom.js";

@@ -1,4 +1,4 @@
-// A map of the model: layers from top to bottom, what they are made of from left to right.
+// A map of the model: layers from top to bottom, their tensors from left to right.
 
 import { post } from "../lib/api.js";
 import { h, s, fill } from "../lib/dom.js";
@@ -57,14 +57,14 @@ export async function draw(model) {
   return [h("div", { class: "tools" }, h("label", { class: "tools" }, h("span", { class: "label" }, "Colours"), select), other), told, h("div", { class: "panel" }, legend, holder)];
 }
 
-/** Tensors by layer and by what they are in it. Those without a layer are rows of their own. */
+/** Groups tensors by layer and by their role in it. Tensors without a layer have their own rows. */
 function arrange(tensors) {
   const rows = new Map();
   const columns = new Map();
   for (const tensor of tensors) {
     const found = /^(.*?\b(?:layers|blocks|blk|h|layer)\.)(\d+)\.(.*)$/.exec(tensor.name);
     const row = found ? `${Number(found[2])}` : tensor.name.replace(/\.weight$|\.bias$/, "");
-    // Experts of a layer are one column: there may be hundreds.
+    // All experts of a layer share one column, since there may be hundreds.
     const column = found ? found[3].replace(/\.\d+\./g, ".*.") : "";
     if (found && !columns.has(column)) columns.set(column, columns.size);
     const cells = rows.get(row) ?? rows.set(row, { isLayer: Boolean(found), cells: new Map() }).get(row);
@@ -74,11 +74,11 @@ function arrange(tensors) {
   }
   const layers = [...rows].filter(([, row]) => row.isLayer).sort(([a], [b]) => a - b);
   const others = [...rows].filter(([, row]) => !row.isLayer);
-  // The names of the columns stand above the layers, which they are of.
+  // Layers come first, because the column names above them apply only to layers.
   return { rows: [...layers, ...others], columns: [...columns.keys()] };
 }
 
-/** Draws the grid; each of its fields is put into `fields`, too. */
+/** Draws the grid and adds each of its cells to `fields`. */
 function picture({ rows, columns }, colouring, fields) {
   const width = LEFT + Math.max(columns.length, 12) * CELL + 100;
   const height = TOP + rows.length * CELL + 8;
@@ -95,7 +95,7 @@ function picture({ rows, columns }, colouring, fields) {
       parts.push(rect);
     }
   }
-  // Few columns are drawn larger, where there is room.
+  // A grid with few columns is enlarged if there is room.
   const scale = Math.max(1, Math.min(1.5, (innerWidth - 120) / width / 1.6));
   return s("svg", { width: width * scale, height: height * scale, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${things(rows.length, "row")} of ${things(columns.length, "column")}; the tab Tensors has the same as a table` }, parts);
 }
@@ -108,7 +108,7 @@ function described(cell) {
   return `${cell[0].name}${cell.length > 1 ? ` and ${count(cell.length - 1)} more` : ""}: ${[...kinds(cell).keys()].join(", ")}, ${bytes(size(cell))}`;
 }
 
-/** The field that one points at, with the mouse or the arrow keys. */
+/** The selected cell, controlled by the mouse or the arrow keys. */
 class Cursor {
   constructor(holder, told, choose) {
     Object.assign(this, { holder, told, choose, fields: [] });
@@ -122,7 +122,7 @@ class Cursor {
   }
 
   set(fields) {
-    // It stays where it is when the colours change.
+    // The selection stays when the colours change.
     this.fields = fields;
     const before = this.at;
     this.at = undefined;
@@ -138,7 +138,7 @@ class Cursor {
   }
 
   key(event) {
-    // Those are the browser's.
+    // These combinations belong to the browser.
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
     if (event.key === "Enter" && this.at !== undefined) this.choose(this.at.cell);
     else if (ARROWS[event.key] !== undefined) this.to(this.next(ARROWS[event.key]));
@@ -147,7 +147,9 @@ class Cursor {
     this.at?.rect.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  /** The nearest field in a direction: along the line, or in the nearest line that has one. */
+  /**
+   * Returns the nearest cell in a direction: in the same row, or in the nearest row that has one.
+   */
   next([right, down]) {
     if (this.at === undefined) return this.fields[0];
     const { row, column } = this.at;
@@ -162,7 +164,7 @@ class Cursor {
   }
 }
 
-/** The tensors of a field. */
+/** Shows the tensors of a cell. */
 async function showCell(model, cell) {
   if (cell.length === 1) return showTensor(model, cell[0]);
   const chosen = await open(described(cell), (close) => h("ul", { class: "choices" }, cell.map((tensor) => h("li", {}, h("button", { type: "button", onclick: () => close(tensor) }, h("span"), h("span", { class: "name" }, tensor.name), h("span", { class: "size" }, bytes(tensor.size)))))));

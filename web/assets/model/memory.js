@@ -1,4 +1,4 @@
-// What the model would take of memory: Ollama's formula and ours, for what one chooses.
+// The estimated memory of the model, by Ollama's formula and by ours, for chosen settings.
 
 import { post } from "../lib/api.js";
 import { h, s, fill } from "../lib/dom.js";

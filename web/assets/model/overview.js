@@ -1,4 +1,4 @@
-// What a model is, in facts.
+// Facts about a model.
 
 import { h } from "../lib/dom.js";
 import { bytes, count, figure } from "../lib/format.js";

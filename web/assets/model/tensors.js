@@ -1,4 +1,4 @@
-// The tensors of a model as a table, and the numbers of one.
+// A table of the tensors of a model, and the values of a single tensor.
 
 import { post } from "../lib/api.js";
 import { h, s, fill } from "../lib/dom.js";
@@ -39,12 +39,12 @@ export async function draw(model) {
   return [h("div", { class: "tools" }, search, number), table.element];
 }
 
-/** The blobs that other models have, by digest: how many models, and the names of some. */
+/** Maps the digests of blobs to the models that share them: their number and some names. */
 export function sharedBlobs(found) {
   return new Map(found.blobs.map((blob) => [blob.digest, { models: blob.models, some: blob.some.map((place) => found.models[place].name) }]));
 }
 
-/** What is known of a tensor, and the histogram of its numbers. */
+/** Shows the facts about a tensor and the histogram of its values. */
 export function showTensor(model, tensor) {
   const values = h("div", {}, h("p", { class: "hint" }, "Reading its numbers…"));
   post("/api/lode/values", { model: model.name, tensor: tensor.name, bins: BINS }).then(
@@ -81,7 +81,8 @@ export function showTensor(model, tensor) {
 
 function histogram(found) {
   const most = Math.max(...found.bins, 1);
-  // A few numbers far out must be seen beside thousands at zero.
+  // The scale is logarithmic, so that a few outliers are visible beside thousands of values near
+  // zero.
   const height = (number) => (number === 0 ? 0 : Math.max(1.5, (100 * Math.log1p(number)) / Math.log1p(most)));
   const width = (found.max - found.min) / found.bins.length;
   const bars = found.bins.map((number, place) => {

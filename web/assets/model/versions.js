@@ -1,4 +1,4 @@
-// What the name has named, and the way back.
+// The versions that the name has had, and the rollback to one of them.
 
 import { post } from "../lib/api.js";
 import { h } from "../lib/dom.js";

@@ -1,4 +1,4 @@
-// The chat: conversations at the side, the branch of one, and where one writes.
+// The chat view: the list of conversations, the branch of the current one, and the input field.
 
 import { h, fill, icon, iconButton, refill } from "../lib/dom.js";
 import { ask, confirmed, tell } from "../lib/dialog.js";
@@ -14,10 +14,10 @@ import { Side } from "../chat/side.js";
 import { answerIn, complete, watch } from "../chat/under_way.js";
 
 const LAST_MODEL = "lode-model";
-/** What was written and not sent, by the conversation; a new one has no identity yet. */
+/** Unsent texts by conversation id; the key of a new conversation is an empty text. */
 const drafts = new Map();
 
-/** The conversation that was shown last. */
+/** The id of the conversation that was shown last. */
 let last;
 
 export async function draw(main, parameters) {
@@ -91,14 +91,14 @@ class Chat {
   }
 
   async open(model, id) {
-    // One that is being answered is here in a newer version than is kept.
+    // The conversation of a running answer is newer in memory than in the database.
     const all = conversations.all().then((kept) => kept.map((one) => answerIn(one)?.conversation ?? one));
     [this.all, this.models, this.areKept] = await Promise.all([all, list(), conversations.areKept()]);
     this.conversation = this.all.find((one) => one.id === id);
     if (this.conversation === undefined) this.begin(model);
     else note("conversation", id);
     this.drawAll();
-    // Somebody may have begun to write before.
+    // The user may have started to write already.
     if (this.input.value === "") this.takeDraft();
     this.input.focus();
   }
@@ -111,17 +111,17 @@ class Chat {
     last = this.conversation.id;
   }
 
-  /** The answer under way in the conversation that is shown. */
+  /** The running answer of the conversation that is shown. */
   get answering() {
     return answerIn(this.conversation);
   }
 
-  /** A new conversation, with the model that was asked for or that was used last. */
+  /** Starts a conversation with the requested model or the one that was used last. */
   begin(model) {
     this.conversation = conversations.create(this.suited(model));
   }
 
-  /** The model that is asked for, or else that was used last, or is loaded, or is there. */
+  /** Returns the requested model, or else the one that was used last, a loaded one, or any. */
   suited(model) {
     const models = this.models.filter(canChat);
     const found = named(models, model) ?? named(models, device.getItem(LAST_MODEL)) ?? models.find((one) => one.loaded) ?? models[0];
@@ -177,7 +177,7 @@ class Chat {
     this.input.style.height = `${this.input.scrollHeight}px`;
   }
 
-  /** Under which the draft of this conversation is found. */
+  /** The key of this conversation's draft. */
   get draft() {
     return this.conversation.current === null ? "" : this.conversation.id;
   }
@@ -236,7 +236,7 @@ class Chat {
     this.takeDraft();
   }
 
-  /** Keeps a conversation, unless it was deleted meanwhile. */
+  /** Saves a conversation, unless it was deleted meanwhile. */
   async keep(conversation = this.conversation) {
     try {
       if (!(await conversations.save(conversation))) return;
@@ -246,13 +246,16 @@ class Chat {
     this.arrange(conversation);
   }
 
-  /** The newest first. */
+  /** Adds a conversation if it is new, and sorts all of them, the newest first. */
   arrange(added) {
     if (!this.all.some((one) => one.id === added.id)) this.all.push(added);
     this.all.sort((a, b) => b.updated - a.updated);
   }
 
-  /** It is there no more. What somebody is writing becomes the draft of a new one. */
+  /**
+   * Removes a deleted conversation. If it was shown, the text in the input field becomes the draft
+   * of a new one.
+   */
   forget(conversation) {
     answerIn(conversation)?.stop();
     this.all = this.all.filter((one) => one.id !== conversation.id);
@@ -265,22 +268,22 @@ class Chat {
     drafts.delete(conversation.id);
   }
 
-  /** An answer got longer. */
+  /** Called when an answer grows. */
   follow() {
     this.log.follow();
   }
 
-  /** An answer has come to its end. */
+  /** Called when an answer has ended. */
   async answered(conversation) {
     if (this.conversation === undefined) return;
     if (conversation === this.conversation) this.drawAll();
     else this.drawSide();
-    // It is loaded now.
+    // The model is loaded by now.
     this.models = await list().catch(() => this.models);
     if (!this.ended) this.drawBar();
   }
 
-  /** Another tab has kept or removed a conversation. */
+  /** Called when another tab has saved or removed a conversation. */
   async changedElsewhere(id) {
     const read = await conversations.read(id);
     const known = this.all.find((one) => one.id === id);
@@ -297,7 +300,10 @@ class Chat {
     if (!this.answering) this.drawMessages();
   }
 
-  /** Keeps conversations of a file. What is here stays as it is called and where it is; the file adds to it. */
+  /**
+   * Imports conversations from a file. A conversation that exists keeps its title and branch; the
+   * file adds messages to it.
+   */
   async add(read) {
     for (const one of read) {
       const known = this.all.find((other) => other.id === one.id);
@@ -340,14 +346,14 @@ class Chat {
     await this.answer(this.conversation.current);
   }
 
-  /** Another version of a message, that is there already. */
+  /** Shows another existing version of a message. */
   select(one) {
     conversations.select(this.conversation, one);
     this.keep();
     this.drawMessages();
   }
 
-  /** Another message in the place of one: a branch of its own. */
+  /** Adds an edited version of a message, which starts its own branch. */
   async edit(one, content) {
     if (this.answering) return;
     const added = conversations.add(this.conversation, one.parent, { ...one, content, figures: undefined, failure: undefined });
@@ -362,12 +368,12 @@ class Chat {
     if (!this.answering) await this.answer(one.parent);
   }
 
-  /** What a tool said that the model called. */
+  /** Asks the user for the result of a tool call of the model. */
   async giveResult(one, call) {
     const { conversation } = this;
     const values = await ask(`What does ${call.function.name} answer?`, [["content", "Result", { kind: "textarea", rows: 6, required: true }]], "Give it to the model");
     if (values === undefined || this.answering || conversation !== this.conversation) return;
-    // Behind the results that are given already.
+    // Results follow each other behind the message with the calls.
     const branch = conversations.branch(this.conversation);
     const given = [];
     for (const other of branch.slice(branch.indexOf(one) + 1)) {
@@ -383,7 +389,7 @@ class Chat {
     }
   }
 
-  /** Lets the model answer what is said up to a message. */
+  /** Lets the model answer the branch that ends with `parent`. */
   async answer(parent) {
     const { conversation } = this;
     conversation.current = parent;

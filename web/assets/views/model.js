@@ -1,4 +1,4 @@
-// One model: what it is, what is in it, what it would take of memory, and where it is from.
+// One model: facts, contents, memory needs, and origin.
 
 import { get, post } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
@@ -52,7 +52,7 @@ export async function draw(main, parameters, isShown) {
       button.tabIndex = number === place ? 0 : -1;
     }
     panel.setAttribute("aria-labelledby", buttons[place].id);
-    // On a small screen they are more than fit; not before they are in the page.
+    // On a small screen the tabs may not fit. Scrolling works only once they are in the page.
     requestAnimationFrame(() => buttons[place].scrollIntoView({ block: "nearest", inline: "nearest" }));
     if (isShown()) note("tab", place === 0 ? undefined : TABS[place][0]);
     fill(panel, h("p", { class: "loading" }, "Loading…"));
@@ -92,7 +92,10 @@ async function tensors(name) {
   return (await post("/api/show", { model: name, verbose: true })).tensors ?? [];
 }
 
-/** What is asked for by the first who wants it. One that failed is asked for again. */
+/**
+ * Returns a function that calls `work` at its first use and caches the result. A failed call is
+ * repeated.
+ */
 function once(work) {
   let promise;
   return () => {

@@ -1,4 +1,4 @@
-// All models: what they are, what they take alone and together, and what one can do with them.
+// All models: facts, their own and shared sizes, and actions.
 
 import { get, lines, post, remove } from "../lib/api.js";
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
@@ -24,7 +24,7 @@ export async function draw(main) {
   });
   let ended = false;
   const load = async () => {
-    // What each takes is measured over the whole store; the list does not wait for it.
+    // Sizes need a scan of the whole store, so the list does not wait for them.
     const models = await list();
     if (ended) return;
     table.set(models);
@@ -55,7 +55,7 @@ export async function draw(main) {
   );
   await load();
   const unheard = onModelsChanged(again);
-  // Others may have changed something meanwhile, at the command line for instance.
+  // The list may have changed meanwhile, for example through the command line.
   const back = () => document.visibilityState === "visible" && load().catch(() => {});
   window.addEventListener("focus", back);
   return () => {
@@ -87,7 +87,7 @@ function columns(changed) {
   ];
 }
 
-/** What one can do with a model, in a dialog. */
+/** Shows the actions for a model in a dialog. */
 export async function actions(model, changed) {
   const action = (label, name, work) => h("li", {}, h("button", { type: "button", onclick: work }, icon(name), label));
   const chosen = await open(model.name, (close) =>
@@ -137,7 +137,7 @@ async function removeModel(model, changed) {
   await changed(true);
 }
 
-/** Asks what to pull; searches registries and the hub where one does not know the name. */
+/** Asks for the model to pull. The user can search registries and the hub for its name. */
 async function pull() {
   const values = await open("Pull a model", (close) => {
     const input = h("input", { name: "model", required: true, autofocus: true, autocomplete: "off", spellcheck: "false", placeholder: "registry.example/team/model:tag, hf.co/owner/model" });
@@ -177,12 +177,12 @@ async function pull() {
   await open("Pull", () => progress(transfer), { class: "wide" });
 }
 
-/** A push: first its plan, then the transfer. */
+/** Plans a push, then starts the transfer. */
 export async function push(model) {
   const values = await ask(
     "Push to a registry",
     [
-      // A name that names no registry goes to Ollama's, which is seldom meant.
+      // A name without a registry would go to Ollama's registry, which is rarely intended.
       ["destination", "To", { required: true, value: namesHost(model.name) ? model.name : "", placeholder: "registry.example/team/model:tag" }],
       ["insecure", "The registry speaks HTTP without TLS", { type: "checkbox" }],
     ],

@@ -1,4 +1,5 @@
-// This daemon as a registry: repositories with their tags and referrers, who may do what, and the mirrors of others.
+// This daemon's registry: repositories with their tags and referrers, permissions, and mirrors of
+// other registries.
 
 import { get, request } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
@@ -6,7 +7,7 @@ import { bytes, count, short, things } from "../lib/format.js";
 import { searchField, Table } from "../lib/table.js";
 
 const WHO = { anyone: "anyone", users: "users with a password", keys: "who has an API key", nobody: "nobody", "this machine": "this machine" };
-/** Repositories asked for at a time. */
+/** Number of repositories per request. */
 const PAGE = 1000;
 
 export async function draw(main) {
@@ -28,7 +29,7 @@ export async function draw(main) {
     }
   };
   const registry = await get("/api/lode/registry");
-  // A password is not the page's to ask for.
+  // The page must not ask for passwords of the registry.
   const closed = new Error("this registry asks for a user and a password, which this page does not have");
   const repositories = registry.users ? closed : await catalog().catch((error) => error);
   if (!(repositories instanceof Error)) table.set(repositories.map((name) => ({ name })));
@@ -76,7 +77,7 @@ function mirrors(registry) {
   );
 }
 
-/** All repositories, page by page. */
+/** Reads all repositories, page by page. */
 async function catalog() {
   const all = [];
   let last = "";

@@ -1,4 +1,5 @@
-// What runs: models and their slots, the queue, memory, and the tokens of the last minutes.
+// Runtime state: loaded models and their slots, the queue, memory, and the tokens of the last
+// minutes.
 
 import { get, post } from "../lib/api.js";
 import { h, s, fill } from "../lib/dom.js";
@@ -6,7 +7,7 @@ import { tell } from "../lib/dialog.js";
 import { ago, bytes, count, things } from "../lib/format.js";
 import { modelPath } from "../lib/route.js";
 
-/** Between two looks, in milliseconds. */
+/** Pause between two refreshes, in milliseconds. */
 const PAUSE = 1500;
 
 export async function draw(main) {
@@ -22,7 +23,7 @@ export async function draw(main) {
     if (ended) return;
     drawFigures(figures, running);
     drawRates(chart, running);
-    // Not anew where nothing changed: somebody may be about to press a button.
+    // Without a change the panels are not redrawn, because the user may be about to press a button.
     const now = JSON.stringify(running.models.map((model) => ({ ...model, expires_at: model.expires_at && ago(model.expires_at) })));
     if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. A model is loaded when somebody first asks it something.") : running.models.map((model) => panel(model, look)));
     shown = now;
@@ -31,7 +32,7 @@ export async function draw(main) {
   let failed;
   const again = async () => {
     if (ended) return;
-    // A page that nobody sees asks nothing.
+    // A hidden page does not poll.
     if (document.visibilityState === "visible") {
       try {
         await look();
@@ -80,7 +81,7 @@ function drawRates(element, running) {
     const above = (100 * prompt) / most;
     return [s("rect", { class: "generated", x, y: 100 - tall, width: 0.85, height: tall }), s("rect", { class: "prompt", x, y: 100 - tall - above, width: 0.85, height: above })];
   });
-  // The last period is under way, the one before it is whole.
+  // The last period is incomplete; the one before it is complete.
   const [prompt, generated] = speeds.at(-2) ?? [0, 0];
   fill(
     element,
@@ -90,7 +91,7 @@ function drawRates(element, running) {
   );
 }
 
-/** A text whose parts between backticks are code. */
+/** Renders a text; parts between backticks become code. */
 function withCode(text) {
   return text.split("`").map((part, place) => (place % 2 === 1 ? h("code", {}, part) : part));
 }

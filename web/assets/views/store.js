@@ -1,4 +1,4 @@
-// What takes the room, what can go, and what is damaged.
+// The disk usage of the store, removable content, and damage.
 
 import { get, post } from "../lib/api.js";
 import { h, fill, icon } from "../lib/dom.js";
@@ -35,7 +35,7 @@ function content(usage, again) {
     ["transfers that were cut off", usage.ingest_bytes],
     ["damaged, set aside", usage.damaged_bytes],
   ];
-  // What each model would take without the others, and what they take together.
+  // The sum of the models' separate sizes, for comparison with the size that they take together.
   const apart = usage.models.reduce((sum, model) => sum + model.bytes, 0);
   const together = usage.families.reduce((sum, family) => sum + family.bytes, 0);
   const figures = [
@@ -78,7 +78,7 @@ function button(label, work) {
   return element;
 }
 
-/** Families, and in each what models have alone beside what they share. */
+/** A treemap of families; each has its shared part and the part that each model alone takes. */
 function map(usage, others) {
   const models = new Map(usage.models.map((model) => [model.name, model]));
   const groups = usage.families.map((family) => ({

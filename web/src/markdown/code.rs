@@ -1,4 +1,5 @@
-//! Code with its colours: each word has classes, and the page's styles know what they look like.
+//! Syntax highlighting: each token of code gets CSS classes, and the page's style sheet defines
+//! their colours.
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
@@ -10,12 +11,13 @@ use syntect::util::LinesWithEndings;
 
 use super::safe::escaped;
 
-/// How long a text's code may take to be coloured: it is read as often as an answer grows, and grammars take seconds for some lines.
+/// Maximal time for highlighting all code of a text. The text is converted again as an answer
+/// grows, and grammars take seconds for some lines.
 const PATIENCE: Duration = Duration::from_millis(60);
-/// A longer line is data, and grammars take long for it.
+/// Maximal length of a line. Longer lines are usually data, and grammars are slow on them.
 const LONGEST_LINE: usize = 300;
 
-/// How long the code of a text may still take.
+/// The remaining time for highlighting the code of a text.
 pub(super) struct Budget(Duration);
 
 impl Default for Budget {
@@ -24,10 +26,10 @@ impl Default for Budget {
     }
 }
 
-/// A block of code.
+/// Converts a code block to HTML.
 pub(super) fn block(language: &str, text: &str, budget: &mut Budget) -> String {
     let inner = coloured(language, text, budget).unwrap_or_else(|| escaped(text));
-    // One can scroll it by the keys.
+    // `tabindex` lets users scroll the block with the keyboard.
     format!("<pre data-language=\"{}\" tabindex=\"0\"><code>{inner}</code></pre>\n", escaped(language))
 }
 
@@ -38,9 +40,9 @@ fn coloured(language: &str, text: &str, budget: &mut Budget) -> Option<String> {
     }
     let syntaxes = SYNTAXES.get_or_init(SyntaxSet::load_defaults_newlines);
     let syntax = syntaxes.find_syntax_by_token(alias(language))?;
-    // The grammars themselves are read once, which is not the text's fault.
+    // The time starts after the grammars are loaded, which happens once.
     let (begin, patience) = (Instant::now(), budget.0);
-    // A grammar is a program of somebody else; code that it fails on is code without colours.
+    // The grammars are third-party code; if one panics, the code stays without colours.
     let coloured = catch_unwind(|| {
         let style = ClassStyle::SpacedPrefixed { prefix: "c-" };
         let mut generator = ClassedHTMLGenerator::new_with_class_style(syntax, syntaxes, style);
@@ -56,7 +58,7 @@ fn coloured(language: &str, text: &str, budget: &mut Budget) -> Option<String> {
     coloured.ok().flatten()
 }
 
-/// What a language is called where the grammars have no name of it, or a relative's.
+/// Maps a language to the name of its grammar, or of the grammar of a similar language.
 fn alias(language: &str) -> &str {
     match language {
         "ts" | "typescript" | "tsx" | "jsx" => "js",

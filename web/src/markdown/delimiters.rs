@@ -1,5 +1,5 @@
-//! Formulas between `\(` and `\)`, or `\[` and `\]`, as most models write them, between dollars, as the parser reads them.
-//! Code, HTML and addresses stay as they are.
+//! Replaces the delimiters `\(…\)` and `\[…\]`, which most models write around formulas, by the
+//! dollars that the parser reads. Code, HTML and URLs stay unchanged.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use pulldown_cmark::{Event, LinkType, Parser, Tag, TagEnd};
 use super::formulas::LONGEST;
 use super::{DEEPEST, OPTIONS};
 
-/// The same text with dollars around its formulas.
+/// Returns the text with dollars around its formulas.
 pub(super) fn to_dollars(text: &str) -> Cow<'_, str> {
     if !text.contains("\\(") && !text.contains("\\[") {
         return Cow::Borrowed(text);
@@ -30,12 +30,12 @@ pub(super) fn to_dollars(text: &str) -> Cow<'_, str> {
     Cow::Owned(result)
 }
 
-/// Where no formula is looked for, in order, and where there are quotations, as the parser sees them.
+/// Finds the ranges without formulas, in order, and the quotations, as the parser sees them.
 fn parts(text: &str) -> (Vec<Range<usize>>, Quotes) {
     let (mut kept, mut quotes) = (Vec::new(), Vec::new());
     let events = Parser::new_ext(text, OPTIONS).into_offset_iter();
     kept.extend(events.reference_definitions().iter().map(|(_, definition)| definition.span.clone()));
-    // The end of what stands before the end of a link: its text.
+    // The end of the last element inside of a link, which is the end of the link's text.
     let mut last = 0;
     for (event, range) in events {
         match event {
@@ -55,22 +55,22 @@ fn parts(text: &str) -> (Vec<Range<usize>>, Quotes) {
     (kept, Quotes { rest: quotes.into(), open: Vec::new() })
 }
 
-/// Quotations, which are asked for from the beginning of a text to its end.
+/// The quotations of a text, queried from its beginning to its end.
 struct Quotes {
     rest: VecDeque<Range<usize>>,
-    /// The ends of those that are open, the inner ones behind the outer ones.
+    /// The ends of the open quotations; inner ones come after outer ones.
     open: Vec<usize>,
 }
 
 impl Quotes {
-    /// In how many of them a place is.
+    /// Returns the number of quotations around a position.
     fn depth(&mut self, at: usize) -> usize {
         while let Some(next) = self.rest.pop_front_if(|next| next.start <= at) {
             self.leave(next.start);
             self.open.push(next.end);
         }
         self.leave(at);
-        // What is nested deeper is no Markdown here.
+        // Deeper nesting is not rendered as Markdown.
         self.open.len().min(DEEPEST)
     }
 
@@ -79,7 +79,7 @@ impl Quotes {
     }
 }
 
-/// Writes a part of a text in which there may be formulas.
+/// Copies a part of a text and replaces the formulas in it.
 fn formulas(text: &str, part: Range<usize>, quotes: &mut Quotes, result: &mut String) {
     let (mut at, end) = (part.start, part.end);
     while let Some(backslash) = text[at..end].find('\\') {
@@ -90,7 +90,7 @@ fn formulas(text: &str, part: Range<usize>, quotes: &mut Quotes, result: &mut St
             result.push_str(&formula);
             length
         } else {
-            // What is escaped begins nothing.
+            // An escaped character does not begin a formula.
             let length = 1 + rest.chars().nth(1).map_or(0, char::len_utf8);
             result.push_str(&rest[..length]);
             length
@@ -99,12 +99,13 @@ fn formulas(text: &str, part: Range<usize>, quotes: &mut Quotes, result: &mut St
     result.push_str(&text[at..end]);
 }
 
-/// A line without the marks of so many quotations.
+/// Removes the quotation marks of `deep` levels from a line.
 fn unquoted(line: &str, deep: usize) -> &str {
     (0..deep).fold(line, |line, _| line.trim_start().strip_prefix('>').unwrap_or(line))
 }
 
-/// The formula that a text begins with, between dollars, and how long it was; `deep` says in how many quotations it is.
+/// Returns the formula at the beginning of the text, between dollars, and its original length.
+/// `deep` returns the number of quotations around it.
 fn formula(text: &str, deep: impl FnOnce() -> usize) -> Option<(String, usize)> {
     let (end, dollars) = match text.get(..2)? {
         "\\(" => ("\\)", "$"),
@@ -113,7 +114,7 @@ fn formula(text: &str, deep: impl FnOnce() -> usize) -> Option<(String, usize)> 
     };
     let near = text.floor_char_boundary(LONGEST + 4);
     let inner = &text[2..][..text[2..near].find(end)?];
-    // A formula has no empty line: what is behind one is another paragraph.
+    // A formula has no empty line, because an empty line begins another paragraph.
     if inner.trim().is_empty() || inner.lines().skip(1).any(|line| line.trim().is_empty()) && dollars == "$" {
         return None;
     }

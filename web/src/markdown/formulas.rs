@@ -1,4 +1,4 @@
-//! Formulas of LaTeX as `MathML`, which browsers set themselves.
+//! Conversion of LaTeX formulas to `MathML`, which browsers render natively.
 
 use std::cell::Cell;
 use std::panic::{self, catch_unwind};
@@ -10,27 +10,27 @@ use pulldown_latex::{Event, Parser, RenderConfig, Storage, push_mathml};
 
 use super::safe::escaped;
 
-/// The longest formula that is read, in bytes.
+/// The longest formula that is converted, in bytes.
 pub(super) const LONGEST: usize = 4 << 10;
-/// Parts of a formula.
+/// Maximal number of events of a formula.
 const MOST: usize = 10_000;
-/// Braces within braces.
+/// Maximal nesting of braces.
 const DEEPEST: usize = 40;
-/// Commands that define others. What they define may have no end.
+/// Commands that define other commands, whose expansion may be endless.
 const DEFINES: [&str; 8] = ["def", "gdef", "edef", "xdef", "let", "futurelet", "newcommand", "renewcommand"];
 
-/// A formula in a line.
+/// Converts an inline formula.
 pub(super) fn inline(source: &str) -> String {
     mathml(source, DisplayMode::Inline).unwrap_or_else(|| format!("<code>{}</code>", escaped(source)))
 }
 
-/// A formula of its own.
+/// Converts a display formula.
 pub(super) fn display(source: &str) -> String {
     let formula = mathml(source, DisplayMode::Block).unwrap_or_else(|| format!("<code>{}</code>", escaped(source)));
     format!("<span class=\"formula\">{formula}</span>")
 }
 
-/// `None` where it is no formula, or one that is not computed.
+/// Returns `None` if the source is not a valid formula or exceeds a limit.
 fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
     if source.len() > LONGEST || depth(source) > DEEPEST || defines(source) {
         return None;
@@ -38,7 +38,7 @@ fn mathml(source: &str, display_mode: DisplayMode) -> Option<String> {
     unless_it_panics(|| {
         let storage = Storage::new();
         let events: Vec<Event<'_>> = Parser::new(source, &storage).take(MOST).collect::<Result<_, _>>().ok()?;
-        // The library writes names of functions as they are.
+        // The library does not escape function names.
         let has_tags = |event: &Event<'_>| matches!(event, Event::Content(Content::Function(name)) if name.contains(['<', '>', '&']));
         if events.iter().any(has_tags) {
             return None;
@@ -55,8 +55,9 @@ thread_local! {
     static IS_SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` gives; `None` where it panics, of which nobody is told: the library cuts texts inside of characters, and the message of
-/// that would write what somebody said into the log.
+/// Returns the result of `work`, or `None` if it panics. The panic message is suppressed: the
+/// library slices strings inside of characters, and the message would write the user's text into
+/// the log.
 fn unless_it_panics<T>(work: impl FnOnce() -> Option<T> + panic::UnwindSafe) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -73,7 +74,7 @@ fn unless_it_panics<T>(work: impl FnOnce() -> Option<T> + panic::UnwindSafe) -> 
     done.ok().flatten()
 }
 
-/// How deep braces and `\left` are within one another.
+/// Returns an upper bound of the nesting of braces, `\left` and `\begin`.
 fn depth(source: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for character in source.chars() {

@@ -1,11 +1,11 @@
-//! What may stand in the page.
+//! The HTML elements and attributes that the web page may contain.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use ammonia::Builder;
 
-/// Elements of `MathML` Core without those that link, carry HTML, or are scripts.
+/// Elements of `MathML` Core, except for links, embedded HTML and scripts.
 const MATH: [&str; 27] = [
     "math",
     "merror",
@@ -35,7 +35,7 @@ const MATH: [&str; 27] = [
     "munderover",
     "none",
 ];
-/// Elements that Markdown makes.
+/// Elements that Markdown generates.
 const TEXT: [&str; 30] = [
     "a",
     "blockquote",
@@ -68,7 +68,7 @@ const TEXT: [&str; 30] = [
     "tr",
     "ul",
 ];
-/// Attributes of formulas: sizes, spaces and forms, none of them an address.
+/// Attributes of formulas: sizes, spaces and forms. None of them is a URL.
 const MATH_ATTRIBUTES: [&str; 22] = [
     "accent",
     "accentunder",
@@ -94,7 +94,7 @@ const MATH_ATTRIBUTES: [&str; 22] = [
     "symmetric",
 ];
 
-/// HTML without anything that acts by itself.
+/// Removes everything active from HTML.
 pub(super) fn cleaned(html: &str) -> String {
     static RULES: OnceLock<Builder<'static>> = OnceLock::new();
     RULES.get_or_init(rules).clean(html).to_string()
@@ -119,22 +119,22 @@ fn rules() -> Builder<'static> {
         .tags(MATH.into_iter().chain(TEXT).collect())
         .tag_attributes(attributes)
         .url_schemes(HashSet::from(["http", "https", "mailto"]))
-        // A path would lead into this daemon.
+        // A relative URL would lead to this daemon.
         .url_relative(ammonia::UrlRelative::Deny)
         .link_rel(Some("noopener noreferrer nofollow"))
         .set_tag_attribute_value("a", "target", "_blank")
-        // The boxes of lists of tasks, and no field to write in.
+        // Allows only the checkboxes of task lists, no other input fields.
         .set_tag_attribute_value("input", "type", "checkbox")
         .set_tag_attribute_value("input", "disabled", "")
         .attribute_filter(|_, attribute, value| {
-            // Those of our own; others would look like parts of the page.
+            // Allows only our own classes; other classes could imitate parts of the page.
             let is_own = |class: &str| class == "formula" || class.starts_with("c-");
             (attribute != "class" || value.split_whitespace().all(is_own)).then(|| value.into())
         });
     rules
 }
 
-/// A text as HTML.
+/// Escapes a text for HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

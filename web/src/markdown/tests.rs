@@ -1,4 +1,4 @@
-//! What Markdown becomes, and that nothing of it acts by itself.
+//! Tests of the conversion of Markdown, and that the result contains nothing active.
 
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ fn formulas_are_set() {
     ] {
         assert!(!whole(text).contains("<math"), "{text}: {}", whole(text));
     }
-    // Code keeps the marks that it was written with.
+    // Code keeps its original delimiters.
     assert!(whole("text \\(y\\)\n\n    print(\\(x\\))").contains("print(\\(x\\))"));
     assert!(whole("[f](https://example.org/f_\\(x\\))").contains("href=\"https://example.org/f_(x)\""));
     let quoted = whole("> \\[\n> x^2\n> > 1\n> \\]");
@@ -90,7 +90,7 @@ fn formulas_are_set() {
         "$\\def\\a{\\a\\a}\\a$",
         "$\\frac{1}$",
         "$\\nosuch$",
-        // Cut by the library inside of a character.
+        // The library slices this string inside of a character.
         "$\\textcolor{#aéaaa}{x}$",
         &format!("${}x{}$", "{".repeat(500), "}".repeat(500)),
     ] {
@@ -104,7 +104,7 @@ fn lines_end_where_they_were_ended() {
     assert!(whole("one\ntwo").contains("one<br>\ntwo"), "{}", whole("one\ntwo"));
 }
 
-/// Each of them took minutes or more before it was bounded, at a megabyte; this test would not come to its end.
+/// Before the limits existed, each of these texts took minutes or more at a megabyte.
 #[test]
 fn texts_without_end_are_bounded() {
     for nested in ["> ", "+ "] {
@@ -126,7 +126,7 @@ fn what_is_too_long_is_plain() {
     assert!(blocks.len() == 1 && blocks[0].starts_with("<pre>&lt;b&gt;"));
 }
 
-/// Markdown, HTML and formulas, thrown together.
+/// Random sequences of Markdown, HTML and formulas.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",
@@ -188,7 +188,7 @@ fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// The tags of a text of HTML, without their brackets.
+/// Returns the tags of HTML, without their brackets.
 fn tags(html: &str) -> Vec<&str> {
     let (mut tags, mut begin, mut quoted) = (Vec::new(), None, false);
     for (at, character) in html.char_indices() {
@@ -214,7 +214,8 @@ proptest! {
                 prop_assert!(!lower.contains(tag), "{text:?}: {block}");
             }
             for tag in tags(&lower) {
-                // Between the quotes are values: what is left is the tag and the names of its attributes.
+                // Parts inside of quotes are values; the other parts are the tag and the names of
+                // its attributes.
                 let names: String = tag.split('"').step_by(2).collect();
                 prop_assert!(!names.contains(" on") && !names.contains("style="), "{text:?}: {block}");
                 for address in tag.split("href=\"").skip(1) {
