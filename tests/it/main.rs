@@ -1,4 +1,4 @@
-//! The integration tests: one binary, so that the crates are linked once.
+//! The integration tests. They are one binary, so that the crates are linked once.
 
 mod abuse;
 mod access;
@@ -50,6 +50,7 @@ mod plan;
 mod port;
 #[cfg(target_os = "linux")]
 mod power;
+mod prose;
 mod quant_vectors;
 mod quantize;
 mod quantized_imports;
