@@ -2,7 +2,7 @@
 //!
 //! Data goes to standard output, messages go to standard error. Exit codes: 0 success, 1 failure, 2
 //! wrong usage, 130 interrupted.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is where the program speaks")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line prints its results")]
 
 mod adapter;
 mod archive;

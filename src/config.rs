@@ -174,7 +174,7 @@ impl Config {
     pub(crate) fn into_settings(self) -> Result<Settings> {
         if self.daemon.tls.is_none() && self.url.starts_with("https://") {
             bail!(
-                "LODE_HOST asks for TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
+                "LODE_HOST requires TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
             );
         }
         Ok(self.daemon)

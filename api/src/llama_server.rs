@@ -78,7 +78,7 @@ impl CompletionRequest {
 
     fn demand(self) -> Result<Demand, Refusal> {
         if self.grammar.as_ref().is_some_and(|grammar| !grammar.trim().is_empty()) {
-            return Err(Refusal::new("grammar", "GBNF is not read; `json_schema` says what JSON is wanted"));
+            return Err(Refusal::new("grammar", "GBNF grammars are not supported; use `json_schema`"));
         }
         let named = self.rest.into_iter().filter(|(name, _)| SAMPLING.contains(&name.as_str())).collect();
         let (options, _) = Options::read(&named).map_err(|error| Refusal::new("options", error))?;

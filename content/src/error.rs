@@ -8,17 +8,17 @@ use crate::Digest;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The store has no blob with this digest; try another source.
-    #[error("blob `{0}` is not here")]
+    #[error("blob `{0}` is not in the store")]
     BlobNotFound(Digest),
     /// The store has no such tag.
-    #[error("tag `{0}` is not here")]
+    #[error("tag `{0}` is not in the store")]
     TagNotFound(String),
     /// Another writer holds the ingest; wait, or choose another id.
-    #[error("ingest `{0}` is being written by somebody else; try again when that is done")]
+    #[error("ingest `{0}` has another writer; retry when that has finished")]
     Busy(String),
     /// The bytes have another digest than expected; fetch them again, if possible from another
     /// source.
-    #[error("bytes with digest `{actual}` were sent as blob `{expected}`; they were thrown away, fetch it again")]
+    #[error("blob `{expected}` has the wrong digest `{actual}`; the bytes were discarded, fetch it again")]
     WrongDigest {
         /// The expected digest.
         expected: Digest,
@@ -26,7 +26,7 @@ pub enum Error {
         actual: Digest,
     },
     /// The number of bytes differs from the expected size.
-    #[error("{actual} bytes were sent, {expected} were announced; they were thrown away, fetch the blob again")]
+    #[error("the blob has {actual} bytes, expected {expected}; the bytes were discarded, fetch it again")]
     WrongSize {
         /// The expected size in bytes.
         expected: u64,

@@ -9,7 +9,7 @@ use crate::settings::RegistryAccess;
 /// Creates the access control. Reads the users and, if an operation needs a user, the token key in
 /// the store's folder.
 pub(crate) fn configured(settings: &RegistryAccess, store: &Store) -> Result<Access> {
-    let failed = "cannot set up who may use the registry";
+    let failed = "cannot set up access control of the registry";
     // The key is in a file, so that tokens and links of clients stay valid after a restart.
     let key = if settings.mode.needs_users() {
         match TokenKey::from_file(&store.home().join("token.key")) {

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 pub(crate) async fn listener(address: SocketAddr) -> Result<TcpListener> {
     let mut handed = ListenFd::from_env();
     if handed.len() > 0 {
-        let socket = handed.take_tcp_listener(0).context("the service manager handed over what is no TCP socket")?;
+        let socket = handed.take_tcp_listener(0).context("the service manager passed a descriptor that is not a TCP socket")?;
         let socket = socket.context("the service manager handed over no socket")?;
         socket.set_nonblocking(true).context("cannot use the socket of the service manager")?;
         return TcpListener::from_std(socket).context("cannot use the socket of the service manager");
@@ -39,6 +39,6 @@ pub(crate) fn stopping() {
 
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("the service manager cannot be told: {error}");
+        tracing::warn!("cannot notify the service manager: {error}");
     }
 }

@@ -44,7 +44,7 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
         let reading = read(request.into_body(), Budget::from_ref(state));
-        let late = || Failed::new(StatusCode::REQUEST_TIMEOUT, format!("the request took more than {TIME:?} to come"));
+        let late = || Failed::new(StatusCode::REQUEST_TIMEOUT, format!("the request body took more than {TIME:?} to arrive"));
         let (bytes, _room) = tokio::time::timeout(TIME, reading).await.map_err(|_| late())??;
         if bytes.is_empty() {
             return Err(Failed::bad_request("missing request body"));
@@ -52,12 +52,12 @@ where
         if values(&bytes) > MOST_VALUES {
             return Err(Failed::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("the request has more than {MOST_VALUES} values, which is the most that is read"),
+                format!("the request has more than {MOST_VALUES} values, the limit"),
             ));
         }
         serde_json::from_slice(&bytes)
             .map(Self)
-            .map_err(|e| Failed::bad_request(format!("the request is not readable: {e}")))
+            .map_err(|e| Failed::bad_request(format!("the request is not valid JSON for this call: {e}")))
     }
 }
 
@@ -93,7 +93,7 @@ async fn too_long(mut rest: BodyDataStream) -> Failed {
     }
     Failed::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the request is longer than {MOST_BYTES} bytes, which is the most that is read"),
+        format!("the request is longer than {MOST_BYTES} bytes, the limit"),
     )
 }
 

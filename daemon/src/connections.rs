@@ -109,7 +109,7 @@ async fn connection<S>(
                 }
                 return;
             }
-            () = place.displaced() => return tracing::debug!(%peer, "an idle connection gave way"),
+            () = place.displaced() => return tracing::debug!(%peer, "an idle connection was closed to make room"),
             _ = stopped.wait_for(|stop| *stop), if !ends => {
                 ends = true;
                 connection.as_mut().graceful_shutdown();

@@ -125,7 +125,7 @@ async fn missing(daemon: &Daemon, spec: &CreateSpec, base: Option<String>) -> an
 /// Returns the plan of a quantization, for a dry run.
 async fn plan(daemon: &Daemon, spec: CreateSpec) -> Result<Response, Failed> {
     let Some(quantize) = spec.quantize else {
-        return Err(Failed::bad_request("'dry_run' shows what a quantization does; say which with 'quantize'"));
+        return Err(Failed::bad_request("'dry_run' needs 'quantize', the quantization to plan"));
     };
     let scheme = quantize.policy.scheme.name().to_owned();
     let planned = blocking(&daemon.library, move |library| {
@@ -205,7 +205,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
         (None, None, Some(from), true) => Source::Model(named(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),
-        (None, None, None, true) => return Err(Failed::bad_request("neither 'from' or 'files' was specified")),
+        (None, None, None, true) => return Err(Failed::bad_request("neither 'from' nor 'files' was specified (keep if Ollama's clients match on it)")),
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };
     let renderer = request.renderer.filter(|name| !name.is_empty());
@@ -286,7 +286,7 @@ fn local_path<'a>(path: &'a str, caller: &Caller) -> Result<&'a Path, Failed> {
 
 /// Takes the files that a command has passed through the socket.
 fn handed(daemon: &Daemon, token: &str) -> Result<Vec<NamedFile>, Failed> {
-    let reason = "no files wait under this token: they are kept for a minute, and for one request";
+    let reason = "no files are waiting for this token; files are kept for one minute and one request";
     daemon.handed.take(token).ok_or_else(|| Failed::bad_request(reason))
 }
 

@@ -190,13 +190,13 @@ impl From<manifests::Error> for Failed {
 
 /// The handler of unknown paths.
 pub(crate) async fn not_found(uri: Uri) -> Response {
-    let message = format!("`{}` is not served here; `/openapi.json` lists what is", uri.path());
+    let message = format!("no such path: `{}`; `/openapi.json` lists all paths", uri.path());
     in_dialect(uri.path(), Failed::new(StatusCode::NOT_FOUND, message))
 }
 
 /// The handler of known paths with a wrong method. The header `Allow` lists the valid methods.
 pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let message = format!("`{}` does not take {method}; the header `Allow` says what it takes", uri.path());
+    let message = format!("`{}` does not support {method}; the header `Allow` lists the supported methods", uri.path());
     in_dialect(uri.path(), Failed::new(StatusCode::METHOD_NOT_ALLOWED, message))
 }
 

@@ -210,7 +210,7 @@ fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     timed.read_exact(&mut names)?;
     let names: Vec<String> = serde_json::from_slice(&names)?;
     if names.len() != descriptors.len() {
-        bail!("{} of {} descriptors came; allow more open files (`ulimit -n`)", descriptors.len(), names.len());
+        bail!("{} of {} descriptors arrived; allow more open files (`ulimit -n`)", descriptors.len(), names.len());
     }
     let file = |(name, descriptor): (String, OwnedFd)| {
         let name = import::relative_name(&name)?;
@@ -242,7 +242,7 @@ impl Socket {
                 );
                 std::fs::remove_file(path).with_context(failed)?;
             }
-            Ok(_) => bail!("`{}` is there and no socket; LODE_SOCKET chooses another", path.display()),
+            Ok(_) => bail!("`{}` exists and is not a socket; LODE_SOCKET sets another path", path.display()),
             Err(_) => {}
         }
         let listener = Self::listen(path).with_context(failed)?;

@@ -133,6 +133,6 @@ async fn meant(daemon: &Daemon, named: &str) -> Result<String, Failure> {
     let mut names = blocking(&daemon.library, Library::list).await?.into_iter().map(|listed| listed.name);
     match (names.next(), names.next()) {
         (Some(only), None) => Ok(only),
-        _ => Err(refused(api::Refusal::new("model", "name the model in `model`: not exactly one is loaded, or here"))),
+        _ => Err(refused(api::Refusal::new("model", "set `model`: the default needs exactly one loaded model, or exactly one model in the store"))),
     }
 }

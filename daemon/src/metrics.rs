@@ -43,14 +43,14 @@ fn describe() {
     gauge!("lode_loaded_models", "Models that are loaded");
     gauge!("lode_queued_requests", "Requests that wait for a model");
     gauge!("lode_active_requests", "Requests that use a model");
-    counter!("lode_refused_requests_total", "Requests that no model was loaded for: the queue was full, a load failed");
+    counter!("lode_refused_requests_total", "Requests refused because the queue was full or a load failed");
     counter!("lode_loads_total", "Loads that were begun");
-    counter!("lode_kv_cache_rebuilds_total", "KV caches made anew for another context");
+    counter!("lode_kv_cache_rebuilds_total", "KV caches rebuilt for another context");
     histogram!("lode_load_seconds", Unit::Seconds, "Time to load a model");
     counter!("lode_evictions_total", "Models unloaded to make room");
     counter!("lode_runner_deaths_total", "Runner processes that ended unexpectedly");
     counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
-    counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and found to be what they are called");
+    counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and verified against their digests");
     gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");
     gauge!("lode_shared_bytes", Unit::Bytes, "Bytes that are not stored because models share blobs");
     gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");

@@ -39,7 +39,7 @@ pub(crate) async fn file(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let Some(file) = web::file(&version, &path) else {
-        let message = format!("the page has no file `{path}` in the version `{version}`; load the page anew");
+        let message = format!("the page has no file `{path}` in version `{version}`; reload the page");
         return Err(Failed::new(StatusCode::NOT_FOUND, message));
     };
     let mut response = sent(file, &headers);

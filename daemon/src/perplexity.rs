@@ -43,7 +43,7 @@ pub(crate) async fn perplexity(
     }
     let mean_nll = sum.nll / sum.scored as f64;
     if !mean_nll.is_finite() {
-        return Err(Failed::bad_request("the model holds a token of the text for impossible, so there is no mean"));
+        return Err(Failed::bad_request("the model gives a token of the text the probability zero, so the mean is infinite"));
     }
     Ok(Json(PerplexityResponse {
         model: model.name,

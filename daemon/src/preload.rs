@@ -12,8 +12,8 @@ impl Daemon {
         let others = self.settings.preload.iter().filter(|name| !self.settings.pin.contains(name));
         for name in pinned.chain(others) {
             match self.preload_one(name).await {
-                Ok(()) => tracing::info!(model = name, "loaded before anybody asked"),
-                Err(failed) => tracing::error!(model = name, "cannot load it beforehand: {}", failed.message),
+                Ok(()) => tracing::info!(model = name, "preloaded"),
+                Err(failed) => tracing::error!(model = name, "cannot preload the model: {}", failed.message),
             }
         }
     }

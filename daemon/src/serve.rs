@@ -82,7 +82,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let tls = settings.tls.clone();
     if let Some(cpu) = settings.cpu.filter(|cpu| !cpu.is_here()) {
         let here = InstructionSet::available_names();
-        bail!("LODE_CPU is `{}`, expected what this machine has: one of {here}", cpu.name());
+        bail!("LODE_CPU is `{}`, expected an instruction set of this machine: one of {here}", cpu.name());
     }
     let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
     let store = Store::open(&settings.home, options)?;
@@ -141,7 +141,7 @@ async fn serve(settings: Settings) -> Result<()> {
         None => {}
         Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
         // Without the socket, commands send paths, which needs the admin scope.
-        Some(Err(error)) => tracing::warn!("commands cannot hand files over: {error:#}"),
+        Some(Err(error)) => tracing::warn!("commands cannot pass files through the socket: {error:#}"),
     }
     let limits = connections::Limits::of_process();
     let (stop, stopped) = watch::channel(false);
@@ -207,11 +207,11 @@ async fn mend_index(library: Library) {
             // documents, so the pause grows with the duration.
             Ok(Err(store::Error::Index(_))) => begin.elapsed().saturating_mul(MEND_REST).max(MEND),
             Ok(Err(error)) => {
-                tracing::warn!("the index does not know of all documents: {error}");
+                tracing::warn!("the index lacks documents: {error}");
                 MEND_UNREADABLE
             }
             Err(error) => {
-                tracing::error!("mending the index ended unexpectedly: {error}");
+                tracing::error!("repairing the index ended unexpectedly: {error}");
                 MEND_UNREADABLE
             }
         };

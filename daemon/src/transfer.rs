@@ -35,7 +35,7 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         };
         let (fetched, present) = (pulled.fetched, pulled.present);
         meter.status(format!(
-            "fetched {} blobs ({}); {} blobs ({}) were here already",
+            "fetched {} blobs ({}); {} blobs ({}) were already in the store",
             fetched.0,
             size(fetched.1),
             present.0,

@@ -35,7 +35,7 @@ pub enum Unfit {
         available: u64,
     },
     /// The metadata states an implausible number of blocks.
-    #[error("the model's metadata says that it has {found} blocks, expected at most {most}")]
+    #[error("the model's metadata has {found} blocks, expected at most {most}")]
     TooManyBlocks {
         /// The number in the metadata.
         found: u64,

@@ -215,7 +215,7 @@ fn refuse_other_layout(tensor: &StoredTensor) -> Result<(), Error> {
     } else if quantized && tensor.shape.len() > 2 && name.contains(".experts.") {
         "stacked experts"
     } else if quantized && tensor.parts.iter().any(|part| part.name.ends_with("_blocks")) {
-        "experts whose float form lies the other way round"
+        "experts whose float form is stored transposed"
     } else {
         return Ok(());
     };

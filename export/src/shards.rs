@@ -56,12 +56,12 @@ fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
     for name in entries.iter().map(|entry| entry.member.name.as_str()) {
         if name == "__metadata__" {
             return Err(Error::Source(
-                "a tensor is called `__metadata__`, which safetensors files keep for themselves".to_owned(),
+                "a tensor is named `__metadata__`, which is reserved in safetensors files".to_owned(),
             ));
         }
         if !names.insert(name) {
             return Err(Error::Source(format!(
-                "two tensors would be called `{name}`, names in a folder are of one each"
+                "two tensors would have the name `{name}`; names in a folder must be unique"
             )));
         }
     }

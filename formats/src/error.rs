@@ -24,7 +24,7 @@ pub enum Error {
         reason: String,
     },
     /// A header that GGUF cannot represent.
-    #[error("GGUF header to be written: {reason}")]
+    #[error("cannot write the GGUF header: {reason}")]
     Unwritable {
         /// The key or tensor, and the reason.
         reason: String,

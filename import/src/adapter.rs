@@ -187,7 +187,7 @@ pub fn adapter_files(files: Vec<NamedFile>) -> Result<Vec<NamedFile>, Error> {
     }
     if wanted.is_empty() {
         let expected = format!("expected a GGUF file, or a safetensors file and its `{CONFIG}`");
-        return Err(Error::Source(format!("there is no adapter in `{first}` and what is beside it; {expected}")));
+        return Err(Error::Source(format!("no adapter found in `{first}` or in the files next to it; {expected}")));
     }
     Ok(wanted)
 }

@@ -135,7 +135,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         if room < BLOCK {
-            let reason = "it ends within a header; it was cut".to_owned();
+            let reason = "it ends within a header; the archive is truncated".to_owned();
             return Err(self.refused(&archive::Error::Malformed { offset: at, reason }));
         }
         let mut block: Block = [0; BLOCK as usize];

@@ -70,7 +70,7 @@ impl QuantizationConfig {
     /// The settings do not describe an encoding, or state that the module is not quantized.
     pub fn mlx(&self, module: &str) -> Result<Option<Encoding>, String> {
         let says = match self.object.get(module) {
-            Some(Value::Bool(false)) => return Err("config.json says that it is not quantized".to_owned()),
+            Some(Value::Bool(false)) => return Err("config.json states that the module is not quantized".to_owned()),
             Some(Value::Object(own)) => own,
             None | Some(Value::Bool(true)) => &self.object,
             Some(other) => return Err(unexpected("the entry", other, "an object, true or false")),

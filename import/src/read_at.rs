@@ -162,7 +162,7 @@ impl Slice {
         if offset.checked_add(size).is_none_or(|end| end > inner.size()) {
             let (outer, has) = (inner.name(), inner.size());
             let reason =
-                format!("`{name}` would be {size} bytes at {offset} of `{outer}`, which has {has}; it was cut");
+                format!("`{name}` needs {size} bytes at offset {offset} of `{outer}`, which has {has} bytes; the file is truncated");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
         Ok(Self { inner, name: name.to_owned(), offset, size, digest: None })

@@ -126,7 +126,7 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
         // elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
             let refused =
-                Refused::new(ErrorCode::Unsupported, "with `ns`, a mirror is asked; nothing can be changed there");
+                Refused::new(ErrorCode::Unsupported, "requests with `ns` are read-only: this server is a mirror for them");
             return Err(refused.into_response());
         }
     }

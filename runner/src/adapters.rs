@@ -57,7 +57,7 @@ impl Adapters {
         for adapter in plan {
             let module = &adapter.module;
             let (weight, factors) =
-                factors(adapter, mapper).with_context(|| format!("what an adapter adds to `{module}`"))?;
+                factors(adapter, mapper).with_context(|| format!("reading the adapter's factors for `{module}`"))?;
             all.entry(key(&weight)).or_default().push(factors);
         }
         Ok(Self { factors: all, used: RefCell::default() })
@@ -82,7 +82,7 @@ impl Adapters {
         let used = self.used.borrow();
         let unused = self.factors.iter().filter(|(weight, _)| !used.contains(*weight));
         match unused.flat_map(|(_, factors)| factors).map(|factors| &factors.module).min() {
-            Some(module) => bail!("an adapter changes `{module}`, and no layer of this model uses that projection"),
+            Some(module) => bail!("an adapter changes `{module}`, but no layer of this model uses that projection; remove the adapter"),
             None => Ok(()),
         }
     }
@@ -137,7 +137,7 @@ fn map_item(plan: &protocol::Tensor, index: u64, mapper: Mapper<'_>) -> Result<M
 
 fn any(plan: &protocol::Tensor, mapper: Mapper<'_>) -> Result<MappedTensor> {
     let encoding = mapped::encoding(plan).filter(|encoding| codec::can_decode(*encoding));
-    let encoding = encoding.with_context(|| format!("tensor `{}` is of a type that weights cannot be", plan.name))?;
+    let encoding = encoding.with_context(|| format!("tensor `{}` has a type that is not supported for weights", plan.name))?;
     mapper.tensor(plan, encoding)
 }
 

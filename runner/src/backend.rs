@@ -159,7 +159,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Returns the best candidates of some rows of logits. Only for a backend that
     /// [selects](Self::selects).
     fn best(&self, _logits: &Self::Act, _wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
-        bail!("invariant: who selects knows how")
+        bail!("invariant: a backend that selects implements `best`")
     }
 
     /// Prepares experts for [`route`](Self::route). Returns `None` if the backend cannot choose

@@ -322,7 +322,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Computes the logits of rows of a stream.
     fn project(&self, rows: &B::Act) -> Result<B::Act> {
-        let output = self.output.as_ref().context("the model gives no logits; it embeds or scores texts")?;
+        let output = self.output.as_ref().context("the model computes no logits; it only embeds or scores texts")?;
         let [mut logits] = match &self.norm {
             Some(norm) => self.last.project([&output.projection], &self.last.norm(norm, rows)?)?,
             None => self.last.project([&output.projection], rows)?,

@@ -48,7 +48,7 @@ pub(crate) struct Held {
 }
 
 /// Human-readable description of emulated devices.
-const EMULATED_NOTE: &str = "thread by thread: for tests";
+const EMULATED_NOTE: &str = "emulated thread by thread, for tests";
 /// Prefix of the names of emulated devices.
 const EMULATED: &str = "emulated:";
 
@@ -66,8 +66,8 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
             (Some(index), _) => asked_for(index),
             (None, Some(bytes)) => {
                 let machine =
-                    Machine::emulated_with(bytes)?.context("there is no C++ compiler, and no compiled kernels")?;
-                let note = format!("the kernels of GPUs on the CPU, {EMULATED_NOTE}");
+                    Machine::emulated_with(bytes)?.context("found neither a C++ compiler (`c++`) nor compiled kernels")?;
+                let note = format!("GPU kernels on the CPU, {EMULATED_NOTE}");
                 Ok(Opened { device: Opening::Emulated(machine, other.to_owned()), note })
             }
             (None, None) => bail!("device `{other}` is not known; expected auto, cpu, cuda:N or metal"),
@@ -106,7 +106,7 @@ pub(crate) fn vault(name: &str) -> Result<Vault> {
         #[cfg(not(feature = "cuda"))]
         (Some(_), _) => Err(lacks_cuda()),
         (None, Some(bytes)) => Ok(Vault::emulated(bytes)),
-        (None, None) => bail!("the memory of device `{name}` is shared with nobody"),
+        (None, None) => bail!("the memory of device `{name}` cannot be shared between processes"),
     }
 }
 

@@ -100,7 +100,7 @@ impl Files {
                 Source::Input(_) => rustix::io::write(std::io::stdin().as_fd(), &[1]).map(drop).map_err(Into::into),
                 Source::Socket(socket) => socket.write_all(&[1]),
             };
-            told.context("the daemon cannot be told that its files came")?;
+            told.context("cannot acknowledge the files to the daemon")?;
         }
         Ok(())
     }
@@ -136,6 +136,6 @@ fn receive(socket: std::os::fd::BorrowedFd<'_>) -> Result<Option<Vec<OwnedFd>>, 
     if came == sent {
         return Ok(Some(files));
     }
-    tracing::error!("{came} of {sent} descriptors came; allow more open files (`ulimit -n`, `LimitNOFILE`)");
+    tracing::error!("received {came} of {sent} file descriptors; raise the limit of open files (`ulimit -n`, `LimitNOFILE`)");
     Err(Errno::MFILE)
 }

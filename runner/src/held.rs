@@ -89,6 +89,6 @@ fn ended() -> anyhow::Error {
 fn refused(reply: ArrayReply) -> anyhow::Error {
     match reply {
         ArrayReply::Failed { kind, error } => failure::of_kind(kind, &anyhow::anyhow!("{error}")),
-        other => anyhow::anyhow!("the holder says {other:?}, which was not asked for"),
+        other => anyhow::anyhow!("unexpected reply from the holder: {other:?}"),
     }
 }

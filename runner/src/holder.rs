@@ -97,12 +97,12 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
     let daemon = UnixStream::from(input);
     let devices = Devices::new(keep);
     let mut sessions = 0;
-    while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("the daemon's word")? {
+    while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("cannot read a request from the daemon")? {
         match call {
             HolderCall::Survey { device, blobs } => passing::send(&daemon, &devices.survey(&device, &blobs), &[])?,
             HolderCall::Hold { blobs, reserved } => {
                 let Ok([files, runner]): Result<[OwnedFd; 2], _> = sockets.try_into() else {
-                    tracing::error!("a session came without its two sockets; allow more open files (`ulimit -n`)");
+                    tracing::error!("the daemon passed no sockets for a session; raise the limit of open files (`ulimit -n`)");
                     continue;
                 };
                 let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
@@ -189,7 +189,7 @@ impl Devices {
         for (device, memory) in all {
             let bytes = memory.lock().unwrap_or_else(PoisonError::into_inner).trim();
             if bytes > 0 {
-                tracing::info!(device, bytes, "weights that nobody used are gone");
+                tracing::info!(device, bytes, "evicted unused weights");
             }
         }
     }

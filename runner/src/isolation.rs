@@ -90,7 +90,7 @@ mod means {
 #[cfg(not(target_os = "linux"))]
 mod means {
     pub(super) fn restrict(_part: super::Part) -> Result<(), String> {
-        Err("other programs are given up on Linux only".to_owned())
+        Err("restricting other programs is supported on Linux only".to_owned())
     }
 }
 

@@ -108,7 +108,7 @@ impl Loaded {
     /// Loads everything that a plan names; the files come from `files`.
     pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
-        ensure!(ours == theirs, "this runner speaks protocol {ours}, the daemon {theirs}; install both from one build");
+        ensure!(ours == theirs, "protocol versions differ: runner {ours}, daemon {theirs}; install both from one build");
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
             .context("the load plan has a blueprint that this runner cannot build; install both from one build")
             .map_err(|error| failure::unsupported(&error))?;

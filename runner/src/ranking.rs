@@ -119,7 +119,7 @@ fn check_modules(documents: Documents<'_>) -> Result<()> {
     let unknown = modules(documents)?.into_iter().find(|module| !["Transformer", LOGIT_SCORE].contains(&module.name()));
     match unknown {
         Some(module) => bail!(
-            "its module `{}` ({}) gives no scores here; expected Transformer and LogitScore",
+            "its module `{}` ({}) is not supported for ranking; expected Transformer and LogitScore",
             module.path,
             module.kind
         ),

@@ -166,7 +166,7 @@ fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
     match prepared.and_then(|()| serve(stream, in_a_child)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::debug!("templates are rendered no more: {error}");
+            tracing::debug!("the template process ends: {error}");
             ExitCode::FAILURE
         }
     }
@@ -213,10 +213,10 @@ fn in_a_child(task: &[u8], time: Duration) -> Vec<u8> {
         Ok(match read {
             Ok(reply) if status.is_some_and(|status| status.exit_status() == Some(0)) => reply,
             Ok(_) => encoded(&Err(ended(status))),
-            Err(_) => encoded(&Err(format!("it takes more than {} s, and is stopped", time.as_secs()))),
+            Err(_) => encoded(&Err(format!("it exceeded the time limit of {} s", time.as_secs()))),
         })
     });
-    reply.unwrap_or_else(|error| encoded(&Err(format!("there is no process for it: {error}; try again"))))
+    reply.unwrap_or_else(|error| encoded(&Err(format!("cannot start a process to render it: {error}; try again"))))
 }
 
 /// Starts a child; returns its id and the socket for its reply.

@@ -105,7 +105,7 @@ impl Rerank {
         } else if dropped > 0 && !self.truncate {
             format!("it has {} tokens with its query, at most {count} fit", count + dropped)
         } else if count > most {
-            format!("a context of {most} tokens has no room for the {count} around two texts")
+            format!("the {count} tokens around the two texts exceed the context of {most} tokens")
         } else {
             return Ok((input, dropped));
         };
@@ -169,7 +169,7 @@ impl Work for Rerank {
                 self.complete(model, score, cache)?;
             }
             Output::Each(rows) => {
-                let scorer = model.scorer.as_ref().context("invariant: who judges by a head has one")?;
+                let scorer = model.scorer.as_ref().context("invariant: a ranking by a head has a scorer")?;
                 let mut position = first;
                 rows.hidden(&mut |hidden| {
                     scorer.pooling.add(&mut self.pooled, hidden, position);

@@ -82,7 +82,7 @@ impl Sentence {
         let mut obstacle = match modules(documents) {
             Ok(modules) => modules.into_iter().find(|module| !KNOWN.contains(&module.name())).map(|module| {
                 format!(
-                    "its module `{}` ({}) is not supported, and without it its vectors would be others",
+                    "its module `{}` ({}) is not supported, and the vectors would be wrong without it",
                     module.path, module.kind
                 )
             }),

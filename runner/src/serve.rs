@@ -46,7 +46,7 @@ const EVENTS: usize = 128;
 fn socket() -> Result<std::os::unix::net::UnixListener> {
     let socket = std::io::stdout().as_fd().try_clone_to_owned()?;
     let listener = std::os::unix::net::UnixListener::from(socket);
-    listener.local_addr().context("standard output is no socket to serve on; the daemon starts this program")?;
+    listener.local_addr().context("standard output is not a socket; the daemon must start this program")?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }

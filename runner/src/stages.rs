@@ -110,7 +110,7 @@ fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stag
 }
 
 fn cpu(machine: &Machine, request: &LoadRequest) -> Result<Cpu> {
-    let pool = Pool::new(machine.threads).context("there are no threads to compute with")?;
+    let pool = Pool::new(machine.threads).context("cannot start the compute threads")?;
     Ok(Cpu::new(Arc::new(pool), machine.instructions).deterministic(request.deterministic))
 }
 

@@ -56,7 +56,7 @@ impl Weights {
             .get(name)
             .with_context(|| format!("tensor `{name}` is missing, or of a type that is not known"))?;
         let encoding = stored.encoding();
-        ensure!(codec::can_decode(encoding), "tensor `{name}` is of type {encoding}, which weights cannot be");
+        ensure!(codec::can_decode(encoding), "tensor `{name}` has type {encoding}, which is not supported for weights");
         match tensor.view.item {
             None => Ok(stored.clone()),
             Some(index) => stored.item(index).map_err(|reason| part_of(name, &reason)),

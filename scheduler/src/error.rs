@@ -100,7 +100,7 @@ pub enum Error {
         seconds: u64,
     },
     /// The runner sent a message that violates the protocol.
-    #[error("the runner answered something unexpected: {0}; install `lode` and `lode-runner` from one build")]
+    #[error("unexpected response of the runner: {0}; install `lode` and `lode-runner` from the same build")]
     Protocol(String),
     /// The queue of waiting requests is full. The text equals Ollama's because clients match on it.
     #[error("server busy, please try again.  maximum pending requests exceeded")]

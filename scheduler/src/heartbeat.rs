@@ -38,7 +38,7 @@ pub(crate) async fn silence(runner: Arc<Runner>, patience: Duration) -> String {
         if let Some((_, since)) = place
             && since.elapsed() > patience.saturating_mul(ENGINE)
         {
-            return format!("it computed one and the same for {} s", since.elapsed().as_secs());
+            return format!("its engine made no progress for {} s", since.elapsed().as_secs());
         }
     }
 }

@@ -79,7 +79,7 @@ impl Holder {
         tokio::spawn(async move {
             // A failure is only logged: the runner reports missing files itself.
             if let Err(error) = load_plan::pass(own, None, files).await {
-                tracing::debug!(%error, "the holder takes no files");
+                tracing::debug!(%error, "the holder did not accept the files");
             }
         });
         Ok(runner.into())
@@ -127,7 +127,7 @@ impl Holder {
             Ok(Ok(Some(Err(error)))) => error.to_string(),
             _ => "asking it panicked".to_owned(),
         };
-        Err(Error::Protocol(format!("the process that holds weights on devices does not answer: {reason}")))
+        Err(Error::Protocol(format!("the holder process (weights on GPUs) does not answer: {reason}")))
     }
 }
 
@@ -153,5 +153,5 @@ fn start(options: &RunnerOptions) -> Result<Running, Error> {
 }
 
 fn failed(error: &std::io::Error) -> Error {
-    Error::Protocol(format!("there is no socket: {error}"))
+    Error::Protocol(format!("cannot create a socket pair: {error}"))
 }

@@ -44,7 +44,7 @@ impl Isolation<'_> {
     /// unavailable.
     pub(crate) fn apply(&self, _command: &mut Command) -> Vec<String> {
         let limited = self.memory_limit.is_some().then(|| "memory is limited on Linux only".to_owned());
-        let isolated = self.isolated.then(|| "files and sockets are taken on Linux only".to_owned());
+        let isolated = self.isolated.then(|| "access to files and sockets is restricted on Linux only".to_owned());
         limited.into_iter().chain(isolated).collect()
     }
 }

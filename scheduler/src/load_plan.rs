@@ -67,7 +67,7 @@ pub(crate) async fn pass(socket: UnixStream, first: Option<OwnedFd>, blobs: Blob
     // A runner that refuses its load stays alive and takes no files, so the wait needs a timeout.
     socket
         .set_read_timeout(Some(PATIENCE))
-        .map_err(|error| Error::Protocol(format!("a socket has no timeout: {error}")))?;
+        .map_err(|error| Error::Protocol(format!("cannot set a timeout on a socket: {error}")))?;
     let passing = tokio::task::spawn_blocking(move || {
         if let Some(first) = first {
             pass_opened(&socket, &[first.as_fd()])?;
@@ -89,7 +89,7 @@ fn pass_some(socket: &UnixStream, source: &dyn BlobSource, indexes: &[usize]) ->
 }
 
 fn pass_opened(mut socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
-    let failed = |error: std::io::Error| Error::Protocol(format!("the runner takes no files of the model: {error}"));
+    let failed = |error: std::io::Error| Error::Protocol(format!("the runner did not accept the model's files: {error}"));
     passing::send_with(socket, &[descriptors.len() as u8], descriptors).map_err(failed)?;
     let mut taken = [0];
     socket.read_exact(&mut taken).map_err(failed)

@@ -72,7 +72,7 @@ impl RunnerOptions {
 /// Logs which restrictions the first runner lacks.
 fn report(options: &RunnerOptions, mut missing: Vec<String>, pid: Option<u32>) {
     if options.isolated && !pid.is_none_or(isolation::is_filtered) {
-        missing.push("this kernel takes no filter of system calls".to_owned());
+        missing.push("this kernel does not support seccomp filters".to_owned());
     }
     for reason in missing {
         tracing::warn!("runners are not fully isolated: {reason}");

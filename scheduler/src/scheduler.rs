@@ -216,7 +216,7 @@ impl Scheduler {
     /// then query the devices themselves.
     pub async fn survey(&self, device: &str, blobs: Vec<String>) -> Option<Survey> {
         let survey = self.0.holder.survey(&self.0.options, device, blobs).await;
-        let survey = survey.inspect_err(|error| tracing::warn!(%error, "nobody holds weights on devices"));
+        let survey = survey.inspect_err(|error| tracing::warn!(%error, "the holder process failed; runners query the devices themselves"));
         survey.ok().flatten()
     }
 
@@ -367,7 +367,7 @@ impl State {
     fn command(&mut self, runner: RunnerId, command: Command, why: Option<Why>) {
         if let Some(own) = self.runners.get_mut(&runner) {
             own.killed |= command == Command::Kill;
-            tracing::info!(model = own.name, ?command, ?why, "the runner is told");
+            tracing::info!(model = own.name, ?command, ?why, "command to the runner");
             // The runner may have ended a moment ago.
             let _ = own.commands.send(command);
         }

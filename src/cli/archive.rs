@@ -54,7 +54,7 @@ pub(super) async fn save(config: &Config, arguments: &SaveArguments) -> Result<(
     let to_stdout = arguments.output.as_os_str() == "-";
     ensure!(
         !to_stdout || !io::stdout().is_terminal(),
-        "an archive is not for a terminal; redirect it, or name a file with -o"
+        "an archive cannot be printed on a terminal; redirect the output, or name a file with -o"
     );
     let since = arguments.since.as_deref().map(since).transpose()?;
     let request = SaveRequest { models: arguments.models.clone(), since };
@@ -127,7 +127,7 @@ pub(super) async fn load(config: &Config, arguments: &LoadArguments) -> Result<(
     let (sender, receiver) = bridge::channel();
     let (path, counter) = (input.clone(), bar.clone());
     let source: Box<dyn Read + Send> = if input.as_os_str() == "-" {
-        ensure!(!io::stdin().is_terminal(), "an archive is not typed; name a file or a folder");
+        ensure!(!io::stdin().is_terminal(), "standard input is a terminal; name a file or a folder");
         Box::new(io::stdin())
     } else if input.is_dir() {
         ensure!(input.join("oci-layout").is_file(), "`{}` has no file `oci-layout`", input.display());

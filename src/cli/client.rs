@@ -55,7 +55,7 @@ fn daemon_log(home: &Path) -> Result<PathBuf> {
     let found = std::fs::symlink_metadata(folder)?;
     // Another user may have created the folder, to read the log or to redirect it with a link.
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o077 != 0 {
-        bail!("the folder `{}` is for the daemon's log, but is not this user's alone; remove it", folder.display());
+        bail!("the log folder `{}` belongs to another user or is accessible to other users; remove it", folder.display());
     }
     Ok(log)
 }
@@ -246,8 +246,8 @@ impl Client {
 
 /// Returns the name of the model that an error message reports as missing.
 fn missing(message: &str) -> Option<&str> {
-    if let Some(rest) = message.strip_prefix("there is no model `") {
-        return rest.split_once("` here").map(|(name, _)| name);
+    if let Some(rest) = message.strip_prefix("model `") {
+        return rest.split_once("` is not in the store").map(|(name, _)| name);
     }
     let rest = message.strip_prefix("model ")?.strip_suffix(" not found")?;
     rest.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])

@@ -110,12 +110,12 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
     let read = Modelfile::decode(&bytes).and_then(|text| Modelfile::parse(&text));
     let modelfile = read.with_context(|| format!("`{}` is not a Modelfile", file.display()))?;
     if let Some(version) = &modelfile.requires {
-        eprintln!("note: the Modelfile asks for Ollama {version}; Lode does not compare versions");
+        eprintln!("note: the Modelfile requires Ollama {version}; Lode ignores this");
     }
     let folder = file.parent().unwrap_or(Path::new("."));
     for further in &modelfile.more {
         ensure_projector(&folder.join(further))?;
-        eprintln!("note: `{further}` is for pictures or sounds, which cannot be read yet; text runs without it");
+        eprintln!("note: `{further}` is for images or audio, which are not supported yet; text works without it");
     }
     let adapters = modelfile.adapters.iter().map(|adapter| folder.join(adapter)).collect();
     Ok((from_modelfile(modelfile, folder, base)?, adapters))

@@ -90,7 +90,7 @@ async fn obey(client: &Client, conversation: &mut Conversation, command: Command
         Command::Help => println!("{HELP}"),
         Command::Clear => {
             conversation.messages.retain(|message| message.role == "system");
-            told("the conversation is forgotten");
+            told("the conversation is cleared");
         }
         Command::Set(setting) => set(conversation, setting),
         Command::Show(part) => show(client, conversation, part).await?,
@@ -212,6 +212,6 @@ async fn save(client: &Client, conversation: &Conversation, name: String) -> Res
     });
     created.await?;
     ensure!(last == "success", "the create broke off after `{last}`");
-    told(&format!("kept as {name}; `lode run {name}` goes on from here"));
+    told(&format!("saved as {name}; `lode run {name}` continues from here"));
     Ok(())
 }

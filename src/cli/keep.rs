@@ -50,11 +50,11 @@ fn tell(done: &GcResponse, dry_run: bool) -> Result<()> {
     for reason in reasons {
         eprintln!("{}", plain(reason));
     }
-    let left = format!("{blobs} blobs ({}) that nothing seems to need are left for a later collection", size(*bytes));
+    let left = format!("{blobs} blobs ({}) without a known reference are left for a later collection", size(*bytes));
     match (blobs, in_use) {
-        (0, _) => bail!("not everything could be read, see above; it may lead to more than is known"),
-        (_, true) => bail!("{left}: somebody is adding or reading some of them; try again later"),
-        (_, false) => bail!("{left}: what is named above may lead to them"),
+        (0, _) => bail!("some documents could not be read, see above; they may refer to further blobs"),
+        (_, true) => bail!("{left}: another request is adding or reading some of them; try again later"),
+        (_, false) => bail!("{left}: the documents named above may refer to them"),
     }
 }
 
@@ -91,7 +91,7 @@ fn describe(plan: &PruneResponse) {
     if plan.ingests > 0 {
         rows.push(vec![
             format!("{} transfers", plan.ingests),
-            "nobody goes on with".to_owned(),
+            "abandoned".to_owned(),
             size(plan.ingest_bytes),
         ]);
     }
@@ -104,7 +104,7 @@ fn describe(plan: &PruneResponse) {
 
 fn confirm(count: usize) -> Result<()> {
     if !std::io::stdin().is_terminal() {
-        bail!("{count} models would be removed; say --yes to do so without being asked");
+        bail!("{count} models would be removed; pass --yes to confirm");
     }
     ensure!(ask::yes(&format!("Remove {count} models?"), ask::Default::No)?, "nothing was removed");
     Ok(())

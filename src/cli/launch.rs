@@ -143,7 +143,7 @@ async fn advise(client: &Client, model: &str) -> Result<()> {
         "`{model}` does not write text: an agent cannot work with it"
     );
     if !shown.capabilities.iter().any(|able| able == "tools") {
-        eprintln!("note: the template of `{model}` knows no tools; the agent can talk, but do nothing");
+        eprintln!("note: the chat template of `{model}` does not support tools; the agent can answer but not act");
     }
     let context = shown.details.context_length;
     if (1..SHORT_CONTEXT).contains(&context) {

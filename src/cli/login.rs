@@ -26,7 +26,7 @@ pub(super) struct LoginArguments {
 pub(super) async fn login(config: &Config, arguments: &LoginArguments) -> Result<()> {
     let user = match &arguments.username {
         Some(user) => user.clone(),
-        None => bail!("who are you there? `lode login {} --username USER`", arguments.host),
+        None => bail!("no user name given; run `lode login {} --username USER`", arguments.host),
     };
     let password = if arguments.password_stdin {
         password::piped()?

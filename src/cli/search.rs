@@ -35,7 +35,7 @@ pub(super) async fn run(config: &Config, arguments: &SearchArguments) -> Result<
     };
     table(&["NAME", "SOURCE", "DOWNLOADS"], &found.models.iter().map(row).collect::<Vec<_>>());
     for silent in &found.silent {
-        eprintln!("{} lists nothing: {}", plain(&silent.source), plain(&silent.reason));
+        eprintln!("{}: no results: {}", plain(&silent.source), plain(&silent.reason));
     }
     Ok(())
 }

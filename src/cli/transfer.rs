@@ -84,13 +84,13 @@ pub(super) async fn fetch_missing(client: &Client, name: &str, asks: bool) -> Re
     let suggestion = client.suggestion(name).await;
     if asks && ask::is_possible() {
         let default = if suggestion.is_empty() { ask::Default::Yes } else { ask::Default::No };
-        let question = format!("`{name}` is not here{suggestion}\nPull `{}`?", whole_name(name));
-        ensure!(ask::yes(&question, default)?, "`{name}` is not here; `lode list` shows what is");
+        let question = format!("`{name}` is not in the store{suggestion}\nPull `{}`?", whole_name(name));
+        ensure!(ask::yes(&question, default)?, "`{name}` is not in the store; `lode list` shows the models in it");
     } else {
-        eprintln!("`{name}` is not here, it is pulled");
+        eprintln!("`{name}` is not in the store; pulling it");
     }
     let Err(error) = fetch(client, name).await else { return Ok(()) };
-    bail!("there is no model `{name}` here, and none could be pulled: {error:#}{suggestion}")
+    bail!("model `{name}` is not in the store and could not be pulled: {error:#}{suggestion}")
 }
 
 /// Returns a name with the default registry and tag filled in.
@@ -136,7 +136,7 @@ async fn show(client: &Client, path: &str, request: &impl Serialize, format: For
     bar.finish_and_clear();
     result?;
     let last = last.pop_back().unwrap_or_default();
-    ensure!(last == "success", "the transfer broke off after `{last}`; the same command goes on from there");
+    ensure!(last == "success", "the transfer broke off after `{last}`; run the same command again to resume");
     Ok(())
 }
 

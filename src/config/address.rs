@@ -21,7 +21,7 @@ pub(super) fn host(text: &str, tls: bool) -> Result<Host> {
     let text = text.trim().trim_end_matches('/');
     let (text, default_port, secure) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
         (Some(rest), _) if tls => {
-            bail!("LODE_HOST: `http://{rest}` asks for no TLS, but LODE_TLS_CERT is set; write `https://` or unset it")
+            bail!("LODE_HOST: `http://{rest}` is without TLS, but LODE_TLS_CERT is set; write `https://` or unset it")
         }
         (Some(rest), _) => (rest, 80, false),
         (_, Some(rest)) => (rest, 443, true),

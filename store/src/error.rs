@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// A manifest cannot be read, so its references are unknown.
     #[error(
-        "manifest `{digest}` cannot be read, so what it refers to is not known: {reason}; run `lode repair`, or remove the names that it has"
+        "manifest `{digest}` cannot be read, so its references are unknown: {reason}; run `lode repair`, or remove its tags"
     )]
     Unreadable {
         /// The manifest.
@@ -62,7 +62,7 @@ pub enum Error {
         reason: String,
     },
     /// The index cannot be created.
-    #[error("the index cannot be made: {0}; everything works without it, only slower")]
+    #[error("the index cannot be created: {0}; the store works without it, only slower")]
     Index(String),
 }
 

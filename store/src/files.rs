@@ -29,7 +29,7 @@ pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
         }
     });
     if let Err(error) = listed.and_then(|()| if folder.is_dir() { sync_folder(folder) } else { Ok(()) }) {
-        tracing::warn!("what a crash left in it may not survive another: {error}");
+        tracing::warn!("cannot sync a folder, so its recent changes may not survive a power cut: {error}");
         failed.push(folder.to_owned());
     }
     failed

@@ -95,7 +95,7 @@ impl Index {
         let seal = || seal().map_err(|e| e.to_string());
         let sealed = closed.and_then(|()| if whole { seal() } else { Ok(()) });
         if let Err(reason) = sealed {
-            tracing::warn!(reason, "the index is not closed; the next start fills it again");
+            tracing::warn!(reason, "the index could not be closed; the next start recreates it");
         }
     }
 
@@ -245,7 +245,7 @@ impl Index {
     fn note_reason(&self, reason: &str) {
         let mut known = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_deref() != Some(reason) {
-            tracing::warn!(reason, "the index failed; it is made anew, and nothing is lost");
+            tracing::warn!(reason, "the index failed and will be recreated; no data is lost");
             *known = Some(reason.to_owned());
         }
     }
@@ -291,7 +291,7 @@ fn attempt<T>(work: impl FnOnce() -> Result<T, sled::Error>) -> Result<T, String
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("sled panicked: {}", text.unwrap_or("it says nothing")))
+            Err(format!("sled panicked: {}", text.unwrap_or("no message")))
         }
     }
 }

@@ -256,7 +256,7 @@ impl IngestFile {
             return;
         }
         if let Err(error) = files::remove_folder(&self.folder) {
-            tracing::warn!("an ingest that has ended stays for now: {error}");
+            tracing::warn!("a finished ingest could not be removed: {error}");
         }
     }
 
@@ -284,7 +284,7 @@ impl Store {
         self.reach(CrashPoint::Renamed);
         // Not before the rename: data that could not be renamed is opened for writing again.
         if let Err(error) = files::make_read_only(&path) {
-            tracing::warn!("a blob can be written by mistake: {error}");
+            tracing::warn!("a blob could not be made read-only: {error}");
         }
         self.0.placing.sync(folder)?;
         self.reach(CrashPoint::DirectorySynced);

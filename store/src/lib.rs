@@ -184,7 +184,7 @@ impl Store {
     fn of(inner: Inner) -> Self {
         let store = Self(Arc::new(inner));
         if let Err(error) = store.begin_uses(SystemTime::now()) {
-            tracing::warn!("when models were used is not known, and cannot be noted now: {error}");
+            tracing::warn!("times of last use are unavailable and cannot be recorded: {error}");
         }
         store
     }

@@ -38,7 +38,7 @@ impl Named {
 
     /// Fails if no tag can have this name.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let reason = |error: Error| format!("its name is no tag's: {error}; remove the file");
+        let reason = |error: Error| format!("its name is not a valid tag: {error}; remove the file");
         let damaged = |error| Error::Damaged { path: self.path.clone(), reason: reason(error) };
         tags::file(&self.tag()).map(drop).map_err(damaged)
     }

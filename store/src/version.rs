@@ -20,7 +20,7 @@ pub(crate) fn check(home: &Path, file: &Path) -> Result<bool, Error> {
     let Some(text) = files::read_if_there(file)? else { return Ok(true) };
     let shown: String = text.trim().chars().take(40).collect();
     let Ok(found) = shown.parse::<u32>() else {
-        let reason = format!("it says `{shown}`, expected the number of the store's format, such as {FORMAT_VERSION}");
+        let reason = format!("found `{shown}`, expected the version of the store's format, such as {FORMAT_VERSION}");
         return Err(Error::Damaged { path: file.to_owned(), reason });
     };
     if found > FORMAT_VERSION {

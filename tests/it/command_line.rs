@@ -100,7 +100,7 @@ async fn errors_name_the_thing_and_exit_with_one() {
     let server = Server::start(&[]).await;
     for (arguments, says) in [
         (vec!["show", "nope"], "model 'nope' not found"),
-        (vec!["run", "127.0.0.1:1/x/nope", "x"], "none could be pulled: `127.0.0.1:1` cannot be reached"),
+        (vec!["run", "127.0.0.1:1/x/nope", "x"], "could not be pulled: `127.0.0.1:1` cannot be reached"),
         (vec!["rm", "nope"], "not found"),
         (vec!["cp", "nope", "x"], "not found"),
         (vec!["create", "x", "-f", "/no/such"], "/no/such"),
@@ -274,7 +274,7 @@ async fn the_end_of_the_input_agrees_to_nothing() {
     child.stdin.take().expect("a pipe").write_all(b"\x04").expect("the terminal takes it");
     let told = child.wait_with_output().expect("its end");
     let told = String::from_utf8_lossy(&told.stdout);
-    assert!(told.contains("[Y/n]") && told.contains("is not here") && told.contains("status 1"), "{told}");
+    assert!(told.contains("[Y/n]") && told.contains("is not in the store") && told.contains("status 1"), "{told}");
     assert!(!told.contains("cannot be reached"), "it was pulled: {told}");
 }
 

@@ -33,7 +33,7 @@ async fn a_model_at_another_daemon_runs() {
     let output = here.lode(&["run", &name, "Hello"]);
     let (answer, said) = told(&output);
     assert!(output.status.success() && !answer.trim().is_empty(), "{answer}{said}");
-    assert!(said.contains("is not here, it is pulled"), "{said}");
+    assert!(said.contains("is not in the store; pulling it"), "{said}");
     // The second run finds the model in the store.
     let (again, said) = told(&here.lode(&["run", &name, "Hello"]));
     assert!(!again.trim().is_empty() && said.trim().is_empty(), "{said}");
@@ -123,7 +123,7 @@ async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
         assert_eq!(output.status.code(), Some(1));
         let last = said.lines().last().unwrap_or_default();
         assert!(
-            last.starts_with(&format!("Error: there is no model `{model}` here, and none could be pulled: ")),
+            last.starts_with(&format!("Error: model `{model}` is not in the store and could not be pulled: ")),
             "{said}"
         );
         assert!(expected.iter().all(|text| last.contains(text)), "{said}");
@@ -137,7 +137,7 @@ async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
     let body = json!({"model": "mine", "from": gone, "stream": false});
     let (status, answer) = here.call("/api/create", &body).await;
     assert!(
-        status >= 400 && answer["error"].as_str().is_some_and(|error| error.contains("none could be pulled")),
+        status >= 400 && answer["error"].as_str().is_some_and(|error| error.contains("could not be pulled")),
         "{status} {answer}"
     );
 }

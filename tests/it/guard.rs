@@ -302,7 +302,7 @@ async fn a_path_is_for_who_may_do_everything() {
     let made = server.lode_with(&[("LODE_API_KEY", &writer)], &arguments);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let (status, told) = create(json!({"model": "other", "handed": "0".repeat(32)})).await;
-    assert!(status == 400 && told.contains("no files wait under this token"), "{status} {told}");
+    assert!(status == 400 && told.contains("no files are waiting for this token"), "{status} {told}");
     // The user may follow links that the daemon must not follow.
     let linked = folder.path().join("linked");
     std::fs::create_dir(&linked).expect("a folder");

@@ -134,7 +134,7 @@ async fn the_doctor_finds_what_is_wrong() {
     let device = found["device"]["found"].as_str().expect("text");
     assert!(device.contains("LODE_DEVICE is `auto`: models are computed on "), "{device}");
     let (well, asked) = findings(&server, &[("LODE_DEVICE", "cuda:99")]);
-    assert!(!well && asked["device"]["found"].to_string().contains("which there is not"), "{asked:?}");
+    assert!(!well && asked["device"]["found"].to_string().contains("which does not exist"), "{asked:?}");
     let pid = format!("process {} ", server.pid());
     assert!(found["store lock"]["found"].as_str().is_some_and(|text| text.contains(&pid)), "{found:?}");
 

@@ -169,7 +169,7 @@ async fn questions_write_nothing() {
     // A client that has seen the 200 will not send the blob again. The daemon keeps the blob,
     // although no lease on disk protects it.
     std::fs::remove_dir_all(server.home().join("leases")).expect("removed");
-    std::fs::create_dir(server.home().join("leases")).expect("made again");
+    std::fs::create_dir(server.home().join("leases")).expect("rebuilding it");
     server.ask("/api/lode/gc", &json!({})).await;
     assert_eq!(server.http.head(&url).send().await.expect("an answer").status(), 200);
 }

@@ -319,7 +319,7 @@ fn what_contradicts_its_config_is_refused() {
         (r#"{"group_size":32,"bits":1e30}"#, "`bits` in config.json is 1e+30"),
         (r#"{"group_size":32,"bits":4,"a":[]}"#, "the entry in config.json is []"),
         (r#"{"group_size":32,"bits":4,"a":false}"#, "not quantized"),
-        ("[1]", "config.json does not say how"),
+        ("[1]", "config.json does not state the encoding"),
     ] {
         let folder = written(&format!(r#"{{"quantization":{quantization}}}"#), &arrays);
         let error = import_model(folder.path(), &Blobs::default()).expect_err(says).to_string();

@@ -82,7 +82,7 @@ async function show() {
   fill(main, h("p", { class: "loading" }, "Loading…"));
   try {
     const module = await load().catch(() => {
-      throw new ApiError(0, "this part of the page cannot be loaded: the daemon cannot be reached, or is another version by now; load the page anew");
+      throw new ApiError(0, "this part of the page cannot be loaded: the daemon cannot be reached, or has another version by now; reload the page");
     });
     if (mine !== shown) return;
     // Each view has its own holder, so a view that finishes late draws into a detached element.

@@ -82,7 +82,7 @@ impl AnswerLines {
     /// Adds warnings about ignored options of the request.
     #[must_use]
     pub fn with_ignored(self, ignored: &[String]) -> Self {
-        let warnings = ignored.iter().map(|what| format!("{what} is ignored: the daemon does not know it")).collect();
+        let warnings = ignored.iter().map(|what| format!("{what} is ignored: it is unknown to the daemon")).collect();
         Self { warnings, ..self }
     }
 

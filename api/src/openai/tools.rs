@@ -62,7 +62,7 @@ fn nested(at: usize, tool: &Value) -> Result<Value, Refusal> {
     match tool.get("type").and_then(Value::as_str) {
         Some("function") => {}
         Some(other) => {
-            return refuse("type", format!("a tool of type `{other}` cannot be had here; only functions can"));
+            return refuse("type", format!("tools of type `{other}` are not supported; only functions are"));
         }
         None => return refuse("type", "a tool needs a type; expected \"function\"".to_owned()),
     }

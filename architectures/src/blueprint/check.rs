@@ -230,7 +230,7 @@ fn router(router: &Router, experts: u64) -> Result<(), String> {
     let size = experts / groups.count;
     in_range("number of experts that tell how good a group is", groups.best, size)?;
     if router.top_k > groups.keep * size {
-        return Err(format!("a token takes {} experts of {} groups of {size}", router.top_k, groups.keep));
+        return Err(format!("a token uses {} experts from {} groups of {size}", router.top_k, groups.keep));
     }
     Ok(())
 }

@@ -132,7 +132,7 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     llama::only_activation(blueprint, Activation::GeluTanh, "GELU (tanh)")?;
     let mut keys: Vec<Key> = Vec::new();
     let slides: Vec<bool> = blueprint.attentions().map(|attention| attention.window.is_some()).collect();
-    let pattern = sliding_pattern(&slides).ok_or("which layers slide follows no pattern that GGUF can say")?;
+    let pattern = sliding_pattern(&slides).ok_or("the sliding layers follow no pattern that GGUF can express")?;
     if pattern != PATTERN {
         keys.push(("attention.sliding_window_pattern", (pattern as u32).into()));
     }
@@ -149,7 +149,7 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
         Some(Rope { theta, scaling: RopeScaling::None, .. }) => {
             keys.push(("rope.freq_base_swa", (*theta as f32).into()));
         }
-        Some(_) => return Err("the RoPE of sliding layers is scaled, which GGUF cannot say".to_owned()),
+        Some(_) => return Err("the RoPE of sliding layers is scaled, which GGUF cannot express".to_owned()),
     }
     Ok(keys)
 }

@@ -81,10 +81,10 @@ pub(super) fn only_activation(blueprint: &Blueprint, wanted: Activation, said: &
 /// Checks that no layer slides and that all have `RoPE`.
 pub(super) fn only_full_attention(blueprint: &Blueprint) -> Result<(), String> {
     if blueprint.attentions().any(|attention| attention.window.is_some()) {
-        return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
+        return Err("the model has sliding layers, which GGUF files of this architecture cannot express".to_owned());
     }
     if blueprint.attentions().any(|attention| attention.rope.is_none()) {
-        return Err("layers have no RoPE, a GGUF file of this architecture cannot say so".to_owned());
+        return Err("some layers have no RoPE, which GGUF files of this architecture cannot express".to_owned());
     }
     Ok(())
 }
@@ -96,7 +96,7 @@ pub(super) fn only_usual_frequencies(blueprint: &Blueprint) -> Result<(), String
     let unusual = ropes.find(|rope| !matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear { .. }));
     if let Some(rope) = unusual {
         let which = if matches!(rope.scaling, RopeScaling::Llama3 { .. }) { "Llama 3's" } else { "the model's" };
-        return Err(format!("{which} RoPE scaling cannot be said for this architecture"));
+        return Err(format!("{which} RoPE scaling cannot be expressed in GGUF files of this architecture"));
     }
     Ok(())
 }

@@ -85,11 +85,11 @@ fn keys(blueprint: &Blueprint) -> Result<Vec<Key>, String> {
     llama::only_activation(blueprint, Activation::Silu, "SiLU")?;
     llama::only_usual_frequencies(blueprint)?;
     if blueprint.attentions().any(|attention| attention.window.is_some()) {
-        return Err("layers slide, a GGUF file of this architecture cannot say so".to_owned());
+        return Err("the model has sliding layers, which GGUF files of this architecture cannot express".to_owned());
     }
     let rotated: Vec<bool> = blueprint.attentions().map(|attention| attention.rope.is_some()).collect();
     if rotated != all_but_every(INTERVAL, rotated.len() as u64) {
-        return Err("other layers than every fourth have no RoPE, which GGUF cannot say".to_owned());
+        return Err("other layers than every fourth have no RoPE, which GGUF cannot express".to_owned());
     }
     Ok(Vec::new())
 }

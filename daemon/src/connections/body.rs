@@ -52,7 +52,7 @@ impl HttpBody for Punctual {
                 self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
             }
             if frame.is_some() && is_too_slow(self.received, self.waited) {
-                let reason = format!("the body comes with less than {SLOWEST} bytes each second");
+                let reason = format!("the body arrives at less than {SLOWEST} bytes per second");
                 return Poll::Ready(Some(Err(axum::Error::new(io::Error::new(io::ErrorKind::TimedOut, reason)))));
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
@@ -66,7 +66,7 @@ impl HttpBody for Punctual {
         if deadline.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let reason = format!("nothing of the body came for {} seconds", longest.as_secs());
+        let reason = format!("no bytes of the body arrived for {} seconds", longest.as_secs());
         Poll::Ready(Some(Err(axum::Error::new(io::Error::new(io::ErrorKind::TimedOut, reason)))))
     }
 

@@ -55,7 +55,7 @@ pub(super) fn check(settings: &Settings, is_kept: bool, request: &Request) -> Re
         if !is_ours && !origin_is_known(&settings.origins, origin) {
             return Err(Failed::new(
                 StatusCode::FORBIDDEN,
-                format!("requests from pages of `{origin}` are refused; LODE_ORIGINS takes more origins"),
+                format!("requests from pages of `{origin}` are refused; add the origin to LODE_ORIGINS to allow them"),
             ));
         }
     }

@@ -65,7 +65,7 @@ async fn subject(
             // needs the write scope.
             caller.require(Scope::Write).map_err(|refused| Failed {
                 message: format!(
-                    "model '{name}' is not here, and its registry is asked for who may pull only: {}",
+                    "model '{name}' is not in the store, and querying its registry needs the scope `write`: {}",
                     refused.message
                 ),
                 ..refused
@@ -81,7 +81,7 @@ fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> anyhow::Res
     let plan = subject.plan(spec)?;
     let mut notes = plan.notes;
     if source == PlanSource::Registry {
-        notes.push("the model is not here; sizes of tensors are those that its manifest or its headers say".to_owned());
+        notes.push("the model is not in the store; tensor sizes are from its manifest or file headers".to_owned());
     }
     Ok(PlanResponse {
         model: subject.name.clone(),

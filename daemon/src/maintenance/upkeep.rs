@@ -33,7 +33,7 @@ pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckR
     };
     stepwise(&daemon, "reading blobs", move |library, observer| {
         if request.rebuild {
-            observer.status("making the index anew".to_owned());
+            observer.status("rebuilding the index".to_owned());
             library.rebuild()?;
         }
         Ok(checked(upkeep::fsck(library, selection, SystemTime::now(), observer)?))

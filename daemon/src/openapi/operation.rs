@@ -33,11 +33,11 @@ impl Api {
 
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Self::Ollama => "Models by name: listing, running, making, moving. `null` is the same as a field left out.",
+            Self::Ollama => "Models by name: list, run, create, pull and push. `null` equals an absent field.",
             Self::OpenAi => "Chat, completions, embeddings, stateless responses.",
             Self::Anthropic => "Messages.",
-            Self::Lode => "Looking after the store, and models as files.",
-            Self::Operation => "Whether the daemon is well.",
+            Self::Lode => "Maintenance of the store, and transfer of models as files.",
+            Self::Operation => "Health and metrics of the daemon.",
         }
     }
 

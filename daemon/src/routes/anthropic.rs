@@ -20,7 +20,7 @@ pub(super) fn routes() -> Vec<Route> {
             .gives::<Message>()
             .events::<MessageEvent>()
             .served_by(messages),
-        run("/v1/messages/count_tokens", "Says how many tokens a conversation is")
+        run("/v1/messages/count_tokens", "Counts the tokens of a conversation")
             .takes::<MessagesRequest>()
             .gives::<TokenCount>()
             .served_by(count_tokens),

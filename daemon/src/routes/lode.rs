@@ -49,7 +49,7 @@ fn models() -> Vec<Route> {
             .takes::<ModelRequest>()
             .gives::<ModelRequest>()
             .served_by(versions::pin),
-        model("/api/lode/unpin", "Ends that protection", Scope::Write)
+        model("/api/lode/unpin", "Allows a pinned model to be removed again", Scope::Write)
             .takes::<ModelRequest>()
             .gives::<ModelRequest>()
             .served_by(versions::unpin),
@@ -57,16 +57,16 @@ fn models() -> Vec<Route> {
             .takes::<DiffRequest>()
             .gives::<DiffResponse>()
             .served_by(compare::diff),
-        model("/api/lode/plan", "What a model would take of memory", Scope::Read)
+        model("/api/lode/plan", "Estimates the memory of a model", Scope::Read)
             .takes::<PlanRequest>()
             .gives::<PlanResponse>()
             .fails(&[502])
             .served_by(plan::plan),
-        model("/api/lode/sharing", "Which models have blobs of a model", Scope::Read)
+        model("/api/lode/sharing", "Lists the models that share blobs with a model", Scope::Read)
             .takes::<ModelRequest>()
             .gives::<SharingResponse>()
             .served_by(relations::sharing),
-        model("/api/lode/lineage", "What a model was made from, and what was made from it", Scope::Read)
+        model("/api/lode/lineage", "Lists the base models, adapters and derived models of a model", Scope::Read)
             .takes::<ModelRequest>()
             .gives::<LineageResponse>()
             .served_by(relations::lineage),
@@ -74,12 +74,12 @@ fn models() -> Vec<Route> {
             .takes::<ValuesRequest>()
             .gives::<ValuesResponse>()
             .served_by(values::values),
-        post("/api/lode/search", "What registries and the hub offer")
+        post("/api/lode/search", "Searches registries and the hub")
             .needs(Scope::Write)
             .takes::<SearchRequest>()
             .gives::<SearchResponse>()
             .served_by(search),
-        model("/api/lode/perplexity", "How well a model expects a text", Scope::Run)
+        model("/api/lode/perplexity", "Perplexity of a text under a model", Scope::Run)
             .takes::<PerplexityRequest>()
             .gives::<PerplexityResponse>()
             .fails(&[503])
@@ -90,7 +90,7 @@ fn models() -> Vec<Route> {
 /// Calls about the whole store.
 fn upkeep() -> Vec<Route> {
     vec![
-        post("/api/lode/gc", "Removes what nothing refers to")
+        post("/api/lode/gc", "Collects unreferenced blobs")
             .needs(Scope::Admin)
             .takes::<GcRequest>()
             .gives::<GcResponse>()
@@ -110,7 +110,7 @@ fn upkeep() -> Vec<Route> {
             .takes::<RepairRequest>()
             .lines::<Step<RepairReport>>()
             .served_by(upkeep::repair),
-        Operation::new(Api::Lode, Method::GET, "/api/lode/du", "What takes how much space")
+        Operation::new(Api::Lode, Method::GET, "/api/lode/du", "Disk usage by model and family")
             .needs(Scope::Read)
             .gives::<DuResponse>()
             .served_by(upkeep::du),
@@ -128,10 +128,10 @@ fn page() -> Vec<Route> {
         get("/api/lode/running", "Loaded models, the queue, and the tokens of the last minutes")
             .gives::<RunningResponse>()
             .served_by(running),
-        get("/api/lode/registry", "Who may use the registry, and settings of others")
+        get("/api/lode/registry", "Access rules of the registry, and settings of other registries")
             .gives::<RegistryResponse>()
             .served_by(registry::registry),
-        post("/api/lode/upload", "Takes a file for a create that follows, and says its digest")
+        post("/api/lode/upload", "Uploads a file for a later create and returns its digest")
             .needs(Scope::Write)
             .takes_bytes("application/octet-stream")
             .gives::<UploadResponse>()
@@ -154,14 +154,14 @@ fn files() -> Vec<Route> {
             .gives_bytes("application/x-tar")
             .fails(&[404])
             .served_by(archive::save),
-        post("/api/load", "Takes such a tar")
+        post("/api/load", "Loads models from a tar with an OCI image layout")
             .needs(Scope::Write)
             .parameter("query", "name", "What to call the only model of the archive.")
             .takes_bytes("application/x-tar")
             .gives::<LoadResponse>()
             .fails(&[409, 507])
             .served_by(archive::load),
-        Operation::new(Api::Lode, Method::GET, "/api/lode/socket", "Where commands hand files over for a create")
+        Operation::new(Api::Lode, Method::GET, "/api/lode/socket", "Path of the socket through which commands pass files for a create")
             .needs(Scope::Write)
             .gives::<SocketResponse>()
             .served_by(create::socket),

@@ -49,7 +49,7 @@ fn looks() -> Vec<Route> {
             .gives_bytes("text/html")
             .served_by(models::root),
         get("/api/version", "The daemon's version").gives::<VersionResponse>().served_by(models::version),
-        get("/api/status", "Whether models may run elsewhere; they may not")
+        get("/api/status", "Whether cloud models are enabled; they never are")
             .needs(Scope::Read)
             .gives::<StatusResponse>()
             .served_by(cloud::status),
@@ -70,7 +70,7 @@ fn looks() -> Vec<Route> {
 
 fn changes() -> Vec<Route> {
     vec![
-        change("/api/create", "Makes a model of files or of another model")
+        change("/api/create", "Creates a model from files or from another model")
             .takes::<CreateRequest>()
             .gives::<Progress>()
             .gives::<QuantizePlan>()
@@ -103,7 +103,7 @@ fn changes() -> Vec<Route> {
 fn blobs() -> Vec<Route> {
     let digest = "The digest of the blob: `sha256:` and 64 hexadecimal digits.";
     vec![
-        operation(Method::HEAD, "/api/blobs/{digest}", "Whether a blob is here")
+        operation(Method::HEAD, "/api/blobs/{digest}", "Checks whether the store has a blob")
             .needs(Scope::Read)
             .parameter("path", "digest", digest)
             .gives_nothing(200)
@@ -134,7 +134,7 @@ fn runs() -> Vec<Route> {
             .gives::<ChatResponse>()
             .lines::<ChatResponse>()
             .served_by(generate::chat),
-        run("/api/embed", "Turns texts into vectors")
+        run("/api/embed", "Computes embeddings of texts")
             .needs(Scope::Run)
             .takes::<EmbedRequest>()
             .gives::<EmbedResponse>()
@@ -154,7 +154,7 @@ fn runs() -> Vec<Route> {
             .takes::<TokenizeRequest>()
             .gives::<TokenizeResponse>()
             .served_by(tokens::tokenize),
-        run("/api/detokenize", "Puts the text of tokens together")
+        run("/api/detokenize", "Converts tokens to text")
             .needs(Scope::Run)
             .takes::<DetokenizeRequest>()
             .gives::<DetokenizeResponse>()

@@ -18,7 +18,7 @@ fn run(path: &'static str, summary: &'static str) -> Operation {
 }
 
 fn look(path: &'static str, summary: &'static str) -> Operation {
-    let version = "Where a client sends it, models are described in Anthropic's words too.";
+    let version = "If present, models also have the fields of Anthropic's API.";
     Operation::new(Api::OpenAi, Method::GET, path, summary).needs(Scope::Read).parameter(
         "header",
         "anthropic-version",
@@ -42,7 +42,7 @@ pub(super) fn routes() -> Vec<Route> {
             .events::<ChatChunk<'_>>()
             .attested()
             .served_by(chat::chat),
-        run("/v1/completions", "Lets a model go on with texts")
+        run("/v1/completions", "Completes texts with a model")
             .takes::<CompletionRequest>()
             .gives::<Completion>()
             .events::<CompletionChunk<'_>>()

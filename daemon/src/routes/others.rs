@@ -30,7 +30,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 fn llama_server() -> Vec<Route> {
-    let model = "The model; without it the only one that is loaded, else the only one here.";
+    let model = "The model; by default the only loaded one, or else the only one in the store.";
     vec![
         look("/health", "Answers as llama.cpp's server does").gives::<Health>().served_by(health),
         look("/props", "Describes a model as llama.cpp's server does")

@@ -151,13 +151,13 @@ fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], l
     let unchecked = order.len() - order.iter().filter(is_checked).count();
     if unchecked > 0 {
         losses.push(format!(
-            "{unchecked} pieces of more than {LONGEST_CHECKED} bytes may be merged in an order that scores cannot say"
+            "{unchecked} pieces of more than {LONGEST_CHECKED} bytes may be merged in an order that scores cannot express"
         ));
     }
     let differ = order.iter().filter(is_checked).filter(differ).count();
     if mixed + differ > 0 {
         losses.push(format!(
-            "{} of {} pieces are merged in an order that scores cannot say; rare texts may be cut differently",
+            "{} of {} pieces are merged in an order that scores cannot express; rare texts may be tokenized differently",
             mixed + differ,
             order.len()
         ));

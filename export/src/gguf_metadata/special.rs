@@ -85,7 +85,7 @@ fn is_added(documents: &Documents<'_>, key: &str, template: Option<bool>, losses
         && flag != template
     {
         losses.push(format!(
-            "tokenizer_config.json says that `{key}` is {flag}, tokenizer.json {template}; the file will say {flag}"
+            "`{key}` is {flag} in tokenizer_config.json but {template} in tokenizer.json; the file gets {flag}"
         ));
     }
     flag.or(template)

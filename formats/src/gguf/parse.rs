@@ -88,7 +88,7 @@ fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
     match (little, big) {
         (2 | 3, _) => Ok((little, Endian::Little)),
         (_, 2 | 3) => Ok((big, Endian::Big)),
-        _ => Err(Error::gguf(4, format!("version {little} is not supported, expected 2 or 3; convert the file anew"))),
+        _ => Err(Error::gguf(4, format!("version {little} is not supported, expected 2 or 3; convert the model again"))),
     }
 }
 
@@ -102,7 +102,7 @@ fn keys<'a>(cursor: &mut Cursor<'a>, count: u64) -> Result<Vec<(&'a str, Value<'
             return Err(Error::gguf(at, "a key is empty"));
         }
         if !seen.insert(key) {
-            return Err(Error::gguf(at, format!("key `{key}` is there twice")));
+            return Err(Error::gguf(at, format!("duplicate key `{key}`")));
         }
         let kind = cursor.value_type()?;
         metadata.push((key, cursor.value(kind, 0)?));
@@ -282,7 +282,7 @@ impl<'a> Cursor<'a> {
         let least = kind.width().map_or(8, |width| width as u64);
         if count > self.remaining() / least {
             let reason =
-                format!("an array of {count} items, the file has {} bytes left; it was cut or lies", self.remaining());
+                format!("an array of {count} items, the file has {} bytes left; it is truncated or malformed", self.remaining());
             return Err(Error::gguf_cut(at, reason));
         }
         let start = self.at;

@@ -66,7 +66,7 @@ pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) ->
     let mut seen = HashSet::new();
     for (key, value) in metadata {
         if key.is_empty() || key.len() > 65_535 || !seen.insert(key.as_str()) {
-            return Err(fail(format!("key `{key}` is empty, too long or there twice")));
+            return Err(fail(format!("key `{key}` is empty, too long or a duplicate")));
         }
         put_string(key.as_bytes(), &mut bytes);
         bytes.extend_from_slice(&value.kind().id().to_le_bytes());

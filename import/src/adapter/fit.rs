@@ -208,7 +208,7 @@ impl Adapter {
         if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
             && own != here
         {
-            return Err(refuse(format!("it was made for the architecture {own}, the model is of {here}")));
+            return Err(refuse(format!("it was made for the architecture {own}, but the model has the architecture {here}")));
         }
         let mut fitted = Vec::new();
         for module in &self.modules {
@@ -264,7 +264,7 @@ impl AdaptedModule {
         let weight = |matrices: &Matrices, index| matrices.projection(index).weight;
         match (target, expert, self.experts()) {
             (Target::One(weight), None, None) => Ok(vec![(weight.clone(), None)]),
-            (Target::One(_), ..) => Err(format!("its `{name}` is of experts, the model has one projection there")),
+            (Target::One(_), ..) => Err(format!("its `{name}` has factors for experts, but the model has a single projection there")),
             (Target::Many(matrices, count), Some(index), None) if index < *count => {
                 Ok(vec![(weight(matrices, index), None)])
             }
@@ -378,7 +378,7 @@ mod tests {
             ),
             (
                 adapter("model.layers.0.self_attn.q_proj", FactorOwner::Stack, &[4, 2, 16], &[4, 16, 2]),
-                "one projection there",
+                "single projection there",
             ),
             (adapter(up, FactorOwner::Stack, &[4, 17, 16], &[4, 8, 17]), "has the rank 17"),
         ] {

@@ -28,13 +28,13 @@ pub(super) fn name(module: &str, targets: &[String]) -> Result<Option<String>, S
     if parameters.is_empty() {
         return match wrapped {
             0 => Ok(None),
-            _ => Err("is of a parameter that `target_parameters` does not name".to_owned()),
+            _ => Err("belongs to a parameter that `target_parameters` does not list".to_owned()),
         };
     }
     if parameters.len() > 1 {
         if let Some(other) = parameters.iter().find(|own| !ORDER.contains(own)) {
             return Err(format!(
-                "is of one of the parameters {parameters:?}; the place of `{other}` among them is not known"
+                "belongs to one of the parameters {parameters:?}; the order of `{other}` among them is unknown"
             ));
         }
         parameters.sort_unstable_by_key(|own| ORDER.iter().position(|known| known == own));

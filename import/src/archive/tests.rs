@@ -108,7 +108,7 @@ fn refuses_what_is_broken() {
     flipped[3] ^= 1;
     refused(&[flipped], "checksum");
     refused(&[member("a", b'0', b"1"), member("b", b'0', b"")[..100].to_vec()], "ends within a header");
-    refused(&[member("a", b'0', &[1; 2000])[..1024].to_vec()], "it was cut");
+    refused(&[member("a", b'0', &[1; 2000])[..1024].to_vec()], "truncated");
     let mut huge = member("a", b'0', b"");
     huge[124..136].copy_from_slice(&[0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
     seal(&mut huge);

@@ -68,7 +68,7 @@ fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTen
         let part = |(role, at): &(Role, usize)| Some(StoredPart { role: *role, ..arrays[*at].take()? });
         let parts: Option<Vec<StoredPart>> = weight.parts.iter().map(part).collect();
         let parts = parts.ok_or_else(|| {
-            Error::Source(format!("an array of `{}` is said to be a part of another weight too", weight.name))
+            Error::Source(format!("an array of `{}` also belongs to another weight", weight.name))
         })?;
         let Found { name, encoding, shape, .. } = weight;
         weights.insert(first, StoredTensor { stored_name: name.clone(), name, encoding, shape, parts });

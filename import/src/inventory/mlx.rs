@@ -57,7 +57,7 @@ impl Candidate<'_> {
                 let (one, other) = (name(one), name(other));
                 Err(format!("config.json does not say how; by its shape it may be {one} or {other}"))
             }
-            (None, _) => Err(format!("config.json does not say how, and nothing known has {}", self.shapes())),
+            (None, _) => Err(format!("config.json does not state the encoding, and no known encoding has {}", self.shapes())),
         }
     }
 

@@ -176,7 +176,7 @@ impl Packed {
         }
         if decoded(self.float, &encoded.data)? != numbers {
             return Err(malformed(format!(
-                "a scale times the code that means zero is no {}: the zeros are not the middle codes, as the config says (`sym`)",
+                "the product of a scale and a zero point is not representable as {}: the zero points are not the middle codes, although the config states `sym`",
                 self.float
             )));
         }
@@ -204,7 +204,7 @@ impl Check {
 }
 
 /// Reason for refusing a weight whose inputs were sorted before they were grouped.
-pub(super) const ACT_ORDER: &str = "its inputs are grouped in another order than they lie (act-order, `desc_act`)";
+pub(super) const ACT_ORDER: &str = "its inputs were reordered before grouping (act-order, `desc_act`), which is not supported";
 
 /// Unpacks the codes of consecutive words row by row. Each word has one code for each of several
 /// rows.

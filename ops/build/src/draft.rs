@@ -77,7 +77,7 @@ impl Draft {
             }
             // A model of an unknown architecture may be stored for later, or for other programs.
             Obstacle::Architecture(reason) => {
-                observer.status(format!("note: it is stored, and cannot be run: {reason}"));
+                observer.status(format!("note: the model is stored but cannot be run: {reason}"));
             }
             // A new import is refused. A model made from a stored one is accepted, as that one was.
             Obstacle::Quantization(reason) | Obstacle::Unread(reason) => {

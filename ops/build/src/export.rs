@@ -180,7 +180,7 @@ fn refuse_options(spec: &ExportSpec) -> Result<(), Error> {
     let refuse = |option: &str, formats: &str| Err(Error::CannotExport(format!("`{option}` is for {formats} only")));
     match spec {
         ExportSpec { dtype: Some(_), .. } if !floats => refuse("--dtype", "`--format safetensors` and `gguf`"),
-        ExportSpec { shard_size: Some(0), .. } => Err(Error::CannotExport("files of 0 bytes hold nothing".to_owned())),
+        ExportSpec { shard_size: Some(0), .. } => Err(Error::CannotExport("`--shard-size` is 0, expected at least 1 byte".to_owned())),
         ExportSpec { shard_size: Some(_), .. } if !folder => refuse("--shard-size", "`--format safetensors` and `mlx`"),
         _ => Ok(()),
     }
@@ -191,5 +191,5 @@ fn refuse_losses(plan: &ExportPlan, spec: &ExportSpec) -> Result<(), Error> {
         return Ok(());
     }
     let losses = plan.losses.join("; ");
-    Err(Error::CannotExport(format!("something would be lost: {losses}; `--lossy` goes on all the same")))
+    Err(Error::CannotExport(format!("the export would lose information: {losses}; pass `--lossy` to export anyway")))
 }

@@ -205,7 +205,7 @@ fn own_name(entry: &Layer) -> Result<ModelRef> {
             None => "nothing".to_owned(),
         };
         bail!(Error::BadArchive(format!(
-            "it calls `{}` {called}; say what to call the model with --name",
+            "it calls `{}` {called}; name the model with --name",
             entry.digest()
         )));
     };

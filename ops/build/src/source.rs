@@ -36,7 +36,7 @@ impl Source {
         ensure!(
             !has("adapter_config.json") || has("config.json"),
             import::Error::Source(
-                "this is an adapter, not a model (`adapter_config.json`): name its base with FROM and it with ADAPTER in a Modelfile"
+                "this is an adapter, not a model (`adapter_config.json`): write a Modelfile with its base model in FROM and the adapter in ADAPTER"
                     .to_owned()
             )
         );

@@ -90,7 +90,7 @@ impl<'a> StoreTarget<'a> {
         // A failed ingest is never resumed, and would only occupy disk space.
         let discard = || {
             if let Err(error) = self.store.discard_ingest(&id) {
-                tracing::warn!("a failed ingest stays for now: {error}");
+                tracing::warn!("cannot delete a failed ingest: {error}");
             }
         };
         let mut ingest = self.store.start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;

@@ -77,10 +77,10 @@ impl Library {
         match put_off {
             None => {}
             Some(PutOff { blobs, bytes, reasons, .. }) if reasons.is_empty() => {
-                tracing::info!(blobs, bytes, "somebody uses some blobs; they are left for a later collection");
+                tracing::info!(blobs, bytes, "some unreferenced blobs are in use; a later collection deletes them");
             }
             Some(PutOff { blobs, bytes, reasons, .. }) => {
-                tracing::warn!(blobs, bytes, "a collection left what may be needed: {}", reasons.join("; "));
+                tracing::warn!(blobs, bytes, "a collection kept blobs that may be needed: {}", reasons.join("; "));
             }
         }
         left
@@ -97,7 +97,7 @@ impl Library {
         self.discard_failed_imports();
         self.expire_token_tables();
         if let Err(error) = self.store.expire_uses() {
-            tracing::warn!("when models were used that are gone stays known: {error}");
+            tracing::warn!("cannot delete the last-used times of removed models: {error}");
         }
         collected
     }
@@ -113,7 +113,7 @@ impl Library {
         match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
-            Err(error) => tracing::warn!("abandoned ingests stay: {error}"),
+            Err(error) => tracing::warn!("cannot remove abandoned ingests: {error}"),
         }
         self.gc_and_log();
     }
@@ -130,7 +130,7 @@ impl Library {
     /// disk failed cannot remove its own ingests.
     pub fn discard_failed_imports(&self) {
         if let Err(error) = self.store.discard_dead_ingests(IMPORT_INGESTS) {
-            tracing::warn!("ingests of interrupted imports stay: {error}");
+            tracing::warn!("cannot remove ingests of interrupted imports: {error}");
         }
     }
 }

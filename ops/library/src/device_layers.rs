@@ -67,14 +67,14 @@ pub fn assign_layers(
         of = exact.total_layers,
         on_devices = exact.device_size(),
         devices = ?devices.iter().map(|own| (&own.device.name, own.device.free, own.shared)).collect::<Vec<_>>(),
-        "where the layers go"
+        "assigned layers to devices"
     );
     if parts.layers.is_empty() {
         let names: Vec<_> =
             devices.iter().map(|own| format!("{} ({})", own.device.name, own.device.description)).collect();
-        let why = if room.choice.layers == Some(0) { "none was asked for" } else { "none has room for a layer" };
+        let why = if room.choice.layers == Some(0) { "no layers on GPUs were requested" } else { "none has room for a layer" };
         "cpu".clone_into(&mut plan.request.device);
-        plan.request.device_note = format!("there is {}; {why}", names.join(", "));
+        plan.request.device_note = format!("available devices: {}; {why}", names.join(", "));
     } else {
         plan.request.layers = parts.layers;
         plan.reserved = Some(parts.reserved);
@@ -99,7 +99,7 @@ fn wanted(devices: &[SurveyedDevice], only: Option<u64>) -> Result<Vec<&Surveyed
     let found: Vec<_> = devices.iter().filter(|own| own.index == index).collect();
     if found.is_empty() && !devices.is_empty() {
         let names: Vec<_> = devices.iter().map(|own| own.device.name.as_str()).collect();
-        return Err(Error::CannotPlan(format!("`main_gpu` is {index}, there is {}", names.join(", "))).into());
+        return Err(Error::CannotPlan(format!("`main_gpu` is {index}, available devices: {}", names.join(", "))).into());
     }
     Ok(found)
 }

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("model '{0}' not found")]
     NotFound(String),
     /// The model does not exist and could not be pulled.
-    #[error("there is no model `{name}` here, and none could be pulled: {reason}")]
+    #[error("model `{name}` is not in the store and could not be pulled: {reason}")]
     Absent {
         /// Name of the model.
         name: String,
@@ -50,6 +50,6 @@ pub enum Error {
         free: u64,
     },
     /// No memory plan can be made for the model, and why.
-    #[error("nothing can be planned for this model: {0}")]
+    #[error("no memory plan can be made for this model: {0}")]
     CannotPlan(String),
 }

@@ -50,7 +50,7 @@ impl Library {
                 Ok(summary)
             }
             Err(error) => {
-                tracing::warn!(model = model.name, "what it can do is not known: {error:#}");
+                tracing::warn!(model = model.name, "its capabilities cannot be determined: {error:#}");
                 Ok(Arc::new(Summary::of(&model, Capabilities::default(), &general)))
             }
         }

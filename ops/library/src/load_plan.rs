@@ -84,7 +84,7 @@ pub fn load_plan(
         tracing::warn!(
             model = model.name,
             renderer,
-            "the renderer is not known here: the template of the weights is taken"
+            "unknown renderer; using the template of the weights"
         );
     }
     let request = LoadRequest {
@@ -153,7 +153,7 @@ impl PlanFiles {
         if let Some(place) = self.places.get(digest) {
             return Ok(*place);
         }
-        let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is no layer of the model"))?;
+        let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is not a layer of the model"))?;
         self.blobs.push(Blob { name: digest.to_string(), size });
         self.sources.push(LoadFile::Blob(*digest));
         self.places.insert(*digest, self.blobs.len() - 1);

@@ -25,7 +25,7 @@ pub fn ensure_wanted(observer: &dyn Observer) -> anyhow::Result<()> {
 }
 
 /// Error message of a canceled operation.
-pub const NOBODY: &str = "stopped: nobody waits for the answer any more";
+pub const NOBODY: &str = "canceled: the client has disconnected";
 
 /// An observer that ignores progress and never cancels.
 #[derive(Clone, Copy, Debug)]

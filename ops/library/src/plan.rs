@@ -194,7 +194,7 @@ fn context(facts: &Facts, spec: &PlanSpec, notes: &mut Vec<String>) -> u64 {
         return wanted;
     }
     if spec.asked_context.is_some() {
-        notes.push(format!("the model was made for {} tokens, {wanted} were asked for", facts.context));
+        notes.push(format!("the model supports {} tokens, {wanted} were requested", facts.context));
     }
     facts.context
 }

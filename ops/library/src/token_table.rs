@@ -31,7 +31,7 @@ impl Library {
             if File::open(&known).and_then(TokenTable::is_whole).unwrap_or(false) {
                 return Some(known);
             }
-            tracing::warn!(file = %known.display(), "a token table is damaged; it is made again");
+            tracing::warn!(file = %known.display(), "a token table is damaged; rebuilding it");
         }
         let table = if name == "tokenizer.json" { of_json(&*self.open(source)) } else { of_gguf(&*self.open(source)) };
         let kept = table.and_then(|table| {
@@ -39,7 +39,7 @@ impl Library {
             Ok(table.map(|_| path))
         });
         kept.unwrap_or_else(|error| {
-            tracing::warn!(document = name, "its vocabulary is not laid out for runners: {error:#}");
+            tracing::warn!(document = name, "cannot build a token table from its vocabulary: {error:#}");
             None
         })
     }
@@ -47,7 +47,7 @@ impl Library {
     /// Removes unneeded tables.
     pub(crate) fn expire_token_tables(&self) {
         if let Err(error) = self.store.expire_derived(&[VERSION]) {
-            tracing::warn!("derived files that nobody needs stay: {error}");
+            tracing::warn!("cannot remove unneeded derived files: {error}");
         }
     }
 }

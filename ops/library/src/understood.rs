@@ -200,7 +200,7 @@ fn tokenizer(gguf: &Gguf<'_>) -> Tokenizer {
 pub(crate) fn read_document(name: &str, blob: &Descriptor, most: u64, open: &Open<'_>) -> Result<Vec<u8>> {
     let size = blob.size;
     if size > most {
-        bail!("`{name}` has {size} bytes, at most {most} are read of such a document");
+        bail!("`{name}` has {size} bytes, the limit for such documents is {most}");
     }
     let mut bytes = vec![0; size as usize];
     open(name, blob).read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{name}`"))?;

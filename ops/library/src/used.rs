@@ -11,7 +11,7 @@ impl Library {
     /// Records that a model was loaded. If this fails, the model counts as unused.
     pub fn record_use(&self, manifest: &Digest, now: SystemTime) {
         if let Err(error) = self.store.record_use(manifest, now) {
-            tracing::warn!("that a model was used is not remembered: {error}");
+            tracing::warn!("cannot record the use of a model: {error}");
         }
     }
 

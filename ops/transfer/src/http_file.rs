@@ -152,7 +152,7 @@ impl Endpoint {
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let next = location.and_then(|location| url.join(location).ok());
-            let next = next.ok_or_else(|| Failure::Final(invalid("a redirect leads nowhere".to_owned())))?;
+            let next = next.ok_or_else(|| Failure::Final(invalid("a redirect has no valid `Location`".to_owned())))?;
             let step = self.border.check_step(&url, &next);
             step.map_err(|reason| Failure::Final(led_astray(&reason)))?;
             url = next;
@@ -269,7 +269,7 @@ impl HttpFile {
                     return Ok(());
                 }
                 let found = found.unwrap_or("nothing");
-                Err(Failure::Final(invalid(format!("`{name}`: `{expected}` was asked for, `{found}` came"))))
+                Err(Failure::Final(invalid(format!("`{name}`: expected the range `{expected}`, got `{found}`"))))
             }
             StatusCode::OK if whole && response.content_length().is_none_or(|length| length == self.size) => Ok(()),
             status => Err(Failure::Final(invalid(format!(
@@ -314,7 +314,7 @@ fn parse(url: &str) -> io::Result<Url> {
 }
 
 fn led_astray(reason: &str) -> io::Error {
-    invalid(format!("a redirect leads elsewhere, but {reason}"))
+    invalid(format!("a redirect was refused: {reason}"))
 }
 
 fn invalid(reason: String) -> io::Error {

@@ -220,7 +220,7 @@ impl Listing {
     pub fn parse(raw: &[u8]) -> Result<Self> {
         let wire: WireListing = serde_json::from_slice(raw).context("the hub's listing cannot be read")?;
         let is_commit = (7..=64).contains(&wire.sha.len()) && wire.sha.bytes().all(|b| b.is_ascii_hexdigit());
-        ensure!(is_commit, "the hub says {:?} is the commit, expected hex digits", wire.sha);
+        ensure!(is_commit, "the hub reports the commit {:?}, expected hex digits", wire.sha);
         let count = wire.siblings.len();
         ensure!(count <= MAX_FILES, "the repository has {count} files, {MAX_FILES} at most are read");
         let file = |wire: WireFile| {

@@ -184,7 +184,7 @@ async fn converted(
     let (own, wanted) = (library.clone(), name.clone());
     let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
     if let Some((_, bytes)) = known.filter(|(origin, _)| *origin == digest) {
-        source.meter.status("this very model is here already");
+        source.meter.status("this model is already in the store");
         return Ok(Pulled { fetched: (0, 0), present: bytes });
     }
     let Divided { split, kept } = divide(files);

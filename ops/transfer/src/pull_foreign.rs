@@ -170,7 +170,7 @@ fn expected_digest(file: &NamedFile) -> Option<Digest> {
 fn ensure_same(file: &NamedFile, found: &Digest, expected: &Digest) -> Result<()> {
     ensure!(
         found == expected,
-        "`{}` has the digest `{found}`, expected `{expected}`: it was changed on its way; pull again",
+        "`{}` has the digest `{found}`, expected `{expected}`: it was corrupted in transit; pull again",
         file.source.name()
     );
     Ok(())

@@ -34,7 +34,7 @@ struct Origin {
 }
 
 fn no_source(model: &ModelRef) -> String {
-    format!("`{}` does not give it; create `{model}` again, or load it from an archive", model.host())
+    format!("`{}` does not have it; create `{model}` again, or load it from an archive", model.host())
 }
 
 fn repository(model: &ModelRef) -> String {

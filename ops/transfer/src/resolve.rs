@@ -61,7 +61,7 @@ pub(crate) fn blobs(manifest: &Manifest) -> Result<Vec<Descriptor>> {
         let known = blobs.entry(descriptor.digest).or_insert(descriptor);
         ensure!(
             known.size == descriptor.size,
-            "the manifest says of blob `{}` that it has {} bytes, and that it has {}",
+            "the manifest has two sizes for blob `{}`: {} and {} bytes",
             descriptor.digest,
             known.size,
             descriptor.size

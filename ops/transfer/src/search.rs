@@ -57,7 +57,7 @@ pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &
         names.iter().map(|name| hosts.sources(name).map(|sources| (name, sources))).collect::<Result<Vec<_>>>()?;
     let sources = sources.into_iter().flat_map(|(name, sources)| sources.into_iter().map(move |source| (name, source)));
     let asked = join_all(sources.map(|(name, source)| async move {
-        let late = |_| Err(anyhow::anyhow!("it did not tell all within {} s", PATIENCE.as_secs()));
+        let late = |_| Err(anyhow::anyhow!("it did not respond within {} s", PATIENCE.as_secs()));
         let found = tokio::time::timeout(PATIENCE, in_registry(name, &source, text)).await.unwrap_or_else(late);
         (source.name().to_owned(), found)
     }));
@@ -102,7 +102,7 @@ async fn in_registry(registry: &str, source: &Host, text: &str) -> Result<Vec<Of
             Ok(tags) => tags,
             // Many registries also list repositories that were deleted or that are private.
             Err(error) => {
-                tracing::debug!(registry, repository, "its tags are not told: {error}");
+                tracing::debug!(registry, repository, "its tags cannot be listed: {error}");
                 continue;
             }
         };

@@ -48,7 +48,7 @@ impl Upstream {
             // Some registries respond so for content that they do not have.
             Err(Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. }) => return Ok(None),
             Err(error) if error.is_transient() && self.allowed.is_some() => {
-                tracing::warn!(repository, "the upstream cannot be asked: {error}");
+                tracing::warn!(repository, "the upstream cannot be reached: {error}");
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
@@ -73,7 +73,7 @@ impl Upstream {
     /// Fetches a blob that a manifest of `repository` refers to.
     pub(crate) async fn blob(&self, repository: &str, blob: &Descriptor) -> Result<()> {
         let name: ModelRef = repository.parse()?;
-        anyhow::ensure!(self.may_ask(&name), "`{}` is not asked on behalf of others", name.host());
+        anyhow::ensure!(self.may_ask(&name), "requests of other clients are not forwarded to `{}`", name.host());
         let (remote, parallel) = self.hosts.remote(&name)?;
         Ok(Fetcher::new(remote, parallel).fetch(&self.library.store, blob, &Unwatched).await?)
     }

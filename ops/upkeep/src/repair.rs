@@ -113,7 +113,7 @@ fn repair_all(
         // An unreadable blob is not known to be damaged. A good blob must not be moved because a
         // manifest states a wrong size.
         let whole = match &outcome {
-            Err(error) => Some(anyhow::anyhow!("{error}; it stays where it is")),
+            Err(error) => Some(anyhow::anyhow!("{error}; it is not moved")),
             Ok(Verified::WrongSize { .. })
                 if library.store.verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
             {
@@ -200,7 +200,7 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
     for (name, digest, is_whole) in named {
         match name.parse() {
             Ok(model) => roots.push(Root { model, digest, is_whole }),
-            Err(error) => tracing::warn!("it is not known where `{name}` could be fetched from again: {error}"),
+            Err(error) => tracing::warn!("cannot repair `{name}`, its name is invalid: {error}"),
         }
     }
     Ok(roots)
@@ -250,11 +250,11 @@ fn mend<'a>(
             false
         }
     });
-    let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| anyhow::anyhow!("nobody needs it")))?;
+    let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| anyhow::anyhow!("no model needs the blob")))?;
     let outcome = store.verify(digest, size, &mut |_| true)?;
-    ensure!(outcome == Verified::Good, "what was fetched is not it either: {outcome:?}");
+    ensure!(outcome == Verified::Good, "the fetched blob is wrong, too: {outcome:?}");
     store.discard_damaged(digest)?;
-    Ok(Some((model, store.blob_size(digest)?.context("it vanished again")?)))
+    Ok(Some((model, store.blob_size(digest)?.context("the blob was deleted after the repair")?)))
 }
 
 fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {

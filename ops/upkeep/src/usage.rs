@@ -181,7 +181,7 @@ fn digests(library: &Library, name: &str, digest: &Digest) -> Option<Vec<Digest>
     match library.needs(digest) {
         Ok(needs) => Some(needs.into_iter().map(|need| need.descriptor.digest).collect()),
         Err(error) => {
-            tracing::warn!(model = name, %digest, "cannot be measured: {error:#}");
+            tracing::warn!(model = name, %digest, "cannot measure the disk usage of a model: {error:#}");
             None
         }
     }

@@ -108,7 +108,7 @@ impl Authorizer {
             (Demand::Basic, Some(_)) => {
                 return Err(refuse("it wants a user and a password, and the stored login is a token"));
             }
-            (Demand::Basic, None) => return Err(refuse("it wants a user and a password, and none are stored")),
+            (Demand::Basic, None) => return Err(refuse("it requires a user and a password; no login is stored")),
             (Demand::Bearer { .. }, Some(Credential::Bearer(token))) => {
                 let header = token::bearer(token).map_err(|_| refuse("the stored token is malformed"))?;
                 (header, None)
@@ -150,6 +150,6 @@ fn no_more(refused: &Refused<'_>) -> String {
         parameter("error").map(|text| text.chars().filter(|c| !c.is_control()).take(100).collect());
     match error {
         Some(error) => format!("it refuses what it asked for ({error}): {}", refused.summary),
-        None => format!("it refuses what it asked for: {}", refused.summary),
+        None => format!("it refuses the token that it requested: {}", refused.summary),
     }
 }

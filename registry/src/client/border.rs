@@ -91,7 +91,7 @@ impl fmt::Display for Nearer {
         let Self { place, reach } = self;
         write!(
             f,
-            "`{place}` is {reach}, and who is not may not send us there; if it is meant, name it in `leads_to` of the registry's settings"
+            "`{place}` is {reach}; a server outside of it must not redirect there; to allow it, add the host to `leads_to` in the registry's settings"
         )
     }
 }
@@ -141,7 +141,7 @@ impl Border {
     pub fn check_step(&self, from: &Url, to: &Url) -> Result<(), String> {
         match (from.scheme(), to.scheme()) {
             (_, "https") | ("http", "http") => {}
-            ("https", "http") => return Err("to a place without TLS".to_owned()),
+            ("https", "http") => return Err("the target has no TLS".to_owned()),
             (_, other) => {
                 return Err(format!("to a place with the scheme `{}`", other.chars().take(20).collect::<String>()));
             }
@@ -151,7 +151,7 @@ impl Border {
             return Ok(());
         }
         if self.0.proxies.contains(place) {
-            return Err(format!("to `{place}`, which is a proxy here"));
+            return Err(format!("`{place}` is a configured proxy and must not be a redirect target"));
         }
         literal(place).map_or(Ok(()), |reach| self.check(place, reach)).map_err(|nearer| nearer.to_string())
     }

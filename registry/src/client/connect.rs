@@ -25,7 +25,7 @@ pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limit
     }
     let host = base.host_str().unwrap_or_default();
     if settings.no_verify {
-        tracing::warn!(host, "certificates are not checked: whoever is on the way can read and change everything");
+        tracing::warn!(host, "certificates are not checked: the network can read and change all traffic");
     }
     let own = settings.ca_file.as_deref().map(authorities).transpose()?.unwrap_or_default();
     let mut built = builder(host, border, settings, limits)?.tls_certs_merge(own.clone()).build();

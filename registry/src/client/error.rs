@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The registry demands a login, or refuses the one that was used.
-    #[error("`{host}` does not let us in: {reason}; run `lode login {host}`")]
+    #[error("`{host}` requires a login: {reason}; run `lode login {host}`")]
     Unauthorized {
         /// The registry.
         host: String,
@@ -18,7 +18,7 @@ pub enum Error {
         reason: String,
     },
     /// The registry refuses this user; another account may help.
-    #[error("`{host}` denies {what}: {message}; ask its owner for access, or log in as somebody else")]
+    #[error("`{host}` denies access to {what}: {message}; request access from its owner, or log in with another account")]
     Denied {
         /// The registry.
         host: String,
@@ -61,7 +61,7 @@ pub enum Error {
         failure: reqwest::Error,
     },
     /// No data was sent or received for too long.
-    #[error("`{host}` went silent in the middle of a request; try again")]
+    #[error("`{host}` timed out in the middle of a request; try again")]
     Stalled {
         /// The registry, or the host that it redirected to.
         host: String,
@@ -75,7 +75,7 @@ pub enum Error {
         limit: usize,
     },
     /// There were too many redirects, or one with a forbidden target.
-    #[error("`{host}` sends us elsewhere, but {reason}; check the registry's configuration")]
+    #[error("`{host}` redirects to a forbidden address: {reason}; check the registry's settings")]
     Redirects {
         /// The registry.
         host: String,
@@ -83,7 +83,7 @@ pub enum Error {
         reason: String,
     },
     /// The response does not follow the protocol.
-    #[error("`{host}` does not speak as a registry does: {reason}; check the host's name and port")]
+    #[error("`{host}` does not follow the registry protocol: {reason}; check the host name and port")]
     Protocol {
         /// The registry.
         host: String,
@@ -167,7 +167,7 @@ pub(super) fn find<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> 
 pub fn cause(error: &reqwest::Error) -> String {
     if let Some(failure) = tls_failure(error) {
         let advice = match failure {
-            rustls::Error::InvalidMessage(_) => "if it speaks plain HTTP, say so in its settings",
+            rustls::Error::InvalidMessage(_) => "if it uses plain HTTP, set `plain_http` in its settings",
             _ => "if it has a certificate authority of its own, name its file in the registry's settings",
         };
         return format!("{failure}; {advice}");
@@ -182,7 +182,7 @@ pub fn cause(error: &reqwest::Error) -> String {
         return "no address is known for that name; check its spelling, and the network".to_owned();
     }
     match find::<io::Error>(error).map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => "nobody listens there; check the host and the port".to_owned(),
+        Some(io::ErrorKind::ConnectionRefused) => "connection refused; check the host and the port".to_owned(),
         _ if error.is_timeout() => "no answer came in time".to_owned(),
         _ => inner.to_string(),
     }

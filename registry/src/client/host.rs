@@ -172,12 +172,12 @@ impl Host {
             let summary = wire.summary(response).await;
             if !redirect::same_origin(&place, &wire.base) {
                 let reason =
-                    format!("{}, where it sends us, wants a login of its own: {summary}", wire.name_of(&place));
+                    format!("{}, the target of its redirect, requires a separate login: {summary}", wire.name_of(&place));
                 return Err(Error::unauthorized(&wire.name, reason));
             }
             refusals += 1;
             if refusals >= MOST_REFUSALS {
-                return Err(Error::unauthorized(&wire.name, format!("it keeps asking for other tokens: {summary}")));
+                return Err(Error::unauthorized(&wire.name, format!("it refuses every token: {summary}")));
             }
             authorizer.refused(wire, Refused { scope: request.scope, used, began, challenges, summary }).await?;
         }

@@ -41,7 +41,7 @@ pub enum PushError {
     #[error(transparent)]
     Store(#[from] content::Error),
     /// The registry would refuse the model. Nothing was sent.
-    #[error("`{host}` takes {limit} at most, this model has {actual}; push it to another registry")]
+    #[error("`{host}` accepts at most {limit}, this model has {actual}; push it to another registry")]
     TooMuch {
         /// The registry.
         host: String,
@@ -342,7 +342,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     fn location(&self, response: &Response) -> Result<Url, Error> {
         let text = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let url = text.and_then(|text| response.url().join(text).ok());
-        url.ok_or_else(|| protocol(&self.host, "it began an upload and did not say where (`Location`)".to_owned()))
+        url.ok_or_else(|| protocol(&self.host, "the response to a new upload has no `Location` header".to_owned()))
     }
 
     fn payload(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Payload {

@@ -154,7 +154,7 @@ fn append(url: &mut Url, service: Option<&str>, scopes: &[String]) {
 /// registry itself has none, and must not be nearer to this machine than the registry.
 fn check_realm(border: &Border, base: &Url, realm: &Url) -> Result<(), String> {
     let place: String = realm.host_str().unwrap_or_default().chars().take(100).collect();
-    let refused = |reason: &str| Err(format!("it sends us to a token service at `{place}`, {reason}"));
+    let refused = |reason: &str| Err(format!("its token service at `{place}` is refused: {reason}"));
     if !realm.username().is_empty() || realm.password().is_some() {
         return refused("with a name and a password in its address, where none belongs");
     }

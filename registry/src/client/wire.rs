@@ -109,7 +109,7 @@ impl Wire {
             }
             url = next;
         }
-        Err(refused(&url, format!("{} redirects in a row are followed, and this was one more", redirect::MOST)))
+        Err(refused(&url, format!("more than {} consecutive redirects", redirect::MOST)))
     }
 
     /// Sends the request to one URL and waits for the head of the response.
@@ -197,7 +197,7 @@ impl Wire {
         let text = ErrorBody::summary(&body);
         // Text from a registry must not contain control characters for the terminal.
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        if text.is_empty() { "it gives no reason".to_owned() } else { text }
+        if text.is_empty() { "no reason given".to_owned() } else { text }
     }
 
     /// Turns an unexpected response into an error.

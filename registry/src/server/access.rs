@@ -275,7 +275,7 @@ impl Access {
         let wanted = Wanted { base_url, repository, action };
         let rule = self.0.mode.rule(action);
         if rule == Rule::Nobody {
-            let message = format!("this registry is read-only: nobody may {} here", action.as_str());
+            let message = format!("this registry is read-only: {} is not allowed", action.as_str());
             return Err(Refusal::Denied { message });
         }
         if !self.0.mode.needs_users() {
@@ -283,7 +283,7 @@ impl Access {
         }
         match Credentials::of(headers) {
             Credentials::Absent if rule == Rule::Anyone && repository.is_some() => Ok(Identity { user: None }),
-            Credentials::Absent => Err(self.unauthorized(wanted, TokenFault::Absent, "say who you are: log in first")),
+            Credentials::Absent => Err(self.unauthorized(wanted, TokenFault::Absent, "authentication is required: log in first")),
             Credentials::Malformed(reason) => Err(self.unauthorized(wanted, TokenFault::Invalid, reason)),
             Credentials::Basic { user, password } => {
                 if !self.authenticate(&user, &password).await? {
@@ -337,7 +337,7 @@ impl Access {
         if let Some(user) = &token.user
             && !self.is_user(user).await
         {
-            return Err(self.unauthorized(wanted, TokenFault::Invalid, "the token's user is not there any more"));
+            return Err(self.unauthorized(wanted, TokenFault::Invalid, "the user of the token no longer exists"));
         }
         // The mode may have changed since the token was issued.
         if rule == Rule::User && token.user.is_none() {
@@ -355,7 +355,7 @@ impl Access {
         let Some(users) = &self.0.users else { return Ok(false) };
         users.authenticate(user, password).await.map_err(|_| Refusal::TooMany {
             retry_after: Duration::from_secs(2),
-            message: "too many passwords wait for being checked; try again, or fetch a token and use that".to_owned(),
+            message: "too many logins are pending; retry, or fetch a token and use it".to_owned(),
         })
     }
 

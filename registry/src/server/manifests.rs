@@ -195,7 +195,7 @@ pub(super) async fn delete<S: Storage>(
             Err(Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
         }
         Removal::Pinned | Removal::Referenced(_) => {
-            let message = format!("`{at}` of `{repository}` is pinned; `lode unpin` lets it go");
+            let message = format!("`{at}` of `{repository}` is pinned; run `lode unpin` first");
             Err(Refused::new(ErrorCode::Denied, message))
         }
     }

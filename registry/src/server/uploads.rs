@@ -248,7 +248,7 @@ async fn receive<S: Storage>(
             let Ok(next) = timeout(STALL, stream.next()).await else {
                 break Err(Refused::new(
                     ErrorCode::SizeInvalid,
-                    "nothing came for a minute; go on from the upload's status",
+                    "no data for a minute; query the upload's status and resume",
                 ));
             };
             match next {

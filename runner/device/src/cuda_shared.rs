@@ -52,7 +52,7 @@ impl Vault {
         // SAFETY: one number is written, and the properties are read during the call.
         done(unsafe { sys::cuMemGetAllocationGranularity(&raw mut granularity, &raw const properties, kind) })
             .context("the GPU's driver shares no memory between processes")?;
-        ensure!(granularity > 0, "the GPU's driver says no size of allocations");
+        ensure!(granularity > 0, "the NVIDIA driver reports an allocation granularity of 0");
         let vault = Self { index, context, granularity, others: AtomicU64::new((total - free) as u64), staging: None };
         // Some drivers report missing support only when an allocation is exported.
         let probe = vault.slab(granularity)?.context("the GPU has no memory left")?;
@@ -83,7 +83,7 @@ impl Vault {
         if status == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             return Ok(None);
         }
-        done(status).with_context(|| format!("{size} bytes on the GPU that can be shared"))?;
+        done(status).with_context(|| format!("cannot allocate {size} shareable bytes on the GPU"))?;
         let access = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         Slab::of(&self.context, handle, size, self.index, access).map(Some)
     }

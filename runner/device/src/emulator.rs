@@ -117,7 +117,7 @@ impl Kernels {
         let found = self.library.find(kernel)?;
         // SAFETY: the library lives as long as the process.
         let size = unsafe { (*found).size };
-        ensure!(size == given as u64, "it takes {size} bytes, and is given {given}");
+        ensure!(size == given as u64, "kernel arguments have {given} bytes, expected {size}");
         ensure!(shared <= MOST_SHARED, "{shared} bytes of shared memory");
         let _turn = self.library.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the kernel is from the library; the caller promises the rest.

@@ -6,7 +6,7 @@
 //! thread that fills the next buffer waits. A direct copy from a mapping would make the driver wait
 //! for each page.
 
-#![expect(unsafe_code, reason = "the driver copies while nobody looks")]
+#![expect(unsafe_code, reason = "the driver copies asynchronously")]
 
 use std::sync::Arc;
 use std::thread;

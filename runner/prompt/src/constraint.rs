@@ -226,7 +226,7 @@ fn told(error: &str) -> String {
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Format(format!("the answer left it: {error:#}"))
+    Error::Format(format!("the answer violates the format: {error:#}"))
 }
 
 fn word(token: TokenBytes) -> Vec<u8> {

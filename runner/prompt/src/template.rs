@@ -130,7 +130,7 @@ impl ChatTemplate {
 
 /// Returns the error message for a text that is too long.
 fn explain_length() -> String {
-    format!("it makes a text of more than {MAX_TEXT} bytes")
+    format!("its output exceeds {MAX_TEXT} bytes")
 }
 
 #[cfg(test)]

@@ -383,7 +383,7 @@ impl Backend for Candle {
     }
 
     fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
-        let Kernels { machine, .. } = self.kernels.as_ref().context("invariant: who selects has kernels")?;
+        let Kernels { machine, .. } = self.kernels.as_ref().context("invariant: a backend that selects has kernels")?;
         let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
         machine.best(logits.rows()?, &wanted)
     }

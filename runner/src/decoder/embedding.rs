@@ -80,7 +80,7 @@ impl<B: Backend> Embedding<B> {
         if let Some((table, offset)) = &self.positions {
             let table = table.weight();
             let row = position + offset;
-            ensure!(row < table.rows(), "position {position} is beyond the {} that the model knows", table.rows());
+            ensure!(row < table.rows(), "position {position} exceeds the model's {} positions", table.rows());
             own.resize(out.len(), 0.0);
             table.decode_row(row, own);
             out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);

@@ -107,7 +107,7 @@ fn count() -> Result<usize> {
     // SAFETY: the call writes one number, and requires no earlier call.
     let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     if status != sys::CUresult::CUDA_SUCCESS {
-        bail!("there is no NVIDIA driver: `libcuda.so.1` was not found");
+        bail!("no NVIDIA driver found: cannot load `libcuda.so.1`");
     }
     ensure!(
         version >= TOOLKIT,

@@ -27,7 +27,7 @@ pub(crate) trait Work: Send {
     }
 
     /// Returns the domain of the work: the sequence of a slot is reused only in the same domain.
-    #[expect(clippy::unnecessary_literal_bound, reason = "others give a text of their own")]
+    #[expect(clippy::unnecessary_literal_bound, reason = "other implementations return a borrowed text")]
     fn domain(&self) -> &str {
         ""
     }

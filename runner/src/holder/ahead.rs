@@ -84,7 +84,7 @@ impl Ahead {
             let shared = shared.clone();
             let thread = Builder::new().name("ahead".to_owned()).spawn(move || while shared.step() {});
             // Without the thread, the copying thread reads the pages itself.
-            thread.inspect_err(|error| tracing::warn!(%error, "weights are not read ahead")).ok()
+            thread.inspect_err(|error| tracing::warn!(%error, "cannot start a read-ahead thread; weights are read during the copy")).ok()
         };
         let threads = (0..threads).filter_map(start).collect();
         Self { shared, places, threads }

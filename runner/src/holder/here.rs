@@ -135,9 +135,9 @@ mod tests {
         let paths = files(folder.path(), 1);
         let here = Here::new(Keep::Percent(100));
         for (device, blob, offset, said) in [
-            (DEVICE, 0, 1, "are not in blob"),
+            (DEVICE, 0, 1, "exceed blob"),
             (DEVICE, 9, 0, "names blob 9"),
-            ("emulated:17", 0, 0, "nothing was planned"),
+            ("emulated:17", 0, 0, "reserved no memory"),
         ] {
             let socket = here.socket(DEVICE, &paths).expect("a session");
             let part = BlobPart { blob, offset, size: MIB as u64 };

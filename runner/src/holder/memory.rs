@@ -182,7 +182,7 @@ impl DeviceMemory {
             return Ok(());
         }
         let lack =
-            anyhow!("the device has no room for the model's weights: {needed} bytes, {free} of {total} are free");
+            anyhow!("not enough device memory for the model's weights: {needed} bytes needed, {free} of {total} free");
         Err(failure::out_of_memory(&lack))
     }
 

@@ -64,7 +64,7 @@ impl Session {
     /// them.
     fn outlive(self) {
         while let Ok(Some(_)) = passing::receive::<ArrayCall>(&self.runner) {
-            self.refuse(&anyhow::anyhow!("the session is over"));
+            self.refuse(&anyhow::anyhow!("the session has ended and accepts no requests"));
         }
     }
 
@@ -113,14 +113,14 @@ impl Session {
 
     /// Returns the resources on a device that the daemon planned for this session.
     fn used(&mut self, device: &str) -> Result<&mut Used> {
-        self.used.get_mut(device).with_context(|| format!("nothing was planned on `{device}`"))
+        self.used.get_mut(device).with_context(|| format!("the daemon reserved no memory on `{device}` for this session"))
     }
 
     /// Starts reading the announced parts that are not on the device.
     fn coming(&mut self, device: &str, parts: &[BlobPart], blobs: &[Blob], mapped: &Blobs) -> Result<()> {
         let [announced, all] =
             [parts.iter().map(|part| part.size).fold(0, u64::saturating_add), blobs.iter().map(|blob| blob.size).sum()];
-        ensure!(announced <= all, "{announced} bytes are announced of blobs that have {all}");
+        ensure!(announced <= all, "the runner announced {announced} bytes, but its blobs have only {all}");
         let used = self.used(device)?;
         let places = {
             let memory = lock(&used.memory);
@@ -183,7 +183,7 @@ fn range(part: &BlobPart, blobs: &[Blob], mapped: &Blobs) -> Result<Range<usize>
     let place = usize::try_from(offset).ok().zip(usize::try_from(size).ok());
     let range = place.and_then(|(offset, size)| Some(offset..offset.checked_add(size)?));
     let range = range.filter(|range| range.end <= length);
-    range.with_context(|| format!("{size} bytes at {offset} are not in blob `{}`", blobs[blob].name))
+    range.with_context(|| format!("{size} bytes at {offset} exceed blob `{}`", blobs[blob].name))
 }
 
 /// Touches all pages of a mapped array, which reads them into memory.

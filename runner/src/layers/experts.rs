@@ -159,7 +159,7 @@ impl Routes {
     fn choose(&mut self, rule: &Rule, token: usize, logits: &[f32]) -> Result<()> {
         ensure!(
             logits.iter().all(|logit| !logit.is_nan()),
-            "a router computed what is not a number; the model's weights may be damaged"
+            "a router computed NaN; the model's weights may be damaged"
         );
         let Self { all, scores, ranks, order, .. } = self;
         scores.clear();

@@ -52,7 +52,7 @@ impl<B: Backend> Heads<B> {
         let none = |own: &LowRank<B>| HeadFactors { down: Vec::new(), up: Vec::new(), scale: own.scale as f32 };
         let mut adapters: Vec<HeadFactors<B>> = added.iter().flatten().take(count).map(none).collect();
         for head in added {
-            ensure!(head.len() == count, "adapters change some heads of a latent attention and not others");
+            ensure!(head.len() == count, "adapters change only some heads of a latent attention; all or none are supported");
             for (own, all) in head.into_iter().zip(&mut adapters) {
                 all.down.push(own.down);
                 all.up.push(own.up);

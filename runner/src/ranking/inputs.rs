@@ -79,7 +79,7 @@ impl Ranking {
         }
         let mut count = 0;
         for document in documents {
-            ensure!(goes_on(), "nobody waits for the scores any more");
+            ensure!(goes_on(), "the client has disconnected");
             let (tokens, dropped) = match &self.form {
                 Form::Pair { parse, .. } => asked.document(document, *parse)?,
                 Form::Rendered(template) => template.document(asked, document)?,

@@ -43,7 +43,7 @@ pub(super) fn hardware(config: &Config) -> Vec<Finding> {
 /// Checks that a daemon of this user could start its threads.
 fn threads() -> Finding {
     match daemon::scarce_threads() {
-        None => Finding::ok("threads", "as many as the daemon and its runners need"),
+        None => Finding::ok("threads", "the limit is high enough for the daemon and its runners"),
         Some(reason) => Finding::failure("threads", reason, "raise the limit"),
     }
 }
@@ -87,7 +87,7 @@ fn device(config: &Config) -> Finding {
         _ => devices.usable.iter().find(|device| device.name == name),
     };
     let Some(device) = chosen else {
-        let found = format!("LODE_DEVICE is `{asked}`, which there is not; {}", not_usable.join("; "));
+        let found = format!("LODE_DEVICE is `{asked}`, which does not exist; {}", not_usable.join("; "));
         return Finding::failure("device", found, remedy);
     };
     let found = format!("LODE_DEVICE is `{asked}`: models are computed on {} ({})", device.name, device.description);

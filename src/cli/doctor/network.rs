@@ -25,7 +25,7 @@ async fn daemon(config: &Config) -> Finding {
     let address = config.daemon.address;
     let client = match Client::new(config) {
         Ok(client) => client,
-        Err(error) => return Finding::failure("daemon", format!("{error:#}"), "mend what the message names"),
+        Err(error) => return Finding::failure("daemon", format!("{error:#}"), "correct the setting that the message names"),
     };
     let ours = env!("CARGO_PKG_VERSION");
     match client.get::<VersionResponse>("/api/version").await {
@@ -43,7 +43,7 @@ async fn daemon(config: &Config) -> Finding {
         Err(error) => Finding::failure(
             "daemon",
             format!("something at {address} does not answer as a daemon does: {error:#}"),
-            "another program has the port, or it asks for TLS or a key; LODE_HOST chooses another address",
+            "another program uses the port, or the daemon requires TLS or a key; set LODE_HOST to another address",
         ),
     }
 }
@@ -54,15 +54,15 @@ fn exposure(config: &Config) -> Finding {
         return Finding::ok("access", format!("{address} is for this machine only"));
     }
     match (config.daemon.keys.is_some(), config.daemon.tls.is_some()) {
-        (true, true) => Finding::ok("access", format!("{address} asks for API keys and speaks TLS")),
+        (true, true) => Finding::ok("access", format!("{address} requires API keys and uses TLS")),
         (true, false) => Finding::warning(
             "access",
-            format!("{address} asks for API keys, which anybody on the way can read"),
+            format!("{address} requires API keys but uses no TLS, so the keys are readable on the network"),
             "set LODE_TLS_CERT and LODE_TLS_KEY, or put a proxy with TLS before it",
         ),
         (false, _) => Finding::warning(
             "access",
-            format!("anybody who reaches {address} can use the models here; changes are refused from elsewhere"),
+            format!("every machine that can reach {address} can use the models; changes are refused from other machines"),
             "set LODE_API_KEYS to a file of keys (`lode key NAME` makes them), or listen on 127.0.0.1",
         ),
     }
@@ -71,7 +71,7 @@ fn exposure(config: &Config) -> Finding {
 fn registries(config: &Config) -> Finding {
     match config.registries.host(ANY_HOST) {
         Ok(_) => Finding::ok("registries", "their settings and logins can be read"),
-        Err(error) => Finding::failure("registries", format!("{error:#}"), "mend the file that the message names"),
+        Err(error) => Finding::failure("registries", format!("{error:#}"), "correct the file that the message names"),
     }
 }
 

@@ -46,9 +46,9 @@ fn folder(home: &Path, there: &Path) -> Finding {
 fn holder(home: &Path) -> Finding {
     match Store::holder(home) {
         Ok(Some(pid)) => Finding::ok("store lock", format!("process {pid} has the store open")),
-        Ok(None) => Finding::ok("store lock", "nobody has the store open"),
+        Ok(None) => Finding::ok("store lock", "no process has the store open"),
         Err(error) => {
-            Finding::failure("store lock", error.to_string(), "see who may read the file `lock` in the store")
+            Finding::failure("store lock", error.to_string(), "check the permissions of the file `lock` in the store")
         }
     }
 }
@@ -59,7 +59,7 @@ fn names(home: &Path) -> Vec<Finding> {
     if damaged.is_empty() {
         return vec![Finding::ok("store names", "every tag, history, link and lease can be read")];
     }
-    let remedy = "what it named is kept from collection until it is mended: set or remove the name, or put the folder's rights right";
+    let remedy = "the blobs it refers to are kept until it is repaired: set or remove the name, or fix the permissions of the folder";
     damaged.into_iter().map(|error| Finding::warning("store names", error.to_string(), remedy)).collect()
 }
 
@@ -70,7 +70,7 @@ fn space(there: &Path) -> Finding {
     };
     let found = format!("{} free at `{}`", size(free), there.display());
     if free < LITTLE_SPACE {
-        let remedy = "`lode prune` and `lode gc` remove what nobody needs, `lode du` shows what takes the space; \
+        let remedy = "`lode prune` and `lode gc` delete unused data, `lode du` shows disk usage; \
                       LODE_HOME chooses another disk";
         Finding::warning("disk", found, remedy)
     } else {

@@ -52,7 +52,7 @@ fn short_notes_survive_a_crash_and_damage() {
     store.0.index.remove_note("kind", &about[1]);
     let notes = |store: &Store| about.map(|digest| store.note("kind", &digest).map(|note| note == digest.as_bytes()));
     store.0.index.reset();
-    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    store.mend_index(|_| Ok(None)).expect("will be recreated");
     assert_eq!(notes(&store), [Some(true), None, Some(true)]);
     assert_eq!(store.note("long", &about[0]), None, "long ones are made again");
     // The state that a crash or a disk error leaves.
@@ -62,7 +62,7 @@ fn short_notes_survive_a_crash_and_damage() {
     bytes.extend(b"\nhalf a li");
     std::fs::write(&journal, bytes).expect("damage");
     store.0.index.reset();
-    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    store.mend_index(|_| Ok(None)).expect("will be recreated");
     assert_eq!(notes(&store), [None, None, Some(true)], "one line is damaged");
     store.set_note("kind", &about[1], about[1].as_bytes());
     drop(store);
@@ -132,7 +132,7 @@ fn a_panic_of_sled_is_a_failure_like_others() {
     let asked = store.0.index.with(|_| -> sled::Result<()> { panic!("an assertion") });
     assert!(asked.is_none());
     assert!(!store.0.index.is_filled());
-    store.mend_index(|_| Ok(None)).expect("it is made anew");
+    store.mend_index(|_| Ok(None)).expect("will be recreated");
     assert!(store.0.index.is_filled());
 }
 

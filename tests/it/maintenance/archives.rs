@@ -146,7 +146,7 @@ async fn hostile_archives_leave_nothing() {
         ("hard link", with_kind(tar(&[good]), b'1'), "link"),
         ("device", with_kind(tar(&[good]), b'3'), "neither a file nor a folder"),
         ("cut", whole[..700].to_vec(), "too early"),
-        ("wrong bytes", tar(&[LAYOUT, (&blob, b"bl0b")]), "were sent as blob"),
+        ("wrong bytes", tar(&[LAYOUT, (&blob, b"bl0b")]), "has the wrong digest"),
         ("odd blob", tar(&[LAYOUT, good, ("blobs/sha256/xyz", b"x")]), "not named by a digest"),
         ("no layout", tar(&[good, ("index.json", &no_manifest)]), "oci-layout"),
         ("no index", tar(&[LAYOUT, good]), "index.json"),

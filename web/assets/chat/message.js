@@ -110,7 +110,7 @@ function drawFoot(foot, element, conversation, one, actions, mine) {
       setTimeout(() => fill(currentTarget, icon("copy")), SHOWN);
     }),
     one.role !== "tool" && iconButton("edit", EDIT[one.role], () => edit(element, one, actions)),
-    one.role === "assistant" && iconButton("again", "Answer anew", () => actions.again(one)),
+    one.role === "assistant" && iconButton("again", "Regenerate the answer", () => actions.again(one)),
     figures,
   );
 }

@@ -11,7 +11,7 @@ const NUMBERS = [
   ["repeat_penalty", "Repeat penalty", "1 is none", { min: 0, step: 0.05 }],
   ["seed", "Seed", "the same seed gives the same answer", { step: 1 }],
   ["num_predict", "Most tokens", "-1 is as many as it likes", { min: -1, step: 1 }],
-  ["num_ctx", "Context", "tokens of prompt and answer; another one loads the model anew", { min: 1, step: 1 }],
+  ["num_ctx", "Context", "tokens of prompt and answer; a change rebuilds the KV cache", { min: 1, step: 1 }],
 ];
 
 /** Lets the user change the settings of a conversation; returns whether they were changed. */

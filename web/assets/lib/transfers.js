@@ -149,7 +149,7 @@ export function progress(transfer) {
   const number = h("span", { class: "hint" });
   const details = h("details", { open: transfer.state === "running" }, h("summary", {}, "One by one ", number), parts);
   const result = h("div", { "aria-live": "polite" });
-  const hint = h("p", { class: "hint" }, "It goes on when this is closed, as long as the page is open; the arrow in the bar shows it again.");
+  const hint = h("p", { class: "hint" }, "It continues when this dialog is closed, as long as the page is open; the arrow in the bar shows it again.");
   fill(element, head, bar, facts, details, result, hint);
   const draw = () => {
     const { total, completed, state } = transfer;

@@ -152,7 +152,7 @@ class Chat {
     refill(
       this.barPart,
       h("button", { type: "button", class: "model-button", "data-part": "model", "aria-label": `Model: ${name}`, onclick: () => this.chooseModel() }, model?.loaded && h("span", { class: "dot", title: "loaded" }), h("span", { class: "name" }, name), h("span", { "aria-hidden": "true" }, "▾")),
-      missing && h("span", { class: "failure" }, "is not here any more"),
+      missing && h("span", { class: "failure" }, "is no longer in the store"),
       model && capabilityBadges(model),
       h("span", { class: "grow" }),
       set.length > 0 && h("span", { class: "hint set" }, `with its own ${set.join(", ")}`),

@@ -6,7 +6,7 @@ import { h, fill, icon } from "../lib/dom.js";
 import { bytes, count, short, things } from "../lib/format.js";
 import { searchField, Table } from "../lib/table.js";
 
-const WHO = { anyone: "anyone", users: "users with a password", keys: "who has an API key", nobody: "nobody", "this machine": "this machine" };
+const WHO = { anyone: "anyone", users: "users with a password", keys: "clients with an API key", nobody: "nobody", "this machine": "this machine" };
 /** Number of repositories per request. */
 const PAGE = 1000;
 
@@ -39,7 +39,7 @@ export async function draw(main) {
       "section",
       { class: "view" },
       h("h1", {}, "Registry"),
-      h("p", { class: "hint" }, "Docker, oras, skopeo and other daemons pull from and push to ", h("code", {}, location.host), ". Models from other registries are not listed here: who uses this daemon as a mirror gets them under their own names."),
+      h("p", { class: "hint" }, "Docker, oras, skopeo and other daemons pull from and push to ", h("code", {}, location.host), ". Models from other registries are not listed here: clients that use this daemon as a mirror get them under their own names."),
       h("div", { class: "panels" }, access(registry), mirrors(registry)),
       repositories instanceof Error
         ? h("p", { class: "failure", role: "alert" }, icon("warning"), `The repositories cannot be listed: ${repositories.message}`)

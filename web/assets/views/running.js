@@ -25,7 +25,7 @@ export async function draw(main) {
     drawRates(chart, running);
     // Without a change the panels are not redrawn, because the user may be about to press a button.
     const now = JSON.stringify(running.models.map((model) => ({ ...model, expires_at: model.expires_at && ago(model.expires_at) })));
-    if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. A model is loaded when somebody first asks it something.") : running.models.map((model) => panel(model, look)));
+    if (now !== shown) fill(models, running.models.length === 0 ? h("p", { class: "nothing" }, "No model is loaded. A model is loaded at its first request.") : running.models.map((model) => panel(model, look)));
     shown = now;
   };
   await look();

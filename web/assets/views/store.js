@@ -47,12 +47,12 @@ function content(usage, again) {
   return [
     h("h1", {}, "Store"),
     h("dl", { class: "figures" }, figures.map(([value, title]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
-    h("section", {}, h("h2", {}, "What takes the room"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), usage.bytes > 0 ? map(usage, others) : h("p", { class: "nothing" }, "Nothing is here yet.")),
+    h("section", {}, h("h2", {}, "Disk usage by family"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), usage.bytes > 0 ? map(usage, others) : h("p", { class: "nothing" }, "Nothing is here yet.")),
     h(
       "div",
       { class: "panels" },
       panel("Collect", "Removes blobs that nothing needs any more.", [button("Show what would go", () => collect(again))]),
-      panel("Prune", "Removes earlier versions, transfers that were cut off, and models that nobody has used for long.", [button("Show what would go", () => prune(again))]),
+      panel("Prune", "Removes earlier versions, transfers that were cut off, and models that have not been used for a long time.", [button("Show what would go", () => prune(again))]),
       panel("Check", "Reads blobs and compares them with their digests.", [button("Check a tenth", () => check({ sample: { percent: 10 } }, again)), button("Check all", () => check({}, again))]),
     ),
   ];
@@ -97,7 +97,7 @@ async function collect(again) {
   const put = plan.put_off;
   const content = [
     h("p", {}, plan.blobs === 0 ? "There is nothing to collect now. Files that were sent are kept for an hour, and what a pull has fetched for a day, so that they need not come again." : `${things(plan.blobs, "blob")} would be removed: ${bytes(plan.bytes)}.`),
-    put && h("p", { class: "hint" }, `${things(put.blobs, "blob")} (${bytes(put.bytes)}) would stay${put.in_use ? ", because somebody uses them" : ""}. ${put.reasons.join("; ")}`),
+    put && h("p", { class: "hint" }, `${things(put.blobs, "blob")} (${bytes(put.bytes)}) would stay${put.in_use ? ", because they are in use" : ""}. ${put.reasons.join("; ")}`),
   ];
   if (!(await confirmed("Collect", content, "Remove them", { disabled: plan.blobs === 0 }))) return;
   const done = await post("/api/lode/gc", {});
@@ -106,7 +106,7 @@ async function collect(again) {
 }
 
 async function prune(again) {
-  const values = await ask("Prune", [["days", "Also remove models that nobody has used for this many days", { type: "number", min: 0, placeholder: "leave empty to keep all models" }]], "Show what would go");
+  const values = await ask("Prune", [["days", "Also remove models that were not used for this many days", { type: "number", min: 0, placeholder: "leave empty to keep all models" }]], "Show what would go");
   if (values === undefined) return;
   const request = values.days === "" ? {} : { older_than: Math.round(Number(values.days) * DAY) };
   const plan = await post("/api/lode/prune", { ...request, dry_run: true });

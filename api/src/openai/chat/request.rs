@@ -130,13 +130,13 @@ impl ChatRequest {
     fn refuse_what_is_not_there(&self) -> Result<(), Refusal> {
         let set = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         if self.modalities.iter().flatten().any(|modality| modality != "text") {
-            return Err(Refusal::new("modalities", "only text can be had here"));
+            return Err(Refusal::new("modalities", "only text is supported"));
         }
         if set(&self.functions) || set(&self.function_call) {
             return Err(Refusal::new("functions", "functions are not supported; use tools"));
         }
         if set(&self.web_search_options) {
-            return Err(Refusal::new("web_search_options", "there is no web search here"));
+            return Err(Refusal::new("web_search_options", "web search is not supported"));
         }
         Ok(())
     }

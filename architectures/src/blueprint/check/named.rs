@@ -17,7 +17,7 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
     all.blueprint(blueprint);
     if let Some(tensor) = all.all().find(|tensor| !is_possible(tensor.view)) {
         let shown: String = tensor.name.chars().take(60).collect();
-        return Err(format!("a part of `{shown}` is {:?}, which no tensor has", tensor.view));
+        return Err(format!("the view of `{shown}` is {:?}, which is out of range for any tensor", tensor.view));
     }
     if all.blocks.iter().any(|tensor| tensor.view.rows.is_none()) {
         return Err("matrices that are blocks of rows do not say which".to_owned());

@@ -45,7 +45,7 @@ const ORDINARY: f32 = f32::from_bits((127 - 60) << 23);
 /// # Panics
 /// If the CPU lacks the features, see [`available`].
 pub(super) fn encode(values: &[f32], layout: Layout, float: Dtype, out: Output<'_>) {
-    assert!(available(), "invariant: whoever calls has asked for AVX2");
+    assert!(available(), "invariant: the caller has checked for AVX2");
     // SAFETY: the CPU has the features, see the assertion.
     unsafe {
         match layout.bits {

@@ -31,7 +31,7 @@ const LEAST_STEP: f32 = power_of_two(-126);
 /// # Panics
 /// If the CPU lacks the features, see [`available`].
 pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
-    assert!(available(), "invariant: whoever calls has asked for AVX2");
+    assert!(available(), "invariant: the caller has checked for AVX2");
     // SAFETY: the CPU has the features, see the assertion.
     unsafe {
         match micro {

@@ -62,7 +62,7 @@ impl<'a> Leased<'a> {
         made.sort_unstable();
         made.dedup();
         if let Err(error) = self.library.store.set_lease(&self.lease, &made, SystemTime::now() + RESUMABLE) {
-            tracing::warn!("blobs of a create that breaks off may be deleted before the next attempt: {error}");
+            tracing::warn!("cannot renew the lease on derived blobs: {error}; a collection may delete them before the next attempt");
         }
     }
 }

@@ -46,7 +46,7 @@ impl TokenKey {
         let mode = file.metadata().map_err(|e| AccessError::io("read the key", path, e))?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(refused(format!(
-                "others than its owner may read or write it (mode {:o}); run `chmod 600` on it",
+                "users other than its owner can read or write it (mode {:o}); run `chmod 600` on it",
                 mode & 0o777
             )));
         }

@@ -120,10 +120,10 @@ impl Signer {
             return Err("the token is for another service");
         }
         if now >= claims.exp.saturating_add(SKEW) {
-            return Err("the token is over; fetch a new one");
+            return Err("the token has expired; fetch a new one");
         }
         if now.saturating_add(SKEW) < claims.nbf {
-            return Err("the token is not good yet; are the clocks right?");
+            return Err("the token is not valid yet; check the clocks");
         }
         let mut grants = Grants::default();
         for entry in claims.access.iter().filter(|entry| entry.kind == "repository") {

@@ -89,7 +89,7 @@ impl Access {
                 }
                 Ok(Some(user))
             }
-            Credentials::Bearer(_) => Err(refused("a token is given for a password, not for another token")),
+            Credentials::Bearer(_) => Err(refused("a token request needs a password, not a token")),
             Credentials::Malformed(reason) => Err(refused(reason)),
         }
     }

@@ -127,7 +127,7 @@ impl Machine {
     /// The part is out of bounds.
     pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
         let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
-        ensure!(is_inside, "{size} bytes at {at} are no part of {} of another process", slab.size());
+        ensure!(is_inside, "{size} bytes at {at} exceed a shared slab of {} bytes", slab.size());
         Ok(Memory { place: Arc::new(Place::Shared(slab.clone(), at)), size, owner: self.owner.clone() })
     }
 
@@ -157,7 +157,7 @@ impl Machine {
     pub fn copy(&self, from: &Memory, to: &mut Memory) -> Result<()> {
         self.ensure_own(&from.owner)?;
         self.ensure_own(&to.owner)?;
-        ensure!(from.size == to.size, "memory of {} bytes is not the same as {}", to.size, from.size);
+        ensure!(from.size == to.size, "cannot copy {} bytes to a memory of {} bytes", to.size, from.size);
         match (&*self.kernels, &*from.place, Arc::get_mut(&mut to.place)) {
             #[cfg(feature = "cuda")]
             (Kernels::Cuda(kernels), Place::Cuda(from), Some(Place::Cuda(to))) => kernels.copy(from, to),

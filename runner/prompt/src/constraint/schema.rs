@@ -116,7 +116,7 @@ impl Root {
     /// Joins the parts of a schema and closes its objects.
     fn schema(&self, schema: &Schema, depth: usize) -> Result<Schema, Error> {
         if depth > MAX_DEPTH {
-            return Err(Error::Format(format!("schemas stand in each other {MAX_DEPTH} deep at most")));
+            return Err(Error::Format(format!("schemas can be nested at most {MAX_DEPTH} deep")));
         }
         if !joins(schema) {
             return self.closed(schema.clone(), depth);

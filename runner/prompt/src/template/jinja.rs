@@ -51,7 +51,7 @@ impl Jinja {
         template
             .render_captured_to(python::dictionary(variables), &mut text)
             .map_err(|e| Error::Template(explain(&e)))?;
-        String::from_utf8(text.0).map_err(|_| Error::Template("what it gives is not text".to_owned()))
+        String::from_utf8(text.0).map_err(|_| Error::Template("its output is not UTF-8".to_owned()))
     }
 }
 

@@ -42,7 +42,7 @@ impl Own {
                 Model::Likeliest(Unigram::new(&pieces, &character_map, merge_spaces, add_space_prefix, unknown)?)
             }
             VocabularyKind::ByteLevel { .. } | VocabularyKind::Other(_) => {
-                return Err(Error::tokenizer("it has no model of its own"));
+                return Err(Error::tokenizer("the tokenizer model is not supported here"));
             }
         };
         Ok(Self { pieces, around, model, add_space_prefix })

@@ -50,7 +50,7 @@ impl Tokenizer {
                     let form = forms.next();
                     // The special tokens must be the same for all probe texts.
                     return form.filter(|form| forms.all(|other| other == *form)).ok_or_else(|| {
-                        Error::tokenizer("its post-processor does not put two texts one after the other, each once")
+                        Error::tokenizer("its post-processor does not join two texts in order, each once")
                     });
                 }
                 *around

@@ -41,7 +41,7 @@ impl Source for Room {
         let bytes = self.rows.block_bytes();
         let block = self.machine.memory(bytes);
         let block = block.with_context(|| {
-            format!("the device has no room for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
+            format!("cannot allocate {bytes} bytes of KV cache on the device; use a shorter context or fewer slots")
         });
         block.map_err(|error| failure::out_of_memory(&error))
     }
@@ -143,7 +143,7 @@ pub(super) fn attend(
 pub(super) fn unsupported(kv_type: KvType) -> anyhow::Error {
     let name = kv_type.name();
     let reason = anyhow!(
-        "a KV cache of {name} is not computed with for this model on this device; choose f16, or the device `cpu`"
+        "KV cache type {name} is not supported for this model on this device; use f16, or the device `cpu`"
     );
     failure::unsupported(&reason)
 }

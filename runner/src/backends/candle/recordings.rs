@@ -200,7 +200,7 @@ fn record(
             Progress::Seen(PAUSE)
         }
         Err(Obstacle::TooLarge) => {
-            tell(kind, &format!("they would keep more than {MOST_BYTES} bytes"));
+            tell(kind, &format!("a recording would exceed {MOST_BYTES} bytes"));
             Progress::Refused
         }
         // Such models do so in every pass, as documented; no warning.
@@ -212,7 +212,7 @@ fn record(
 /// Logs why passes of a kind are launched kernel by kernel.
 fn tell(kind: PassKind, why: &str) {
     let positions = kind.tiles * TILE_POSITIONS;
-    tracing::warn!(sequences = kind.sequences, positions, why, "passes are launched one by one");
+    tracing::warn!(sequences = kind.sequences, positions, why, "passes are not recorded; kernels are launched individually");
 }
 
 impl Recorded {

@@ -45,7 +45,7 @@ impl Resident {
         }
         let part = match rows {
             None => RowBlocks::all(own_rows),
-            Some(rows) => row_blocks(rows).context("a row beyond 2^32")?,
+            Some(rows) => row_blocks(rows).context("row number exceeds 2^32")?,
         };
         let places = tensor.places();
         let arrays = Arrays {

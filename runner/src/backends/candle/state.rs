@@ -205,7 +205,7 @@ impl Kv {
     /// at `from`.
     fn moved(&self, old: Option<&Tensor>, from: usize, kept: usize, (rows, dim): (usize, usize)) -> Result<Tensor> {
         let new = Tensor::zeros((self.kv_heads, rows, dim), self.dtype, &self.device);
-        let new = new.with_context(|| format!("the device has no room for a KV cache of {rows} tokens"));
+        let new = new.with_context(|| format!("cannot allocate a KV cache of {rows} tokens on the device"));
         let new = new.map_err(|error| failure::out_of_memory(&error))?;
         if let Some(old) = old.filter(|_| kept > 0) {
             new.slice_set(&old.narrow(1, from, kept)?.contiguous()?, 1, 0)?;

@@ -129,7 +129,7 @@ impl Source for Rows {
     fn block(&self) -> Result<MmapMut> {
         let bytes = BLOCK * self.kv_heads * self.row_bytes().iter().sum::<usize>();
         MmapMut::map_anon(bytes.max(1)).with_context(|| {
-            format!("there is no memory for {bytes} bytes of KV cache; choose a shorter context, or fewer slots")
+            format!("cannot allocate {bytes} bytes of KV cache; use a shorter context or fewer slots")
         })
     }
 

@@ -65,7 +65,7 @@ impl Run<'_> {
     /// Renders a template with a separate scope of variables, in which `$` is its data.
     fn call(&mut self, nodes: &[Node], data: &Value) -> Result<Flow, String> {
         if self.depth == MAX_DEPTH {
-            return Err(format!("templates call each other {MAX_DEPTH} deep at most"));
+            return Err(format!("template calls can be nested at most {MAX_DEPTH} deep"));
         }
         self.depth += 1;
         let outer = std::mem::replace(&mut self.variables, vec![(String::new(), data.clone())]);

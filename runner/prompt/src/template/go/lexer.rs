@@ -205,7 +205,7 @@ impl<'s> Lexer<'s> {
         let mut chars = text.chars();
         let word = match (quote, chars.next(), chars.next()) {
             ('\'', Some(c), None) => Word::Int(i64::from(u32::from(c))),
-            ('\'', ..) => return self.failed("single quotes stand around one character"),
+            ('\'', ..) => return self.failed("a character literal must contain exactly one character"),
             _ => Word::Quoted(text),
         };
         self.push(word);

@@ -175,7 +175,7 @@ impl Parser {
 
     fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth == MAX_DEPTH {
-            return self.failed(&format!("blocks and parentheses stand in each other {MAX_DEPTH} deep at most"));
+            return self.failed(&format!("blocks and parentheses can be nested at most {MAX_DEPTH} deep"));
         }
         self.depth += 1;
         let result = inner(self);
@@ -195,7 +195,7 @@ impl Parser {
                     Part::Nothing => {}
                     Part::End(end) => return Ok((nodes, Some(end))),
                 },
-                Some(_) => return self.failed("a word stands outside of an action"),
+                Some(_) => return self.failed("unexpected word outside of an action"),
             }
         }
     }
@@ -216,7 +216,7 @@ impl Parser {
             "break" | "continue" => {
                 self.close()?;
                 if self.loops == 0 {
-                    return self.failed(&format!("`{name}` stands outside of a loop"));
+                    return self.failed(&format!("`{name}` is only valid in a loop"));
                 }
                 Part::Node(if name == "break" { Node::Break } else { Node::Continue })
             }
@@ -353,7 +353,7 @@ impl Parser {
                 Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) | Operand::Nil | Operand::Text(_) | Operand::Dot,
             ) = (commands.is_empty(), &command.0[0])
             {
-                return self.failed("only functions can stand behind `|`");
+                return self.failed("only functions can follow `|`");
             }
             commands.push(command);
             let ended = self.next();
@@ -411,7 +411,7 @@ impl Parser {
                         Some(_) => false,
                     };
                     if !apart {
-                        return self.failed("operands of a command stand apart");
+                        return self.failed("white space is missing between operands");
                     }
                     operands.push(operand);
                 }

@@ -107,7 +107,7 @@ pub(in crate::backends::cpu) fn products(
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns, encoding) = (rows.len().min(GROUP), weight.columns(), weight.encoding());
-    let kind = Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("who multiplies so has asked for it");
+    let kind = Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("invariant: the caller has checked `takes`");
     let (own, scales) = as_they_lie(weight, kind, rows, &mut room.scales);
     let (own, x) = (&own[..count], &x[..sums.len() * columns]);
     if kind == Kind::E4m3 {
