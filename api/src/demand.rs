@@ -7,7 +7,7 @@ use crate::ollama::{KeepAliveSpec, Options, Think};
 
 /// A conversation that the model continues.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Dialogue {
+pub struct ChatInput {
     /// Messages in order; a system prompt is the first.
     pub messages: Vec<Message>,
     /// Tool definitions in the form that templates expect: `{"type": "function", "function": {…}}`.
@@ -28,7 +28,7 @@ pub struct Dialogue {
     pub documents: Option<Value>,
 }
 
-impl Dialogue {
+impl ChatInput {
     /// Returns the request to render the prompt. `now` is the current time in RFC 3339 format.
     pub fn render(self, now: String) -> RenderRequest {
         let mut variables = self.think.as_ref().map(variables).unwrap_or_default();
@@ -74,7 +74,7 @@ fn variables(think: &Think) -> Map<String, Value> {
 
 /// Generation options: everything in a request except the prompt or conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Demand {
+pub struct GenerationOptions {
     /// Options that the request sets. Missing ones come from the model.
     pub options: Options,
     /// Defaults for options that neither the request nor the model sets.
@@ -101,7 +101,7 @@ pub struct Demand {
     pub keep_alive: Option<KeepAliveSpec>,
 }
 
-impl Demand {
+impl GenerationOptions {
     /// Sets the fields of the runner's request that do not come from options.
     pub fn apply(&self, request: &mut GenerateRequest) {
         request.top_logprobs = self.top_logprobs;
@@ -136,7 +136,7 @@ mod tests {
                 json!({"enable_thinking": true, "thinking": true, "reasoning_effort": "low"}),
             ),
         ] {
-            let render = Dialogue { think: think.clone(), ..Dialogue::default() }.render(String::new());
+            let render = ChatInput { think: think.clone(), ..ChatInput::default() }.render(String::new());
             assert_eq!(Value::Object(render.variables), expect, "{think:?}");
             assert_eq!(render.tools, None, "no tools are not an empty list of tools");
         }

@@ -1,6 +1,6 @@
 //! The HTTP APIs: their requests and responses, and the conversion to the runner protocol.
 //!
-//! Everything here is pure. A request becomes a [`Dialogue`] and a [`Demand`]; events of a runner
+//! Everything here is pure. A request becomes a [`ChatInput`] and a [`GenerationOptions`]; events of a runner
 //! become documents or [`Frame`]s. The caller supplies ids and times.
 
 mod answer;
@@ -20,7 +20,7 @@ pub mod rerank;
 mod shapes;
 
 pub use answer::{Answer, ToolCall};
-pub use demand::{Demand, Dialogue};
+pub use demand::{ChatInput, GenerationOptions};
 pub use frame::Frame;
 pub use nearest::nearest;
 pub use refusal::Refusal;

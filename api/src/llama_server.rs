@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ollama::Options;
-use crate::{Answer, Demand, Frame, Refusal};
+use crate::{Answer, Frame, GenerationOptions, Refusal};
 
 /// Body of `POST /completion`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -67,7 +67,7 @@ impl CompletionRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Prompt, Demand), Refusal> {
+    pub fn translate(self) -> Result<(Prompt, GenerationOptions), Refusal> {
         let prompt = match &self.prompt {
             Value::String(text) => Prompt::Text { text: text.clone() },
             Value::Array(tokens) => Prompt::Tokens { tokens: ids(tokens)? },
@@ -76,7 +76,7 @@ impl CompletionRequest {
         Ok((prompt, self.demand()?))
     }
 
-    fn demand(self) -> Result<Demand, Refusal> {
+    fn demand(self) -> Result<GenerationOptions, Refusal> {
         if self.grammar.as_ref().is_some_and(|grammar| !grammar.trim().is_empty()) {
             return Err(Refusal::new("grammar", "GBNF grammars are not supported; use `json_schema`"));
         }
@@ -84,7 +84,11 @@ impl CompletionRequest {
         let (options, _) = Options::read(&named).map_err(|error| Refusal::new("options", error))?;
         let stop = Some(self.stop).filter(|stop| !stop.is_empty());
         let options = Options { num_predict: self.n_predict, stop, ..options };
-        Ok(Demand { options, format: self.json_schema.map(|schema| Format::Schema { schema }), ..Demand::default() })
+        Ok(GenerationOptions {
+            options,
+            format: self.json_schema.map(|schema| Format::Schema { schema }),
+            ..GenerationOptions::default()
+        })
     }
 }
 
@@ -94,7 +98,7 @@ impl InfillRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Prompt, Demand), Refusal> {
+    pub fn translate(self) -> Result<(Prompt, GenerationOptions), Refusal> {
         let middle = self.completion.prompt.as_str().unwrap_or_default();
         let prompt = Prompt::Insert { prefix: format!("{}{middle}", self.input_prefix), suffix: self.input_suffix };
         Ok((prompt, self.completion.demand()?))
@@ -275,7 +279,7 @@ mod tests {
 
     use super::*;
 
-    fn read(body: Value) -> Result<(Prompt, Demand), Refusal> {
+    fn read(body: Value) -> Result<(Prompt, GenerationOptions), Refusal> {
         serde_json::from_value::<CompletionRequest>(body).expect("a request").translate()
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ollama::{KeepAliveSpec, Options};
-use crate::{Demand, Refusal, ollama};
+use crate::{GenerationOptions, Refusal, ollama};
 
 /// Maximum number of documents in a request.
 const MOST_DOCUMENTS: usize = 2048;
@@ -98,7 +98,7 @@ impl RerankRequest {
     ///
     /// # Errors
     /// Fails if an option has a value of the wrong type.
-    pub fn demand(&self) -> Result<Demand, String> {
+    pub fn demand(&self) -> Result<GenerationOptions, String> {
         ollama::demand(&self.options, self.keep_alive)
     }
 

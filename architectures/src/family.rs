@@ -81,7 +81,9 @@ impl GgufForm {
             model_names: &[],
             layout: HeadLayout::Half,
             attention_scale: None,
-            keys: |_| Err("models of this family cannot be written as GGUF files yet; export the model in its original format".to_owned()),
+            keys: |_| {
+                Err("models of this family cannot be written as GGUF files yet; export the model in its original format".to_owned())
+            },
         }
     }
 }

@@ -36,7 +36,7 @@ impl Daemon {
     /// Returns the context for a request with this `num_ctx`, limited to the context that the model
     /// was trained for.
     pub(crate) fn context(&self, model: &Model, num_ctx: Option<u64>) -> Context {
-        let possible = |tokens: u64| tokens.min(model.understood.context()).max(1);
+        let possible = |tokens: u64| tokens.min(model.parsed_facts.context()).max(1);
         match num_ctx {
             Some(tokens) => Context::Exactly(possible(tokens)),
             None => Context::AtLeast(possible(self.settings.context)),
@@ -50,7 +50,7 @@ impl Daemon {
             return DeviceChoice::default();
         }
         // Many clients request all layers. That counts as no choice: as many layers as fit.
-        let all = model.understood.known().map_or(0, |known| known.architecture.blueprint.layers.len() as u64 + 1);
+        let all = model.parsed_facts.known().map_or(0, |known| known.architecture.blueprint.layers.len() as u64 + 1);
         let number = |number: i64| u64::try_from(number).ok();
         DeviceChoice {
             layers: num_gpu.and_then(number).filter(|layers| *layers < all),

@@ -17,7 +17,8 @@ use tokio::net::TcpListener;
 pub(crate) async fn listener(address: SocketAddr) -> Result<TcpListener> {
     let mut handed = ListenFd::from_env();
     if handed.len() > 0 {
-        let socket = handed.take_tcp_listener(0).context("the service manager passed a descriptor that is not a TCP socket")?;
+        let socket =
+            handed.take_tcp_listener(0).context("the service manager passed a descriptor that is not a TCP socket")?;
         let socket = socket.context("the service manager handed over no socket")?;
         socket.set_nonblocking(true).context("cannot use the socket of the service manager")?;
         return TcpListener::from_std(socket).context("cannot use the socket of the service manager");

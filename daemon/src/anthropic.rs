@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use crate::body;
 use crate::budget::Budget;
 use crate::call::Call;
-use crate::choices::Choices;
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
 use crate::openai::random_id;
+use crate::parallel_generations::Choices;
 use crate::sse::frames;
 
 /// A failed request, reported in Anthropic's format.
@@ -97,7 +97,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<Response, Failure> {
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
-    let call = Call::begin(&daemon, &name, &api::Demand::default()).await?.aside();
+    let call = Call::begin(&daemon, &name, &api::GenerationOptions::default()).await?.aside();
     let prompt = call.dialogue(dialogue)?.prompt(clock::now());
     let input_tokens = call.ready(&daemon).await?.runner().count(&GenerateRequest::new(prompt)).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))

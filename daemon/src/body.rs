@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
-use crate::budget::{Budget, Room};
+use crate::budget::{Budget, BudgetPermit};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 
@@ -44,7 +44,8 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
         let reading = read(request.into_body(), Budget::from_ref(state));
-        let late = || Failed::new(StatusCode::REQUEST_TIMEOUT, format!("the request body took more than {TIME:?} to arrive"));
+        let late =
+            || Failed::new(StatusCode::REQUEST_TIMEOUT, format!("the request body took more than {TIME:?} to arrive"));
         let (bytes, _room) = tokio::time::timeout(TIME, reading).await.map_err(|_| late())??;
         if bytes.is_empty() {
             return Err(Failed::bad_request("missing request body"));
@@ -63,8 +64,8 @@ where
 
 /// Reads a body and takes budget for the bytes as they arrive. A client that announces a large body
 /// and sends nothing takes none.
-async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<Room>), Failed> {
-    let (mut bytes, mut room) = (Vec::new(), None::<Room>);
+async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<BudgetPermit>), Failed> {
+    let (mut bytes, mut room) = (Vec::new(), None::<BudgetPermit>);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| Failed::bad_request(format!("the request broke off: {error}")))?;
@@ -91,10 +92,7 @@ async fn too_long(mut rest: BodyDataStream) -> Failed {
             break;
         }
     }
-    Failed::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the request is longer than {MOST_BYTES} bytes, the limit"),
-    )
+    Failed::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the request is longer than {MOST_BYTES} bytes, the limit"))
 }
 
 /// Returns an upper bound of the number of values: one, plus one for each comma, colon, list and

@@ -28,16 +28,16 @@ impl Budget {
     ///
     /// # Errors
     /// 503 if there is none in time.
-    pub(crate) async fn take(&self, bytes: usize) -> Result<Room, Failed> {
-        acquire(&self.0, bytes, LONGEST).await.map(Room)
+    pub(crate) async fn take(&self, bytes: usize) -> Result<BudgetPermit, Failed> {
+        acquire(&self.0, bytes, LONGEST).await.map(BudgetPermit)
     }
 }
 
 /// The budget that one document holds until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room(OwnedSemaphorePermit);
+pub(crate) struct BudgetPermit(OwnedSemaphorePermit);
 
-impl Room {
+impl BudgetPermit {
     /// Takes budget for a further part of the document. The wait is short, because all holders of
     /// budget might wait for each other.
     ///

@@ -2,7 +2,7 @@
 //!
 //! The call finds the model, merges the model's parameters into the request's options, leases a
 //! runner, and sends the request. The result is a [`Generation`]. This code does not depend on the
-//! client's API: each API translates its request into a [`Demand`] and a [`Dialogue`], and the
+//! client's API: each API translates its request into a [`GenerationOptions`] and a [`ChatInput`], and the
 //! events into its own documents.
 //!
 //! A request can fail with a status until the first event of the runner. After that, a failure is
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::ollama::{Options, Think};
-use api::{Answer, Demand, Dialogue};
+use api::{Answer, ChatInput, GenerationOptions};
 use content::Digest;
 use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
@@ -28,7 +28,7 @@ use crate::guard::Caller;
 use crate::headers::listed;
 use crate::models::find_called;
 use crate::rates::Rates;
-use library::{Capability, Model, Opening, Own};
+use library::{Capability, Model, ModelDefaults, Opening};
 
 use meter::Meter;
 
@@ -46,7 +46,7 @@ pub(crate) struct Call {
     /// The model's name as the client wrote it.
     pub(crate) name: String,
     pub(crate) model: Model,
-    own: Arc<Own>,
+    own: Arc<ModelDefaults>,
     /// The options of the request, completed by the model's parameters.
     options: Options,
     /// Names of options in the request that do not exist.
@@ -65,7 +65,7 @@ impl Call {
     ///
     /// # Errors
     /// 400 for an invalid name, 404 if there is no such model.
-    pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &Demand) -> Result<Self, Failed> {
+    pub(crate) async fn begin(daemon: &Daemon, name: &str, demand: &GenerationOptions) -> Result<Self, Failed> {
         let begin = Instant::now();
         let (model, own) = find_called(daemon, name).await?;
         let (parameters, unknown) = Options::read(&own.parameters).map_err(Failed::bad_request)?;
@@ -158,7 +158,7 @@ impl Call {
 
     /// Lists the requested features that are ignored: options that do not exist, thinking if the
     /// model cannot think, and unsupported types of tools.
-    pub(crate) fn ignored(&self, asked: &Dialogue) -> Vec<String> {
+    pub(crate) fn ignored(&self, asked: &ChatInput) -> Vec<String> {
         let cannot_think = asked.thinking_is_optional && !self.own.capabilities.has(Capability::Thinking);
         let thinking = cannot_think && asked.think.as_ref().is_some_and(Think::is_wanted);
         let thinking = thinking.then(|| "thinking".to_owned());
@@ -172,7 +172,7 @@ impl Call {
     /// # Errors
     /// 400 if the model lacks a requested capability (chat, tools, thinking). The model's own
     /// messages cannot be read.
-    pub(crate) fn dialogue(&self, asked: Dialogue) -> Result<Dialogue, Failed> {
+    pub(crate) fn dialogue(&self, asked: ChatInput) -> Result<ChatInput, Failed> {
         self.require_text("chat")?;
         if !asked.tools.is_empty() {
             self.require(Capability::Tools)?;
@@ -182,7 +182,7 @@ impl Call {
         let Opening { system, messages } = self.own_opening()?;
         let system = system.filter(|_| !brings_system).map(|text| message("system", text));
         let messages = system.into_iter().chain(messages).chain(asked.messages).collect();
-        Ok(Dialogue { messages, think, ..asked })
+        Ok(ChatInput { messages, think, ..asked })
     }
 
     /// Returns the messages before a single prompt: the system prompt of the request, or else the
@@ -212,7 +212,7 @@ impl Call {
 
     /// Builds the request to the runner. Thinking is separated from the answer, unless the prompt
     /// turns thinking off.
-    pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt, demand: &Demand) -> GenerateRequest {
+    pub(crate) fn request(&self, daemon: &Daemon, prompt: Prompt, demand: &GenerationOptions) -> GenerateRequest {
         let options = &self.options;
         let asks_not_to =
             matches!(&prompt, Prompt::Chat(chat) if chat.variables.get("thinking") == Some(&false.into()));

@@ -205,7 +205,11 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
         (None, None, Some(from), true) => Source::Model(named(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),
-        (None, None, None, true) => return Err(Failed::bad_request("neither 'from' nor 'files' was specified (keep if Ollama's clients match on it)")),
+        (None, None, None, true) => {
+            return Err(Failed::bad_request(
+                "neither 'from' nor 'files' was specified (keep if Ollama's clients match on it)",
+            ));
+        }
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };
     let renderer = request.renderer.filter(|name| !name.is_empty());

@@ -10,11 +10,11 @@ use crate::budget::Budget;
 use crate::collections::Collections;
 use crate::guard::keys::Keys;
 use crate::guard::permissions::Permissions;
-use crate::handed::Handed;
 use crate::jobs::Jobs;
 use crate::metrics::counts::Counts;
 use crate::rates::Rates;
 use crate::settings::Settings;
+use crate::socket_uploads::SocketUploads;
 
 /// The shared state of handlers.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Daemon {
     pub(crate) rates: Rates,
     pub(crate) settings: Settings,
     pub(crate) budget: Budget,
-    pub(crate) handed: Handed,
+    pub(crate) handed: SocketUploads,
     /// Jobs that change the store or read all of it.
     pub(crate) jobs: Jobs,
     /// Jobs that read their input from a client while they run. They are separate, so that slow

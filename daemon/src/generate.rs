@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use api::Dialogue;
+use api::ChatInput;
 use api::ollama::{AnswerLines, ChatRequest, Endpoint, GenerateRequest, Line, Moment};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -14,10 +14,10 @@ use crate::body::Body;
 use crate::call::{Call, Generation, Times, message};
 use crate::clock;
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
 use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
+use crate::model_documents::timestamp;
 use crate::openai::random_id;
 use crate::stream::{Lines, lines};
 
@@ -54,7 +54,7 @@ pub(crate) async fn generate(
         };
         messages.push(message("user", request.prompt));
         let template = Some(request.template).filter(|template| !template.is_empty());
-        Dialogue { messages, think, template, ..Dialogue::default() }.prompt(clock::now())
+        ChatInput { messages, think, template, ..ChatInput::default() }.prompt(clock::now())
     } else {
         Prompt::Insert { prefix: request.prompt, suffix: request.suffix }
     };

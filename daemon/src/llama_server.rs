@@ -3,7 +3,7 @@
 //! That server has one model. A request without a model name uses the only loaded model, or else
 //! the only model in the store.
 
-use api::Demand;
+use api::GenerationOptions;
 use api::llama_server::{
     Completion, CompletionRequest, Health, InfillRequest, Props, Slot, Text, TokenizeRequest, Tokens,
 };
@@ -15,12 +15,12 @@ use protocol::Prompt;
 use serde_json::{Map, json};
 
 use crate::call::Call;
-use crate::choices::Choices;
 use crate::daemon::Daemon;
 use crate::guard::Caller;
 use crate::headers::attested;
 use crate::models::{blocking, find_named};
 use crate::openai::failure::{Body, Failure, refused};
+use crate::parallel_generations::Choices;
 use crate::query;
 use crate::sse::frames;
 
@@ -52,7 +52,7 @@ async fn answer(
     daemon: &Daemon,
     caller: &Caller,
     model: &str,
-    (prompt, demand): (Prompt, Demand),
+    (prompt, demand): (Prompt, GenerationOptions),
     streams: bool,
 ) -> Result<Response, Failure> {
     let name = meant(daemon, model).await?;
@@ -77,8 +77,11 @@ pub(crate) async fn tokenize(
     Body(request): Body<TokenizeRequest>,
 ) -> Result<Json<Tokens>, Failure> {
     let TokenizeRequest { model, content: text, add_special, parse_special } = request;
-    let ready =
-        Call::begin(&daemon, &meant(&daemon, &model).await?, &Demand::default()).await?.aside().ready(&daemon).await?;
+    let ready = Call::begin(&daemon, &meant(&daemon, &model).await?, &GenerationOptions::default())
+        .await?
+        .aside()
+        .ready(&daemon)
+        .await?;
     let asked = protocol::TokenizeRequest { text, add_special, parse_special: parse_special.unwrap_or(true) };
     Ok(Json(Tokens { tokens: ready.runner().tokenize(&asked).await?, ..Tokens::default() }))
 }
@@ -88,7 +91,7 @@ pub(crate) async fn detokenize(
     Body(request): Body<Tokens>,
 ) -> Result<Json<Text>, Failure> {
     let name = meant(&daemon, &request.model).await?;
-    let ready = Call::begin(&daemon, &name, &Demand::default()).await?.aside().ready(&daemon).await?;
+    let ready = Call::begin(&daemon, &name, &GenerationOptions::default()).await?.aside().ready(&daemon).await?;
     Ok(Json(Text { content: ready.runner().detokenize(request.tokens).await? }))
 }
 
@@ -133,6 +136,9 @@ async fn meant(daemon: &Daemon, named: &str) -> Result<String, Failure> {
     let mut names = blocking(&daemon.library, Library::list).await?.into_iter().map(|listed| listed.name);
     match (names.next(), names.next()) {
         (Some(only), None) => Ok(only),
-        _ => Err(refused(api::Refusal::new("model", "set `model`: the default needs exactly one loaded model, or exactly one model in the store"))),
+        _ => Err(refused(api::Refusal::new(
+            "model",
+            "set `model`: the default needs exactly one loaded model, or exactly one model in the store",
+        ))),
     }
 }

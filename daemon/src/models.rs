@@ -16,11 +16,11 @@ use transfer::HubReference;
 
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::describe;
 use crate::error::Failed;
 use crate::headers::attested;
+use crate::model_documents;
 use crate::page;
-use library::{Library, Listed, Model, Own, Summary};
+use library::{Library, Listed, Model, ModelDefaults, Summary};
 
 pub(crate) async fn root(headers: HeaderMap) -> Response {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -83,7 +83,7 @@ pub(crate) async fn find_named(daemon: &Daemon, name: &str) -> Result<Model, Fai
 }
 
 /// Finds a model by the name that a client wrote, and returns it with its own defaults.
-pub(crate) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, Arc<Own>), Failed> {
+pub(crate) async fn find_called(daemon: &Daemon, name: &str) -> Result<(Model, Arc<ModelDefaults>), Failed> {
     let reference = reference(name, "")?;
     let found = blocking(&daemon.library, move |library| {
         let model = library.find(&reference)?;
@@ -109,7 +109,7 @@ pub(crate) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsRespon
             let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
             key.is_some_and(|key| pins.binary_search(&key).is_ok())
         };
-        let entry = |listed: &Listed| ModelEntry { pinned: pinned(&listed.name), ..describe::entry(listed) };
+        let entry = |listed: &Listed| ModelEntry { pinned: pinned(&listed.name), ..model_documents::entry(listed) };
         Ok(models.iter().map(entry).collect())
     };
     Ok(Json(TagsResponse { models: blocking(&daemon.library, listed).await? }))
@@ -124,7 +124,7 @@ pub(crate) async fn show(
     }
     let model = find_named(&daemon, &request.model).await?;
     let digest = *model.manifest.digest();
-    let answer = move |library: &Library| describe::show(library, &model, &request);
+    let answer = move |library: &Library| model_documents::show(library, &model, &request);
     Ok(attested(Json(blocking(&daemon.library, answer).await?).into_response(), &digest))
 }
 
@@ -173,8 +173,8 @@ pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>,
             model: loaded.name,
             size,
             digest: loaded.key.model.trim_start_matches("sha256:").to_owned(),
-            details: summary.as_deref().map(describe::details).unwrap_or_default(),
-            expires_at: describe::timestamp(loaded.expires.unwrap_or_else(|| SystemTime::now() + FOREVER)),
+            details: summary.as_deref().map(model_documents::details).unwrap_or_default(),
+            expires_at: model_documents::timestamp(loaded.expires.unwrap_or_else(|| SystemTime::now() + FOREVER)),
             size_vram: loaded.reply.on_devices.min(size),
             context_length: loaded.reply.context,
             pid: loaded.pid,

@@ -20,7 +20,7 @@ pub(crate) async fn perplexity(
     Body(request): Body<PerplexityRequest>,
 ) -> Result<Json<PerplexityResponse>, Failed> {
     let model = find_named(&daemon, &request.model).await?;
-    let longest = model.understood.context().max(1);
+    let longest = model.parsed_facts.context().max(1);
     if let Some(window) = request.window.filter(|window| !(2..=longest).contains(window)) {
         return Err(Failed::bad_request(format!(
             "a window of {window} tokens, expected 2 to the {longest} that the model knows"
@@ -43,7 +43,9 @@ pub(crate) async fn perplexity(
     }
     let mean_nll = sum.nll / sum.scored as f64;
     if !mean_nll.is_finite() {
-        return Err(Failed::bad_request("the model gives a token of the text the probability zero, so the mean is infinite"));
+        return Err(Failed::bad_request(
+            "the model gives a token of the text the probability zero, so the mean is infinite",
+        ));
     }
     Ok(Json(PerplexityResponse {
         model: model.name,

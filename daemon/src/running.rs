@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
+use crate::model_documents::timestamp;
 use crate::rates::PERIOD;
 
 pub(crate) async fn running(State(daemon): State<Daemon>) -> Json<RunningResponse> {

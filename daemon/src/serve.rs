@@ -27,14 +27,14 @@ use crate::budget::Budget;
 use crate::collections::Collections;
 use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
-use crate::handed::{Handed, Socket};
 use crate::jobs::Jobs;
 use crate::rates::Rates;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
+use crate::socket_uploads::{Socket, SocketUploads};
 use crate::threads::scarce_threads;
 use crate::tls::TlsListener;
-use crate::{access, activation, connections, error, guard, metrics, own_log};
+use crate::{access, activation, connections, error, guard, log_rotation, metrics};
 
 /// Time between two periodic sweeps of the store.
 const SWEEP: Duration = Duration::from_hours(1);
@@ -116,7 +116,7 @@ async fn serve(settings: Settings) -> Result<()> {
         turn: TURN,
     };
     let scheduler = Scheduler::new(options, limits);
-    let handed = Handed::default();
+    let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
     let has_creates = !library.store.is_read_only();
     let socket = has_creates.then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
@@ -184,9 +184,9 @@ fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString
 
 /// Background tasks; they end with the daemon.
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
-    let log = own_log::file(library.store.home(), &daemon.settings.temporary);
+    let log = log_rotation::file(library.store.home(), &daemon.settings.temporary);
     let upkeep = async {
-        let (log, index) = (own_log::keep_small(&log), mend_index(library.clone()));
+        let (log, index) = (log_rotation::keep_small(&log), mend_index(library.clone()));
         if library.store.is_read_only() {
             tokio::join!(log, index);
             return;

@@ -11,11 +11,11 @@
 
 mod bpe;
 mod config;
+mod config_losses;
 mod rope;
 mod sentencepiece;
 mod special;
 mod tokenizer;
-mod unsaid;
 
 use architectures::Architecture;
 use formats::{Dtype, Gguf};
@@ -63,7 +63,7 @@ pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error
     let mut losses = Vec::new();
     let vocabulary = vocabulary(model.gguf)?;
     let config = config::config(model, vocabulary.as_ref(), &mut losses)?;
-    unsaid::note(model, &config, &mut losses)?;
+    config_losses::note(model, &config, &mut losses)?;
     let mut files = vec![("config.json".to_owned(), pretty(&config))];
     files.push(("generation_config.json".to_owned(), pretty(&special::generation_config(vocabulary.as_ref()))));
     match vocabulary {

@@ -20,11 +20,10 @@
 //! - Memory is bounded by one buffer per worker, whatever the size of a tensor.
 
 mod adapter;
-mod apart;
 mod archive;
-mod beneath;
 mod catalogue;
 mod compose;
+mod contained_folder;
 mod convert;
 mod derive;
 mod error;
@@ -33,7 +32,6 @@ mod gguf_header;
 mod group;
 mod inventory;
 mod locate;
-mod obstacle;
 mod ollama_mxfp4;
 mod origin;
 mod plan;
@@ -44,8 +42,10 @@ mod read_at;
 mod relative_name;
 mod repack;
 mod source_model;
+mod split_weights;
 mod stored;
 mod tensor_source;
+mod unsupported;
 mod workers;
 mod write;
 
@@ -65,7 +65,6 @@ pub use inventory::{
     unused_weights,
 };
 pub use locate::{locate, locate_beneath, split_names};
-pub use obstacle::obstacle;
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
 pub use policy::{Decision, Policy, Reason, Scheme, Survey, UserPolicy, UserRule};
@@ -76,4 +75,5 @@ pub use relative_name::relative_name;
 pub use source_model::SourceModel;
 pub use stored::{StoredPart, StoredTensor};
 pub use tensor_source::{ArraySource, RowOrder, TensorSource};
+pub use unsupported::obstacle;
 pub use write::{Event, Fill, Imported, Progress, Target, write};

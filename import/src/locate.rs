@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::beneath::{Folder, NONBLOCK};
+use crate::contained_folder::{Folder, NONBLOCK};
 use crate::inventory::{has_weights, missing_weights};
 use crate::{Error, LocalFile, NamedFile};
 

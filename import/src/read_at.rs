@@ -161,8 +161,9 @@ impl Slice {
         inner.read_exact_at(&mut [], 0)?;
         if offset.checked_add(size).is_none_or(|end| end > inner.size()) {
             let (outer, has) = (inner.name(), inner.size());
-            let reason =
-                format!("`{name}` needs {size} bytes at offset {offset} of `{outer}`, which has {has} bytes; the file is truncated");
+            let reason = format!(
+                "`{name}` needs {size} bytes at offset {offset} of `{outer}`, which has {has} bytes; the file is truncated"
+            );
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason));
         }
         Ok(Self { inner, name: name.to_owned(), offset, size, digest: None })

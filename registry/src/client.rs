@@ -8,7 +8,7 @@
 //! # Invariants
 //! - `Authorization` is sent only to the scheme, host and port that it was made for.
 //! - A redirect never leads from TLS to plain HTTP, and never to an address nearer to this machine
-//!   than the registry ([`Border`]).
+//!   than the registry ([`RedirectPolicy`]).
 //! - Every response has a limit in bytes and in time, and every retry loop ends.
 //! - Secrets appear in no error, log or `Debug` output.
 //!
@@ -24,7 +24,6 @@
 //! (`rustls::crypto::ring::default_provider().install_default()`).
 
 mod authorization;
-mod border;
 pub mod catalog;
 mod challenge;
 mod connect;
@@ -38,6 +37,7 @@ mod limits;
 mod payload;
 pub mod push;
 mod redirect;
+mod redirect_policy;
 mod remote;
 mod retry;
 mod scope;
@@ -47,7 +47,6 @@ mod tests;
 mod token;
 mod wire;
 
-pub use border::Border;
 pub use credential::{Chain, Credential, Credentials};
 pub use docker_config::DockerConfig;
 pub use error::{Error, cause};
@@ -55,6 +54,7 @@ pub use fetch::{Counter, FetchError, Fetcher};
 pub use host::Host;
 pub use payload::{MakeStream, Payload, Request};
 pub use push::{PushError, Pushed, Pusher};
+pub use redirect_policy::RedirectPolicy;
 pub use remote::Remote;
 pub use scope::{Action, Scope};
 pub use settings::HostSettings;

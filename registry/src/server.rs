@@ -125,8 +125,10 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
         // A mirror is read-only. A token for a local name is no permission for the same name
         // elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
-            let refused =
-                Refused::new(ErrorCode::Unsupported, "requests with `ns` are read-only: this server is a mirror for them");
+            let refused = Refused::new(
+                ErrorCode::Unsupported,
+                "requests with `ns` are read-only: this server is a mirror for them",
+            );
             return Err(refused.into_response());
         }
     }

@@ -82,7 +82,9 @@ impl Adapters {
         let used = self.used.borrow();
         let unused = self.factors.iter().filter(|(weight, _)| !used.contains(*weight));
         match unused.flat_map(|(_, factors)| factors).map(|factors| &factors.module).min() {
-            Some(module) => bail!("an adapter changes `{module}`, but no layer of this model uses that projection; remove the adapter"),
+            Some(module) => bail!(
+                "an adapter changes `{module}`, but no layer of this model uses that projection; remove the adapter"
+            ),
             None => Ok(()),
         }
     }
@@ -137,7 +139,8 @@ fn map_item(plan: &protocol::Tensor, index: u64, mapper: Mapper<'_>) -> Result<M
 
 fn any(plan: &protocol::Tensor, mapper: Mapper<'_>) -> Result<MappedTensor> {
     let encoding = mapped::encoding(plan).filter(|encoding| codec::can_decode(*encoding));
-    let encoding = encoding.with_context(|| format!("tensor `{}` has a type that is not supported for weights", plan.name))?;
+    let encoding =
+        encoding.with_context(|| format!("tensor `{}` has a type that is not supported for weights", plan.name))?;
     mapper.tensor(plan, encoding)
 }
 

@@ -442,12 +442,12 @@ impl Span {
 pub(crate) struct Shift<'a> {
     pub(crate) removed: Range<usize>,
     /// Rotation that takes keys to their new positions; `None` if RoPE is not applied to keys.
-    pub(crate) turn: Option<Turn<'a>>,
+    pub(crate) rotation: Option<KeyRotation<'a>>,
 }
 
 /// A rotation of a part of each key by the same angles.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct KeyRotation<'a> {
     pub(crate) cosines: &'a [f32],
     pub(crate) sines: &'a [f32],
     pub(crate) layout: HeadLayout,

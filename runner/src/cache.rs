@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use architectures::Switch;
 use protocol::KvType;
 
-use crate::backend::{Backend, Sequence, Shift, Span, State, Turn};
+use crate::backend::{Backend, KeyRotation, Sequence, Shift, Span, State};
 use crate::decoder::Decoder;
 
 /// The sequence of a slot, as work on the slot uses it.
@@ -172,16 +172,16 @@ impl<B: Backend> Cache for SlotCache<B> {
         let dropped = (self.tokens.len() - keep).div_ceil(2);
         let removed = keep..keep + dropped;
         let rest = [&self.tokens[..keep], &self.tokens[removed.end..]].concat();
-        let turns = self.decoder.turns_back(dropped, self.long);
+        let inverse = self.decoder.inverse_rotary(dropped, self.long);
         let shifts = || {
-            turns.iter().map(|turn| {
-                let turn = turn.as_ref().map(|turn| Turn {
-                    cosines: &turn.cosines,
-                    sines: &turn.sines,
-                    layout: turn.layout,
-                    first: turn.first,
+            inverse.iter().map(|rotation| {
+                let rotation = rotation.as_ref().map(|rotation| KeyRotation {
+                    cosines: &rotation.cosines,
+                    sines: &rotation.sines,
+                    layout: rotation.layout,
+                    first: rotation.first,
                 });
-                Shift { removed: removed.clone(), turn }
+                Shift { removed: removed.clone(), rotation }
             })
         };
         let same = self.is_long(rest.len() + 1) == self.long;

@@ -11,8 +11,8 @@ use architectures::{Blueprint, HeadLayout, LayerState, Rope, Switch};
 use protocol::KvType;
 
 use crate::backend::{AnglesOf, Backend, Best, Map, NormOf, PassParts, Selection, Sequence, StateShape};
+use crate::heartbeat::Heartbeat;
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
-use crate::pulse::Pulse;
 use crate::weights::Weights;
 use embedding::{Embedding, Place};
 
@@ -32,10 +32,10 @@ pub(crate) struct Decoder<B: Backend> {
     norm: Option<NormOf<B>>,
     output: Option<Output<B>>,
     /// The distinct rotary embeddings of all layers.
-    turns: Vec<TurnOf>,
+    rotary_tables: Vec<RotaryTable>,
     /// For each layer the state that it keeps of a sequence, and the rotary embedding of its keys,
     /// if any.
-    states: Vec<(LayerState, Option<Turned>)>,
+    states: Vec<(LayerState, Option<KeyRotary>)>,
     /// Largest number of query heads of a layer.
     heads: usize,
     causal: bool,
@@ -43,16 +43,16 @@ pub(crate) struct Decoder<B: Backend> {
     switch: Option<Switch>,
     /// Buffers of a pass.
     scratch: Mutex<Scratch<B>>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     /// The backend's recordings of passes.
     recordings: B::Recordings,
 }
 
 /// The rotary embedding of a layer's keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turned {
-    /// Index in the decoder's `turns`.
-    turn: usize,
+pub(crate) struct KeyRotary {
+    /// Index in the decoder's `rotary_tables`.
+    table: usize,
     /// Index of the first rotated element of a key.
     first: usize,
 }
@@ -66,7 +66,7 @@ struct Output<B: Backend> {
 
 /// A rotary embedding.
 #[derive(Debug)]
-struct TurnOf {
+struct RotaryTable {
     /// Its parameters, the size of heads, and their layout.
     key: (Rope, u64, HeadLayout),
     /// Radians per position: for short sequences, then for long ones.
@@ -99,12 +99,12 @@ struct Layer<B: Backend> {
 impl<B: Backend> Decoder<B> {
     pub(crate) fn load(backend: &B, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let (vocabulary, hidden) = (blueprint.vocabulary as usize, blueprint.hidden as usize);
-        let mut turns = Vec::new();
+        let mut rotary_tables = Vec::new();
         let (mut layers, mut states) = (Vec::new(), Vec::new());
         for (layer, state) in blueprint.layers.iter().zip(blueprint.states()) {
-            let turned = TurnOf::of(weights, &layer.mixer, &mut turns)?;
+            let rotary = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
             let own = backend.of_layer(layers.len());
-            let loader = Loader { backend: &own, weights, hidden, angles: turned.map(|turned| turned.turn) };
+            let loader = Loader { backend: &own, weights, hidden, angles: rotary.map(|rotary| rotary.table) };
             layers.push(Layer {
                 mixer: Mixer::load(&loader, &layer.mixer, blueprint.causal)?,
                 mixer_residual: Residual::load(&loader, &layer.mixer_residual)?,
@@ -113,7 +113,7 @@ impl<B: Backend> Decoder<B> {
                 parallel: layer.parallel,
                 backend: own,
             });
-            states.push((state, turned));
+            states.push((state, rotary));
         }
         let (first, last) = (backend.of_layer(0), backend.of_layer(layers.len()));
         let output = |output: &architectures::Output| -> Result<Output<B>> {
@@ -124,7 +124,7 @@ impl<B: Backend> Decoder<B> {
             })
         };
         let norm = |norm: &architectures::Norm| weights.norm(&last, norm, hidden);
-        let mut switches = turns.iter().filter_map(|turn: &TurnOf| turn.key.0.switch());
+        let mut switches = rotary_tables.iter().filter_map(|table: &RotaryTable| table.key.0.switch());
         let switch = switches.next();
         ensure!(switches.all(|other| Some(other) == switch), "layers change their frequencies at different lengths");
         let decoder = Self {
@@ -132,7 +132,7 @@ impl<B: Backend> Decoder<B> {
             layers,
             norm: blueprint.norm.as_ref().map(norm).transpose()?,
             output: blueprint.output.as_ref().map(output).transpose()?,
-            turns,
+            rotary_tables,
             states,
             heads: blueprint.heads() as usize,
             causal: blueprint.causal,
@@ -143,7 +143,7 @@ impl<B: Backend> Decoder<B> {
                 long: Vec::new(),
                 angles: Vec::new(),
             }),
-            pulse: Pulse::default(),
+            heartbeat: Heartbeat::default(),
             recordings: B::Recordings::default(),
             first,
             last,
@@ -159,8 +159,8 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Returns the heartbeat, which advances with each layer.
-    pub(crate) fn pulse(&self) -> &Pulse {
-        &self.pulse
+    pub(crate) fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
     }
 
     /// Whether the model computes logits.
@@ -187,14 +187,14 @@ impl<B: Backend> Decoder<B> {
 
     /// Returns, for each layer with rotated keys, the rotation that moves keys back by so many
     /// positions.
-    pub(crate) fn turns_back(&self, positions: usize, long: bool) -> Vec<Option<TurnBack>> {
-        let angles = |turned: &Turned| {
-            let turn = &self.turns[turned.turn];
-            let angles = turn.frequencies[usize::from(long)].iter().map(|frequency| -(positions as f64) * frequency);
+    pub(crate) fn inverse_rotary(&self, positions: usize, long: bool) -> Vec<Option<InverseRotary>> {
+        let angles = |rotary: &KeyRotary| {
+            let table = &self.rotary_tables[rotary.table];
+            let angles = table.frequencies[usize::from(long)].iter().map(|frequency| -(positions as f64) * frequency);
             let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
-            TurnBack { cosines, sines, layout: turn.key.2, first: turned.first }
+            InverseRotary { cosines, sines, layout: table.key.2, first: rotary.first }
         };
-        self.states.iter().map(|(_, turned)| turned.as_ref().map(angles)).collect()
+        self.states.iter().map(|(_, rotary)| rotary.as_ref().map(angles)).collect()
     }
 
     /// Returns how many of `tokens` one pass may append at most to a sequence of `length`.
@@ -231,20 +231,20 @@ impl<B: Backend> Decoder<B> {
         ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
         let inputs = &mut |angles: &mut Vec<B::Angles>| {
             angles.clear();
-            for turn in &self.turns {
+            for table in &self.rotary_tables {
                 angles.push(self.first.angles(&AnglesOf {
-                    frequencies: [&turn.frequencies[0], &turn.frequencies[1]],
+                    frequencies: [&table.frequencies[0], &table.frequencies[1]],
                     positions,
                     long,
-                    magnitude: turn.key.0.magnitude,
-                    layout: turn.key.2,
+                    magnitude: table.key.0.magnitude,
+                    layout: table.key.2,
                 })?);
             }
             self.embedding.forward(&self.first, ids, places)
         };
         let layers = &mut |angles: &[B::Angles], mut stream: B::Act, sequences: &mut [Sequence<'_, B>]| {
             for (index, layer) in self.layers.iter().enumerate() {
-                self.pulse.beat();
+                self.heartbeat.beat();
                 stream = layer.forward(angles, stream, sequences, index, ids.len())?;
             }
             Ok(stream)
@@ -347,17 +347,17 @@ pub(crate) enum Logits<'a> {
 
 /// A rotation that moves keys back by some positions.
 #[derive(Debug)]
-pub(crate) struct TurnBack {
+pub(crate) struct InverseRotary {
     pub(crate) cosines: Vec<f32>,
     pub(crate) sines: Vec<f32>,
     pub(crate) layout: HeadLayout,
     pub(crate) first: usize,
 }
 
-impl TurnOf {
-    /// Returns the rotary embedding of a layer, if it has one. Adds it to `turns` if none there is
+impl RotaryTable {
+    /// Returns the rotary embedding of a layer, if it has one. Adds it to `rotary_tables` if none there is
     /// equal.
-    fn of(weights: &Weights, mixer: &architectures::Mixer, turns: &mut Vec<Self>) -> Result<Option<Turned>> {
+    fn of(weights: &Weights, mixer: &architectures::Mixer, rotary_tables: &mut Vec<Self>) -> Result<Option<KeyRotary>> {
         let (rope, head_dim, layout, first) = match mixer {
             architectures::Mixer::Attention(own) => {
                 let Some(rope) = &own.rope else { return Ok(None) };
@@ -367,8 +367,8 @@ impl TurnOf {
             _ => return Ok(None),
         };
         let key = (rope.clone(), head_dim, layout);
-        if let Some(turn) = turns.iter().position(|turn| turn.key == key) {
-            return Ok(Some(Turned { turn, first }));
+        if let Some(table) = rotary_tables.iter().position(|table| table.key == key) {
+            return Ok(Some(KeyRotary { table, first }));
         }
         let frequencies = |long: bool| -> Result<Vec<f64>> {
             let mut frequencies = rope.frequencies(head_dim, long);
@@ -378,8 +378,8 @@ impl TurnOf {
             }
             Ok(frequencies)
         };
-        turns.push(Self { key, frequencies: [frequencies(false)?, frequencies(true)?] });
-        Ok(Some(Turned { turn: turns.len() - 1, first }))
+        rotary_tables.push(Self { key, frequencies: [frequencies(false)?, frequencies(true)?] });
+        Ok(Some(KeyRotary { table: rotary_tables.len() - 1, first }))
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum Opening {
 
 /// A device whose memory can be held for runners.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ShareableDevice {
     /// Name, as [`open`] takes it.
     pub(crate) name: String,
     /// Index among the devices of its kind.
@@ -65,8 +65,8 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
         other => match (index_of(other), emulated_bytes(other)) {
             (Some(index), _) => asked_for(index),
             (None, Some(bytes)) => {
-                let machine =
-                    Machine::emulated_with(bytes)?.context("found neither a C++ compiler (`c++`) nor compiled kernels")?;
+                let machine = Machine::emulated_with(bytes)?
+                    .context("found neither a C++ compiler (`c++`) nor compiled kernels")?;
                 let note = format!("GPU kernels on the CPU, {EMULATED_NOTE}");
                 Ok(Opened { device: Opening::Emulated(machine, other.to_owned()), note })
             }
@@ -77,12 +77,12 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
 
 /// Returns the devices of a choice whose memory can be held for runners. `auto` and `cuda` mean all
 /// NVIDIA GPUs.
-pub(crate) fn held(choice: &str) -> Vec<Result<Held, UnusableDevice>> {
+pub(crate) fn shareable(choice: &str) -> Vec<Result<ShareableDevice, UnusableDevice>> {
     if let Some(sizes) = choice.strip_prefix(EMULATED) {
         let one = |(index, size): (u64, &str)| {
             let name = format!("{EMULATED}{size}");
             match emulated_bytes(&name) {
-                Some(_) => Ok(Held { name, index, description: EMULATED_NOTE.to_owned() }),
+                Some(_) => Ok(ShareableDevice { name, index, description: EMULATED_NOTE.to_owned() }),
                 None => Err(UnusableDevice { name, reason: "the size is in MiB".to_owned() }),
             }
         };
@@ -111,12 +111,12 @@ pub(crate) fn vault(name: &str) -> Result<Vault> {
 }
 
 #[cfg(feature = "cuda")]
-fn gpus(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
-    cuda::held(index)
+fn gpus(index: Option<usize>) -> Vec<Result<ShareableDevice, UnusableDevice>> {
+    cuda::shareable(index)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn gpus(_index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
+fn gpus(_index: Option<usize>) -> Vec<Result<ShareableDevice, UnusableDevice>> {
     vec![Err(unusable("cuda", &lacks_cuda()))]
 }
 
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_can_be_held_is_named() {
         let names = |choice: &str| -> Vec<String> {
-            held(choice)
+            shareable(choice)
                 .into_iter()
                 .map(|held| held.map_or_else(|unusable| unusable.reason, |held| held.name))
                 .collect()

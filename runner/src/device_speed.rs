@@ -19,9 +19,9 @@ use crate::cache::{Cache, CacheShape, SlotCache};
 use crate::decoder::Decoder;
 use crate::fixtures;
 use crate::holder::Keep;
-use crate::holder::here::Here;
-use crate::made::{MadeModel, Numbers, Shape, Sizes};
+use crate::holder::in_process::InProcessHolder;
 use crate::read_ahead;
+use crate::synthetic_models::{Numbers, Shape, Sizes, SyntheticModel};
 use crate::weights::Weights;
 
 /// Tokens of a prompt that one pass computes, as in the engine.
@@ -182,7 +182,11 @@ fn missed(is_missed: bool, wanted: f64, unit: &str) -> String {
 
 /// Loads a decoder whose weights the holder has. Returns it with the bytes of its weights and the
 /// time of the load.
-fn loaded(here: &Here, backend: &Candle, model: &MadeModel) -> Result<(Decoder<Candle>, u64, Duration)> {
+fn loaded(
+    here: &InProcessHolder,
+    backend: &Candle,
+    model: &SyntheticModel,
+) -> Result<(Decoder<Candle>, u64, Duration)> {
     let before = backend.resident_bytes();
     let begin = Instant::now();
     let device = backend.device();
@@ -198,7 +202,7 @@ fn loaded(here: &Here, backend: &Candle, model: &MadeModel) -> Result<(Decoder<C
 
 /// Returns the names of the matrices that a fine-tune changes: one in [`CHANGED`] bytes of the
 /// loaded weights.
-fn changed(model: &MadeModel) -> Vec<String> {
+fn changed(model: &SyntheticModel) -> Vec<String> {
     let loaded = read_ahead::loaded(&model.blueprint, &model.plan.tensors);
     let all: u64 = loaded.iter().map(|(_, tensor)| model.bytes_of(&tensor.name)).sum();
     let (mut names, mut bytes) = (Vec::new(), 0);
@@ -226,7 +230,7 @@ fn speed_of_the_device() -> Result<()> {
     let names = MODELS.map(|(name, _)| name);
     // The first load of a process opens the device's memory and allocates page-locked buffers. It
     // is not measured.
-    let here = Here::new(Keep::Bytes(0));
+    let here = InProcessHolder::new(Keep::Bytes(0));
     let small = Shape::llama(MODELS[0].1);
     let warm = small.make("warm", ("BF16", 0), Numbers::Repeating, &folder.path().join("warm"))?;
     drop(loaded(&here, &backend, &warm)?);

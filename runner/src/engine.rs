@@ -93,7 +93,7 @@ impl Engine {
             waiting: VecDeque::new(),
             changes: VecDeque::new(),
             clock: 0,
-            turn: 0,
+            next_slot: 0,
             ids: Vec::new(),
             logits: Vec::new(),
             best: Vec::new(),
@@ -160,7 +160,7 @@ struct State<B: Backend> {
     shape: CacheShape,
     clock: u64,
     /// Slot at which the search for a slot with more than one token to feed begins.
-    turn: usize,
+    next_slot: usize,
     /// The tokens of a pass.
     ids: Vec<u32>,
     /// Rows of logits of a pass, `[wanted, vocabulary]`.
@@ -174,13 +174,13 @@ impl<B: Backend> State<B> {
     /// Runs one step. Returns `false` if the engine handle is gone and there is nothing left to do.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
-            self.decoder.pulse().rest();
+            self.decoder.heartbeat().rest();
             match self.inbox.recv() {
                 Ok(job) => self.accept(job),
                 Err(_) => return false,
             }
         }
-        self.decoder.pulse().beat();
+        self.decoder.heartbeat().beat();
         while let Ok(job) = self.inbox.try_recv() {
             self.accept(job);
         }
@@ -202,7 +202,7 @@ impl<B: Backend> State<B> {
 
     /// Waits a moment while all listeners are behind. Returns `false` if the engine handle is gone.
     fn pause(&mut self) -> bool {
-        self.decoder.pulse().rest();
+        self.decoder.heartbeat().rest();
         match self.inbox.recv_timeout(PAUSE) {
             Ok(job) => self.accept(job),
             Err(RecvTimeoutError::Timeout) => {}
@@ -302,7 +302,7 @@ impl<B: Backend> State<B> {
     fn select(&mut self) -> Vec<Run> {
         let ready = |slot: &&Slot<B>| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
         let count = self.slots.len();
-        let long = (0..count).map(|i| (self.turn + i) % count).find(|index| {
+        let long = (0..count).map(|i| (self.next_slot + i) % count).find(|index| {
             let slot = &self.slots[*index];
             ready(&slot) && slot.work.as_ref().is_some_and(|work| work.feed().tokens.len() > 1)
         });
@@ -339,7 +339,7 @@ impl<B: Backend> State<B> {
     /// Computes one pass, and passes the results to the work.
     fn run(&mut self, runs: Vec<Run>) {
         if let Some(long) = runs.iter().find(|run| run.tokens > 1) {
-            self.turn = long.slot + 1;
+            self.next_slot = long.slot + 1;
         }
         let computed = guarded(|| Ok(self.compute(&runs)?));
         let stream = match computed {

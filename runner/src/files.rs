@@ -136,6 +136,8 @@ fn receive(socket: std::os::fd::BorrowedFd<'_>) -> Result<Option<Vec<OwnedFd>>, 
     if came == sent {
         return Ok(Some(files));
     }
-    tracing::error!("received {came} of {sent} file descriptors; raise the limit of open files (`ulimit -n`, `LimitNOFILE`)");
+    tracing::error!(
+        "received {came} of {sent} file descriptors; raise the limit of open files (`ulimit -n`, `LimitNOFILE`)"
+    );
     Err(Errno::MFILE)
 }

@@ -24,8 +24,8 @@ use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
 
-mod made_models;
 mod passes;
+mod synthetic_models;
 mod tests;
 
 pub(crate) use tests::by_kernels;

@@ -1,11 +1,11 @@
 //! A generation: computes a prompt, then token by token, until a condition ends it.
 
 mod answer;
-mod held;
+mod answer_constraint;
 mod logprobs;
 mod long_repetition;
-mod room;
 mod short_repetition;
+mod truncation;
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, W
 use crate::model::{Model, Prompted};
 use crate::sampler::{Sampler, log_softmax};
 use answer::{Answer, Heard};
-use held::Held;
+use answer_constraint::AnswerConstraint;
 use long_repetition::LongRepetition;
 use short_repetition::ShortRepetition;
 
@@ -51,7 +51,7 @@ pub(crate) struct Generation {
     fed: usize,
     sampler: Sampler,
     answer: Answer,
-    held: Held,
+    constraint: AnswerConstraint,
     short_repetition: ShortRepetition,
     long_repetition: LongRepetition,
     usage: Usage,
@@ -71,13 +71,13 @@ impl Generation {
         sink: Box<dyn Sink>,
     ) -> Result<Self, (Box<dyn Sink>, Fault)> {
         match prepared(model, &request) {
-            Ok((tokens, answer, held)) => Ok(Self {
+            Ok((tokens, answer, constraint)) => Ok(Self {
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
                 short_repetition: ShortRepetition::new(request.repeat_limit),
                 long_repetition: LongRepetition::new(request.repeat_limit),
                 answer,
-                held,
+                constraint,
                 pending: tokens.clone(),
                 tokens,
                 request,
@@ -117,7 +117,7 @@ impl Generation {
                 *logit += bias;
             }
         }
-        self.held.mask(&self.answer.reader, logits)?;
+        self.constraint.mask(&self.answer.reader, logits)?;
         Ok((self.sampler.sample(logits)?, logprobs))
     }
 
@@ -130,7 +130,7 @@ impl Generation {
         if model.text.ends.contains(&token) {
             return Ok(Step::End(FinishReason::Stop));
         }
-        let complete = self.held.accept(&self.answer.reader, token)?;
+        let complete = self.constraint.accept(&self.answer.reader, token)?;
         self.usage.tokens += 1;
         if let (Some(count), Some(logprobs)) = (self.request.top_logprobs, logprobs) {
             let previous = self.tokens.last().copied().unwrap_or(token);
@@ -211,7 +211,7 @@ impl Work for Generation {
             return Err(Fault::too_long(tokens.len(), cache.context()));
         }
         let count = tokens.len();
-        self.tokens = room::fit(tokens, self.request.keep as usize, cache.context());
+        self.tokens = truncation::fit(tokens, self.request.keep as usize, cache.context());
         self.usage.truncated_tokens = (count - self.tokens.len()) as u64;
         self.usage.prompt_tokens = self.tokens.len() as u64;
         let cached = cache.keep_prefix(&self.tokens);
@@ -235,7 +235,7 @@ impl Work for Generation {
         let selection = self.sampler.selection(&self.request.logit_bias)?;
         // If the grammar fails here, it fails again when the token is taken, and the error is
         // reported.
-        let allowed = self.held.allowed(&self.answer.reader).ok()?;
+        let allowed = self.constraint.allowed(&self.answer.reader).ok()?;
         Some(Selection { allowed, ..selection })
     }
 
@@ -287,7 +287,7 @@ pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Promp
 }
 
 /// Returns the tokens to begin with, the reader of the answer, and the constraint on the answer.
-fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, Held), Fault> {
+fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, AnswerConstraint), Fault> {
     let Prompted { tokens, rendered } = prompted(model, request)?;
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
@@ -301,8 +301,8 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
     check_vocabulary(&biased, model.vocabulary)?;
     let tools = offered(request);
     let answer = Answer::new(&model.text, request, &rendered, tools.clone());
-    let held = Held::new(&model.text, request, &tools, &answer.reader)?;
-    Ok((tokens, answer, held))
+    let constraint = AnswerConstraint::new(&model.text, request, &tools, &answer.reader)?;
+    Ok((tokens, answer, constraint))
 }
 
 /// Returns the tools that the model may call.

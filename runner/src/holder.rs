@@ -15,7 +15,7 @@
 mod ahead;
 mod arrays;
 #[cfg(test)]
-pub(crate) mod here;
+pub(crate) mod in_process;
 mod memory;
 mod session;
 
@@ -32,7 +32,7 @@ use anyhow::{Context, Result};
 use protocol::{Blob, HolderCall, Reserved, Survey, SurveyedDevice, UnusableDevice, passing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::device::{self, Held};
+use crate::device::{self, ShareableDevice};
 use crate::files::Files;
 use memory::{DeviceMemory, SessionId};
 use session::Session;
@@ -97,12 +97,16 @@ pub(crate) fn run(keep: Keep) -> Result<()> {
     let daemon = UnixStream::from(input);
     let devices = Devices::new(keep);
     let mut sessions = 0;
-    while let Some((call, sockets)) = passing::receive::<HolderCall>(&daemon).context("cannot read a request from the daemon")? {
+    while let Some((call, sockets)) =
+        passing::receive::<HolderCall>(&daemon).context("cannot read a request from the daemon")?
+    {
         match call {
             HolderCall::Survey { device, blobs } => passing::send(&daemon, &devices.survey(&device, &blobs), &[])?,
             HolderCall::Hold { blobs, reserved } => {
                 let Ok([files, runner]): Result<[OwnedFd; 2], _> = sockets.try_into() else {
-                    tracing::error!("the daemon passed no sockets for a session; raise the limit of open files (`ulimit -n`)");
+                    tracing::error!(
+                        "the daemon passed no sockets for a session; raise the limit of open files (`ulimit -n`)"
+                    );
                     continue;
                 };
                 let (files, runner) = (Files::of(UnixStream::from(files)), UnixStream::from(runner));
@@ -220,7 +224,7 @@ impl Devices {
         self.settle();
         self.changed();
         let mut survey = Survey::default();
-        for found in device::held(choice) {
+        for found in device::shareable(choice) {
             let held = match found {
                 Ok(held) => held,
                 Err(unusable) => {
@@ -236,8 +240,8 @@ impl Devices {
         survey
     }
 
-    fn surveyed(&self, held: &Held, blobs: &[String]) -> Result<SurveyedDevice> {
-        let Held { name, index, description } = held;
+    fn surveyed(&self, held: &ShareableDevice, blobs: &[String]) -> Result<SurveyedDevice> {
+        let ShareableDevice { name, index, description } = held;
         let memory = self.memory(name)?;
         let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
         let (free, total) = memory.free().unwrap_or_else(|error| {

@@ -6,17 +6,17 @@
 
 /// The role of a process of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ProcessRole {
     /// It computes; it may send signals only to itself.
     Runner,
     /// It starts children, and may have to kill them.
-    Nursery,
+    ForkServer,
 }
 
 /// Gives up the permissions, for this thread and all threads that it starts later. Logs what the
 /// kernel does not support.
-pub(crate) fn apply(part: Part) {
-    if let Err(reason) = means::restrict(part) {
+pub(crate) fn apply(part: ProcessRole) {
+    if let Err(reason) = seccomp::restrict(part) {
         tracing::warn!("runners are not fully isolated: {reason}");
     }
 }
@@ -33,19 +33,19 @@ pub(crate) fn limit_memory(bytes: u64) -> std::io::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-mod means {
+mod seccomp {
     use std::collections::BTreeMap;
 
-    use super::Part;
+    use super::ProcessRole;
     use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
 
     /// Refuses the system calls: they fail with `EPERM`.
-    pub(super) fn restrict(part: Part) -> Result<(), String> {
+    pub(super) fn restrict(part: ProcessRole) -> Result<(), String> {
         let filter = filter(part).map_err(|e| format!("seccomp: {e}"))?;
         seccompiler::apply_filter(&filter).map_err(|e| format!("seccomp: {e}"))
     }
 
-    fn filter(part: Part) -> Result<seccompiler::BpfProgram, seccompiler::BackendError> {
+    fn filter(part: ProcessRole) -> Result<seccompiler::BpfProgram, seccompiler::BackendError> {
         let sets_a_limit =
             SeccompRule::new(vec![SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?])?;
         let to_others = |pid: u32| {
@@ -63,7 +63,7 @@ mod means {
             #[cfg(target_arch = "x86_64")]
             (x32::EXECVEAT, Vec::new()),
         ]);
-        if part == Part::Runner {
+        if part == ProcessRole::Runner {
             let own = std::process::id();
             for call in [libc::SYS_kill, libc::SYS_tgkill] {
                 refused.insert(call, vec![to_others(own)?]);
@@ -88,8 +88,8 @@ mod means {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod means {
-    pub(super) fn restrict(_part: super::Part) -> Result<(), String> {
+mod seccomp {
+    pub(super) fn restrict(_part: super::ProcessRole) -> Result<(), String> {
         Err("restricting other programs is supported on Linux only".to_owned())
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         // Restrictions apply to one thread, so the other threads of this program keep their
         // permissions.
         let isolated = std::thread::spawn(|| {
-            if let Err(reason) = means::restrict(Part::Runner) {
+            if let Err(reason) = seccomp::restrict(ProcessRole::Runner) {
                 panic!("every kernel that we know has seccomp: {reason}");
             }
             let error = std::process::Command::new("/bin/true").status().expect_err("it does not start");

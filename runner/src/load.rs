@@ -17,18 +17,18 @@ use crate::decoder::Decoder;
 use crate::engine::{Engine, Slots};
 use crate::failure;
 use crate::files::Files;
-use crate::held::Holder;
+use crate::heartbeat::Heartbeat;
+use crate::holder_client::HolderClient;
 use crate::mapped::Blobs;
 use crate::memory::Account;
 use crate::model::{Documents, Model, TextModel};
-use crate::pulse::Pulse;
 use crate::ranking::Ranking;
 use crate::read_ahead::{self, ReadAhead};
 use crate::renderer::Renderer;
 use crate::rendering::Choice;
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
-use crate::stages::{self, Computing, Stages};
+use crate::stages::{self, DeviceStages, ModelBackend};
 use crate::weights::Weights;
 
 /// The resources of the machine that a load may use.
@@ -52,7 +52,7 @@ pub(crate) struct Loaded {
     pub(crate) model: Arc<Model>,
     pub(crate) engine: Engine,
     /// Heartbeat of the engine.
-    pub(crate) pulse: Pulse,
+    pub(crate) heartbeat: Heartbeat,
     /// Name of the device that computes.
     device: String,
     /// Description of that device, or the reason why no other device computes.
@@ -61,7 +61,7 @@ pub(crate) struct Loaded {
     weights: u64,
     /// Bytes of weights in the memory of devices.
     on_devices: u64,
-    /// For each layer, whether its states are on a device, see [`Stages`].
+    /// For each layer, whether its states are on a device, see [`DeviceStages`].
     layers_on_devices: Vec<bool>,
     blueprint: Blueprint,
     reference: bool,
@@ -74,7 +74,7 @@ struct Source<'a> {
     request: &'a LoadRequest,
     blobs: &'a Blobs,
     renderer: &'a Arc<Renderer>,
-    holder: Option<&'a Holder>,
+    holder: Option<&'a HolderClient>,
     note: &'a str,
     devices: &'a [Candle],
     on_devices: &'a [bool],
@@ -85,7 +85,7 @@ struct Source<'a> {
 fn announce<'a>(
     request: &'a LoadRequest,
     blueprint: &Blueprint,
-    holder: Option<&Holder>,
+    holder: Option<&HolderClient>,
 ) -> Result<Vec<&'a protocol::Tensor>> {
     let Some(holder) = holder else { return Ok(request.tensors.iter().collect()) };
     let devices = stages::assigned(&request.layers, blueprint.layers.len())?;
@@ -108,14 +108,17 @@ impl Loaded {
     /// Loads everything that a plan names; the files come from `files`.
     pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
-        ensure!(ours == theirs, "protocol versions differ: runner {ours}, daemon {theirs}; install both from one build");
+        ensure!(
+            ours == theirs,
+            "protocol versions differ: runner {ours}, daemon {theirs}; install both from one build"
+        );
         let blueprint: Blueprint = serde_json::from_value(request.blueprint.clone())
             .context("the load plan has a blueprint that this runner cannot build; install both from one build")
             .map_err(|error| failure::unsupported(&error))?;
         let holder = request.is_held.then(|| files.next()).transpose()?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
-        let holder = holder.map(|socket| Holder::new(UnixStream::from(socket), &blobs));
-        let Stages { computing, note, devices, on_devices } =
+        let holder = holder.map(|socket| HolderClient::new(UnixStream::from(socket), &blobs));
+        let DeviceStages { computing, note, devices, on_devices } =
             stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
         let own = announce(request, &blueprint, holder.as_ref())?;
@@ -131,9 +134,9 @@ impl Loaded {
         };
         let before: Vec<_> = devices.iter().map(Candle::memory).collect();
         let loaded = match computing {
-            Computing::Cpu(backend) => Self::on(&backend, &source, blueprint, read_ahead),
-            Computing::Candle(backend) => Self::on(&*backend, &source, blueprint, read_ahead),
-            Computing::Pipeline(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+            ModelBackend::Cpu(backend) => Self::on(&backend, &source, blueprint, read_ahead),
+            ModelBackend::Candle(backend) => Self::on(&*backend, &source, blueprint, read_ahead),
+            ModelBackend::Pipeline(backend) => Self::on(&backend, &source, blueprint, read_ahead),
         }?;
         for (device, before) in devices.iter().zip(before) {
             if let Some(((before, total), (after, _))) = before.zip(device.memory()) {
@@ -184,13 +187,13 @@ impl Loaded {
         });
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);
-        let pulse = decoder.pulse().clone();
+        let heartbeat = decoder.heartbeat().clone();
         let engine = Engine::start(model.clone(), Arc::new(decoder), slots)?;
         let loaded = Self {
             name: request.model.clone(),
             model,
             engine,
-            pulse,
+            heartbeat,
             device,
             device_note: note.to_owned(),
             weights,

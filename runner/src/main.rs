@@ -43,19 +43,17 @@ mod files;
 #[cfg(test)]
 mod fixtures;
 mod generate;
-mod held;
+mod heartbeat;
 mod holder;
+mod holder_client;
 mod isolation;
 mod layers;
 mod load;
-#[cfg(test)]
-mod made;
 mod mapped;
 mod memory;
 mod model;
 mod pool;
 mod pooling;
-mod pulse;
 #[cfg(test)]
 mod quantized_experts;
 mod ranking;
@@ -71,6 +69,8 @@ mod sentence;
 mod serve;
 mod shorten;
 mod stages;
+#[cfg(test)]
+mod synthetic_models;
 mod weights;
 
 use std::io::IsTerminal;
@@ -79,7 +79,7 @@ use std::sync::Arc;
 
 use backends::cpu::Instructions;
 use clap::Parser;
-use renderer::{Renderer, Started};
+use renderer::{ForkRole, Renderer};
 
 /// Runs one model for the Lode daemon.
 #[derive(Parser)]
@@ -132,7 +132,7 @@ fn main() -> ExitCode {
     }
     if let Some(keep) = arguments.hold {
         if arguments.isolate {
-            isolation::apply(isolation::Part::Runner);
+            isolation::apply(isolation::ProcessRole::Runner);
         }
         return done(holder::run(keep));
     }
@@ -140,15 +140,15 @@ fn main() -> ExitCode {
     let threads = arguments.threads.unwrap_or_else(cpus::threads).max(1);
     let maps = mapped::most_maps();
     let renderer = match Renderer::start(arguments.isolate) {
-        Ok(Started::Runner(renderer)) => Arc::new(renderer),
-        Ok(Started::Nursery(status)) => return status,
+        Ok(ForkRole::Runner(renderer)) => Arc::new(renderer),
+        Ok(ForkRole::ForkServer(status)) => return status,
         Err(error) => {
             tracing::error!("there is no process for templates: {error}");
             return ExitCode::FAILURE;
         }
     };
     if arguments.isolate {
-        isolation::apply(isolation::Part::Runner);
+        isolation::apply(isolation::ProcessRole::Runner);
     }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
     let served = chosen.and_then(|instructions| serve::run(load::Machine { threads, maps, instructions, renderer }));

@@ -87,7 +87,9 @@ impl TextModel {
         if let Some(table) = table {
             match TokenTable::open(table.clone()).map_err(Into::into).and_then(|table| load(Some(table))) {
                 Ok(text) => return Ok(text),
-                Err(error) => tracing::warn!("the token table is invalid, reading the vocabulary from its document: {error:#}"),
+                Err(error) => {
+                    tracing::warn!("the token table is invalid, reading the vocabulary from its document: {error:#}")
+                }
             }
         }
         load(None)

@@ -2,7 +2,7 @@
 //! without end, it fails, and ends neither the runner nor the answers to other requests.
 //!
 //! ```text
-//! runner ──task──▶ nursery ──fork──▶ child: reads the template, renders, ends
+//! runner ──task──▶ fork_server ──fork──▶ child: reads the template, renders, ends
 //!        ◀─reply──         ◀─reply──
 //! ```
 //!
@@ -32,7 +32,7 @@ const MEMORY: u64 = 512 << 20;
 /// Longest time of a child with a template of the model, and with a template from a request.
 const TIME: Duration = Duration::from_secs(10);
 const TIME_OF_REQUESTS: Duration = Duration::from_secs(2);
-/// Number of nurseries: several, so that a slow template delays few other requests.
+/// Number of fork_servers: several, so that a slow template delays few other requests.
 const NURSERIES: usize = 4;
 
 /// A task: to read a template, and to render a request if there is one.
@@ -55,46 +55,46 @@ type Reply = Result<String, String>;
 /// Renders templates in separate processes.
 #[derive(Debug)]
 pub(crate) struct Renderer {
-    nurseries: Vec<Mutex<UnixStream>>,
+    fork_servers: Vec<Mutex<UnixStream>>,
     pids: Vec<u32>,
-    /// The nursery to wait for when all are busy.
-    turn: AtomicUsize,
+    /// The fork_server to wait for when all are busy.
+    next: AtomicUsize,
 }
 
 /// The process that continues after the fork.
-pub(crate) enum Started {
+pub(crate) enum ForkRole {
     Runner(Renderer),
-    /// A nursery that has finished its work.
-    Nursery(ExitCode),
+    /// A fork_server that has finished its work.
+    ForkServer(ExitCode),
 }
 
 impl Renderer {
-    fn over(nurseries: Vec<UnixStream>, pids: Vec<u32>) -> Self {
-        Self { nurseries: nurseries.into_iter().map(Mutex::new).collect(), pids, turn: AtomicUsize::new(0) }
+    fn over(fork_servers: Vec<UnixStream>, pids: Vec<u32>) -> Self {
+        Self { fork_servers: fork_servers.into_iter().map(Mutex::new).collect(), pids, next: AtomicUsize::new(0) }
     }
 
-    /// Starts the nurseries. The caller must have no other thread, and no open file that another
+    /// Starts the fork_servers. The caller must have no other thread, and no open file that another
     /// process must not have.
     ///
     /// # Errors
     /// Fails if the system creates no process.
-    pub(crate) fn start(isolate: bool) -> io::Result<Started> {
-        let (mut nurseries, mut pids) = (Vec::new(), Vec::new());
+    pub(crate) fn start(isolate: bool) -> io::Result<ForkRole> {
+        let (mut fork_servers, mut pids) = (Vec::new(), Vec::new());
         for _ in 0..NURSERIES {
             let (ours, theirs) = UnixStream::pair()?;
-            // A nursery that does not answer within this time is dead.
+            // A fork_server that does not answer within this time is dead.
             ours.set_read_timeout(Some(2 * TIME))?;
             let Some(pid) = fork()? else {
-                drop((ours, nurseries));
-                return Ok(Started::Nursery(nursery(theirs, isolate)));
+                drop((ours, fork_servers));
+                return Ok(ForkRole::ForkServer(fork_server(theirs, isolate)));
             };
-            nurseries.push(ours);
+            fork_servers.push(ours);
             pids.push(pid.as_raw_nonzero().get().cast_unsigned());
         }
-        Ok(Started::Runner(Self::over(nurseries, pids)))
+        Ok(ForkRole::Runner(Self::over(fork_servers, pids)))
     }
 
-    /// Returns the process ids of the nurseries.
+    /// Returns the process ids of the fork_servers.
     pub(crate) fn pids(&self) -> &[u32] {
         &self.pids
     }
@@ -117,7 +117,7 @@ impl Renderer {
 
     fn ask(&self, task: &Task<'_>) -> Result<String, prompt::Error> {
         let work = serde_json::to_vec(task).map_err(|error| prompt::Error::Template(error.to_string()))?;
-        let mut stream = self.nursery();
+        let mut stream = self.fork_server();
         let reply = send(&mut stream, task.time(), &work).and_then(|()| receive(&mut stream));
         let reply = reply.ok().flatten().and_then(|(_, reply)| serde_json::from_slice::<Reply>(&reply).ok());
         let Some(reply) = reply else {
@@ -128,12 +128,12 @@ impl Renderer {
         reply.map_err(prompt::Error::Template)
     }
 
-    /// Returns an idle nursery, or waits for the next one in round-robin order.
-    fn nursery(&self) -> MutexGuard<'_, UnixStream> {
-        let free = self.nurseries.iter().find_map(|nursery| nursery.try_lock().ok());
+    /// Returns an idle fork_server, or waits for the next one in round-robin order.
+    fn fork_server(&self) -> MutexGuard<'_, UnixStream> {
+        let free = self.fork_servers.iter().find_map(|fork_server| fork_server.try_lock().ok());
         free.unwrap_or_else(|| {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.nurseries.len();
-            self.nurseries[turn].lock().unwrap_or_else(PoisonError::into_inner)
+            let next = self.next.fetch_add(1, Ordering::Relaxed) % self.fork_servers.len();
+            self.fork_servers[next].lock().unwrap_or_else(PoisonError::into_inner)
         })
     }
 
@@ -146,12 +146,12 @@ impl Renderer {
     }
 }
 
-/// Runs a nursery.
-fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
+/// Runs a fork_server.
+fn fork_server(stream: UnixStream, isolate: bool) -> ExitCode {
     let prepared = || {
         end_with_parent()?;
         // Standard input is the runner's connection to the daemon, and standard output is the
-        // socket that the runner serves on. A nursery must not keep them.
+        // socket that the runner serves on. A fork_server must not keep them.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null")?)?;
         io::Result::Ok(())
@@ -161,7 +161,7 @@ fn nursery(stream: UnixStream, isolate: bool) -> ExitCode {
     }
     let prepared = prepared();
     if isolate {
-        isolation::apply(isolation::Part::Nursery);
+        isolation::apply(isolation::ProcessRole::ForkServer);
     }
     match prepared.and_then(|()| serve(stream, in_a_child)) {
         Ok(()) => ExitCode::SUCCESS,

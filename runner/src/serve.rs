@@ -382,7 +382,7 @@ async fn status(State(runner): State<Runner>) -> Json<Status> {
     Json(Status {
         model: runner.0.loaded.get().map(|loaded| loaded.name.clone()),
         active: runner.0.active.load(Ordering::Relaxed),
-        computing: runner.0.loaded.get().and_then(|loaded| loaded.pulse.read()),
+        computing: runner.0.loaded.get().and_then(|loaded| loaded.heartbeat.read()),
         helpers: runner.0.machine.renderer.pids().to_vec(),
         is_for_cpu: device::IS_CPU_ONLY,
         private: runner.0.memory.private(),

@@ -1,4 +1,4 @@
-//! Stages: the backends that compute the layers, as a load plan assigns them.
+//! DeviceStages: the backends that compute the layers, as a load plan assigns them.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::backends::cpu::Cpu;
 use crate::backends::pipeline::{Pipeline, Stage};
 use crate::device::{self, Opened, Opening};
 use crate::failure;
-use crate::held::Holder;
+use crate::holder_client::HolderClient;
 use crate::load::Machine;
 use crate::pool::Pool;
 
 /// The backend of a model.
-pub(crate) enum Computing {
+pub(crate) enum ModelBackend {
     Cpu(Cpu),
     Candle(Box<Candle>),
     Pipeline(Pipeline),
 }
 
 /// The backends of a model, and their description for users.
-pub(crate) struct Stages {
-    pub(crate) computing: Computing,
+pub(crate) struct DeviceStages {
+    pub(crate) computing: ModelBackend,
     /// See [`protocol::LoadReply::device_note`].
     pub(crate) note: String,
     /// Devices that have weights.
@@ -37,7 +37,12 @@ pub(crate) struct Stages {
 ///
 /// # Errors
 /// Fails if a device is not available, or the plan names layers that do not exist.
-pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, holder: Option<&Holder>) -> Result<Stages> {
+pub(crate) fn open(
+    request: &LoadRequest,
+    layers: usize,
+    machine: &Machine,
+    holder: Option<&HolderClient>,
+) -> Result<DeviceStages> {
     if request.layers.is_empty() {
         return whole(request, layers, machine);
     }
@@ -71,14 +76,14 @@ pub(crate) fn open(request: &LoadRequest, layers: usize, machine: &Machine, hold
     let of_layers = assigned.iter().copied().map(stage_of).collect::<Option<Vec<_>>>();
     let of_layers = of_layers.context("invariant: each name is among all names")?;
     let computing = match (stages.len(), stages.pop()) {
-        (1, Some(Stage::Device(candle))) => Computing::Candle(candle),
-        (1, Some(Stage::Cpu(cpu))) => Computing::Cpu(cpu),
+        (1, Some(Stage::Device(candle))) => ModelBackend::Candle(candle),
+        (1, Some(Stage::Cpu(cpu))) => ModelBackend::Cpu(cpu),
         (_, last) => {
             stages.extend(last);
-            Computing::Pipeline(Pipeline::new(stages, of_layers))
+            ModelBackend::Pipeline(Pipeline::new(stages, of_layers))
         }
     };
-    Ok(Stages { computing, note: told(&notes, layers), devices, on_devices })
+    Ok(DeviceStages { computing, note: told(&notes, layers), devices, on_devices })
 }
 
 /// Describes devices for users: each with its note, and its number of layers.
@@ -96,17 +101,22 @@ fn told(notes: &[(String, String, usize)], layers: usize) -> String {
 }
 
 /// Opens the device of a plan for all layers.
-fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Stages> {
+fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<DeviceStages> {
     let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
     let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
     if is_cpu && !request.reference {
-        let computing = Computing::Cpu(cpu(machine, request)?);
-        return Ok(Stages { computing, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
+        let computing = ModelBackend::Cpu(cpu(machine, request)?);
+        return Ok(DeviceStages { computing, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
     }
     let candle = Candle::of(device, request.reference)?;
     let devices = if is_cpu { Vec::new() } else { vec![candle.clone()] };
-    Ok(Stages { computing: Computing::Candle(Box::new(candle)), note, devices, on_devices: vec![!is_cpu; layers + 1] })
+    Ok(DeviceStages {
+        computing: ModelBackend::Candle(Box::new(candle)),
+        note,
+        devices,
+        on_devices: vec![!is_cpu; layers + 1],
+    })
 }
 
 fn cpu(machine: &Machine, request: &LoadRequest) -> Result<Cpu> {

@@ -89,7 +89,8 @@ fn pass_some(socket: &UnixStream, source: &dyn BlobSource, indexes: &[usize]) ->
 }
 
 fn pass_opened(mut socket: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
-    let failed = |error: std::io::Error| Error::Protocol(format!("the runner did not accept the model's files: {error}"));
+    let failed =
+        |error: std::io::Error| Error::Protocol(format!("the runner did not accept the model's files: {error}"));
     passing::send_with(socket, &[descriptors.len() as u8], descriptors).map_err(failed)?;
     let mut taken = [0];
     socket.read_exact(&mut taken).map_err(failed)

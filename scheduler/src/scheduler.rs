@@ -216,7 +216,9 @@ impl Scheduler {
     /// then query the devices themselves.
     pub async fn survey(&self, device: &str, blobs: Vec<String>) -> Option<Survey> {
         let survey = self.0.holder.survey(&self.0.options, device, blobs).await;
-        let survey = survey.inspect_err(|error| tracing::warn!(%error, "the holder process failed; runners query the devices themselves"));
+        let survey = survey.inspect_err(
+            |error| tracing::warn!(%error, "the holder process failed; runners query the devices themselves"),
+        );
         survey.ok().flatten()
     }
 

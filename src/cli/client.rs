@@ -55,7 +55,10 @@ fn daemon_log(home: &Path) -> Result<PathBuf> {
     let found = std::fs::symlink_metadata(folder)?;
     // Another user may have created the folder, to read the log or to redirect it with a link.
     if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o077 != 0 {
-        bail!("the log folder `{}` belongs to another user or is accessible to other users; remove it", folder.display());
+        bail!(
+            "the log folder `{}` belongs to another user or is accessible to other users; remove it",
+            folder.display()
+        );
     }
     Ok(log)
 }

@@ -89,11 +89,7 @@ fn describe(plan: &PruneResponse) {
         );
     }
     if plan.ingests > 0 {
-        rows.push(vec![
-            format!("{} transfers", plan.ingests),
-            "abandoned".to_owned(),
-            size(plan.ingest_bytes),
-        ]);
+        rows.push(vec![format!("{} transfers", plan.ingests), "abandoned".to_owned(), size(plan.ingest_bytes)]);
     }
     if rows.is_empty() {
         eprintln!("there is nothing to remove");

@@ -24,7 +24,7 @@ impl Store {
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let found = self.look(digest)?;
         // Missing blobs are not noted: queries for arbitrary digests would fill the table.
-        if found.is_some() && self.0.gate.touch(digest) { self.look(digest) } else { Ok(found) }
+        if found.is_some() && self.0.collection_lock.touch(digest) { self.look(digest) } else { Ok(found) }
     }
 
     /// [`Store::blob_size`] for the collector, whose look must not keep the blob.

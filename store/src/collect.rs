@@ -1,7 +1,7 @@
 //! Garbage collection: mark from tags, their kept versions, links and leases, then sweep the rest.
 //!
 //! A collection runs concurrently with all other operations. It puts off blobs that are added or
-//! read meanwhile (`gate`), and blobs that an unreadable file may refer to. It deletes files first
+//! read meanwhile (`collection_lock`), and blobs that an unreadable file may refer to. It deletes files first
 //! and their index entries afterwards.
 
 use std::fs::DirEntry;
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::gate::State;
+use crate::collection_lock::State;
 use crate::mark::{Children, LeadsTo, Marked, Obstacle};
 use crate::promises::{Places, Promised};
 use crate::sync::PoisonError;
@@ -120,7 +120,7 @@ impl Store {
     /// removed. [`Collected::put_off`] reports both.
     pub fn collect(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collected {
         let _one = self.0.collection.lock().unwrap_or_else(PoisonError::into_inner);
-        let _collecting = self.0.gate.begin_collection();
+        let _collecting = self.0.collection_lock.begin_collection();
         self.0.promises.expire(now);
         let mut marked = self.mark(now, &children);
         if let Err(error) = self.settle_names() {
@@ -157,7 +157,7 @@ impl Store {
         let (mut blobs, mut left) = (Vec::new(), Left::default());
         for digest in self.candidates(&marked, &mut left) {
             let Ok(Some(size)) = self.look(&digest) else { continue };
-            match fate(&digest, &marked, &self.0.promises.lock(), &self.0.gate.lock(), now) {
+            match fate(&digest, &marked, &self.0.promises.lock(), &self.0.collection_lock.lock(), now) {
                 Fate::Stays => {}
                 Fate::PutOff { used } => left.add(size, used),
                 Fate::Goes => blobs.push((digest, size)),
@@ -205,8 +205,8 @@ impl Store {
     ) -> Result<Option<u64>, Error> {
         let Some(size) = self.look(digest)? else { return Ok(None) };
         // Both locks are held until the file is gone, so that no caller can start to rely on it.
-        let (promises, gate) = (self.0.promises.lock(), self.0.gate.lock());
-        match fate(digest, marked, &promises, &gate, now) {
+        let (promises, collection_lock) = (self.0.promises.lock(), self.0.collection_lock.lock());
+        match fate(digest, marked, &promises, &collection_lock, now) {
             Fate::Stays => Ok(None),
             Fate::PutOff { used } => {
                 left.add(size, used);
@@ -249,13 +249,13 @@ fn folders(entries: Vec<DirEntry>) -> impl Iterator<Item = DirEntry> {
     entries.into_iter().filter(|entry| files::is_folder(entry).unwrap_or(true))
 }
 
-fn fate(digest: &Digest, marked: &Marked, promises: &Promised, gate: &State, now: SystemTime) -> Fate {
+fn fate(digest: &Digest, marked: &Marked, promises: &Promised, collection_lock: &State, now: SystemTime) -> Fate {
     let promised = |places: &Places| places.values().any(|until| *until > now);
     if marked.reachable.contains(digest) || promises.get(digest).is_some_and(promised) {
         return Fate::Stays;
     }
     let unknown = marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Anything);
-    match gate.keeps(digest) {
+    match collection_lock.keeps(digest) {
         used if used || unknown => Fate::PutOff { used },
         _ => Fate::Goes,
     }

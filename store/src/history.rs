@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::Digest;
 
-use crate::{Error, Store, files, names};
+use crate::{Error, Store, files, name_table};
 
 /// Number of earlier versions that a collection keeps.
 pub const KEPT_VERSIONS: usize = 1;
@@ -32,7 +32,7 @@ pub struct HistoryEntry {
 impl Store {
     /// The versions of a tag, the oldest first. Empty if there is no such tag.
     pub fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, Error> {
-        read(&names::path(&self.0.layout.histories(), name)?)
+        read(&name_table::path(&self.0.layout.histories(), name)?)
     }
 
     /// The earlier versions of a tag that are kept from collection, the newest first.
@@ -59,7 +59,7 @@ impl Store {
     /// logged and left out.
     pub fn all_kept_versions(&self) -> Vec<(String, Vec<Digest>)> {
         let mut all = Vec::new();
-        for name in names::walk(&self.0.layout.histories()).tags() {
+        for name in name_table::walk(&self.0.layout.histories()).tags() {
             match self.kept_versions(&name) {
                 Ok(kept) if kept.is_empty() => {}
                 Ok(kept) => all.push((name, kept)),
@@ -73,7 +73,7 @@ impl Store {
     /// blobs that only earlier versions need.
     pub fn forget_versions(&self, name: &str) -> Result<(), Error> {
         self.ensure_writable()?;
-        let path = names::path(&self.0.layout.histories(), name)?;
+        let path = name_table::path(&self.0.layout.histories(), name)?;
         let _names = self.names();
         let current = self.resolve_tag(name)?;
         let last = self.history(name)?.into_iter().rfind(|entry| Some(entry.digest) == current);
@@ -106,14 +106,14 @@ impl Store {
         entries.extend(current.filter(|_| newest != current).map(|digest| HistoryEntry { digest, since: now }));
         entries.extend((current != Some(*digest)).then_some(HistoryEntry { digest: *digest, since: now }));
         let surplus = entries.len().saturating_sub(LONGEST);
-        let path = names::path(&self.0.layout.histories(), name)?;
+        let path = name_table::path(&self.0.layout.histories(), name)?;
         self.write_named("history", name, &path, &text(&entries[surplus..]))
     }
 
     /// Removes the history of a tag. The caller holds the lock of names.
     pub(crate) fn remove_history(&self, name: &str) -> Result<(), Error> {
         let root = self.0.layout.histories();
-        self.remove_named(&root, &names::path(&root, name)?).map(drop)
+        self.remove_named(&root, &name_table::path(&root, name)?).map(drop)
     }
 }
 

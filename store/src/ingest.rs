@@ -15,9 +15,9 @@ const PIECE: usize = 1 << 17;
 
 /// The ids of ingests that have a writer.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<HashSet<IngestId>>);
+pub(crate) struct ActiveIngests(Mutex<HashSet<IngestId>>);
 
-impl Held {
+impl ActiveIngests {
     fn take(&self, id: &IngestId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone())
     }
@@ -272,10 +272,10 @@ impl Store {
     fn place(&self, data: &Path, digest: &Digest, size: u64) -> Result<(), Error> {
         let path = self.path(digest);
         let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
-        self.0.gate.touch(digest);
-        let _placement = self.0.placing.begin(digest);
+        self.0.collection_lock.touch(digest);
+        let _placement = self.0.pending_renames.begin(digest);
         if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
-            return self.0.placing.sync(folder);
+            return self.0.pending_renames.sync(folder);
         }
         if digest.algorithm() != Algorithm::Sha256 {
             self.0.layout.create_rare_shelf(folder)?;
@@ -286,7 +286,7 @@ impl Store {
         if let Err(error) = files::make_read_only(&path) {
             tracing::warn!("a blob could not be made read-only: {error}");
         }
-        self.0.placing.sync(folder)?;
+        self.0.pending_renames.sync(folder)?;
         self.reach(CrashPoint::DirectorySynced);
         Ok(())
     }

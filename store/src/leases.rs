@@ -24,7 +24,7 @@ impl Store {
         let latest = SystemTime::now().checked_add(LONGEST_LEASE).unwrap_or(until);
         let end = until.min(latest).duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         for digest in digests {
-            self.0.gate.touch(digest);
+            self.0.collection_lock.touch(digest);
         }
         self.settle()?;
         let lines: Vec<String> = [end.to_string()].into_iter().chain(digests.iter().map(ToString::to_string)).collect();
@@ -33,7 +33,7 @@ impl Store {
         files::write_synced(&temporary, lines.join("\n").as_bytes())?;
         let path = self.0.layout.leases().join(id.as_str());
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the lease", &path, e))?;
-        self.0.placing.sync(&self.0.layout.leases())
+        self.0.pending_renames.sync(&self.0.layout.leases())
     }
 
     /// The digests of a lease, even if it has expired; none if there is no such lease.

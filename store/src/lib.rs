@@ -42,16 +42,17 @@
 //!
 //! # Concurrency
 //! Any number of readers; one writer per ingest; one collector at a time, which runs concurrently
-//! with all other operations (`gate`). The methods block on the disk. The roles of [`content`] run
+//! with all other operations (`collection_lock`). The methods block on the disk. The roles of [`content`] run
 //! them on threads for blocking work.
 
 mod blobs;
 mod collect;
+mod collection_lock;
 pub mod crash;
 mod derived;
+mod durable_rename;
 mod error;
 mod files;
-mod gate;
 mod history;
 mod index;
 mod ingest;
@@ -60,9 +61,8 @@ mod leases;
 mod links;
 mod lock;
 mod mark;
-mod names;
+mod name_table;
 mod pins;
-mod placing;
 mod promises;
 mod read_only;
 mod rebuild;
@@ -82,9 +82,9 @@ use std::time::SystemTime;
 
 pub use blobs::BlobFile;
 pub use collect::{Collectable, Collected, Leased, PutOff};
+pub use collection_lock::{Guard, Hold};
 pub use crash::CrashPoint;
 pub use error::Error;
-pub use gate::{Guard, Hold};
 pub use history::{HistoryEntry, KEPT_VERSIONS};
 pub use ingest::IngestFile;
 pub use leases::LeaseId;
@@ -110,19 +110,19 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     layout: Layout,
     index: Index,
-    held: ingest::Held,
-    gate: gate::Gate,
-    /// Held while the index is being filled.
+    held: ingest::ActiveIngests,
+    collection_lock: collection_lock::CollectionLock,
+    /// ActiveIngests while the index is being filled.
     mending: Mutex<()>,
-    /// Held by the running collection.
+    /// ActiveIngests by the running collection.
     collection: Mutex<()>,
-    placing: placing::Placing,
+    pending_renames: durable_rename::PendingRenames,
     promises: promises::Promises,
-    /// Held while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
+    /// ActiveIngests while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
     /// link is removed. These operations share folders, and writers of one name share a temporary
     /// file.
     ///
-    /// Lock order: this lock, then promises, then the gate.
+    /// Lock order: this lock, then promises, then the collection_lock.
     names: Mutex<()>,
     /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
@@ -169,7 +169,7 @@ impl Store {
         // The last process may have died between a rename and the sync: make all entries durable.
         let unsynced = if closed || is_new { Vec::new() } else { layout.sync_names() };
         let store = Self::of(Inner::new(layout, index, options.crash_at, Some(lock), None));
-        store.0.placing.mistrust(unsynced);
+        store.0.pending_renames.mark_unsynced(unsynced);
         Ok(store)
     }
 
@@ -233,11 +233,11 @@ impl Inner {
         Self {
             layout,
             index,
-            held: ingest::Held::default(),
-            gate: gate::Gate::default(),
+            held: ingest::ActiveIngests::default(),
+            collection_lock: collection_lock::CollectionLock::default(),
             mending: Mutex::default(),
             collection: Mutex::default(),
-            placing: placing::Placing::default(),
+            pending_renames: durable_rename::PendingRenames::default(),
             promises: promises::Promises::default(),
             names: Mutex::default(),
             derivations: AtomicU64::default(),
@@ -251,7 +251,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Without a seal, the next start syncs the folders that could not be synced.
-        if self.placing.is_settled() {
+        if self.pending_renames.is_settled() {
             self.index.close();
         }
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use content::Digest;
 
-use crate::{Error, Store, files, names, tags};
+use crate::{Error, Store, files, name_table, tags};
 
 /// How long a blob without a referring manifest stays in a repository.
 pub const BLOB_LINK_LIFE: Duration = Duration::from_hours(24);
@@ -71,7 +71,7 @@ impl Store {
         self.ensure_writable()?;
         let path = self.link_path(repository, kind, digest)?;
         let folder = path.parent().expect("invariant: a link lies in its repository's folder");
-        self.0.gate.touch(digest);
+        self.0.collection_lock.touch(digest);
         match kind {
             // The document refers to blobs, which must be durable too.
             LinkKind::Manifest => self.settle()?,
@@ -104,7 +104,7 @@ impl Store {
         if kind == LinkKind::Manifest {
             self.0.index.expect(digest);
         }
-        self.0.placing.sync(folder)?;
+        self.0.pending_renames.sync(folder)?;
         // Another thread may have made the folder and not synced it yet.
         self.settle_folders(folder)
     }
@@ -124,7 +124,7 @@ impl Store {
     pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
         let _names = self.names();
         let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
-        // Held until the link is gone: after a promise, the caller looks for the link again.
+        // ActiveIngests until the link is gone: after a promise, the caller looks for the link again.
         let promises = self.0.promises.lock();
         if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
             self.remove_named(&self.0.layout.links(), &link.path)?;
@@ -241,7 +241,7 @@ pub(crate) struct FoundLinks {
 }
 
 pub(crate) fn walk(root: &Path) -> FoundLinks {
-    let names::Walk { named, unreadable } = names::walk(root);
+    let name_table::Walk { named, unreadable } = name_table::walk(root);
     let unreadable = unreadable.into_iter().map(|error| (None, error)).collect();
     let mut found = FoundLinks { links: Vec::new(), unreadable };
     for folder in named {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use content::Digest;
 
 use crate::links::{self, Link};
-use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, names, tags};
+use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, name_table, tags};
 
 /// Maximum size of a manifest in bytes.
 const MAX_DOCUMENT: u64 = 4 << 20;
@@ -89,7 +89,7 @@ impl Store {
             }
             damaged.insert(name);
         }
-        let histories = names::walk(&self.0.layout.histories());
+        let histories = name_table::walk(&self.0.layout.histories());
         unknown.extend(histories.unreadable);
         // A file that cannot be a tag by its name has no tag: it was put there by mistake.
         for file in histories.named.into_iter().filter(|file| file.check().is_ok()) {
@@ -108,7 +108,7 @@ impl Store {
     /// The candidates for the document that an unreadable tag names: the last two entries of its
     /// history, and its kept versions.
     fn last_named(&self, name: &str) -> Result<Vec<Digest>, Error> {
-        let entries = history::read(&names::path(&self.0.layout.histories(), name)?)?;
+        let entries = history::read(&name_table::path(&self.0.layout.histories(), name)?)?;
         let last = entries.iter().rev().take(KEPT_VERSIONS + 2).map(|entry| entry.digest);
         // Earlier documents may be gone, which is not an error.
         Ok(last.filter(|digest| !matches!(self.look(digest), Ok(None))).collect())

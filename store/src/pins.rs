@@ -3,13 +3,13 @@
 //!
 //! The store only records pins; callers that remove models must check them.
 
-use crate::{Error, Store, files, names};
+use crate::{Error, Store, files, name_table};
 
 impl Store {
     /// Pins a tag, which must exist.
     pub fn pin(&self, name: &str) -> Result<(), Error> {
         self.ensure_writable()?;
-        let path = names::path(&self.0.layout.pins(), name)?;
+        let path = name_table::path(&self.0.layout.pins(), name)?;
         let _names = self.names();
         if self.resolve_tag(name)?.is_none() {
             return Err(content::Error::TagNotFound(name.to_owned()).into());
@@ -27,17 +27,17 @@ impl Store {
     /// Whether a tag is pinned.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
         // If the pin cannot be checked, the result is an error: there may be one.
-        files::is_there(&names::path(&self.0.layout.pins(), name)?)
+        files::is_there(&name_table::path(&self.0.layout.pins(), name)?)
     }
 
     /// The names of all pinned tags, sorted. A folder that cannot be listed is logged.
     pub fn pins(&self) -> Vec<String> {
-        names::walk(&self.0.layout.pins()).tags()
+        name_table::walk(&self.0.layout.pins()).tags()
     }
 
     /// Removes a pin. The caller holds the lock of names.
     pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
         let root = self.0.layout.pins();
-        self.remove_named(&root, &names::path(&root, name)?)
+        self.remove_named(&root, &name_table::path(&root, name)?)
     }
 }

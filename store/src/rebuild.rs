@@ -3,7 +3,7 @@
 use content::Digest;
 
 use crate::sync::{MutexGuard, PoisonError};
-use crate::{Error, Store, links, names};
+use crate::{Error, Store, links, name_table};
 
 /// Facts about a document, from its owner: references, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Store {
 
     /// The error of the first folder of tags or links that cannot be listed, if any.
     fn unlisted(&self) -> Option<Error> {
-        let tags = names::walk(&self.0.layout.tags()).unreadable.into_iter();
+        let tags = name_table::walk(&self.0.layout.tags()).unreadable.into_iter();
         tags.chain(links::walk(&self.0.layout.links()).unreadable.into_iter().map(|(_, error)| error)).next()
     }
 

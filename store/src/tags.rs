@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{CrashPoint, Error, Store, files, names};
+use crate::{CrashPoint, Error, Store, files, name_table};
 
 /// A tag and its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Store {
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
         self.reach(CrashPoint::TagRenamed);
         self.0.index.expect(digest);
-        self.0.placing.sync(folder)
+        self.0.pending_renames.sync(folder)
     }
 
     /// Fails if the folder of tags cannot be listed, in which case the store would seem to be
@@ -168,7 +168,7 @@ pub(crate) struct FoundTags {
 }
 
 pub(crate) fn walk(root: &Path) -> FoundTags {
-    let names::Walk { named, unreadable } = names::walk(root);
+    let name_table::Walk { named, unreadable } = name_table::walk(root);
     let mut found = FoundTags { unreadable, ..FoundTags::default() };
     for file in named {
         match read(&file.path, &file.repository, &file.name) {

@@ -55,7 +55,7 @@ impl Store {
             // The folder is temporary and belongs to this process.
             return Ok(());
         }
-        self.0.placing.sync(self.home())
+        self.0.pending_renames.sync(self.home())
     }
 
     /// Forgets the use of documents that no longer exist.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use content::{Digest, Hasher};
 
 use crate::layout::Layout;
-use crate::{Error, Store, files, history, leases, links, names, tags};
+use crate::{Error, Store, files, history, leases, links, name_table, tags};
 
 /// The kind of note with the time (Unix seconds) of the last successful check of a blob.
 const NOTE: &str = "verified";
@@ -121,7 +121,7 @@ impl Store {
             // The target is synced first: after a power cut the blob is in at least one of the two
             // folders.
             files::sync_folder(&self.0.layout.damaged())?;
-            self.0.placing.sync(folder)?;
+            self.0.pending_renames.sync(folder)?;
         }
         Ok(moved)
     }
@@ -147,11 +147,11 @@ impl Store {
 fn damaged_names(layout: &Layout, now: SystemTime) -> Vec<Error> {
     let tags = tags::walk(&layout.tags());
     let mut damaged: Vec<Error> = tags.damaged.into_iter().map(|(_, error)| error).chain(tags.unreadable).collect();
-    let histories = names::walk(&layout.histories());
+    let histories = name_table::walk(&layout.histories());
     damaged
         .extend(histories.named.iter().filter_map(|file| file.check().and_then(|()| history::read(&file.path)).err()));
     damaged.extend(histories.unreadable);
-    damaged.extend(names::walk(&layout.pins()).unreadable);
+    damaged.extend(name_table::walk(&layout.pins()).unreadable);
     damaged.extend(links::walk(&layout.links()).unreadable.into_iter().map(|(_, error)| error));
     damaged.extend(leases::walk(&layout.leases(), now).damaged);
     damaged

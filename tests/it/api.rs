@@ -81,7 +81,12 @@ async fn errors_have_their_status_and_name_the_thing() {
             400,
             "file `a`: `b` is not a digest",
         ),
-        ("/api/create", json!({"model": "x", "from": "nope", "stream": false}), 404, "model `nope` is not in the store"),
+        (
+            "/api/create",
+            json!({"model": "x", "from": "nope", "stream": false}),
+            404,
+            "model `nope` is not in the store",
+        ),
         ("/api/create", json!({"model": "x", "path": "relative", "stream": false}), 400, "absolute"),
         ("/api/create", json!({"model": "x", "path": "/no/such/file", "stream": false}), 400, "/no/such/file"),
         ("/api/create", json!({"model": "x", "from": "tiny", "quantize": "q4_9", "stream": false}), 400, "q4_9"),

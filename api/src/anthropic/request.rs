@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Limits;
 use super::content::{Content, Piece};
 use crate::ollama::{KeepAliveSpec, Options, Think};
-use crate::{Demand, Dialogue, Refusal};
+use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/messages`. `POST /v1/messages/count_tokens` takes the same body and ignores
 /// the fields about the response.
@@ -108,7 +108,7 @@ impl MessagesRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
+    pub fn translate(self) -> Result<(ChatInput, GenerationOptions), Refusal> {
         match self.max_tokens {
             None => return Err(Refusal::new("max_tokens", "Field required")),
             Some(0) => return Err(Refusal::new("max_tokens", "max_tokens is 0, expected at least 1")),
@@ -116,18 +116,18 @@ impl MessagesRequest {
         }
         let demand = self.demand()?;
         let (dialogue, tool_choice) = self.dialogue()?;
-        Ok((dialogue, Demand { tool_choice, ..demand }))
+        Ok((dialogue, GenerationOptions { tool_choice, ..demand }))
     }
 
     /// Returns the conversation whose tokens are counted.
     ///
     /// # Errors
     /// As [`translate`](Self::translate).
-    pub fn count(self) -> Result<Dialogue, Refusal> {
+    pub fn count(self) -> Result<ChatInput, Refusal> {
         Ok(self.dialogue()?.0)
     }
 
-    fn demand(&self) -> Result<Demand, Refusal> {
+    fn demand(&self) -> Result<GenerationOptions, Refusal> {
         let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let mut stop = self.stop_sequences.clone();
         if let Some(all) = &mut stop {
@@ -142,7 +142,7 @@ impl MessagesRequest {
             ..Options::default()
         };
         let options = options.over(given);
-        Ok(Demand {
+        Ok(GenerationOptions {
             // As in OpenAI's API, a prompt that does not fit is refused unless the request sets
             // `num_ctx`.
             refuse_long_prompts: options.num_ctx.is_none(),
@@ -151,7 +151,7 @@ impl MessagesRequest {
             format: self.format()?,
             one_tool_call: self.tool_choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use),
             keep_alive: self.keep_alive,
-            ..Demand::of_openai()
+            ..GenerationOptions::of_openai()
         })
     }
 
@@ -169,7 +169,7 @@ impl MessagesRequest {
         }
     }
 
-    fn dialogue(self) -> Result<(Dialogue, ToolChoice), Refusal> {
+    fn dialogue(self) -> Result<(ChatInput, ToolChoice), Refusal> {
         let think = think(self.thinking.as_ref(), self.output_config.as_ref())?;
         let thinking_is_optional = self.thinking.as_ref().is_none_or(Thinking::is_optional);
         let (tools, omitted_tools) = tools(self.tools.as_deref().unwrap_or_default())?;
@@ -188,7 +188,8 @@ impl MessagesRequest {
             conversation.take(turn, &format!("messages.{at}"))?;
         }
         let messages = conversation.messages;
-        let dialogue = Dialogue { messages, tools, think, thinking_is_optional, omitted_tools, ..Dialogue::default() };
+        let dialogue =
+            ChatInput { messages, tools, think, thinking_is_optional, omitted_tools, ..ChatInput::default() };
         Ok((dialogue, choice))
     }
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ollama::Think;
-use crate::{Answer, Demand, Dialogue, Frame, Refusal};
+use crate::{Answer, ChatInput, Frame, GenerationOptions, Refusal};
 
-fn read(request: Value) -> Result<(Dialogue, Demand), Refusal> {
+fn read(request: Value) -> Result<(ChatInput, GenerationOptions), Refusal> {
     serde_json::from_value::<MessagesRequest>(request).expect("a request").translate()
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::null::or_default;
 use super::{KeepAliveSpec, Options, Think};
-use crate::{Demand, Dialogue, grammar, shapes};
+use crate::{ChatInput, GenerationOptions, grammar, shapes};
 
 /// Body of `POST /api/generate`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -98,7 +98,7 @@ impl GenerateRequest {
     ///
     /// # Errors
     /// Describes the invalid field, in Ollama's wording.
-    pub fn demand(&self) -> Result<Demand, String> {
+    pub fn demand(&self) -> Result<GenerationOptions, String> {
         if !self.images.is_empty() {
             return Err(NO_IMAGES.to_owned());
         }
@@ -110,7 +110,7 @@ impl GenerateRequest {
             return Err("raw mode does not support suffix".to_owned());
         }
         let demand = demand(&self.options, self.keep_alive)?;
-        Ok(Demand {
+        Ok(GenerationOptions {
             format: format(self.format.as_ref())?,
             top_logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             refuse_long_prompts: !self.truncate.unwrap_or(true),
@@ -134,9 +134,9 @@ impl ChatRequest {
     ///
     /// # Errors
     /// Describes the invalid field, in Ollama's wording.
-    pub fn translate(mut self) -> Result<(Dialogue, Demand), String> {
+    pub fn translate(mut self) -> Result<(ChatInput, GenerationOptions), String> {
         let demand = demand(&self.options, self.keep_alive)?;
-        let demand = Demand {
+        let demand = GenerationOptions {
             format: format(self.format.as_ref())?,
             top_logprobs: top_logprobs(self.logprobs, self.top_logprobs)?,
             refuse_long_prompts: !self.truncate.unwrap_or(true),
@@ -147,7 +147,10 @@ impl ChatRequest {
         if let Some(tool) = self.tools.iter().find(|tool| !tool["function"]["name"].is_string()) {
             return Err(format!("the tool {tool} has no function with a name"));
         }
-        Ok((Dialogue { messages: self.messages, tools: self.tools, think: self.think, ..Dialogue::default() }, demand))
+        Ok((
+            ChatInput { messages: self.messages, tools: self.tools, think: self.think, ..ChatInput::default() },
+            demand,
+        ))
     }
 }
 
@@ -155,9 +158,9 @@ impl ChatRequest {
 ///
 /// # Errors
 /// Fails if an option has a value of the wrong type.
-pub fn demand(options: &Map<String, Value>, keep_alive: Option<KeepAliveSpec>) -> Result<Demand, String> {
+pub fn demand(options: &Map<String, Value>, keep_alive: Option<KeepAliveSpec>) -> Result<GenerationOptions, String> {
     let (options, unknown_options) = Options::read(options)?;
-    Ok(Demand { options, unknown_options, keep_alive, ..Demand::default() })
+    Ok(GenerationOptions { options, unknown_options, keep_alive, ..GenerationOptions::default() })
 }
 
 fn top_logprobs(wanted: bool, top: i64) -> Result<Option<u32>, String> {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::ollama::{KeepAliveSpec, Options};
-use crate::{Demand, Refusal};
+use crate::{GenerationOptions, Refusal};
 
 /// Maximum number of choices for a prompt.
 const MOST_CHOICES: u32 = 128;
@@ -52,7 +52,7 @@ impl Sampling {
     }
 
     /// Converts these fields to generation options. A negative `max_tokens` means no limit.
-    pub(super) fn demand(&self, max_tokens: Option<i64>) -> Result<Demand, Refusal> {
+    pub(super) fn demand(&self, max_tokens: Option<i64>) -> Result<GenerationOptions, Refusal> {
         let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let options = Options {
             temperature: within("temperature", self.temperature, 0.0, 2.0)?,
@@ -69,13 +69,13 @@ impl Sampling {
         // Coding agents compact a conversation that is refused. If a client sets the context
         // length, its prompt is truncated to that length instead.
         let refuse_long_prompts = options.num_ctx.is_none();
-        Ok(Demand {
+        Ok(GenerationOptions {
             options,
             unknown_options,
             refuse_long_prompts,
             logit_bias,
             keep_alive: self.keep_alive,
-            ..Demand::of_openai()
+            ..GenerationOptions::of_openai()
         })
     }
 }
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn demand(fields: Value) -> Result<Demand, Refusal> {
+    fn demand(fields: Value) -> Result<GenerationOptions, Refusal> {
         serde_json::from_value::<Sampling>(fields).expect("fields").demand(Some(9))
     }
 

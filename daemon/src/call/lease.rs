@@ -8,9 +8,9 @@ use scheduler::{Context, KeepAlive};
 
 use super::{Call, Ready};
 use crate::acquire::Wish;
+use crate::context_growth::Needed;
 use crate::daemon::Daemon;
 use crate::error::Failed;
-use crate::room::Needed;
 
 /// If a generation may exceed its context and the request sets no limit (`num_predict: -1`), it
 /// ends after this many contexts, as in Ollama.
@@ -71,7 +71,7 @@ impl Call {
         ready: &Ready,
         requests: &[GenerateRequest],
     ) -> Result<Option<u64>, Failed> {
-        let is_longest = ready.context() >= self.model.understood.context();
+        let is_longest = ready.context() >= self.model.parsed_facts.context();
         if is_longest && requests.iter().all(|request| request.truncate) {
             return Ok(None);
         }

@@ -12,8 +12,8 @@ use store::{Collectable, Collected};
 
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
 use crate::error::Failed;
+use crate::model_documents::timestamp;
 use crate::models::blocking;
 use library::{Library, shown};
 use upkeep::{PruneOptions, PrunePlan, plan_prune};
@@ -43,7 +43,7 @@ fn answer(collected: Collected) -> GcResponse {
 }
 
 pub(crate) async fn linked(State(daemon): State<Daemon>) -> Result<Json<LinkedResponse>, Failed> {
-    let manifest = |linked: library::Linked| LinkedManifest {
+    let manifest = |linked: library::UntaggedManifest| LinkedManifest {
         name: linked.name,
         digest: linked.digest.to_string(),
         used: timestamp(linked.used),
@@ -76,7 +76,7 @@ fn describe(plan: &PrunePlan) -> PruneResponse {
         used: timestamp(model.used),
         bytes: model.bytes,
     };
-    let linked = |linked: &library::Linked| PruneModel {
+    let linked = |linked: &library::UntaggedManifest| PruneModel {
         name: linked.name.clone(),
         used: timestamp(linked.used),
         bytes: linked.bytes,

@@ -18,8 +18,8 @@ use upkeep::{Fetcher, Selection, Usage};
 use super::stepwise;
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
 use crate::error::Failed;
+use crate::model_documents::timestamp;
 use crate::models::{blocking, find_named};
 
 pub(crate) async fn fsck(State(daemon): State<Daemon>, Body(request): Body<FsckRequest>) -> Result<Response, Failed> {

@@ -6,8 +6,8 @@ use axum::extract::State;
 
 use crate::body::Body;
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
 use crate::error::Failed;
+use crate::model_documents::timestamp;
 use crate::models::{blocking, reference};
 
 pub(crate) async fn history(

@@ -10,11 +10,11 @@ use axum::{Extension, Json};
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
 use crate::call::Call;
-use crate::choices::{Choices, several};
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
+use crate::parallel_generations::{Choices, several};
 use crate::sse::frames;
 
 pub(crate) async fn chat(

@@ -12,11 +12,11 @@ use protocol::Prompt;
 use super::failure::{Body, Failure, refused};
 use super::{random_id, seconds};
 use crate::call::{Call, Ready};
-use crate::choices::{Choices, several};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
+use crate::parallel_generations::{Choices, several};
 use crate::sse::frames;
 use library::Capability;
 

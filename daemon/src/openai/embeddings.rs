@@ -1,6 +1,6 @@
 //! `/v1/embeddings`.
 
-use api::Demand;
+use api::GenerationOptions;
 use api::openai::{EmbeddingsRequest, EmbeddingsResponse};
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ pub(crate) async fn embeddings(
     Body(request): Body<EmbeddingsRequest>,
 ) -> Result<Response, Failure> {
     let name = request.model.clone();
-    let demand = Demand { keep_alive: request.keep_alive, ..Demand::default() };
+    let demand = GenerationOptions { keep_alive: request.keep_alive, ..GenerationOptions::default() };
     let (asked, encoding) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?.aside();
     let (reply, _) = call.embed(&daemon, call.ready(&daemon).await?, &asked).await?;

@@ -12,8 +12,8 @@ use manifests::ModelRef;
 use super::failure::Failure;
 use super::seconds;
 use crate::daemon::Daemon;
-use crate::describe::timestamp;
 use crate::headers::attested;
+use crate::model_documents::timestamp;
 use crate::models::{blocking, find_named};
 use library::{Library, Listed};
 

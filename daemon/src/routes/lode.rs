@@ -161,10 +161,15 @@ fn files() -> Vec<Route> {
             .gives::<LoadResponse>()
             .fails(&[409, 507])
             .served_by(archive::load),
-        Operation::new(Api::Lode, Method::GET, "/api/lode/socket", "Path of the socket through which commands pass files for a create")
-            .needs(Scope::Write)
-            .gives::<SocketResponse>()
-            .served_by(create::socket),
+        Operation::new(
+            Api::Lode,
+            Method::GET,
+            "/api/lode/socket",
+            "Path of the socket through which commands pass files for a create",
+        )
+        .needs(Scope::Write)
+        .gives::<SocketResponse>()
+        .served_by(create::socket),
         post("/api/export", "A model as a tar of the files of some format")
             .needs(Scope::Read)
             .takes::<ExportRequest>()

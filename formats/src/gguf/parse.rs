@@ -88,7 +88,9 @@ fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
     match (little, big) {
         (2 | 3, _) => Ok((little, Endian::Little)),
         (_, 2 | 3) => Ok((big, Endian::Big)),
-        _ => Err(Error::gguf(4, format!("version {little} is not supported, expected 2 or 3; convert the model again"))),
+        _ => {
+            Err(Error::gguf(4, format!("version {little} is not supported, expected 2 or 3; convert the model again")))
+        }
     }
 }
 
@@ -281,8 +283,10 @@ impl<'a> Cursor<'a> {
         // least eight, an array twelve.
         let least = kind.width().map_or(8, |width| width as u64);
         if count > self.remaining() / least {
-            let reason =
-                format!("an array of {count} items, the file has {} bytes left; it is truncated or malformed", self.remaining());
+            let reason = format!(
+                "an array of {count} items, the file has {} bytes left; it is truncated or malformed",
+                self.remaining()
+            );
             return Err(Error::gguf_cut(at, reason));
         }
         let start = self.at;

@@ -208,7 +208,9 @@ impl Adapter {
         if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
             && own != here
         {
-            return Err(refuse(format!("it was made for the architecture {own}, but the model has the architecture {here}")));
+            return Err(refuse(format!(
+                "it was made for the architecture {own}, but the model has the architecture {here}"
+            )));
         }
         let mut fitted = Vec::new();
         for module in &self.modules {
@@ -264,7 +266,9 @@ impl AdaptedModule {
         let weight = |matrices: &Matrices, index| matrices.projection(index).weight;
         match (target, expert, self.experts()) {
             (Target::One(weight), None, None) => Ok(vec![(weight.clone(), None)]),
-            (Target::One(_), ..) => Err(format!("its `{name}` has factors for experts, but the model has a single projection there")),
+            (Target::One(_), ..) => {
+                Err(format!("its `{name}` has factors for experts, but the model has a single projection there"))
+            }
             (Target::Many(matrices, count), Some(index), None) if index < *count => {
                 Ok(vec![(weight(matrices, index), None)])
             }

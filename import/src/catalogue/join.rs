@@ -8,7 +8,7 @@ use formats::encoding::Role;
 use formats::safetensors::Header;
 
 use super::labelled;
-use crate::apart::{self, Array, Found};
+use crate::split_weights::{self, Array, Found};
 use crate::{Error, QuantizationConfig, StoredPart, StoredTensor};
 
 /// Returns the tensors of blobs with these headers, in their order and under the names in the
@@ -56,7 +56,7 @@ fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfi
         let parts = weight.parts.iter().map(|(role, at)| (*role, positions[*at])).collect();
         Found { parts, ..weight }
     };
-    apart::find(&rest, config).into_iter().map(back).collect()
+    split_weights::find(&rest, config).into_iter().map(back).collect()
 }
 
 /// Returns the tensors in order; a weight has the position of its codes.
@@ -67,9 +67,8 @@ fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTen
         let Some((_, first)) = weight.parts.first().copied() else { continue };
         let part = |(role, at): &(Role, usize)| Some(StoredPart { role: *role, ..arrays[*at].take()? });
         let parts: Option<Vec<StoredPart>> = weight.parts.iter().map(part).collect();
-        let parts = parts.ok_or_else(|| {
-            Error::Source(format!("an array of `{}` also belongs to another weight", weight.name))
-        })?;
+        let parts = parts
+            .ok_or_else(|| Error::Source(format!("an array of `{}` also belongs to another weight", weight.name)))?;
         let Found { name, encoding, shape, .. } = weight;
         weights.insert(first, StoredTensor { stored_name: name.clone(), name, encoding, shape, parts });
     }

@@ -7,7 +7,7 @@ use formats::encoding::{Micro, Role};
 use formats::safetensors::{Header, TensorInfo};
 use formats::{Dtype, Encoding};
 
-use crate::apart::Found;
+use crate::split_weights::Found;
 
 /// Returns the weights that the metadata describes.
 ///

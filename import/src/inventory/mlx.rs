@@ -11,7 +11,7 @@ use formats::encoding::{Micro, Role};
 use formats::{Dtype, Encoding};
 
 use crate::QuantizationConfig;
-use crate::apart::{Array, Found};
+use crate::split_weights::{Array, Found};
 
 /// Returns the weights that MLX quantized.
 ///
@@ -57,7 +57,9 @@ impl Candidate<'_> {
                 let (one, other) = (name(one), name(other));
                 Err(format!("config.json does not say how; by its shape it may be {one} or {other}"))
             }
-            (None, _) => Err(format!("config.json does not state the encoding, and no known encoding has {}", self.shapes())),
+            (None, _) => {
+                Err(format!("config.json does not state the encoding, and no known encoding has {}", self.shapes()))
+            }
         }
     }
 

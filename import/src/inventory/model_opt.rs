@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use formats::encoding::{Micro, Role};
 use formats::{Dtype, Encoding};
 
-use crate::apart::{Array, Found};
+use crate::split_weights::{Array, Found};
 
 /// Returns the weights of this form.
 pub(super) fn find(arrays: &[Array<'_>]) -> Vec<Found> {

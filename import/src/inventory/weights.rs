@@ -3,7 +3,7 @@
 use formats::encoding::Role;
 
 use super::{Home, SourceTensor, mlx, model_opt};
-use crate::apart::{self, Array, Found};
+use crate::split_weights::{self, Array, Found};
 use crate::{Error, QuantizationConfig};
 
 /// Sets weight, role and home of each tensor. Returns true if MLX quantized a weight.
@@ -15,7 +15,7 @@ pub(super) fn find(tensors: &mut [SourceTensor], config: &QuantizationConfig) ->
         tensors.iter().map(|tensor| Array { name: &tensor.name, dtype: tensor.dtype, shape: &tensor.dims }).collect();
     let by_mlx = mlx::find(&arrays, config).map_err(Error::Source)?;
     let combined: Vec<Found> = by_mlx.iter().cloned().chain(model_opt::find(&arrays)).collect();
-    let apart = apart::find(&arrays, config);
+    let apart = split_weights::find(&arrays, config);
     for weight in apart {
         mark(tensors, &weight, Home::Own);
     }

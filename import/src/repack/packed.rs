@@ -204,7 +204,8 @@ impl Check {
 }
 
 /// Reason for refusing a weight whose inputs were sorted before they were grouped.
-pub(super) const ACT_ORDER: &str = "its inputs were reordered before grouping (act-order, `desc_act`), which is not supported";
+pub(super) const ACT_ORDER: &str =
+    "its inputs were reordered before grouping (act-order, `desc_act`), which is not supported";
 
 /// Unpacks the codes of consecutive words row by row. Each word has one code for each of several
 /// rows.

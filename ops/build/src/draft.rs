@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::{Result, ensure};
 use content::Digest;
 use import::{Inventory, NamedFile};
-use library::{Error, FileDigests, Library, Observer, Obstacle};
+use library::{Error, FileDigests, Library, Observer, UnsupportedReason};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use serde_json::{Map, Value};
@@ -65,7 +65,7 @@ impl Draft {
         // model. It also caches the catalogue: the first load need not read the headers again.
         library.catalogue(&manifest)?;
         match library.obstacle(&manifest)? {
-            Obstacle::None => {
+            UnsupportedReason::None => {
                 let unread = library.unread_gguf_keys(&manifest)?;
                 if !unread.is_empty() {
                     let keys = unread.join("`, `");
@@ -76,11 +76,11 @@ impl Draft {
                 }
             }
             // A model of an unknown architecture may be stored for later, or for other programs.
-            Obstacle::Architecture(reason) => {
+            UnsupportedReason::Architecture(reason) => {
                 observer.status(format!("note: the model is stored but cannot be run: {reason}"));
             }
             // A new import is refused. A model made from a stored one is accepted, as that one was.
-            Obstacle::Quantization(reason) | Obstacle::Unread(reason) => {
+            UnsupportedReason::Quantization(reason) | UnsupportedReason::Unread(reason) => {
                 ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason });
             }
         }

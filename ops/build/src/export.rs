@@ -159,7 +159,7 @@ fn converted(library: &Library, model: &Model, spec: &ExportSpec, open: &Arc<Ope
     let tensors = library.catalogue(&model.manifest)?;
     let name: ModelRef = model.name.parse()?;
     let name = name.repository().rsplit('/').next().unwrap_or_default().to_owned();
-    let architecture = model.understood.known().map(|described| &described.architecture);
+    let architecture = model.parsed_facts.known().map(|described| &described.architecture);
     let layers = model.manifest.layers();
     let stored = StoredModel { name: &name, architecture, tensors: &tensors, layers, open };
     let shard_size = spec.shard_size.unwrap_or(SHARD_SIZE);
@@ -180,7 +180,9 @@ fn refuse_options(spec: &ExportSpec) -> Result<(), Error> {
     let refuse = |option: &str, formats: &str| Err(Error::CannotExport(format!("`{option}` is for {formats} only")));
     match spec {
         ExportSpec { dtype: Some(_), .. } if !floats => refuse("--dtype", "`--format safetensors` and `gguf`"),
-        ExportSpec { shard_size: Some(0), .. } => Err(Error::CannotExport("`--shard-size` is 0, expected at least 1 byte".to_owned())),
+        ExportSpec { shard_size: Some(0), .. } => {
+            Err(Error::CannotExport("`--shard-size` is 0, expected at least 1 byte".to_owned()))
+        }
         ExportSpec { shard_size: Some(_), .. } if !folder => refuse("--shard-size", "`--format safetensors` and `mlx`"),
         _ => Ok(()),
     }

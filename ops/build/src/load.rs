@@ -204,10 +204,7 @@ fn own_name(entry: &Layer) -> Result<ModelRef> {
             Some(word) => format!("only `{word}`"),
             None => "nothing".to_owned(),
         };
-        bail!(Error::BadArchive(format!(
-            "it calls `{}` {called}; name the model with --name",
-            entry.digest()
-        )));
+        bail!(Error::BadArchive(format!("it calls `{}` {called}; name the model with --name", entry.digest())));
     };
     let name: ModelRef = name.parse().map_err(|error: manifests::Error| Error::BadArchive(error.to_string()))?;
     ensure!(

@@ -7,7 +7,7 @@ use manifests::{Layer, Manifest, media_types};
 
 use crate::library::Library;
 use crate::model::Model;
-use crate::understood::{Described, SourceDocument, Understood};
+use crate::parsed_facts::{Described, ParsedFacts, SourceDocument};
 
 impl Library {
     /// Returns the adapters of a model.
@@ -30,7 +30,7 @@ impl Library {
     /// # Errors
     /// The files are not adapters, or an adapter does not fit.
     pub fn check_adapters(&self, files: &[NamedFile], model: &Model) -> Result<()> {
-        check_fit(&import::adapters(files)?, &model.understood, || self.catalogue(&model.manifest))
+        check_fit(&import::adapters(files)?, &model.parsed_facts, || self.catalogue(&model.manifest))
     }
 
     /// Returns the head layout of adapters that were trained on a Hugging Face folder, if it
@@ -45,21 +45,21 @@ impl Library {
     /// # Errors
     /// The files of an adapter are damaged, or it does not fit.
     pub fn check_own_adapters(&self, manifest: &Manifest) -> Result<()> {
-        check_fit(&self.adapters(manifest)?, &self.understood(manifest)?, || self.catalogue(manifest))
+        check_fit(&self.adapters(manifest)?, &self.parsed_facts(manifest)?, || self.catalogue(manifest))
     }
 }
 
 /// Checks that adapters fit a model; skipped for models without a blueprint.
 fn check_fit(
     adapters: &[Adapter],
-    understood: &Understood,
+    parsed_facts: &ParsedFacts,
     tensors: impl FnOnce() -> Result<Vec<StoredTensor>>,
 ) -> Result<()> {
-    let Some(described) = understood.known().filter(|_| !adapters.is_empty()) else { return Ok(()) };
+    let Some(described) = parsed_facts.known().filter(|_| !adapters.is_empty()) else { return Ok(()) };
     let tensors = tensors()?;
     let places = described.places(&tensors);
     for adapter in adapters {
-        adapter.fit(&places, understood.gguf_name())?;
+        adapter.fit(&places, parsed_facts.gguf_name())?;
     }
     Ok(())
 }

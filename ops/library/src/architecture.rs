@@ -12,7 +12,7 @@ use crate::blobs::beginning;
 use crate::derived::Derivation;
 use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
-use crate::understood::{Described, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
+use crate::parsed_facts::{Described, ParsedFacts, SourceDocument, Unknown, layer_names, tokenizer_json};
 
 const DERIVATION: Derivation = Derivation { kind: "architecture", version: 5 };
 
@@ -22,7 +22,7 @@ impl Library {
     /// # Errors
     /// The model's documents cannot be read. Invalid contents are not an error; the architecture is
     /// then unknown.
-    pub fn understood(&self, manifest: &Manifest) -> Result<Understood> {
+    pub fn parsed_facts(&self, manifest: &Manifest) -> Result<ParsedFacts> {
         let note = self.derived(DERIVATION, manifest.digest(), || {
             let (document, names) = if let Some(inventory) = self.whole_inventory(manifest)? {
                 let names = inventory.tensors.iter().map(|tensor| tensor.name.clone()).collect();
@@ -38,13 +38,13 @@ impl Library {
             let read = |layer: &Layer| beginning(&*self.open(layer.digest()), MAX_DOCUMENT);
             let is_plain = |layer| read(layer).is_ok_and(|raw| is_plain_bpe(&raw));
             let kind = |layer| if is_plain(layer) { Tokenizer::BytePair } else { Tokenizer::Json };
-            Ok(Note::from(&document.understood(&names, tokenizer_json(manifest).map(kind))))
+            Ok(Note::from(&document.parsed_facts(&names, tokenizer_json(manifest).map(kind))))
         })?;
         Ok(note.into())
     }
 }
 
-/// Serialized form of [`Understood`].
+/// Serialized form of [`ParsedFacts`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Note {
@@ -52,20 +52,20 @@ enum Note {
     Unknown(Unknown),
 }
 
-impl From<&Understood> for Note {
-    fn from(understood: &Understood) -> Self {
-        match understood {
-            Understood::Known(described) => Self::Known {
+impl From<&ParsedFacts> for Note {
+    fn from(parsed_facts: &ParsedFacts) -> Self {
+        match parsed_facts {
+            ParsedFacts::Known(described) => Self::Known {
                 family: described.architecture.family.name.to_owned(),
                 tokenizer: described.tokenizer,
                 blueprint: Box::new(described.architecture.blueprint.clone()),
             },
-            Understood::Unknown(unknown) => Self::Unknown(unknown.clone()),
+            ParsedFacts::Unknown(unknown) => Self::Unknown(unknown.clone()),
         }
     }
 }
 
-impl From<Note> for Understood {
+impl From<Note> for ParsedFacts {
     fn from(note: Note) -> Self {
         match note {
             Note::Known { family, tokenizer, blueprint } => match Family::named(&family) {

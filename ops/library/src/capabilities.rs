@@ -34,7 +34,7 @@ impl Library {
         let mut all = Capabilities::parse(&self.derived(DERIVATION, model.manifest.digest(), found)?);
         // Not cached, because the architecture is known only while the model's documents can be
         // read.
-        if let Some(known) = model.understood.known() {
+        if let Some(known) = model.parsed_facts.known() {
             let blueprint = &known.architecture.blueprint;
             if blueprint.scorer.as_ref().is_some_and(|scorer| scorer.score.is_some()) {
                 all.0.insert(0, Capability::Rerank);

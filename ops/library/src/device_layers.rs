@@ -42,7 +42,7 @@ pub fn assign_layers(
 ) -> Result<bool> {
     let devices = wanted(&room.survey.devices, room.choice.device)?;
     // Without a device, the runner reports the reason itself.
-    let (Some(described), false) = (model.understood.known(), devices.is_empty()) else { return Ok(true) };
+    let (Some(described), false) = (model.parsed_facts.known(), devices.is_empty()) else { return Ok(true) };
     let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
     let weights = Subject::of(library, model)?.weights();
     let decoder = described.decoder();
@@ -72,7 +72,11 @@ pub fn assign_layers(
     if parts.layers.is_empty() {
         let names: Vec<_> =
             devices.iter().map(|own| format!("{} ({})", own.device.name, own.device.description)).collect();
-        let why = if room.choice.layers == Some(0) { "no layers on GPUs were requested" } else { "none has room for a layer" };
+        let why = if room.choice.layers == Some(0) {
+            "no layers on GPUs were requested"
+        } else {
+            "none has room for a layer"
+        };
         "cpu".clone_into(&mut plan.request.device);
         plan.request.device_note = format!("available devices: {}; {why}", names.join(", "));
     } else {

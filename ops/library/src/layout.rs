@@ -30,14 +30,14 @@ pub enum Layout {
     /// Ollama's layout of safetensors models: the blobs equal Lode's, the config differs.
     OllamaTensors,
     /// Files.
-    Files(Vec<ForeignFile>),
+    Files(Vec<ExternalFile>),
     /// Not a readable model, and why.
     Unknown(String),
 }
 
 /// A file of an external model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignFile {
+pub struct ExternalFile {
     /// Layer of the manifest.
     pub layer: Layer,
     /// Path relative to the model's folder, with slashes. Weights end in `.gguf` or `.safetensors`.
@@ -91,7 +91,7 @@ pub fn classify(manifest: &Manifest) -> Layout {
     match files(manifest) {
         Ok(files) => {
             let is_weights =
-                |file: &ForeignFile| matches!(file.kind, FileKind::Gguf | FileKind::Safetensors | FileKind::Tar);
+                |file: &ExternalFile| matches!(file.kind, FileKind::Gguf | FileKind::Safetensors | FileKind::Tar);
             if files.iter().any(is_weights) {
                 Layout::Files(files)
             } else {
@@ -120,7 +120,7 @@ fn unknown(manifest: &Manifest) -> String {
     )
 }
 
-fn files(manifest: &Manifest) -> Result<Vec<ForeignFile>, String> {
+fn files(manifest: &Manifest) -> Result<Vec<ExternalFile>, String> {
     let kinds = manifest.layers().iter().map(kind).collect::<Result<Vec<_>, _>>()?;
     let mut files = Vec::with_capacity(kinds.len());
     let mut seen = HashSet::new();
@@ -134,7 +134,7 @@ fn files(manifest: &Manifest) -> Result<Vec<ForeignFile>, String> {
         if kind != FileKind::License && !seen.insert(name.clone()) {
             return Err(format!("it has two files called `{name}`"));
         }
-        files.push(ForeignFile { layer: layer.clone(), name, named: own_name(layer).is_some(), kind });
+        files.push(ExternalFile { layer: layer.clone(), name, named: own_name(layer).is_some(), kind });
     }
     Ok(files)
 }

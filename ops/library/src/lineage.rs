@@ -6,7 +6,7 @@ use manifests::media_types;
 
 use crate::library::Library;
 use crate::model::Model;
-use crate::needs::layer_name;
+use crate::required_blobs::layer_name;
 use crate::summary::Listed;
 
 /// The base of a model, and the models derived from it.

@@ -16,7 +16,7 @@ use crate::library::Library;
 use crate::load_files::{LoadFile, LoadFiles};
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
-use crate::understood::{Understood, Unknown};
+use crate::parsed_facts::{ParsedFacts, Unknown};
 
 /// A load request with the files that belong to it.
 #[derive(Clone, Debug)]
@@ -41,9 +41,9 @@ pub fn load_plan(
     cache: ContextRequest,
     reference: bool,
 ) -> Result<ModelLoad> {
-    let described = match &*model.understood {
-        Understood::Known(described) => described,
-        Understood::Unknown(Unknown { reason, .. }) => {
+    let described = match &*model.parsed_facts {
+        ParsedFacts::Known(described) => described,
+        ParsedFacts::Unknown(Unknown { reason, .. }) => {
             bail!(Error::CannotRun {
                 name: model.name.clone(),
                 reason: format!("{reason}; its tensors are stored and can be listed"),
@@ -54,7 +54,7 @@ pub fn load_plan(
     // Tensors for images and audio, and buffers, are not part of the decoder.
     let reads = described.architecture.blueprint.reads();
     let mut tensors = library.catalogue(&model.manifest)?;
-    if let Some(reason) = library.quantization_obstacle(&model.manifest, described, &tensors)? {
+    if let Some(reason) = library.unsupported_quantization(&model.manifest, described, &tensors)? {
         bail!(Error::CannotRun { name: model.name.clone(), reason });
     }
     tensors.retain(|tensor| reads.has(&tensor.name));
@@ -73,7 +73,7 @@ pub fn load_plan(
         let places = described.places(&tensors);
         let folders = library.layout_of_folders(model, described)?;
         for adapter in &adapters {
-            let fitted = adapter.fit(&places, model.understood.gguf_name()).with_context(not_run)?;
+            let fitted = adapter.fit(&places, model.parsed_facts.gguf_name()).with_context(not_run)?;
             planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
         }
     }
@@ -81,11 +81,7 @@ pub fn load_plan(
     let template = library.own_template(model)?;
     if template.is_none() && !model.config.renderer.is_empty() {
         let renderer = &model.config.renderer;
-        tracing::warn!(
-            model = model.name,
-            renderer,
-            "unknown renderer; using the template of the weights"
-        );
+        tracing::warn!(model = model.name, renderer, "unknown renderer; using the template of the weights");
     }
     let request = LoadRequest {
         version: protocol::VERSION,

@@ -23,7 +23,7 @@ impl MemoryNeed {
     /// the layers count; its load reports the reason.
     pub fn of(model: &Model, cache: ContextRequest) -> Self {
         let weights = model.manifest.layers().iter().map(manifests::Layer::size).fold(0, u64::saturating_add);
-        let Some(described) = model.understood.known() else {
+        let Some(described) = model.parsed_facts.known() else {
             return Self { weights, kv_cache: 0, activations: 0, process: 0 };
         };
         let decoder = described.decoder();

@@ -8,7 +8,7 @@ use protocol::Message;
 use serde_json::{Map, Value};
 
 use crate::capability::Capabilities;
-use crate::understood::Understood;
+use crate::parsed_facts::ParsedFacts;
 
 /// A model with its documents.
 #[derive(Clone, Debug)]
@@ -20,15 +20,15 @@ pub struct Model {
     /// The config: facts that are known without reading a tensor.
     pub config: Arc<ModelConfig>,
     /// The architecture, as this build derives it.
-    pub understood: Arc<Understood>,
+    pub parsed_facts: Arc<ParsedFacts>,
     /// When the name was assigned.
     pub modified: SystemTime,
-    pub(crate) own: Arc<OnceOwn>,
+    pub(crate) own: Arc<OnceModelDefaults>,
 }
 
 /// The model's defaults that every request needs, besides manifest and config.
 #[derive(Debug)]
-pub struct Own {
+pub struct ModelDefaults {
     /// Parameters that the model was created with.
     pub parameters: Map<String, Value>,
     /// Sampling parameters that its maker recommends.
@@ -50,13 +50,13 @@ pub struct Opening {
 }
 
 /// Defaults that are read at their first use.
-pub(crate) type OnceOwn = OnceLock<Arc<Own>>;
+pub(crate) type OnceModelDefaults = OnceLock<Arc<ModelDefaults>>;
 
 /// Manifest and config of a model, and its defaults once they have been read.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) config: Arc<ModelConfig>,
-    pub(crate) understood: Arc<Understood>,
-    pub(crate) own: Arc<OnceOwn>,
+    pub(crate) parsed_facts: Arc<ParsedFacts>,
+    pub(crate) own: Arc<OnceModelDefaults>,
 }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::model::{Contents, Model};
-use crate::understood::{Understood, Unknown};
+use crate::parsed_facts::{ParsedFacts, Unknown};
 
 /// Maximum bytes of a manifest and its config that are cached together. For most models, they have
 /// a few hundred KB.
@@ -72,12 +72,12 @@ impl Library {
         let good = manifest.digest() == digest && hasher.finish() == manifest.config().digest;
         let small = manifest.raw().len() + config.len() <= MAX_REMEMBERED;
         let (config, complete) = self.completed(ModelConfig::parse(&config)?, &manifest);
-        let (understood, readable) = match self.understood(&manifest) {
-            Ok(understood) => (understood, true),
-            Err(error) => (Understood::Unknown(Unknown::because(format!("{error:#}"))), false),
+        let (parsed_facts, readable) = match self.parsed_facts(&manifest) {
+            Ok(parsed_facts) => (parsed_facts, true),
+            Err(error) => (ParsedFacts::Unknown(Unknown::because(format!("{error:#}"))), false),
         };
         let contents =
-            Contents { manifest, config: Arc::new(config), understood: Arc::new(understood), own: Arc::default() };
+            Contents { manifest, config: Arc::new(config), parsed_facts: Arc::new(parsed_facts), own: Arc::default() };
         Ok((contents, good && small && complete && readable))
     }
 
@@ -175,6 +175,6 @@ impl Library {
 /// Combines contents with the name that was found.
 fn named(tag: &TagEntry, contents: Contents) -> Result<Model> {
     let reference: ModelRef = tag.name.parse()?;
-    let Contents { manifest, config, understood, own } = contents;
-    Ok(Model { name: reference.to_string(), manifest, config, understood, modified: tag.modified, own })
+    let Contents { manifest, config, parsed_facts, own } = contents;
+    Ok(Model { name: reference.to_string(), manifest, config, parsed_facts, modified: tag.modified, own })
 }

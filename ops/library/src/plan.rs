@@ -16,7 +16,7 @@ use protocol::KvType;
 use crate::error::Error;
 use crate::library::Library;
 use crate::model::Model;
-use crate::understood::Open;
+use crate::parsed_facts::Open;
 use facts::{Facts, Stored, facts};
 
 /// Number of tokens that Ollama computes at a time.
@@ -95,7 +95,8 @@ impl Subject {
     /// The model cannot be read, or it cannot be planned.
     pub(crate) fn of(library: &Library, model: &Model) -> Result<Self> {
         let read = |_: &str, blob: &Descriptor| library.open(&blob.digest);
-        let stored = Stored { tensors: library.catalogue(&model.manifest)?, understood: (*model.understood).clone() };
+        let stored =
+            Stored { tensors: library.catalogue(&model.manifest)?, parsed_facts: (*model.parsed_facts).clone() };
         let facts = facts(&model.manifest, Some(stored), &read)?;
         Ok(Self { name: model.name.clone(), digest: *model.manifest.digest(), facts })
     }

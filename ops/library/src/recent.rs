@@ -64,15 +64,15 @@ mod tests {
     use manifests::ManifestBuilder;
 
     use super::*;
-    use crate::understood::{Understood, Unknown};
+    use crate::parsed_facts::{ParsedFacts, Unknown};
 
     fn contents(number: u8) -> Contents {
         let config =
             content::Descriptor { media_type: manifests::media_types::CONFIG, digest: Digest::of(&[number]), size: 1 };
         let builder = ManifestBuilder { config, layers: Vec::new(), annotations: std::collections::BTreeMap::new() };
         let manifest = Arc::new(builder.build().expect("a manifest"));
-        let understood = Arc::new(Understood::Unknown(Unknown::because("a test")));
-        Contents { manifest, config: Arc::default(), understood, own: Arc::default() }
+        let parsed_facts = Arc::new(ParsedFacts::Unknown(Unknown::because("a test")));
+        Contents { manifest, config: Arc::default(), parsed_facts, own: Arc::default() }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::derived::Derivation;
 use crate::general::{GENERATION_CONFIG, General, json, of_folder, of_gguf};
 use crate::library::Library;
-use crate::understood::SourceDocument;
+use crate::parsed_facts::SourceDocument;
 
 const DERIVATION: Derivation = Derivation { kind: "general", version: 1 };
 

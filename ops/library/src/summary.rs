@@ -85,7 +85,7 @@ impl Summaries {
 impl Summary {
     /// Creates the summary of a model from its capabilities and the facts in its source.
     pub fn of(model: &Model, capabilities: Capabilities, general: &General) -> Self {
-        let (config, known) = (&model.config, model.understood.known());
+        let (config, known) = (&model.config, model.parsed_facts.known());
         let family = known.map_or(config.model_family.as_str(), |described| described.architecture.family.name);
         // Configs written by other tools can list more than one family, e.g. that of a projector.
         let named = config.model_families.iter().any(|other| other == family);

@@ -3,7 +3,7 @@
 //!
 //! This module follows redirects itself, instead of the HTTP library. The token is sent only to the
 //! endpoint's own origin, and no redirect may lead to an address nearer to this machine than the
-//! endpoint ([`Border`]). Hubs redirect each request to a signed URL of another host, so the target
+//! endpoint ([`RedirectPolicy`]). Hubs redirect each request to a signed URL of another host, so the target
 //! of a redirect is remembered. If the server refuses that URL, it has expired and is requested
 //! again.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use registry::client::{Border, cause};
+use registry::client::{RedirectPolicy, cause};
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 
@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     client: Client,
-    border: Border,
+    redirect_policy: RedirectPolicy,
     origin: String,
     token: Option<String>,
     first_wait: Duration,
@@ -68,16 +68,16 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
-        let border = Border::around(&parsed, None, &[]);
+        let redirect_policy = RedirectPolicy::around(&parsed, None, &[]);
         let client = Client::builder()
-            .dns_resolver(border.clone())
+            .dns_resolver(redirect_policy.clone())
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(TIMEOUT)
             .read_timeout(TIMEOUT)
             .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { client, border, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
+        Ok(Self { client, redirect_policy, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
     }
 
     /// Reads a document of at most `limit` bytes.
@@ -140,7 +140,7 @@ impl Endpoint {
             }
             // The text of the error would contain the URL, whose query may be a signature.
             let response = request.send().await.map_err(|error| {
-                if let Some(reason) = Border::refusal(&error) {
+                if let Some(reason) = RedirectPolicy::refusal(&error) {
                     return Failure::Final(led_astray(&reason));
                 }
                 let host = url.host_str().unwrap_or_default();
@@ -153,7 +153,7 @@ impl Endpoint {
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let next = location.and_then(|location| url.join(location).ok());
             let next = next.ok_or_else(|| Failure::Final(invalid("a redirect has no valid `Location`".to_owned())))?;
-            let step = self.border.check_step(&url, &next);
+            let step = self.redirect_policy.check_step(&url, &next);
             step.map_err(|reason| Failure::Final(led_astray(&reason)))?;
             url = next;
         }

@@ -20,7 +20,7 @@ mod hub;
 mod meter;
 mod plan;
 mod pull;
-mod pull_foreign;
+mod pull_external;
 mod push;
 mod refetch;
 mod remote;

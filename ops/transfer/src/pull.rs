@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 use build::Created;
 use content::{Descriptor, Digest, IngestId};
 use import::ReadAt;
-use library::{Divided, ForeignFile, Layout, Library, MAX_DOCUMENT, classify, divide};
+use library::{ExternalFile, LayerSplit, Layout, Library, MAX_DOCUMENT, classify, split_layers};
 use manifests::{Document, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use registry::client::{Fetcher, Remote};
 use tokio::task::JoinSet;
@@ -28,7 +28,7 @@ use crate::hosts::Hosts;
 use crate::http_file::Endpoint;
 use crate::hub::HubReference;
 use crate::meter::{Meter, MeterObserver, Watched};
-use crate::pull_foreign::{ForeignModel, Hub, adopt, expand, pull_foreign, pull_hub};
+use crate::pull_external::{ExternalModel, Hub, adopt, expand, pull_external, pull_hub};
 use crate::remote::{RemoteFile, RemoteSource};
 use crate::resolve::{blobs, check_names, named_blobs, resolve};
 use crate::windows::Windows;
@@ -64,7 +64,7 @@ pub struct Pulled {
 
 /// A model to pull.
 #[derive(Debug)]
-struct Wanted {
+struct PullPlan {
     /// The tag that the model gets.
     key: String,
     manifest: Manifest,
@@ -72,7 +72,7 @@ struct Wanted {
     blobs: Vec<Descriptor>,
 }
 
-impl Wanted {
+impl PullPlan {
     /// Keeps the model's blobs from collection for the duration of the lease.
     fn lease(&self, library: &Library) -> Result<()> {
         let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
@@ -87,14 +87,14 @@ impl Wanted {
 pub async fn pull(library: &Library, hosts: &Hosts, name: &ModelRef, meter: &Arc<Meter>) -> Result<Pulled> {
     let called = |digest: &Digest| {
         let name = with_tag(name, digest)?;
-        Ok(Called { reference: name.to_string(), name })
+        Ok(LocalName { reference: name.to_string(), name })
     };
     pull_as(library, hosts, name, called, meter).await
 }
 
 /// The local name of a pulled model.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct LocalName {
     pub(crate) name: ModelRef,
     /// The original reference, for a model that is converted.
     pub(crate) reference: String,
@@ -105,7 +105,7 @@ pub(crate) async fn pull_as(
     library: &Library,
     hosts: &Hosts,
     name: &ModelRef,
-    called: impl FnOnce(&Digest) -> Result<Called>,
+    called: impl FnOnce(&Digest) -> Result<LocalName>,
     meter: &Arc<Meter>,
 ) -> Result<Pulled> {
     meter.status("pulling manifest");
@@ -160,8 +160,8 @@ async fn import(
 }
 
 /// Pulls a model with Ollama's tensor layers. Its blobs are used unchanged.
-async fn adopted(library: &Library, source: &Source, called: Called, manifest: Manifest) -> Result<Pulled> {
-    let Called { name, reference } = called;
+async fn adopted(library: &Library, source: &Source, called: LocalName, manifest: Manifest) -> Result<Pulled> {
+    let LocalName { name, reference } = called;
     let (wanted, pulled) = transfer(library, source, &name, manifest, None).await?;
     import(library, &source.meter, move |library, observer| {
         adopt(library, &wanted.manifest, &name, &reference, observer)?;
@@ -175,11 +175,11 @@ async fn adopted(library: &Library, source: &Source, called: Called, manifest: M
 async fn converted(
     library: &Library,
     source: &Source,
-    called: Called,
+    called: LocalName,
     manifest: Manifest,
-    files: Vec<ForeignFile>,
+    files: Vec<ExternalFile>,
 ) -> Result<Pulled> {
-    let Called { name, reference } = called;
+    let LocalName { name, reference } = called;
     let digest = *manifest.digest();
     let (own, wanted) = (library.clone(), name.clone());
     let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
@@ -187,21 +187,21 @@ async fn converted(
         source.meter.status("this model is already in the store");
         return Ok(Pulled { fetched: (0, 0), present: bytes });
     }
-    let Divided { split, kept } = divide(files);
+    let LayerSplit { split, kept } = split_layers(files);
     let config = manifest.config().clone();
     let copied = kept.iter().map(|layer| layer.descriptor.clone()).chain([config.clone()]).collect();
     let (wanted, _) = transfer(library, source, &name, manifest, Some(copied)).await?;
     let split: Vec<_> = split.into_iter().map(|file| (source.file(&file), file)).collect();
     import(library, &source.meter, move |library, observer| {
         let windows = Windows::for_workers();
-        let remote = |(source, file)| -> (ForeignFile, Arc<dyn ReadAt>) {
+        let remote = |(source, file)| -> (ExternalFile, Arc<dyn ReadAt>) {
             (file, Arc::new(RemoteFile::new(source, observer.requests().clone(), windows.clone())))
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
         // A config of another kind has no fields that Lode knows.
         let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
-        let model = ForeignModel { name, files, kept, manifest: Some(digest), config, reference };
-        let created = pull_foreign(library, &model, observer)?;
+        let model = ExternalModel { name, files, kept, manifest: Some(digest), config, reference };
+        let created = pull_external(library, &model, observer)?;
         release(library, &wanted)?;
         Ok(created)
     })
@@ -230,7 +230,7 @@ struct Source {
 
 impl Source {
     /// A layer that is read by range requests.
-    fn file(&self, file: &ForeignFile) -> RemoteSource {
+    fn file(&self, file: &ExternalFile) -> RemoteSource {
         RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
     }
 }
@@ -242,13 +242,13 @@ async fn transfer(
     name: &ModelRef,
     manifest: Manifest,
     only: Option<Vec<Descriptor>>,
-) -> Result<(Arc<Wanted>, Pulled)> {
+) -> Result<(Arc<PullPlan>, Pulled)> {
     let key = name.tag_key().context("a pulled model needs a tag")?;
     let blobs = match only {
         Some(blobs) => blobs,
         None => blobs(&manifest)?,
     };
-    let wanted = Arc::new(Wanted { key, manifest, blobs });
+    let wanted = Arc::new(PullPlan { key, manifest, blobs });
     let missing = begin(library, &wanted).await?;
     let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
     let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
@@ -280,7 +280,7 @@ fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
 }
 
 /// Leases the model's blobs; returns the missing ones.
-async fn begin(library: &Library, wanted: &Arc<Wanted>) -> Result<Vec<Descriptor>> {
+async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descriptor>> {
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
         let store = &library.store;
@@ -347,7 +347,7 @@ async fn fetch(
 }
 
 /// Renews the lease until this is dropped.
-async fn keep(library: &Library, wanted: &Arc<Wanted>) {
+async fn keep(library: &Library, wanted: &Arc<PullPlan>) {
     loop {
         tokio::time::sleep(LEASE / 8).await;
         let (library, wanted) = (library.clone(), wanted.clone());
@@ -362,7 +362,7 @@ async fn keep(library: &Library, wanted: &Arc<Wanted>) {
 }
 
 /// Makes the model visible under its name.
-fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
+fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
     let (store, manifest) = (&library.store, &wanted.manifest);
     {
         let _guard = store.guard();
@@ -384,7 +384,7 @@ fn finish(library: &Library, wanted: &Wanted) -> Result<()> {
 }
 
 /// Ends the lease: the tag keeps the blobs now.
-fn release(library: &Library, wanted: &Wanted) -> Result<()> {
+fn release(library: &Library, wanted: &PullPlan) -> Result<()> {
     library.store.end_lease(&lease(&wanted.manifest)?)?;
     Ok(())
 }

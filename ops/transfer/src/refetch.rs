@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::hub::HubReference;
 use crate::meter::Meter;
-use crate::pull::{Called, HubSettings, pull_as, pull_from_hub};
+use crate::pull::{HubSettings, LocalName, pull_as, pull_from_hub};
 use crate::requests::observed;
 use crate::upstream::Upstream;
 
@@ -93,7 +93,7 @@ impl Refetch {
         let digest = origin.manifest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
         let plain = origin.reference.split_once('@').map_or(origin.reference.as_str(), |(name, _)| name);
         let name: ModelRef = format!("{plain}{digest}").parse()?;
-        let called = |_: &Digest| Ok(Called { name: model.clone(), reference: origin.reference.clone() });
+        let called = |_: &Digest| Ok(LocalName { name: model.clone(), reference: origin.reference.clone() });
         observed(&self.handle, observer, pull_as(library, hosts, &name, called, &meter)).map(drop)
     }
 }

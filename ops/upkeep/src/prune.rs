@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use content::Digest;
-use library::{Library, Linked, shown};
+use library::{Library, UntaggedManifest, shown};
 use store::{Collected, IngestEntry};
 
 /// Ingests without a write for this long are abandoned.
@@ -29,7 +29,7 @@ pub struct PrunePlan {
     /// Models that have not been used for long.
     pub models: Vec<UnusedModel>,
     /// Untagged documents that have not been used for long.
-    pub linked: Vec<Linked>,
+    pub linked: Vec<UntaggedManifest>,
     /// Tag names with their earlier versions.
     pub versions: Vec<(String, Vec<Digest>)>,
     /// Abandoned ingests.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, ensure};
 use content::{Descriptor, Digest};
-use library::{Error, Library, Need, Observer, ensure_wanted};
+use library::{Error, Library, Observer, RequiredBlob, ensure_wanted};
 use manifests::{Document, ModelRef};
 use store::Verified;
 
@@ -61,7 +61,7 @@ struct Root {
 
 /// A blob, with all models that need it: the registry of any of them may have it.
 struct Wanted {
-    need: Need,
+    need: RequiredBlob,
     models: Vec<ModelRef>,
     is_whole: bool,
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use reqwest::header::HeaderValue;
 
 use super::Error;
-use super::challenge::{Challenge, Demand};
+use super::challenge::{AuthScheme, Challenge};
 use super::credential::{Credential, Credentials};
 use super::scope::Scope;
 use super::token::{self, TokenRequest};
@@ -30,7 +30,7 @@ type Slot = tokio::sync::Mutex<Known>;
 
 #[derive(Default)]
 struct Known {
-    demand: Option<Demand>,
+    demand: Option<AuthScheme>,
     grant: Option<Arc<Grant>>,
 }
 
@@ -94,26 +94,26 @@ impl Authorizer {
         if refused.used.as_ref().is_some_and(|used| used.obtained >= refused.began && used.is_valid()) {
             return Err(Error::unauthorized(&wire.name, no_more(&refused)));
         }
-        let demand = Demand::choose(&refused.challenges).map_err(|why| Error::unauthorized(&wire.name, why))?;
+        let demand = AuthScheme::choose(&refused.challenges).map_err(|why| Error::unauthorized(&wire.name, why))?;
         known.grant = Some(self.obtain(wire, refused.scope, &demand).await?);
         known.demand = Some(demand);
         Ok(())
     }
 
-    async fn obtain(&self, wire: &Wire, scope: &Scope, demand: &Demand) -> Result<Arc<Grant>, Error> {
+    async fn obtain(&self, wire: &Wire, scope: &Scope, demand: &AuthScheme) -> Result<Arc<Grant>, Error> {
         let credential = self.credential(&wire.name).await?;
         let refuse = |reason: &str| Error::unauthorized(&wire.name, reason);
         let (header, lifetime) = match (demand, &credential) {
-            (Demand::Basic, Some(Credential::Password { user, password })) => (token::basic(user, password), None),
-            (Demand::Basic, Some(_)) => {
+            (AuthScheme::Basic, Some(Credential::Password { user, password })) => (token::basic(user, password), None),
+            (AuthScheme::Basic, Some(_)) => {
                 return Err(refuse("it wants a user and a password, and the stored login is a token"));
             }
-            (Demand::Basic, None) => return Err(refuse("it requires a user and a password; no login is stored")),
-            (Demand::Bearer { .. }, Some(Credential::Bearer(token))) => {
+            (AuthScheme::Basic, None) => return Err(refuse("it requires a user and a password; no login is stored")),
+            (AuthScheme::Bearer { .. }, Some(Credential::Bearer(token))) => {
                 let header = token::bearer(token).map_err(|_| refuse("the stored token is malformed"))?;
                 (header, None)
             }
-            (Demand::Bearer { realm, service, scope: theirs }, credential) => {
+            (AuthScheme::Bearer { realm, service, scope: theirs }, credential) => {
                 let scopes = scope.words_with(theirs.as_deref());
                 let wanted = TokenRequest { realm, service: service.as_deref(), scopes };
                 let token = token::request(wire, &wanted, credential.as_ref()).await?;

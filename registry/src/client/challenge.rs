@@ -24,7 +24,7 @@ pub(super) struct Challenge {
 
 /// The authentication that a registry demands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Demand {
+pub(super) enum AuthScheme {
     /// User and password in each request.
     Basic,
     /// A token from a token service.
@@ -45,7 +45,7 @@ impl Challenge {
     }
 }
 
-impl Demand {
+impl AuthScheme {
     /// Chooses the best challenge that is supported. A token is better than a password.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ mod tests {
             let found = read(&headers(&[value]));
             assert!(found.len() <= MOST && found.iter().all(|challenge| challenge.parameters.len() <= MOST));
             // Whatever was parsed, choosing returns an error at worst and does not panic.
-            let _ = Demand::choose(&found);
+            let _ = AuthScheme::choose(&found);
         }
     }
 
@@ -295,15 +295,16 @@ mod tests {
             let length = noise.random_range(0..60);
             let alphabet = b"Bearer Basic realm=\"\"\"\\,,,===   \t:/\xff";
             let value: Vec<u8> = (0..length).map(|_| alphabet[noise.random_range(0..alphabet.len())]).collect();
-            let _ = Demand::choose(&read(&headers(&[&value])));
+            let _ = AuthScheme::choose(&read(&headers(&[&value])));
         }
     }
 
     #[test]
     fn prefers_tokens_that_can_be_had() {
-        let choose = |value: &str| Demand::choose(&read(&headers(&[value.as_bytes()])));
-        assert_eq!(choose("Bearer realm=nonsense, Basic realm=r"), Ok(Demand::Basic));
-        let Ok(Demand::Bearer { realm, service, scope }) = choose(r#"Basic, Bearer realm="https://a/t",service="""#)
+        let choose = |value: &str| AuthScheme::choose(&read(&headers(&[value.as_bytes()])));
+        assert_eq!(choose("Bearer realm=nonsense, Basic realm=r"), Ok(AuthScheme::Basic));
+        let Ok(AuthScheme::Bearer { realm, service, scope }) =
+            choose(r#"Basic, Bearer realm="https://a/t",service="""#)
         else {
             panic!("a token is better than a password");
         };

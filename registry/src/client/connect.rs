@@ -9,7 +9,7 @@ use reqwest::{Certificate, Client, ClientBuilder, NoProxy, Proxy, Url};
 
 use super::limits::Limits;
 use super::settings::{HostSettings, is_loopback};
-use super::{Border, Error};
+use super::{Error, RedirectPolicy};
 
 /// Larger than any bundle of certificates.
 const LARGEST_CA_FILE: u64 = 8 << 20;
@@ -17,7 +17,12 @@ const LARGEST_CA_FILE: u64 = 8 << 20;
 const HERE: &str = "localhost,127.0.0.0/8,::1";
 
 /// Creates a pool of connections for the registry at `base` and for the targets of its redirects.
-pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limits: &Limits) -> Result<Client, Error> {
+pub(super) fn client(
+    base: &Url,
+    redirect_policy: &RedirectPolicy,
+    settings: &HostSettings,
+    limits: &Limits,
+) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::Settings(
             "there is no TLS provider; the program must install one when it starts".to_owned(),
@@ -28,20 +33,25 @@ pub(super) fn client(base: &Url, border: &Border, settings: &HostSettings, limit
         tracing::warn!(host, "certificates are not checked: the network can read and change all traffic");
     }
     let own = settings.ca_file.as_deref().map(authorities).transpose()?.unwrap_or_default();
-    let mut built = builder(host, border, settings, limits)?.tls_certs_merge(own.clone()).build();
+    let mut built = builder(host, redirect_policy, settings, limits)?.tls_certs_merge(own.clone()).build();
     if built.is_err() && base.scheme() == "http" {
         // A system without certificate authorities can still use registries over plain HTTP.
-        built = builder(host, border, settings, limits)?.tls_certs_only(own).build();
+        built = builder(host, redirect_policy, settings, limits)?.tls_certs_only(own).build();
     }
     built.map_err(|error| Error::Settings(format!("cannot set up TLS for `{host}`: {error}")))
 }
 
-fn builder(host: &str, border: &Border, settings: &HostSettings, limits: &Limits) -> Result<ClientBuilder, Error> {
+fn builder(
+    host: &str,
+    redirect_policy: &RedirectPolicy,
+    settings: &HostSettings,
+    limits: &Limits,
+) -> Result<ClientBuilder, Error> {
     let builder = Client::builder()
         .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
-        .dns_resolver(border.clone())
+        .dns_resolver(redirect_policy.clone())
         .http1_only()
         .connect_timeout(limits.connect)
         .pool_idle_timeout(Duration::from_secs(90))

@@ -18,7 +18,9 @@ pub enum Error {
         reason: String,
     },
     /// The registry refuses this user; another account may help.
-    #[error("`{host}` denies access to {what}: {message}; request access from its owner, or log in with another account")]
+    #[error(
+        "`{host}` denies access to {what}: {message}; request access from its owner, or log in with another account"
+    )]
     Denied {
         /// The registry.
         host: String,

@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::payload::Request;
 use super::settings::{HostSettings, api_host};
 use super::wire::{Outgoing, Redirects, Wire};
-use super::{Border, Error, challenge, connect, redirect};
+use super::{Error, RedirectPolicy, challenge, connect, redirect};
 
 /// Maximum number of 401 responses to one request.
 const MOST_REFUSALS: usize = 3;
@@ -95,10 +95,10 @@ impl Host {
         let path = base.path().trim_end_matches('/');
         let prefix = path.strip_suffix("/v2").unwrap_or(path).to_owned();
         base.set_path("/");
-        let border = Border::around(&base, settings.proxy.as_deref(), &settings.leads_to);
-        let client = connect::client(&base, &border, &settings, &limits)?;
+        let redirect_policy = RedirectPolicy::around(&base, settings.proxy.as_deref(), &settings.leads_to);
+        let client = connect::client(&base, &redirect_policy, &settings, &limits)?;
         let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
-        let wire = Wire { name, base, border, client, limits };
+        let wire = Wire { name, base, redirect_policy, client, limits };
         let authorizer = Authorizer::new(credentials);
         Ok(Self(Arc::new(Inner { wire, settings, authorizer, limiter, prefix, namespace, mirror })))
     }
@@ -147,7 +147,7 @@ impl Host {
     /// All but [`Error::TooLarge`]. The status 403 and 404 are responses, not errors.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, Error> {
         let Inner { wire, authorizer, .. } = &*self.0;
-        wire.border
+        wire.redirect_policy
             .check_step(&wire.base, &request.url)
             .map_err(|reason| Error::Redirects { host: wire.name.clone(), reason })?;
         let ours = redirect::same_origin(&request.url, &wire.base);
@@ -171,8 +171,10 @@ impl Host {
             let challenges = challenge::read(response.headers());
             let summary = wire.summary(response).await;
             if !redirect::same_origin(&place, &wire.base) {
-                let reason =
-                    format!("{}, the target of its redirect, requires a separate login: {summary}", wire.name_of(&place));
+                let reason = format!(
+                    "{}, the target of its redirect, requires a separate login: {summary}",
+                    wire.name_of(&place)
+                );
                 return Err(Error::unauthorized(&wire.name, reason));
             }
             refusals += 1;

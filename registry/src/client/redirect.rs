@@ -3,7 +3,7 @@
 use reqwest::header::LOCATION;
 use reqwest::{Method, Response, StatusCode, Url};
 
-use super::Border;
+use super::RedirectPolicy;
 
 /// Maximum number of consecutive redirects.
 pub(super) const MOST: usize = 5;
@@ -20,7 +20,11 @@ pub(super) fn same_origin(one: &Url, other: &Url) -> bool {
 ///
 /// # Errors
 /// Why the redirect must not be followed, as the end of a sentence.
-pub(super) fn target(border: &Border, method: &Method, response: &Response) -> Result<Option<Url>, String> {
+pub(super) fn target(
+    redirect_policy: &RedirectPolicy,
+    method: &Method,
+    response: &Response,
+) -> Result<Option<Url>, String> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let follows = match response.status() {
         StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => reads,
@@ -33,7 +37,7 @@ pub(super) fn target(border: &Border, method: &Method, response: &Response) -> R
     let location = response.headers().get(LOCATION).ok_or("it does not say where")?;
     let location = location.to_str().map_err(|_| "the place is not text")?;
     let mut url = response.url().join(location).map_err(|_| "the place is not a URL")?;
-    border.check_step(response.url(), &url)?;
+    redirect_policy.check_step(response.url(), &url)?;
     // User information in the URL would become an `Authorization` header by accident.
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         return Err("the place is not a URL".to_owned());

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::credential::Credential;
 use super::payload::Payload;
 use super::wire::{Outgoing, Redirects, Wire};
-use super::{Border, Error};
+use super::{Error, RedirectPolicy};
 
 /// Maximum length of a token service's response in bytes.
 const LONGEST_ANSWER: usize = 1 << 20;
@@ -60,7 +60,8 @@ pub(super) async fn request(
     wanted: &TokenRequest<'_>,
     credential: Option<&Credential>,
 ) -> Result<Token, Error> {
-    check_realm(&wire.border, &wire.base, wanted.realm).map_err(|reason| Error::unauthorized(&wire.name, reason))?;
+    check_realm(&wire.redirect_policy, &wire.base, wanted.realm)
+        .map_err(|reason| Error::unauthorized(&wire.name, reason))?;
     let response = match credential {
         Some(Credential::IdentityToken(secret)) => exchange_identity(wire, wanted, secret).await?,
         Some(Credential::Password { user, password }) => ask(wire, wanted, Some(&basic(user, password))).await?,
@@ -152,13 +153,13 @@ fn append(url: &mut Url, service: Option<&str>, scopes: &[String]) {
 
 /// Checks the address of a token service, which receives the password. It needs TLS, unless the
 /// registry itself has none, and must not be nearer to this machine than the registry.
-fn check_realm(border: &Border, base: &Url, realm: &Url) -> Result<(), String> {
+fn check_realm(redirect_policy: &RedirectPolicy, base: &Url, realm: &Url) -> Result<(), String> {
     let place: String = realm.host_str().unwrap_or_default().chars().take(100).collect();
     let refused = |reason: &str| Err(format!("its token service at `{place}` is refused: {reason}"));
     if !realm.username().is_empty() || realm.password().is_some() {
         return refused("with a name and a password in its address, where none belongs");
     }
-    border.check_step(base, realm).or_else(|reason| refused(&reason))
+    redirect_policy.check_step(base, realm).or_else(|reason| refused(&reason))
 }
 
 fn read(body: &[u8]) -> Result<Token, &'static str> {
@@ -226,8 +227,8 @@ mod tests {
         ];
         for (base, realm, expect) in cases {
             let base = url(base);
-            let border = Border::around(&base, None, &[]);
-            assert_eq!(check_realm(&border, &base, &url(realm)).is_ok(), expect, "{base} {realm}");
+            let redirect_policy = RedirectPolicy::around(&base, None, &[]);
+            assert_eq!(check_realm(&redirect_policy, &base, &url(realm)).is_ok(), expect, "{base} {realm}");
         }
     }
 

@@ -13,7 +13,7 @@ use super::error::{Error, tls_failure};
 use super::limits::Limits;
 use super::payload::{self, Payload, Progress};
 use super::retry::{self, Again, Backoff};
-use super::{Border, redirect};
+use super::{RedirectPolicy, redirect};
 use crate::code::ErrorBody;
 
 /// Maximum number of bytes that are read of the body of a refusal.
@@ -25,7 +25,7 @@ pub(super) struct Wire {
     pub(super) name: String,
     /// The base URL of the registry.
     pub(super) base: Url,
-    pub(super) border: Border,
+    pub(super) redirect_policy: RedirectPolicy,
     pub(super) client: Client,
     pub(super) limits: Limits,
 }
@@ -101,8 +101,8 @@ impl Wire {
             if outgoing.redirects == Redirects::Refuse {
                 return Ok(response);
             }
-            let next =
-                redirect::target(&self.border, outgoing.method, &response).map_err(|reason| refused(&url, reason))?;
+            let next = redirect::target(&self.redirect_policy, outgoing.method, &response)
+                .map_err(|reason| refused(&url, reason))?;
             let Some(next) = next else { return Ok(response) };
             if !redirect::same_origin(&url, &next) {
                 authorization = None;
@@ -141,7 +141,7 @@ impl Wire {
         if let Some(source) = progress.failure() {
             return Failure { error: Error::Payload { host, source }, again: Again::Never };
         }
-        if let Some(reason) = Border::refusal(&error) {
+        if let Some(reason) = RedirectPolicy::refusal(&error) {
             return Failure { error: Error::Redirects { host, reason }, again: Again::Never };
         }
         let again = if error.is_builder() || tls_failure(&error).is_some() {

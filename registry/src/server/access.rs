@@ -283,7 +283,9 @@ impl Access {
         }
         match Credentials::of(headers) {
             Credentials::Absent if rule == Rule::Anyone && repository.is_some() => Ok(Identity { user: None }),
-            Credentials::Absent => Err(self.unauthorized(wanted, TokenFault::Absent, "authentication is required: log in first")),
+            Credentials::Absent => {
+                Err(self.unauthorized(wanted, TokenFault::Absent, "authentication is required: log in first"))
+            }
             Credentials::Malformed(reason) => Err(self.unauthorized(wanted, TokenFault::Invalid, reason)),
             Credentials::Basic { user, password } => {
                 if !self.authenticate(&user, &password).await? {

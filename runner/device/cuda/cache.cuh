@@ -82,7 +82,7 @@ struct Span {
 // Heads of queries, keys or values before attention: `[tokens, heads · width]`.
 struct Heads {
     const float *x;
-    // Norm weights of heads: `[turns, width]`, heads alternate among them; or null.
+    // Norm weights of heads: `[weight_rows, width]`, heads alternate among them; or null.
     const float *norm;
     // Rotary embedding of a part of each head, `[tokens, half]`; or null.
     const float *cosines;
@@ -90,8 +90,8 @@ struct Heads {
     float epsilon;
     uint32_t count;
     uint32_t width;
-    uint32_t turns;
-    uint32_t turned_first;
+    uint32_t weight_rows;
+    uint32_t rotary_first;
     uint32_t half;
     // Whether the two elements of a pair are adjacent.
     uint32_t is_interleaved;
@@ -118,8 +118,8 @@ DEVICE float normed_element(const Heads &heads, const float *x, const float *wei
 // Returns an element of a head after its norm and RoPE.
 DEVICE float turned_element(const Heads &heads, const float *x, const float *weight, float factor, uint64_t token, uint32_t at) {
     float own = normed_element(heads, x, weight, factor, at);
-    uint32_t in_part = at - heads.turned_first;
-    if (heads.cosines == nullptr || at < heads.turned_first || in_part >= 2 * heads.half) return own;
+    uint32_t in_part = at - heads.rotary_first;
+    if (heads.cosines == nullptr || at < heads.rotary_first || in_part >= 2 * heads.half) return own;
     uint32_t pair = heads.is_interleaved ? in_part / 2 : in_part % heads.half;
     bool is_second = heads.is_interleaved ? in_part % 2 == 1 : in_part >= heads.half;
     uint32_t distance = heads.is_interleaved ? 1 : heads.half;
@@ -158,7 +158,7 @@ template <uint32_t TYPE> DEVICE void keep(const KeepArguments &arguments) {
     while (head >= all[kind].count) head -= all[kind++].count;
     const Heads &of = all[kind];
     const float *x = of.x + (token * of.count + head) * of.width;
-    const float *weight = of.norm == nullptr ? nullptr : of.norm + (uint64_t)(head % of.turns) * of.width;
+    const float *weight = of.norm == nullptr ? nullptr : of.norm + (uint64_t)(head % of.weight_rows) * of.width;
     float factor = 1.0f;
     if (of.norm != nullptr) {
         float squares = 0.0f;

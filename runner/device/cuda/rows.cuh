@@ -8,7 +8,7 @@ enum NormKind : uint32_t { NO_NORM = 0, RMS = 1, LAYER = 2 };
 struct NormArguments {
     // `[rows, width]`.
     const float *x;
-    // `[turns, width]`; rows alternate among the weights.
+    // `[weight_rows, width]`; rows alternate among the weights.
     const float *weight;
     // `[width]`, or null.
     const float *bias;
@@ -28,7 +28,7 @@ struct NormArguments {
     float scale;
     uint32_t kind;
     uint32_t width;
-    uint32_t turns;
+    uint32_t weight_rows;
     float next_epsilon;
 };
 
@@ -98,7 +98,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
     const uint64_t begin = (uint64_t)row * width;
     const float *x = arguments.x + begin;
     const bool has_next = arguments.next_weight != nullptr;
-    const float *weight = arguments.weight + (uint64_t)(row % arguments.turns) * width;
+    const float *weight = arguments.weight + (uint64_t)(row % arguments.weight_rows) * width;
     float mean = 0.0f, factor = 1.0f;
     if (arguments.kind != NO_NORM) {
         if (arguments.kind == LAYER) {

@@ -213,7 +213,7 @@ pub(crate) struct NormArguments {
     pub(crate) scale: f32,
     pub(crate) kind: u32,
     pub(crate) width: u32,
-    pub(crate) turns: u32,
+    pub(crate) weight_rows: u32,
     pub(crate) next_epsilon: f32,
 }
 
@@ -274,8 +274,8 @@ pub(crate) struct Heads {
     pub(crate) epsilon: f32,
     pub(crate) count: u32,
     pub(crate) width: u32,
-    pub(crate) turns: u32,
-    pub(crate) turned_first: u32,
+    pub(crate) weight_rows: u32,
+    pub(crate) rotary_first: u32,
     pub(crate) half: u32,
     pub(crate) is_interleaved: u32,
     pub(crate) unused: u32,

@@ -66,16 +66,16 @@ pub struct CachedSpan<'a> {
 pub struct HeadRows<'a> {
     /// The rows.
     pub x: &'a Tensor,
-    /// RMS norm of each head, and its epsilon. Weights are `[turns, width]`; heads alternate among
+    /// RMS norm of each head, and its epsilon. Weights are `[weight_rows, width]`; heads alternate among
     /// them.
     pub norm: Option<(&'a Tensor, f32)>,
     /// Rotary embedding of a part of each head, after the norm.
-    pub turn: Option<Turn<'a>>,
+    pub rotary: Option<Rotary<'a>>,
 }
 
 /// Rotary embedding of a part of each head.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
+pub struct Rotary<'a> {
     /// `[tokens, half]`.
     pub cosines: &'a Tensor,
     /// `[tokens, half]`.
@@ -166,11 +166,11 @@ impl Machine {
         let mut all = [
             self.heads(queries, heads, rows.key_dim, tokens)?,
             self.heads(keys, rows.kv_heads, rows.key_dim, tokens)?,
-            Heads { turns: 1, ..Heads::default() },
+            Heads { weight_rows: 1, ..Heads::default() },
         ];
         if let Some(values) = values {
             all[2] =
-                self.heads(HeadRows { x: values, norm: None, turn: None }, rows.kv_heads, rows.value_dim, tokens)?;
+                self.heads(HeadRows { x: values, norm: None, rotary: None }, rows.kv_heads, rows.value_dim, tokens)?;
         }
         let (spans_at, blocks) = (table.address, table.address.after(table.blocks));
         let keep = KeepArguments {
@@ -259,23 +259,24 @@ impl Machine {
             x: self.address(heads.x, tokens * count * width)?,
             count: count as u32,
             width: width as u32,
-            turns: 1,
+            weight_rows: 1,
             ..Heads::default()
         };
         if let Some((weight, epsilon)) = heads.norm {
-            let turns = weight.elem_count() / width;
+            let weight_rows = weight.elem_count() / width;
             ensure!(
-                turns > 0 && turns * width == weight.elem_count() && count.is_multiple_of(turns),
+                weight_rows > 0 && weight_rows * width == weight.elem_count() && count.is_multiple_of(weight_rows),
                 "invariant: norms of heads"
             );
-            (own.norm, own.epsilon, own.turns) = (self.address(weight, turns * width)?, epsilon, turns as u32);
+            (own.norm, own.epsilon, own.weight_rows) =
+                (self.address(weight, weight_rows * width)?, epsilon, weight_rows as u32);
         }
-        if let Some(Turn { cosines, sines, is_interleaved, first }) = heads.turn {
+        if let Some(Rotary { cosines, sines, is_interleaved, first }) = heads.rotary {
             let (rows, half) = cosines.dims2()?;
             let fits = rows == tokens && sines.dims() == cosines.dims() && first + 2 * half <= width;
             ensure!(fits, "invariant: heads of {width} are turned from {first} on by {half} angles of each token");
             (own.cosines, own.sines) = (self.address(cosines, rows * half)?, self.address(sines, rows * half)?);
-            (own.half, own.turned_first) = (half as u32, first as u32);
+            (own.half, own.rotary_first) = (half as u32, first as u32);
             own.is_interleaved = u32::from(is_interleaved);
         }
         Ok(own)

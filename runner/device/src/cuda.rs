@@ -70,7 +70,9 @@ impl Kernels {
     pub(crate) fn memory(&self, size: usize) -> Result<Memory> {
         let whole = size.max(1).next_multiple_of(WORDS);
         // SAFETY: the contents are written before they are read, see `Memory`.
-        unsafe { self.stream.alloc::<u8>(whole) }.map_err(failed).with_context(|| format!("cannot allocate {size} bytes on the GPU"))
+        unsafe { self.stream.alloc::<u8>(whole) }
+            .map_err(failed)
+            .with_context(|| format!("cannot allocate {size} bytes on the GPU"))
     }
 
     /// Returns whether a storage is on this device, and so is ordered by its stream.

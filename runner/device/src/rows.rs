@@ -22,7 +22,7 @@ pub struct Norm<'a> {
     pub kind: NormKind,
     /// Number of elements that are normalized together.
     pub width: usize,
-    /// `[turns, width]`; the runs of a row alternate among the weights.
+    /// `[weight_rows, width]`; the runs of a row alternate among the weights.
     pub weight: &'a Tensor,
     /// `[width]`.
     pub bias: Option<&'a Tensor>,
@@ -240,13 +240,14 @@ impl Machine {
         let width = norm.map_or(columns, |norm| norm.width);
         ensure!(width > 0 && columns.is_multiple_of(width), "rows of {columns} are not whole runs of {width}");
         let runs = rows * columns / width;
-        let (mut weight, mut bias, mut turns) = (Address::NONE, Address::NONE, 1);
+        let (mut weight, mut bias, mut weight_rows) = (Address::NONE, Address::NONE, 1);
         if let Some(norm) = norm {
-            turns = norm.weight.elem_count() / width;
-            let fits =
-                turns > 0 && norm.weight.elem_count() == turns * width && (columns / width).is_multiple_of(turns);
+            weight_rows = norm.weight.elem_count() / width;
+            let fits = weight_rows > 0
+                && norm.weight.elem_count() == weight_rows * width
+                && (columns / width).is_multiple_of(weight_rows);
             ensure!(fits, "a norm of {} weights for runs of {width}", norm.weight.elem_count());
-            weight = self.address(norm.weight, turns * width)?;
+            weight = self.address(norm.weight, weight_rows * width)?;
             if let Some(own) = norm.bias {
                 bias = self.address(own, width)?;
             }
@@ -262,7 +263,7 @@ impl Machine {
             epsilon: norm.map_or(0.0, |norm| norm.epsilon),
             kind,
             width: width as u32,
-            turns: turns as u32,
+            weight_rows: weight_rows as u32,
             ..results
         };
         let grid = Grid { blocks: [runs, 1, 1], threads: width.next_multiple_of(RUN).min(MOST_THREADS), shared: 0 };

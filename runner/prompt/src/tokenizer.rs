@@ -5,13 +5,13 @@ mod byte_level;
 #[cfg(test)]
 mod fixtures;
 mod library;
-mod own;
 mod pair;
 mod pieces;
 mod sentencepiece;
 mod spaces;
 mod token_bytes;
 mod unigram;
+mod vocabulary_tokenizer;
 mod wordpiece;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use vocabulary::{TokenTable, Vocabulary, VocabularyKind};
 
 use crate::Error;
 use library::Library;
-use own::Own;
+use vocabulary_tokenizer::VocabularyTokenizer;
 
 pub use pair::{Pair, PairForm};
 pub(crate) use token_bytes::TokenBytes;
@@ -60,7 +60,7 @@ enum Kind {
         literal: Box<Library>,
         around: Around,
     },
-    Own(Box<Own>),
+    VocabularyTokenizer(Box<VocabularyTokenizer>),
 }
 
 /// Special tokens around a text, if the library does not add them.
@@ -129,7 +129,7 @@ impl Tokenizer {
                 Self::of_library(byte_level::build(&table, pre_tokenizer)?, around)
             }
             _ => Self {
-                kind: Kind::Own(Box::new(Own::new(table, vocabulary)?)),
+                kind: Kind::VocabularyTokenizer(Box::new(VocabularyTokenizer::new(table, vocabulary)?)),
                 cleans_spaces: false,
                 long: Mutex::new(()),
             },
@@ -149,7 +149,7 @@ impl Tokenizer {
     pub fn size(&self) -> usize {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.get_vocab_size(true),
-            Kind::Own(tokenizer) => tokenizer.size(),
+            Kind::VocabularyTokenizer(tokenizer) => tokenizer.size(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Tokenizer {
     pub fn id(&self, text: &str) -> Option<u32> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.token_to_id(text),
-            Kind::Own(tokenizer) => tokenizer.id(text),
+            Kind::VocabularyTokenizer(tokenizer) => tokenizer.id(text),
         }
     }
 
@@ -165,7 +165,7 @@ impl Tokenizer {
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.id_to_token(id),
-            Kind::Own(tokenizer) => tokenizer.piece(id).map(str::to_owned),
+            Kind::VocabularyTokenizer(tokenizer) => tokenizer.piece(id).map(str::to_owned),
         }
     }
 
@@ -175,7 +175,7 @@ impl Tokenizer {
         let size = self.size();
         match &self.kind {
             Kind::Library { tokenizer, .. } => token_bytes::of_library(tokenizer, size),
-            Kind::Own(tokenizer) => {
+            Kind::VocabularyTokenizer(tokenizer) => {
                 let special = |id: u32| TokenBytes::Special(tokenizer.piece(id).unwrap_or_default().to_owned());
                 let bytes = |id: u32| {
                     let bytes = tokenizer.bytes(id, false);
@@ -190,7 +190,7 @@ impl Tokenizer {
     #[cfg(test)]
     fn bytes_of(&self, id: u32, with_special: bool) -> Result<Vec<u8>, Error> {
         match (&self.kind, self.token_bytes()?.swap_remove(id as usize)) {
-            (Kind::Own(tokenizer), _) => Ok(tokenizer.bytes(id, with_special)),
+            (Kind::VocabularyTokenizer(tokenizer), _) => Ok(tokenizer.bytes(id, with_special)),
             (_, TokenBytes::Text(bytes)) => Ok(bytes),
             (_, TokenBytes::Special(text)) => Ok(if with_special { text.into_bytes() } else { Vec::new() }),
         }
@@ -212,7 +212,7 @@ impl Tokenizer {
                 let around = if special.add { *around } else { Around::default() };
                 Ok(around.before.into_iter().chain(encoding.get_ids().iter().copied()).chain(around.after).collect())
             }
-            Kind::Own(tokenizer) => tokenizer.encode(text, special),
+            Kind::VocabularyTokenizer(tokenizer) => tokenizer.encode(text, special),
         }
     }
 
@@ -220,7 +220,7 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
         match &self.kind {
             Kind::Library { tokenizer, .. } => tokenizer.decode(ids, !with_special).map_err(Error::tokenizer),
-            Kind::Own(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
+            Kind::VocabularyTokenizer(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
         }
     }
 

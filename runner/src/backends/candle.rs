@@ -27,10 +27,10 @@ use crate::backend::{
     PassParts, Run, Selection, Sequence, StateShape,
 };
 use crate::device::{self as devices, Opening};
-use crate::held::Holder;
+use crate::holder_client::HolderClient;
 use act::Act;
 use cached::Cached;
-use composed::{by_head, flat, mapped, turned};
+use composed::{by_head, flat, mapped, rotated};
 use experts::Experts;
 use matrix::{DeviceMatrix, Matrix};
 use recordings::Recordings;
@@ -100,7 +100,7 @@ impl Candle {
     }
 
     /// Uses weights that the holder process keeps on the device.
-    pub(crate) fn with_holder(mut self, holder: Holder) -> Self {
+    pub(crate) fn with_holder(mut self, holder: HolderClient) -> Self {
         if let Some(kernels) = &mut self.kernels {
             kernels.resident = Resident::held(holder, self.name.clone());
         }
@@ -276,15 +276,18 @@ impl Backend for Candle {
         let runs = by_head(x.rows()?, norm.width)?.contiguous()?;
         // If the weight spans several runs, the norm uses a weight of ones and the real one is
         // applied after.
-        let turns = norm.weight.dim(0)? / norm.width;
+        let weight_rows = norm.weight.dim(0)? / norm.width;
         let weight = norm.weight.narrow(0, 0, norm.width)?;
-        let weight = if turns == 1 { weight } else { weight.ones_like()? };
+        let weight = if weight_rows == 1 { weight } else { weight.ones_like()? };
         let normed = match norm.kind {
             NormKind::Rms => candle_nn::ops::rms_norm(&runs, &weight, norm.epsilon)?,
             NormKind::Layer => candle_nn::ops::layer_norm(&runs, &weight, &weight.zeros_like()?, norm.epsilon)?,
         };
-        let normed =
-            if turns == 1 { normed } else { normed.broadcast_mul(&norm.weight.reshape((turns, norm.width))?)? };
+        let normed = if weight_rows == 1 {
+            normed
+        } else {
+            normed.broadcast_mul(&norm.weight.reshape((weight_rows, norm.width))?)?
+        };
         Ok(Act::of(match &norm.bias {
             Some(bias) => flat(&normed.broadcast_add(bias)?)?,
             None => flat(&normed)?,
@@ -329,9 +332,9 @@ impl Backend for Candle {
 
     fn rotate(&self, x: Act, part: Part, angles: &Angles) -> Result<Act> {
         if let Some(kernels) = &self.kernels {
-            return Ok(Act::turned(&kernels.machine, x, part, angles));
+            return Ok(Act::rotated(&kernels.machine, x, part, angles));
         }
-        turned(x.rows()?, part, angles).map(Act::of)
+        rotated(x.rows()?, part, angles).map(Act::of)
     }
 
     fn attend(

@@ -12,7 +12,7 @@ use candle_core::cuda_backend::cudarc::driver::{CudaContext, result, sys};
 use candle_core::cuda_backend::cudarc::{cublas, curand};
 use protocol::{Devices, UnusableDevice};
 
-use super::{Held, Opened, described, unusable};
+use super::{Opened, ShareableDevice, described, unusable};
 
 /// CUDA version of the toolkit that compiled the kernels; older drivers cannot read its PTX.
 const TOOLKIT: i32 = 13_000;
@@ -38,7 +38,7 @@ pub(super) fn survey(devices: &mut Devices) {
 }
 
 /// Returns every GPU of the machine, or the one with this index, with the driver's description.
-pub(super) fn held(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
+pub(super) fn shareable(index: Option<usize>) -> Vec<Result<ShareableDevice, UnusableDevice>> {
     let count = match count() {
         Ok(count) => count,
         Err(error) => return vec![Err(unusable("cuda", &error))],
@@ -46,7 +46,8 @@ pub(super) fn held(index: Option<usize>) -> Vec<Result<Held, UnusableDevice>> {
     let one = |index: usize| {
         let name = format!("cuda:{index}");
         let description = if index < count { supported(index) } else { Err(beyond(count)) };
-        let held = description.map(|description| Held { name: name.clone(), index: index as u64, description });
+        let held =
+            description.map(|description| ShareableDevice { name: name.clone(), index: index as u64, description });
         held.map_err(|error| unusable(&name, &error))
     };
     index.map_or_else(|| (0..count).map(one).collect(), |index| vec![one(index)])

@@ -113,7 +113,9 @@ impl Session {
 
     /// Returns the resources on a device that the daemon planned for this session.
     fn used(&mut self, device: &str) -> Result<&mut Used> {
-        self.used.get_mut(device).with_context(|| format!("the daemon reserved no memory on `{device}` for this session"))
+        self.used
+            .get_mut(device)
+            .with_context(|| format!("the daemon reserved no memory on `{device}` for this session"))
     }
 
     /// Starts reading the announced parts that are not on the device.

@@ -52,7 +52,10 @@ impl<B: Backend> Heads<B> {
         let none = |own: &LowRank<B>| HeadFactors { down: Vec::new(), up: Vec::new(), scale: own.scale as f32 };
         let mut adapters: Vec<HeadFactors<B>> = added.iter().flatten().take(count).map(none).collect();
         for head in added {
-            ensure!(head.len() == count, "adapters change only some heads of a latent attention; all or none are supported");
+            ensure!(
+                head.len() == count,
+                "adapters change only some heads of a latent attention; all or none are supported"
+            );
             for (own, all) in head.into_iter().zip(&mut adapters) {
                 all.down.push(own.down);
                 all.up.push(own.up);
@@ -134,16 +137,16 @@ impl<B: Backend> Latent<B> {
         let all = Part { width: self.rope_dim, first: 0, count: self.rope_dim };
         let head = |first, count| Part { width: self.nope_dim + self.rope_dim, first, count };
         let [query] = query;
-        let turned = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
+        let rotated = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
         let brought = backend.part(&query, head(0, self.nope_dim))?;
         let brought = self.keys.project(backend, true, &brought)?;
-        let query = backend.join(&brought, &turned, heads)?;
+        let query = backend.join(&brought, &rotated, heads)?;
 
         let [row] = backend.project([&self.down], x)?;
         let row_part = |first, count| Part { width: self.rank + self.rope_dim, first, count };
         let latent = backend.norm(&self.norm, &backend.part(&row, row_part(0, self.rank))?)?;
-        let turned = backend.rotate(backend.part(&row, row_part(self.rank, self.rope_dim))?, all, angles)?;
-        let key = backend.join(&latent, &turned, 1)?;
+        let rotated = backend.rotate(backend.part(&row, row_part(self.rank, self.rope_dim))?, all, angles)?;
+        let key = backend.join(&latent, &rotated, 1)?;
 
         let attend = Attend {
             heads,

@@ -25,7 +25,9 @@ async fn daemon(config: &Config) -> Finding {
     let address = config.daemon.address;
     let client = match Client::new(config) {
         Ok(client) => client,
-        Err(error) => return Finding::failure("daemon", format!("{error:#}"), "correct the setting that the message names"),
+        Err(error) => {
+            return Finding::failure("daemon", format!("{error:#}"), "correct the setting that the message names");
+        }
     };
     let ours = env!("CARGO_PKG_VERSION");
     match client.get::<VersionResponse>("/api/version").await {
@@ -62,7 +64,9 @@ fn exposure(config: &Config) -> Finding {
         ),
         (false, _) => Finding::warning(
             "access",
-            format!("every machine that can reach {address} can use the models; changes are refused from other machines"),
+            format!(
+                "every machine that can reach {address} can use the models; changes are refused from other machines"
+            ),
             "set LODE_API_KEYS to a file of keys (`lode key NAME` makes them), or listen on 127.0.0.1",
         ),
     }

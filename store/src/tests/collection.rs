@@ -206,13 +206,13 @@ fn a_name_that_may_come_back_keeps_what_it_led_to() {
     let lost = put(&store, b"lost");
     // A folder that cannot be synced: a file is in the place of its parent.
     write(&folder.path().join("file"), b"");
-    store.0.placing.mistrust(vec![folder.path().join("file/folder"), folder.path().join("gone")]);
+    store.0.pending_renames.mark_unsynced(vec![folder.path().join("file/folder"), folder.path().join("gone")]);
     let put_off = collect(&store).put_off.expect("it is told");
     assert_eq!((put_off.blobs, put_off.reasons.len()), (1, 1), "{put_off:?}");
     store.set_tag("h/r:t", &lost).expect_err("what it names may be in there");
     std::fs::remove_file(folder.path().join("file")).expect("removal");
     store.set_tag("h/r:t", &lost).expect("what is gone is in nobody's way");
-    assert!(store.0.placing.is_settled());
+    assert!(store.0.pending_renames.is_settled());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn questions_about_what_is_not_here_leave_nothing() {
         store.blob_size(&here).expect("a look").is_some() && store.blob_size(&elsewhere).expect("a look").is_none()
     );
     store.open_blob(&elsewhere).expect_err("it is not here");
-    let state = store.0.gate.lock();
+    let state = store.0.collection_lock.lock();
     assert!(state.keeps(&here) && !state.keeps(&elsewhere));
 }
 

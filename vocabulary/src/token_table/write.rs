@@ -99,7 +99,8 @@ impl Tokens {
         if let Some(token) = token {
             self.texts.extend(token.text.as_bytes());
         }
-        let end = u32::try_from(self.texts.len()).map_err(|_| Error("the texts of its tokens exceed 4 GiB".to_owned()))?;
+        let end =
+            u32::try_from(self.texts.len()).map_err(|_| Error("the texts of its tokens exceed 4 GiB".to_owned()))?;
         self.ends.extend(end.to_le_bytes());
         self.kinds.push(token.map_or(0, |token| token.kind as u8));
         if self.scored {

@@ -8,7 +8,7 @@ use super::message::{ChatMessage, messages};
 use crate::openai::format::TextFormat;
 use crate::openai::sampling::{Sampling, top_logprobs};
 use crate::openai::tools::{self, Reasoning};
-use crate::{Demand, Dialogue, Refusal};
+use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/chat/completions`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -82,7 +82,7 @@ impl ChatRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Dialogue, Demand), Refusal> {
+    pub fn translate(self) -> Result<(ChatInput, GenerationOptions), Refusal> {
         self.refuse_what_is_not_there()?;
         if self.messages.is_empty() {
             return Err(Refusal::new("messages", "a chat needs at least one message"));
@@ -114,16 +114,16 @@ impl ChatRequest {
             ));
         }
         Ok((
-            Dialogue {
+            ChatInput {
                 messages,
                 tools,
                 think,
                 thinking_is_optional: true,
                 variables,
                 documents,
-                ..Dialogue::default()
+                ..ChatInput::default()
             },
-            Demand { top_logprobs, format, tool_choice, one_tool_call, ..demand },
+            GenerationOptions { top_logprobs, format, tool_choice, one_tool_call, ..demand },
         ))
     }
 

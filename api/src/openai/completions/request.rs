@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::openai::chat::StreamOptions;
 use crate::openai::sampling::{Sampling, top_logprobs};
-use crate::{Demand, Refusal};
+use crate::{GenerationOptions, Refusal};
 
 /// Maximum number of prompts in a request.
 const MOST_PROMPTS: usize = 256;
@@ -90,7 +90,7 @@ impl CompletionRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Vec<CompletionPrompt>, Demand), Refusal> {
+    pub fn translate(self) -> Result<(Vec<CompletionPrompt>, GenerationOptions), Refusal> {
         let echo = self.echo.unwrap_or(false);
         if echo && self.logprobs.is_some() {
             return Err(Refusal::new(
@@ -99,7 +99,7 @@ impl CompletionRequest {
             ));
         }
         let top_logprobs = self.logprobs.map(|count| top_logprobs("logprobs", count, 20)).transpose()?;
-        let demand = Demand { top_logprobs, ..self.sampling.demand(self.max_tokens)? };
+        let demand = GenerationOptions { top_logprobs, ..self.sampling.demand(self.max_tokens)? };
         let suffix = self.suffix.filter(|suffix| !suffix.is_empty());
         let text = |text| match &suffix {
             Some(suffix) => Prompt::Insert { prefix: text, suffix: suffix.clone() },

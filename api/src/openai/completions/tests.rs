@@ -4,9 +4,9 @@ use protocol::{GenerateEvent, Logprob, Prompt, Usage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Answer, Demand, Refusal};
+use crate::{Answer, GenerationOptions, Refusal};
 
-fn read(request: Value) -> Result<(Vec<CompletionPrompt>, Demand), Refusal> {
+fn read(request: Value) -> Result<(Vec<CompletionPrompt>, GenerationOptions), Refusal> {
     serde_json::from_value::<CompletionRequest>(request).expect("a request").translate()
 }
 

@@ -11,7 +11,7 @@ use crate::ollama::{KeepAliveSpec, Options};
 use crate::openai::format::TextFormat;
 use crate::openai::sampling::{top_logprobs, within};
 use crate::openai::tools;
-use crate::{Demand, Dialogue, Refusal};
+use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/responses`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -88,7 +88,7 @@ impl ResponsesRequest {
     ///
     /// # Errors
     /// Names the field that asks for something unsupported.
-    pub fn translate(self) -> Result<(Dialogue, Demand, Echo), Refusal> {
+    pub fn translate(self) -> Result<(ChatInput, GenerationOptions, Echo), Refusal> {
         self.refuse_what_is_not_there()?;
         let demand = self.demand()?;
         let echo = self.echo;
@@ -103,20 +103,20 @@ impl ResponsesRequest {
             return Err(Refusal::new("input", "there is no input to respond to"));
         }
         Ok((
-            Dialogue {
+            ChatInput {
                 messages,
                 tools,
                 think,
                 thinking_is_optional: true,
                 omitted_tools: offered.omitted.clone(),
-                ..Dialogue::default()
+                ..ChatInput::default()
             },
-            Demand { tool_choice, ..demand },
+            GenerationOptions { tool_choice, ..demand },
             complete(echo, offered),
         ))
     }
 
-    fn demand(&self) -> Result<Demand, Refusal> {
+    fn demand(&self) -> Result<GenerationOptions, Refusal> {
         let echo = &self.echo;
         let (given, unknown_options) = Options::of_field(self.options.as_ref())?;
         let options = Options {
@@ -139,7 +139,7 @@ impl ResponsesRequest {
                 return Err(Refusal::new("truncation", message));
             }
         };
-        Ok(Demand {
+        Ok(GenerationOptions {
             options: options.over(given),
             unknown_options,
             top_logprobs: most.map(|count| top_logprobs("top_logprobs", count, 20)).transpose()?,
@@ -147,7 +147,7 @@ impl ResponsesRequest {
             one_tool_call: echo.parallel_tool_calls == Some(false),
             refuse_long_prompts,
             keep_alive: self.keep_alive,
-            ..Demand::of_openai()
+            ..GenerationOptions::of_openai()
         })
     }
 

@@ -4,9 +4,9 @@ use protocol::{FinishReason, Format, GenerateEvent, ToolChoice, Usage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Demand, Dialogue, Frame, Refusal};
+use crate::{ChatInput, Frame, GenerationOptions, Refusal};
 
-fn read(request: Value) -> Result<(Dialogue, Demand, Echo), Refusal> {
+fn read(request: Value) -> Result<(ChatInput, GenerationOptions, Echo), Refusal> {
     serde_json::from_value::<ResponsesRequest>(request).expect("a request").translate()
 }
 

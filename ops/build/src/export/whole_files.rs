@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use export::ExportPlan;
-use library::{FileKind, ForeignFile, Layout, Model, adapter_names, classify};
+use library::{ExternalFile, FileKind, Layout, Model, adapter_names, classify};
 use manifests::Layer;
 
 use super::{ExportFormat, ExportSpec};
@@ -12,8 +12,8 @@ use crate::error::Error;
 /// Plans the files. Returns `None` if the model stores its tensors as separate blobs.
 pub(crate) fn plan(model: &Model, spec: &ExportSpec) -> Result<Option<ExportPlan>> {
     let Layout::Files(files) = classify(&model.manifest) else { return Ok(None) };
-    let files: Vec<&ForeignFile> = files.iter().filter(|file| is_file(file)).collect();
-    let ggufs: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Gguf).collect();
+    let files: Vec<&ExternalFile> = files.iter().filter(|file| is_file(file)).collect();
+    let ggufs: Vec<&ExternalFile> = files.iter().copied().filter(|file| file.kind == FileKind::Gguf).collect();
     match (spec.format, ggufs.as_slice()) {
         (ExportFormat::Origin, _) => of(&files, &[]),
         (ExportFormat::Gguf, [_]) if spec.dtype.is_none() => of(&ggufs, model.manifest.layers()),
@@ -26,8 +26,8 @@ pub(crate) fn plan(model: &Model, spec: &ExportSpec) -> Result<Option<ExportPlan
     }
 }
 
-fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
-    let adapters: Vec<&ForeignFile> = files.iter().copied().filter(|file| file.kind == FileKind::Adapter).collect();
+fn of(files: &[&ExternalFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
+    let adapters: Vec<&ExternalFile> = files.iter().copied().filter(|file| file.kind == FileKind::Adapter).collect();
     let adapter_names = adapter_names(&adapters);
     let others =
         files.iter().filter(|file| file.kind != FileKind::Adapter).map(|file| (file.name.as_str(), &file.layer));
@@ -38,7 +38,7 @@ fn of(files: &[&ForeignFile], wanted: &[Layer]) -> Result<Option<ExportPlan>> {
 
 /// Returns true if a layer is a file. Prompts and templates without a name in the manifest are not
 /// files.
-fn is_file(file: &ForeignFile) -> bool {
+fn is_file(file: &ExternalFile) -> bool {
     let weights = matches!(
         file.kind,
         FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar | FileKind::Adapter

@@ -62,7 +62,9 @@ impl<'a> Leased<'a> {
         made.sort_unstable();
         made.dedup();
         if let Err(error) = self.library.store.set_lease(&self.lease, &made, SystemTime::now() + RESUMABLE) {
-            tracing::warn!("cannot renew the lease on derived blobs: {error}; a collection may delete them before the next attempt");
+            tracing::warn!(
+                "cannot renew the lease on derived blobs: {error}; a collection may delete them before the next attempt"
+            );
         }
     }
 }

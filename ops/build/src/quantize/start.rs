@@ -81,7 +81,7 @@ impl Start {
             model: SourceModel::stored(model.manifest.layers().to_vec(), open),
             base: Some(*model.manifest.digest()),
             parameters,
-            architecture: model.understood.gguf_name().unwrap_or(&model.config.model_family).to_owned(),
+            architecture: model.parsed_facts.gguf_name().unwrap_or(&model.config.model_family).to_owned(),
             config: model.config.facts(),
             files: None,
         })

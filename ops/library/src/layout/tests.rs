@@ -4,7 +4,7 @@ use content::Digest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::divide::divide;
+use crate::layer_split::split_layers;
 
 fn layer(media_type: &str, name: Option<&str>) -> Value {
     let digest = Digest::of(format!("{media_type}{name:?}").as_bytes()).to_string();
@@ -47,7 +47,7 @@ fn ollama_keeps_its_texts() {
     let layers = ["model", "template", "system", "params", "license", "license", "messages", "projector"];
     let layers = layers.map(|kind| layer(&format!("{OLLAMA}{kind}"), None));
     let Layout::Files(files) = classify(&manifest(None, IMAGE, &layers)) else { panic!("files") };
-    let divided = divide(files);
+    let divided = split_layers(files);
     assert_eq!(divided.split.len(), 1);
     assert_eq!((divided.split[0].name.as_str(), divided.split[0].kind), ("model.gguf", FileKind::Gguf));
     let kept: Vec<&str> = divided.kept.iter().map(|layer| layer.media_type().as_str()).collect();

@@ -21,8 +21,8 @@ use import::{NamedFile, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
 
 use crate::error::Error;
-use crate::layout::{FileKind, ForeignFile, Layout, classify};
-use crate::understood::{Described, Open, SourceDocument, Understood, Unknown, layer_names, tokenizer_json};
+use crate::layout::{ExternalFile, FileKind, Layout, classify};
+use crate::parsed_facts::{Described, Open, ParsedFacts, SourceDocument, Unknown, layer_names, tokenizer_json};
 
 /// Upper limit of blocks; no real model has as many.
 const MAX_BLOCKS: usize = 1 << 16;
@@ -65,7 +65,7 @@ struct Listed {
 /// Known facts of a stored model.
 pub(crate) struct Stored {
     pub(crate) tensors: Vec<StoredTensor>,
-    pub(crate) understood: Understood,
+    pub(crate) parsed_facts: ParsedFacts,
 }
 
 /// Reads the facts of a model. `stored` contains the known facts of a stored model.
@@ -90,15 +90,15 @@ fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> R
     };
     let listed = |tensor: StoredTensor| Listed { bytes: tensor.size(), name: tensor.name, shape: tensor.shape };
     let document = || SourceDocument::of_layers(manifest, open);
-    let (tensors, understood): (Vec<Listed>, Option<Understood>) = match stored {
-        Some(Stored { tensors, understood }) => (tensors.into_iter().map(listed).collect(), Some(understood)),
+    let (tensors, parsed_facts): (Vec<Listed>, Option<ParsedFacts>) = match stored {
+        Some(Stored { tensors, parsed_facts }) => (tensors.into_iter().map(listed).collect(), Some(parsed_facts)),
         None => (manifest.layers_of(media_types::TENSOR).map(layer).collect(), None),
     };
-    of_document(document, &layer_names(manifest), understood, manifest, &tensors)
+    of_document(document, &layer_names(manifest), parsed_facts, manifest, &tensors)
 }
 
 /// Reads the facts of a model of whole files, from their headers.
-fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
+fn of_files(manifest: &Manifest, files: Vec<ExternalFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let wanted = files.into_iter().filter_map(|file| match file.kind {
         FileKind::Gguf | FileKind::Safetensors | FileKind::Side => {
             let source = open(&file.name, &file.layer.descriptor);
@@ -118,26 +118,26 @@ fn of_files(manifest: &Manifest, files: Vec<ForeignFile>, stored: Option<Stored>
     let tensors: Vec<Listed> = listed.collect();
     let document = || SourceDocument::of_files(&inventory);
     let names = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-    of_document(document, &names, stored.map(|stored| stored.understood), manifest, &tensors)
+    of_document(document, &names, stored.map(|stored| stored.parsed_facts), manifest, &tensors)
 }
 
 /// Combines the facts. The document is read only if its contents are not known yet.
 fn of_document(
     document: impl FnOnce() -> Result<SourceDocument>,
     names: &TensorNames,
-    understood: Option<Understood>,
+    parsed_facts: Option<ParsedFacts>,
     manifest: &Manifest,
     tensors: &[Listed],
 ) -> Result<Facts> {
-    if let Some(Understood::Known(described)) = understood {
+    if let Some(ParsedFacts::Known(described)) = parsed_facts {
         return Ok(of_known(described, tensors));
     }
     let document = document()?;
     // The tokenizer of a remote model is not read; nearly all are BPE.
     let given = tokenizer_json(manifest).map(|_| Tokenizer::BytePair);
-    match understood.unwrap_or_else(|| document.understood(names, given)) {
-        Understood::Known(described) => Ok(of_known(described, tensors)),
-        Understood::Unknown(unknown) => of_unknown(&document, tensors, unknown),
+    match parsed_facts.unwrap_or_else(|| document.parsed_facts(names, given)) {
+        ParsedFacts::Known(described) => Ok(of_known(described, tensors)),
+        ParsedFacts::Unknown(unknown) => of_unknown(&document, tensors, unknown),
     }
 }
 

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use protocol::KvType;
 
 use super::{Random, check, machine, numbers, tensor};
-use crate::{Attention, CacheRows, CachedSpan, HeadRows, Machine, Memory, Turn};
+use crate::{Attention, CacheRows, CachedSpan, HeadRows, Machine, Memory, Rotary};
 
 /// Parameters of a test.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ struct Case {
     soft_cap: Option<f32>,
     has_sinks: bool,
     /// First rotary element, number of angles, and whether pairs are adjacent.
-    turn: Option<(usize, usize, bool)>,
+    rotary: Option<(usize, usize, bool)>,
     is_normed: bool,
 }
 
@@ -37,7 +37,7 @@ const PLAIN: Case = Case {
     is_causal: true,
     soft_cap: None,
     has_sinks: false,
-    turn: None,
+    rotary: None,
     is_normed: false,
 };
 
@@ -75,7 +75,7 @@ fn prepared(case: &Case, x: &[f32], norm: &[f32], [cosines, sines]: [&[f32]; 2])
             let factor = 1.0 / (square + 1e-6).sqrt();
             x.iter_mut().zip(norm).for_each(|(x, w)| *x = (f64::from(*x) * factor * f64::from(*w)) as f32);
         }
-        if let Some((first, half, is_interleaved)) = case.turn {
+        if let Some((first, half, is_interleaved)) = case.rotary {
             let before = x.clone();
             for pair in 0..half {
                 let (a, b) = if is_interleaved { (2 * pair, 2 * pair + 1) } else { (pair, pair + half) };
@@ -134,7 +134,7 @@ fn run_as(machine: &Machine, case: Case, passes: &[&[usize]], is_exact: bool) {
         let tokens: usize = pass.iter().sum();
         let [q, k, v] =
             [heads * key_dim, kv_heads * key_dim, kv_heads * value_dim].map(|width| random.rows(tokens, width));
-        let half = case.turn.map_or(1, |(_, half, _)| half);
+        let half = case.rotary.map_or(1, |(_, half, _)| half);
         let [cosines, sines] = [0, 1].map(|_| random.rows(tokens, half));
         let (cosine_tensor, sine_tensor) = (tensor(&cosines, tokens), tensor(&sines, tokens));
         let angles = |token: usize| [&cosines[token * half..][..half], &sines[token * half..][..half]];
@@ -183,13 +183,13 @@ fn run_as(machine: &Machine, case: Case, passes: &[&[usize]], is_exact: bool) {
             first += own;
         }
         let (q, k, v) = (tensor(&q, tokens), tensor(&k, tokens), (value_dim > 0).then(|| tensor(&v, tokens)));
-        let turn = case.turn.map(|(first, _, is_interleaved)| Turn {
+        let rotary = case.rotary.map(|(first, _, is_interleaved)| Rotary {
             cosines: &cosine_tensor,
             sines: &sine_tensor,
             is_interleaved,
             first,
         });
-        let of = |x| HeadRows { x, norm: case.is_normed.then_some((&norm_tensor, 1e-6)), turn };
+        let of = |x| HeadRows { x, norm: case.is_normed.then_some((&norm_tensor, 1e-6)), rotary };
         let attention = Attention {
             heads,
             value_dim: case.mixed_dim,
@@ -238,9 +238,9 @@ fn heads_of_every_shape() {
         Case { window: Some(3), is_causal: false, ..PLAIN },
         Case { is_causal: false, has_sinks: true, ..PLAIN },
         Case { soft_cap: Some(0.5), has_sinks: true, ..PLAIN },
-        Case { turn: Some((0, 16, false)), ..PLAIN },
-        Case { turn: Some((4, 5, true)), is_normed: true, kind: KvType::Q8_0, ..PLAIN },
-        Case { turn: Some((8, 12, false)), is_normed: true, ..PLAIN },
+        Case { rotary: Some((0, 16, false)), ..PLAIN },
+        Case { rotary: Some((4, 5, true)), is_normed: true, kind: KvType::Q8_0, ..PLAIN },
+        Case { rotary: Some((8, 12, false)), is_normed: true, ..PLAIN },
     ];
     for case in cases {
         run(&machine, case, &[&[150, 3], &[1, 1], &[9, 1]]);
@@ -259,7 +259,7 @@ fn what_does_not_fit_is_refused() {
     let block = machine.memory(rows.block_bytes()).expect("memory");
     let small = machine.memory(rows.block_bytes() - 1).expect("memory");
     let x = tensor(&[0.5; 16], 2);
-    let of = |x| HeadRows { x, norm: None, turn: None };
+    let of = |x| HeadRows { x, norm: None, rotary: None };
     let attention = Attention {
         heads: 1,
         value_dim: 8,

@@ -22,7 +22,7 @@ fn pass(
 ) -> candle_core::Tensor {
     let made =
         machine.product(product(&alone(weight), Purpose::Write), Input::Rows(x)).expect("a product").rows.remove(0);
-    let of = |x| HeadRows { x, norm: None, turn: None };
+    let of = |x| HeadRows { x, norm: None, rotary: None };
     let attention = Attention {
         heads: 2,
         value_dim: 32,

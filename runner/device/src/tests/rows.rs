@@ -11,7 +11,7 @@ use crate::{Input, Map, Norm, NormOutput, Purpose, RowBlocks};
 fn norms_of_rows_and_of_runs() {
     let Some(machine) = machine(true) else { return };
     let mut random = Random(13);
-    for (kind, width, runs, turns, has_bias) in [
+    for (kind, width, runs, weight_rows, has_bias) in [
         (NormKind::Rms, 320, 1, 1, false),
         (NormKind::Layer, 2080, 1, 1, true),
         (NormKind::Rms, 64, 6, 1, false),
@@ -23,8 +23,8 @@ fn norms_of_rows_and_of_runs() {
         for x in &mut x {
             *x += 0.5;
         }
-        let (weight, bias) = (random.rows(turns, width), random.rows(1, width));
-        let (weight_tensor, bias_tensor) = (tensor(&weight, turns), tensor(&bias, 1));
+        let (weight, bias) = (random.rows(weight_rows, width), random.rows(1, width));
+        let (weight_tensor, bias_tensor) = (tensor(&weight, weight_rows), tensor(&bias, 1));
         let norm = Norm { kind, width, weight: &weight_tensor, bias: has_bias.then_some(&bias_tensor), epsilon: 1e-5 };
         let wanted: Vec<(f64, f64)> = x
             .chunks(width)
@@ -35,7 +35,7 @@ fn norms_of_rows_and_of_runs() {
                     if kind == NormKind::Layer { x.iter().map(|x| f64::from(*x)).sum::<f64>() / count } else { 0.0 };
                 let square = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
                 let factor = 1.0 / (square + f64::from(1e-5f32)).sqrt();
-                let (weight, bias) = (&weight[run % turns * width..][..width], &bias);
+                let (weight, bias) = (&weight[run % weight_rows * width..][..width], &bias);
                 let each = x.iter().zip(weight).zip(bias).map(move |((x, w), b)| {
                     (f64::from(*x) - mean) * factor * f64::from(*w) + if has_bias { f64::from(*b) } else { 0.0 }
                 });

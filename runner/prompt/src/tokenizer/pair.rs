@@ -55,7 +55,7 @@ impl Tokenizer {
                 }
                 *around
             }
-            Kind::Own(tokenizer) => tokenizer.around(),
+            Kind::VocabularyTokenizer(tokenizer) => tokenizer.around(),
         };
         Ok(around.into())
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::Tensor;
-use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rounded, Turn, WeightSet};
+use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rotary, Rounded, WeightSet};
 
 use super::NormOf;
 use super::experts::Mixed;
@@ -33,7 +33,7 @@ enum Later {
     Nothing,
     Normed(Normed),
     Product(Arc<Products>, usize),
-    Turned(Box<Turned>),
+    Rotated(Box<Rotated>),
     Mixed(Box<Mixed>),
     Summed(Arc<Summed>),
 }
@@ -56,7 +56,7 @@ enum Base {
 
 /// Heads, to a part of which RoPE is applied.
 #[derive(Debug)]
-struct Turned {
+struct Rotated {
     machine: Machine,
     base: Act,
     part: Part,
@@ -68,12 +68,12 @@ struct Turned {
 pub(super) struct HeadsOf<'a> {
     x: &'a Tensor,
     norm: Option<(&'a Tensor, f32)>,
-    turn: Option<Turn<'a>>,
+    rotary: Option<Rotary<'a>>,
 }
 
 impl HeadsOf<'_> {
     pub(super) fn rows(&self) -> HeadRows<'_> {
-        HeadRows { x: self.x, norm: self.norm, turn: self.turn }
+        HeadRows { x: self.x, norm: self.norm, rotary: self.rotary }
     }
 }
 
@@ -150,9 +150,9 @@ impl Act {
     }
 
     /// Returns heads to a part of which RoPE is applied when they are needed.
-    pub(super) fn turned(machine: &Machine, base: Self, part: Part, angles: &Angles) -> Self {
+    pub(super) fn rotated(machine: &Machine, base: Self, part: Part, angles: &Angles) -> Self {
         let machine = machine.clone();
-        Self::later(Later::Turned(Box::new(Turned { machine, base, part, angles: angles.clone() })))
+        Self::later(Later::Rotated(Box::new(Rotated { machine, base, part, angles: angles.clone() })))
     }
 
     /// Returns heads of this width as attention takes them. A norm or rotary embedding that is
@@ -160,19 +160,19 @@ impl Act {
     pub(super) fn heads(&self, width: usize) -> Result<HeadsOf<'_>> {
         if self.rows.get().is_none() {
             match &self.later {
-                Later::Turned(turned) if turned.part.width == width => {
-                    let Angles { cosines, sines, layout } = &turned.angles;
+                Later::Rotated(rotated) if rotated.part.width == width => {
+                    let Angles { cosines, sines, layout } = &rotated.angles;
                     let is_interleaved = *layout == HeadLayout::Interleaved;
-                    let turn = Turn { cosines, sines, is_interleaved, first: turned.part.first };
-                    return Ok(HeadsOf { turn: Some(turn), ..turned.base.heads(width)? });
+                    let rotary = Rotary { cosines, sines, is_interleaved, first: rotated.part.first };
+                    return Ok(HeadsOf { rotary: Some(rotary), ..rotated.base.heads(width)? });
                 }
                 Later::Normed(own) if own.width == width && own.kind == NormKind::Rms && own.bias.is_none() => {
-                    return Ok(HeadsOf { x: own.x.rows()?, norm: Some((&own.weight, own.epsilon)), turn: None });
+                    return Ok(HeadsOf { x: own.x.rows()?, norm: Some((&own.weight, own.epsilon)), rotary: None });
                 }
                 _ => {}
             }
         }
-        Ok(HeadsOf { x: self.rows()?, norm: None, turn: None })
+        Ok(HeadsOf { x: self.rows()?, norm: None, rotary: None })
     }
 
     /// Returns the combined output of experts, computed when it is needed.
@@ -219,9 +219,9 @@ impl Act {
                 Later::Summed(summed) => Some(summed.rows()?.clone()),
                 Later::Product(products, at) => products.written()?.get(*at).cloned(),
                 Later::Mixed(mixed) => Some(mixed.rows(None)?),
-                Later::Turned(turned) => {
-                    turned.machine.cannot_be_recorded();
-                    Some(super::composed::turned(turned.base.rows()?, turned.part, &turned.angles)?)
+                Later::Rotated(rotated) => {
+                    rotated.machine.cannot_be_recorded();
+                    Some(super::composed::rotated(rotated.base.rows()?, rotated.part, &rotated.angles)?)
                 }
             };
             let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);
@@ -234,7 +234,7 @@ impl Act {
             Later::Product(products, _) => products.tokens,
             Later::Normed(normed) => normed.x.dims()[0],
             Later::Summed(summed) => summed.residual.dims()[0],
-            Later::Turned(turned) => turned.base.count(),
+            Later::Rotated(rotated) => rotated.base.count(),
             Later::Mixed(mixed) => mixed.count(),
             Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
         }

@@ -142,8 +142,7 @@ pub(super) fn attend(
 /// Returns the error for a cache type that this model does not support on this device.
 pub(super) fn unsupported(kv_type: KvType) -> anyhow::Error {
     let name = kv_type.name();
-    let reason = anyhow!(
-        "KV cache type {name} is not supported for this model on this device; use f16, or the device `cpu`"
-    );
+    let reason =
+        anyhow!("KV cache type {name} is not supported for this model on this device; use f16, or the device `cpu`");
     failure::unsupported(&reason)
 }

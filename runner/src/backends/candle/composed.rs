@@ -32,20 +32,20 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Applies RoPE to a part of each head.
-pub(super) fn turned(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
+pub(super) fn rotated(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
     let heads = by_head(x, part.width)?;
     // `[1, heads, tokens, count]`, as candle's kernels require.
-    let turned = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
-    let turned = match angles.layout {
-        HeadLayout::Half => candle_nn::rotary_emb::rope(&turned, &angles.cosines, &angles.sines)?,
-        HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&turned, &angles.cosines, &angles.sines)?,
+    let rotated = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
+    let rotated = match angles.layout {
+        HeadLayout::Half => candle_nn::rotary_emb::rope(&rotated, &angles.cosines, &angles.sines)?,
+        HeadLayout::Interleaved => candle_nn::rotary_emb::rope_i(&rotated, &angles.cosines, &angles.sines)?,
     };
-    let turned = turned.squeeze(0)?.transpose(0, 1)?;
+    let rotated = rotated.squeeze(0)?.transpose(0, 1)?;
     let mut parts = Vec::new();
     if part.first > 0 {
         parts.push(heads.narrow(2, 0, part.first)?);
     }
-    parts.push(turned);
+    parts.push(rotated);
     let rest = part.first + part.count;
     if rest < part.width {
         parts.push(heads.narrow(2, rest, part.width - rest)?);

@@ -212,7 +212,12 @@ fn record(
 /// Logs why passes of a kind are launched kernel by kernel.
 fn tell(kind: PassKind, why: &str) {
     let positions = kind.tiles * TILE_POSITIONS;
-    tracing::warn!(sequences = kind.sequences, positions, why, "passes are not recorded; kernels are launched individually");
+    tracing::warn!(
+        sequences = kind.sequences,
+        positions,
+        why,
+        "passes are not recorded; kernels are launched individually"
+    );
 }
 
 impl Recorded {

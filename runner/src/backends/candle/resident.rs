@@ -10,7 +10,7 @@ use architectures::Rows;
 use device::{Array, Arrays, DeviceWeight, Machine, Memory, RowBlocks};
 
 use crate::failure;
-use crate::held::Holder;
+use crate::holder_client::HolderClient;
 use crate::mapped::{ArrayKey, MappedTensor};
 
 /// The arrays on the device. Clones share them.
@@ -18,12 +18,12 @@ use crate::mapped::{ArrayKey, MappedTensor};
 pub(super) struct Resident {
     all: Arc<Mutex<HashMap<ArrayKey, Weak<Memory>>>>,
     /// The process that holds the arrays, if it is another one, and its name of the device.
-    holder: Option<(Holder, String)>,
+    holder: Option<(HolderClient, String)>,
 }
 
 impl Resident {
     /// Uses arrays that another process holds.
-    pub(super) fn held(holder: Holder, device: String) -> Self {
+    pub(super) fn held(holder: HolderClient, device: String) -> Self {
         Self { all: Arc::default(), holder: Some((holder, device)) }
     }
 

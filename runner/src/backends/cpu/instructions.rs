@@ -41,7 +41,10 @@ impl Instructions {
     pub(crate) fn named(name: &str) -> Result<Self> {
         match Set::parse(name) {
             Some(set) if set.is_here() => Ok(Self(set)),
-            _ => bail!("instruction set `{name}` is not available on this machine; expected one of {}", Set::available_names()),
+            _ => bail!(
+                "instruction set `{name}` is not available on this machine; expected one of {}",
+                Set::available_names()
+            ),
         }
     }
 

@@ -15,13 +15,13 @@ pub(crate) fn rotate(heads: &mut [f32], cosines: &[f32], sines: &[f32], layout: 
                 let (first, second) = head.split_at_mut(half);
                 let angles = cosines.iter().zip(sines);
                 for ((a, b), angle) in first.iter_mut().zip(second).zip(angles) {
-                    turn(a, b, angle);
+                    rotate_pair(a, b, angle);
                 }
             }
             HeadLayout::Interleaved => {
                 for (pair, angle) in head.chunks_exact_mut(2).zip(cosines.iter().zip(sines)) {
                     if let [a, b] = pair {
-                        turn(a, b, angle);
+                        rotate_pair(a, b, angle);
                     }
                 }
             }
@@ -29,7 +29,7 @@ pub(crate) fn rotate(heads: &mut [f32], cosines: &[f32], sines: &[f32], layout: 
     }
 }
 
-fn turn(a: &mut f32, b: &mut f32, (cosine, sine): (&f32, &f32)) {
+fn rotate_pair(a: &mut f32, b: &mut f32, (cosine, sine): (&f32, &f32)) {
     (*a, *b) = (*a * cosine - *b * sine, *a * sine + *b * cosine);
 }
 

@@ -20,7 +20,7 @@ use protocol::KvType;
 use super::instructions::Instructions;
 use super::kv_rows::{CacheRows, encode_row, row_bytes};
 use super::rotation;
-use crate::backend::{Shift, Turn};
+use crate::backend::{KeyRotation, Shift};
 use crate::backends::blocks::{BLOCK, Blocks, Source};
 use crate::backends::checkpoints::Checkpoints;
 
@@ -128,9 +128,8 @@ impl Source for Rows {
 
     fn block(&self) -> Result<MmapMut> {
         let bytes = BLOCK * self.kv_heads * self.row_bytes().iter().sum::<usize>();
-        MmapMut::map_anon(bytes.max(1)).with_context(|| {
-            format!("cannot allocate {bytes} bytes of KV cache; use a shorter context or fewer slots")
-        })
+        MmapMut::map_anon(bytes.max(1))
+            .with_context(|| format!("cannot allocate {bytes} bytes of KV cache; use a shorter context or fewer slots"))
     }
 
     fn copy(&self, from: &MmapMut, to: &mut MmapMut) -> Result<()> {
@@ -236,8 +235,8 @@ impl Kv {
     fn can_shift(&self, shift: &Shift<'_>) -> bool {
         let length = self.kept.length - shift.removed.len();
         let needed = self.kept.needed(length);
-        let turns = shift.turn.is_none() || self.rows.kv_type != KvType::Q8_0;
-        turns && self.start_after(shift) <= needed
+        let can_rotate = shift.rotation.is_none() || self.rows.kv_type != KvType::Q8_0;
+        can_rotate && self.start_after(shift) <= needed
     }
 
     /// Moves the rows behind the removed range to its start, and rotates their keys back by its
@@ -250,7 +249,7 @@ impl Kv {
         for position in from..self.kept.length {
             let (old, new) = (position - self.kept.start, position - gap - start);
             for head in 0..self.rows.kv_heads {
-                self.move_key(head, old, new, shift.turn.as_ref(), &mut numbers);
+                self.move_key(head, old, new, shift.rotation.as_ref(), &mut numbers);
                 if self.rows.value_dim > 0 && old != new {
                     self.move_row(Half::Values, head, old, new);
                 }
@@ -262,8 +261,15 @@ impl Kv {
         Ok(())
     }
 
-    fn move_key(&mut self, head: usize, old: usize, new: usize, turn: Option<&Turn<'_>>, numbers: &mut [f32]) {
-        let Some(turn) = turn else {
+    fn move_key(
+        &mut self,
+        head: usize,
+        old: usize,
+        new: usize,
+        rotation: Option<&KeyRotation<'_>>,
+        numbers: &mut [f32],
+    ) {
+        let Some(rotation) = rotation else {
             if old != new {
                 self.move_row(Half::Keys, head, old, new);
             }
@@ -273,8 +279,8 @@ impl Kv {
         // Decoding is exact with any instructions, and rare here.
         CacheRows::new(self.rows.kv_type, self.rows.key_dim, &self.kept.all[block][place])
             .decode(Instructions::SCALAR, numbers);
-        let part = &mut numbers[turn.first..turn.first + 2 * turn.cosines.len()];
-        rotation::rotate(part, turn.cosines, turn.sines, turn.layout);
+        let part = &mut numbers[rotation.first..rotation.first + 2 * rotation.cosines.len()];
+        rotation::rotate(part, rotation.cosines, rotation.sines, rotation.layout);
         encode_row(self.rows.kv_type, numbers, self.row_mut(Half::Keys, head, new));
     }
 

@@ -107,7 +107,8 @@ pub(in crate::backends::cpu) fn products(
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns, encoding) = (rows.len().min(GROUP), weight.columns(), weight.encoding());
-    let kind = Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("invariant: the caller has checked `takes`");
+    let kind =
+        Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("invariant: the caller has checked `takes`");
     let (own, scales) = as_they_lie(weight, kind, rows, &mut room.scales);
     let (own, x) = (&own[..count], &x[..sums.len() * columns]);
     if kind == Kind::E4m3 {

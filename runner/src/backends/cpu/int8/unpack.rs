@@ -19,11 +19,11 @@
 #![expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
 #![expect(unsafe_code, reason = "the units of rows are looked up without a check each")]
 
-pub(super) mod apart;
 pub(super) mod blocks;
 pub(super) mod format;
 pub(super) mod grids;
 pub(super) mod portable;
+pub(super) mod separate_scales;
 pub(super) mod super_blocks;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod vectors;

@@ -115,8 +115,8 @@ fn keys_are_turned_back_where_they_are() {
         let angles = |i: i32| -(gap as f64) * 0.1 / f64::from(i + 1);
         let (sines, cosines): (Vec<f32>, Vec<f32>) =
             (0..4).map(|i| (angles(i).sin() as f32, angles(i).cos() as f32)).unzip();
-        let turn = Turn { cosines: &cosines, sines: &sines, layout: HeadLayout::Half, first: 8 };
-        let shift = Shift { removed: removed.clone(), turn: Some(turn) };
+        let rotation = KeyRotation { cosines: &cosines, sines: &sines, layout: HeadLayout::Half, first: 8 };
+        let shift = Shift { removed: removed.clone(), rotation: Some(rotation) };
         assert!(kv.can_shift(&shift), "{window:?} {length} {removed:?}");
         kv.shift(&shift).expect("memory");
         assert_eq!(kv.kept.length, length - gap);

@@ -74,7 +74,7 @@ impl Format {
 macro_rules! with_layout {
     ($format:expr, $layout:ident => $work:expr) => {{
         use $crate::backends::cpu::int8::unpack::format::Format;
-        use $crate::backends::cpu::int8::unpack::{apart, blocks, grids, super_blocks};
+        use $crate::backends::cpu::int8::unpack::{blocks, grids, separate_scales, super_blocks};
         match $format {
             Format::Q4_0 => {
                 type $layout = blocks::Q4_0;
@@ -169,35 +169,35 @@ macro_rules! with_layout {
                 $work
             }
             Format::Affine(2) => {
-                type $layout = apart::Affine<2>;
+                type $layout = separate_scales::Affine<2>;
                 $work
             }
             Format::Affine(3) => {
-                type $layout = apart::Affine<3>;
+                type $layout = separate_scales::Affine<3>;
                 $work
             }
             Format::Affine(4) => {
-                type $layout = apart::Affine<4>;
+                type $layout = separate_scales::Affine<4>;
                 $work
             }
             Format::Affine(5) => {
-                type $layout = apart::Affine<5>;
+                type $layout = separate_scales::Affine<5>;
                 $work
             }
             Format::Affine(6) => {
-                type $layout = apart::Affine<6>;
+                type $layout = separate_scales::Affine<6>;
                 $work
             }
             Format::Affine(_) => {
-                type $layout = apart::Affine<8>;
+                type $layout = separate_scales::Affine<8>;
                 $work
             }
             Format::Mxfp4 => {
-                type $layout = apart::Mxfp4;
+                type $layout = separate_scales::Mxfp4;
                 $work
             }
             Format::Nvfp4 => {
-                type $layout = apart::Nvfp4;
+                type $layout = separate_scales::Nvfp4;
                 $work
             }
         }

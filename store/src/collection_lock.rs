@@ -26,7 +26,7 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The guards, the holds and the touched blobs.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct CollectionLock {
     state: Mutex<State>,
     /// True if touches are recorded. Without guards and collections, a look at a blob takes no
     /// lock.
@@ -63,7 +63,7 @@ impl State {
     }
 }
 
-impl Gate {
+impl CollectionLock {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,7 +110,7 @@ impl Gate {
 }
 
 /// A running collection. It also ends when the collector fails.
-pub(crate) struct Collecting<'a>(&'a Gate);
+pub(crate) struct Collecting<'a>(&'a CollectionLock);
 
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
@@ -132,7 +132,7 @@ pub struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.store.0.gate.leave(self.epoch);
+        self.store.0.collection_lock.leave(self.epoch);
     }
 }
 
@@ -146,7 +146,7 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut state = self.store.0.gate.lock();
+        let mut state = self.store.0.collection_lock.lock();
         let (collecting, epoch) = (state.collecting, state.epoch);
         for digest in &self.digests {
             if collecting {
@@ -168,13 +168,13 @@ impl Store {
     /// lives. Blobs that were found earlier are not kept: look again. For a document that is found,
     /// look at the blobs that it refers to as well.
     pub fn guard(&self) -> Guard {
-        Guard { store: self.clone(), epoch: self.0.gate.enter() }
+        Guard { store: self.clone(), epoch: self.0.collection_lock.enter() }
     }
 
     /// Keeps these blobs from collection, if they exist when this returns. Look for them
     /// afterwards, not before.
     pub fn hold(&self, digests: Vec<Digest>) -> Hold {
-        let mut state = self.0.gate.lock();
+        let mut state = self.0.collection_lock.lock();
         for digest in &digests {
             *state.held.entry(*digest).or_default() += 1;
         }

@@ -11,7 +11,7 @@ use crate::model::Model;
 
 /// A blob that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct RequiredBlob {
     /// Digest, size and media type.
     pub descriptor: Descriptor,
     /// Name of the layer, or the kind of blob if it has none.
@@ -20,7 +20,7 @@ pub struct Need {
 
 impl Library {
     /// Returns all blobs that the document `digest` needs, including itself, each once.
-    pub fn needs(&self, digest: &Digest) -> Result<Vec<Need>> {
+    pub fn needs(&self, digest: &Digest) -> Result<Vec<RequiredBlob>> {
         let (mut needs, mut seen, mut documents) = (Vec::new(), HashSet::new(), vec![*digest]);
         while let Some(digest) = documents.pop() {
             // An index can list manifests that are not in the store.
@@ -38,7 +38,7 @@ impl Library {
                 }
             };
             let descriptor = Descriptor { media_type, digest, size: raw.len() as u64 };
-            needs.push(Need { descriptor, layer: "manifest".to_owned() });
+            needs.push(RequiredBlob { descriptor, layer: "manifest".to_owned() });
             needs.extend(children.into_iter().filter(|need| seen.insert(need.descriptor.digest)));
         }
         Ok(needs)
@@ -77,7 +77,7 @@ impl Library {
 
     /// Returns the first blob of a manifest that is missing or whose size differs from its
     /// descriptor.
-    pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<Need>> {
+    pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<RequiredBlob>> {
         for need in parts(manifest) {
             if self.store.blob_size(&need.descriptor.digest)? != Some(need.descriptor.size) {
                 return Ok(Some(need));
@@ -88,9 +88,9 @@ impl Library {
 }
 
 /// Returns the config and the layers of a manifest.
-fn parts(manifest: &Manifest) -> Vec<Need> {
-    let config = Need { descriptor: manifest.config().clone(), layer: "config".to_owned() };
-    let layer = |layer: &Layer| Need { descriptor: layer.descriptor.clone(), layer: layer_name(layer) };
+fn parts(manifest: &Manifest) -> Vec<RequiredBlob> {
+    let config = RequiredBlob { descriptor: manifest.config().clone(), layer: "config".to_owned() };
+    let layer = |layer: &Layer| RequiredBlob { descriptor: layer.descriptor.clone(), layer: layer_name(layer) };
     [config].into_iter().chain(manifest.layers().iter().map(layer)).collect()
 }
 

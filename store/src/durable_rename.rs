@@ -15,7 +15,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::{Error, Store, files};
 
 #[derive(Debug, Default)]
-pub(crate) struct Placing {
+pub(crate) struct PendingRenames {
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -30,29 +30,29 @@ struct State {
 
 /// A rename of a blob that is in progress. It also ends if the rename fails.
 #[must_use = "others wait while this lives"]
-pub(crate) struct Placement<'a> {
-    placing: &'a Placing,
+pub(crate) struct PendingRename<'a> {
+    pending_renames: &'a PendingRenames,
     number: u64,
 }
 
-impl Drop for Placement<'_> {
+impl Drop for PendingRename<'_> {
     fn drop(&mut self) {
-        self.placing.lock().under_way.remove(&self.number);
-        self.placing.ended.notify_all();
+        self.pending_renames.lock().under_way.remove(&self.number);
+        self.pending_renames.ended.notify_all();
     }
 }
 
-impl Placing {
+impl PendingRenames {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn begin(&self, digest: &Digest) -> Placement<'_> {
+    pub(crate) fn begin(&self, digest: &Digest) -> PendingRename<'_> {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.under_way.insert(number, *digest);
-        Placement { placing: self, number }
+        PendingRename { pending_renames: self, number }
     }
 
     /// Syncs a folder. If that fails, the folder is remembered.
@@ -63,7 +63,7 @@ impl Placing {
     }
 
     /// Marks folders as not durable: they could not be synced.
-    pub(crate) fn mistrust(&self, folders: Vec<PathBuf>) {
+    pub(crate) fn mark_unsynced(&self, folders: Vec<PathBuf>) {
         self.lock().failed.extend(folders);
     }
 
@@ -98,42 +98,42 @@ impl Store {
     pub(crate) fn create_folder_durably(&self, folder: &Path) -> Result<(), Error> {
         if folder.is_dir() {
             // The sync of this folder or of an ancestor may have failed when it was created.
-            return self.0.placing.retry(|failed| folder.starts_with(failed));
+            return self.0.pending_renames.retry(|failed| folder.starts_with(failed));
         }
         if let Some(parent) = folder.parent().filter(|_| folder != self.home()) {
             self.create_folder_durably(parent)?;
             files::create_folder(folder)?;
-            self.0.placing.sync(parent)?;
+            self.0.pending_renames.sync(parent)?;
         }
         Ok(())
     }
 
     /// Waits until every blob that is visible now is durable.
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        let placing = &self.0.placing;
-        let now = placing.lock().next;
-        placing.wait(|state| state.under_way.keys().next().is_some_and(|oldest| *oldest < now));
-        placing.retry(|_| true)
+        let pending_renames = &self.0.pending_renames;
+        let now = pending_renames.lock().next;
+        pending_renames.wait(|state| state.under_way.keys().next().is_some_and(|oldest| *oldest < now));
+        pending_renames.retry(|_| true)
     }
 
     /// Waits for a name that is being written or removed, then makes all name changes so far
     /// durable.
     pub(crate) fn settle_names(&self) -> Result<(), Error> {
         drop(self.names());
-        self.0.placing.retry(|_| true)
+        self.0.pending_renames.retry(|_| true)
     }
 
     /// [`Store::settle_names`] for the folders that contain one file.
     pub(crate) fn settle_folders(&self, path: &Path) -> Result<(), Error> {
         drop(self.names());
-        self.0.placing.retry(|failed| path.starts_with(failed))
+        self.0.pending_renames.retry(|failed| path.starts_with(failed))
     }
 
     /// [`Store::settle`] for one blob.
     pub(crate) fn settle_blob(&self, digest: &Digest) -> Result<(), Error> {
-        let placing = &self.0.placing;
-        placing.wait(|state| state.under_way.values().any(|placed| placed == digest));
+        let pending_renames = &self.0.pending_renames;
+        pending_renames.wait(|state| state.under_way.values().any(|placed| placed == digest));
         let path = self.path(digest);
-        placing.retry(|folder| path.starts_with(folder))
+        pending_renames.retry(|folder| path.starts_with(folder))
     }
 }

@@ -12,7 +12,7 @@ use crate::Error;
 
 /// A tokenizer over the pieces of a vocabulary.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct VocabularyTokenizer {
     pieces: Pieces,
     around: Around,
     model: Model,
@@ -28,7 +28,7 @@ enum Model {
     Likeliest(Unigram),
 }
 
-impl Own {
+impl VocabularyTokenizer {
     pub(super) fn new(table: TokenTable, vocabulary: Vocabulary) -> Result<Self, Error> {
         let around = Around::of(&vocabulary);
         let Vocabulary { kind, unknown, add_space_prefix, .. } = vocabulary;
@@ -123,12 +123,12 @@ mod tests {
         Piece { text: text.to_owned(), score, kind }
     }
 
-    fn texts(tokenizer: &Own, ids: &[u32]) -> Vec<String> {
+    fn texts(tokenizer: &VocabularyTokenizer, ids: &[u32]) -> Vec<String> {
         ids.iter().map(|id| tokenizer.piece(*id).expect("id").to_owned()).collect()
     }
 
-    fn own(vocabulary: Vocabulary) -> Result<Own, Error> {
-        Own::new(table(&vocabulary), vocabulary)
+    fn own(vocabulary: Vocabulary) -> Result<VocabularyTokenizer, Error> {
+        VocabularyTokenizer::new(table(&vocabulary), vocabulary)
     }
 
     const PLAIN: Special = Special { add: false, parse: false };

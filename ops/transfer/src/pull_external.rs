@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use build::{Created, Draft, StoreTarget, import_into, whole_file};
 use content::{Algorithm, Digest};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
-use library::{FileKind, ForeignFile, Library, MAX_DOCUMENT, Observer};
+use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
 
@@ -38,7 +38,7 @@ const RESUMABLE: Duration = Duration::from_hours(24);
 
 /// A model of another tool.
 #[derive(Debug)]
-pub(crate) struct ForeignModel {
+pub(crate) struct ExternalModel {
     /// The local name.
     pub(crate) name: ModelRef,
     /// Weights and side files. A file whose identity is a digest is verified against it.
@@ -54,7 +54,7 @@ pub(crate) struct ForeignModel {
 }
 
 /// The files of a manifest's layers: an archive yields its members, another layer is one file.
-pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn Observer) -> Result<Vec<NamedFile>> {
+pub(crate) fn expand(files: Vec<(ExternalFile, Arc<dyn ReadAt>)>, observer: &dyn Observer) -> Result<Vec<NamedFile>> {
     let mut expanded = Vec::new();
     for (file, source) in files {
         if file.kind != FileKind::Tar {
@@ -74,7 +74,7 @@ pub(crate) fn expand(files: Vec<(ForeignFile, Arc<dyn ReadAt>)>, observer: &dyn 
 }
 
 /// Imports a model of another tool. It has its name when this returns; no part is visible before.
-pub(crate) fn pull_foreign(library: &Library, model: &ForeignModel, observer: &dyn Observer) -> Result<Created> {
+pub(crate) fn pull_external(library: &Library, model: &ExternalModel, observer: &dyn Observer) -> Result<Created> {
     let key = model.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
     let target = StoreTarget::streaming(library);
@@ -100,7 +100,7 @@ pub(crate) fn pull_foreign(library: &Library, model: &ForeignModel, observer: &d
 fn convert(
     library: &Library,
     target: &StoreTarget<'_>,
-    model: &ForeignModel,
+    model: &ExternalModel,
     observer: &dyn Observer,
 ) -> Result<Draft> {
     let mut files = model.files.clone();
@@ -294,7 +294,7 @@ pub(crate) fn pull_hub(
         let source = RemoteFile::new(source, requests.clone(), Arc::clone(&windows));
         Ok(NamedFile { name: file.path.clone(), source: Arc::new(source) })
     };
-    let model = ForeignModel {
+    let model = ExternalModel {
         name: match name {
             Some(name) => name,
             None => reference.model_ref()?,
@@ -305,7 +305,7 @@ pub(crate) fn pull_hub(
         config: ModelConfig::default(),
         reference: reference.at(&listing.commit),
     };
-    pull_foreign(library, &model, observer)
+    pull_external(library, &model, observer)
 }
 
 #[cfg(test)]

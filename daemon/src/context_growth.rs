@@ -78,7 +78,7 @@ impl Daemon {
     /// # Errors
     /// 400 if the prompt must not be truncated and exceeds every context that is possible here.
     pub(crate) fn longer_context(&self, model: &Model, needed: Needed) -> Result<u64, Failed> {
-        let made_for = model.understood.context().max(1);
+        let made_for = model.parsed_facts.context().max(1);
         let wanted = needed.context().min(made_for);
         let fits = self.fitting_context(model, wanted);
         if needed.whole && needed.prompt >= fits {

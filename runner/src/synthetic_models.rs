@@ -39,7 +39,7 @@ pub(crate) struct Sizes {
 
 /// A model in files, one for each tensor.
 #[derive(Debug)]
-pub(crate) struct MadeModel {
+pub(crate) struct SyntheticModel {
     pub(crate) blueprint: Blueprint,
     pub(crate) plan: LoadRequest,
     pub(crate) paths: Vec<PathBuf>,
@@ -138,7 +138,13 @@ impl Shape {
 
     /// Writes the model into a folder. `kind` is the type of its matrices, as load plans name it,
     /// and the elements of a group.
-    pub(crate) fn make(&self, name: &str, kind: (&str, u64), numbers: Numbers, folder: &Path) -> Result<MadeModel> {
+    pub(crate) fn make(
+        &self,
+        name: &str,
+        kind: (&str, u64),
+        numbers: Numbers,
+        folder: &Path,
+    ) -> Result<SyntheticModel> {
         std::fs::create_dir_all(folder)?;
         let (mut tensors, mut paths) = (Vec::new(), Vec::new());
         for (tensor, shape) in &self.tensors {
@@ -153,11 +159,11 @@ impl Shape {
     /// true.
     pub(crate) fn tune(
         &self,
-        base: &MadeModel,
+        base: &SyntheticModel,
         kind: (&str, u64),
         is_changed: impl Fn(&str) -> bool,
         folder: &Path,
-    ) -> Result<MadeModel> {
+    ) -> Result<SyntheticModel> {
         std::fs::create_dir_all(folder)?;
         let (mut tensors, mut paths) = (base.plan.tensors.clone(), base.paths.clone());
         for (tensor, shape) in self.tensors.iter().filter(|(name, _)| is_changed(name)) {
@@ -169,16 +175,16 @@ impl Shape {
         self.of("tune", tensors, paths)
     }
 
-    fn of(&self, name: &str, tensors: Vec<protocol::Tensor>, paths: Vec<PathBuf>) -> Result<MadeModel> {
+    fn of(&self, name: &str, tensors: Vec<protocol::Tensor>, paths: Vec<PathBuf>) -> Result<SyntheticModel> {
         let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
         let blueprint = describe(Document::Config(self.config.to_string().as_bytes()), &names)?.blueprint;
         let plan = fixtures::plan(name, &blueprint, tensors)?;
         let blobs = Blobs::of_files(&paths)?;
-        Ok(MadeModel { blueprint, plan, paths, blobs })
+        Ok(SyntheticModel { blueprint, plan, paths, blobs })
     }
 }
 
-impl MadeModel {
+impl SyntheticModel {
     /// Returns the bytes of a tensor.
     pub(crate) fn bytes_of(&self, name: &str) -> u64 {
         let tensor = self.plan.tensors.iter().find(|tensor| tensor.name == name);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The heartbeat of the engine. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse(Arc<Inner>);
+pub(crate) struct Heartbeat(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -14,7 +14,7 @@ struct Inner {
     works: AtomicBool,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Advances the counter: a layer was computed, or other work begins.
     pub(crate) fn beat(&self) {
         self.0.works.store(true, Ordering::Relaxed);

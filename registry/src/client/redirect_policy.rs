@@ -18,7 +18,7 @@ use super::settings::{host_name, is_loopback};
 
 /// The distance of an address from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
+enum NetworkDistance {
     /// This machine, its link (where cloud metadata services are), and addresses of no single
     /// machine.
     Machine,
@@ -27,7 +27,7 @@ enum Reach {
     Internet,
 }
 
-impl Reach {
+impl NetworkDistance {
     /// The distance of an address, by IANA's registries of special-purpose addresses.
     fn of(address: IpAddr) -> Self {
         match address {
@@ -69,7 +69,7 @@ impl Reach {
     }
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for NetworkDistance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Machine => "on this machine or its link",
@@ -81,12 +81,12 @@ impl fmt::Display for Reach {
 
 /// An address that is nearer than the server that sent us there.
 #[derive(Debug)]
-struct Nearer {
+struct ForbiddenTarget {
     place: String,
-    reach: Reach,
+    reach: NetworkDistance,
 }
 
-impl fmt::Display for Nearer {
+impl fmt::Display for ForbiddenTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, reach } = self;
         write!(
@@ -96,7 +96,7 @@ impl fmt::Display for Nearer {
     }
 }
 
-impl std::error::Error for Nearer {}
+impl std::error::Error for ForbiddenTarget {}
 
 /// The policy for redirects of a server: a target must be at least as far away as the server.
 ///
@@ -104,14 +104,14 @@ impl std::error::Error for Nearer {}
 /// cannot have one address for the check and another for the connection. Names that a proxy
 /// resolves are not checked.
 #[derive(Clone, Debug)]
-pub struct Border(Arc<Inner>);
+pub struct RedirectPolicy(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     /// The host of the server, as in its URL.
     host: String,
     /// The distance of the server, after its name was resolved.
-    reach: OnceLock<Reach>,
+    reach: OnceLock<NetworkDistance>,
     /// The hosts of proxies. The owner of the machine chooses them, so connections to them are
     /// allowed, but a server must not redirect to them.
     proxies: BTreeSet<String>,
@@ -119,7 +119,7 @@ struct Inner {
     leads_to: BTreeSet<String>,
 }
 
-impl Border {
+impl RedirectPolicy {
     /// Creates the policy for the server at `base`. It is reached through `proxy`, or through the
     /// proxies in the environment. It may redirect to the hosts `leads_to` at any distance.
     pub fn around(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
@@ -158,56 +158,58 @@ impl Border {
 
     /// The reason why a request was not sent, if the policy refused the address of its host.
     pub fn refusal(error: &reqwest::Error) -> Option<String> {
-        find::<Nearer>(error).map(ToString::to_string)
+        find::<ForbiddenTarget>(error).map(ToString::to_string)
     }
 
     /// The distance of the server. If its name was never resolved here, a proxy resolved it; it
     /// then counts as far.
-    fn reach(&self) -> Reach {
-        self.0.reach.get().copied().unwrap_or(Reach::Internet)
+    fn reach(&self) -> NetworkDistance {
+        self.0.reach.get().copied().unwrap_or(NetworkDistance::Internet)
     }
 
-    fn check(&self, place: &str, reach: Reach) -> Result<(), Nearer> {
-        if reach >= self.reach() { Ok(()) } else { Err(Nearer { place: place.to_owned(), reach }) }
+    fn check(&self, place: &str, reach: NetworkDistance) -> Result<(), ForbiddenTarget> {
+        if reach >= self.reach() { Ok(()) } else { Err(ForbiddenTarget { place: place.to_owned(), reach }) }
     }
 
     /// The addresses of `name` to which connections are allowed.
-    fn allowed(&self, name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, Nearer> {
+    fn allowed(&self, name: &str, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, ForbiddenTarget> {
         let name = name.to_ascii_lowercase();
         if name == self.0.host {
             // The farthest address counts, and only the first resolution: a server with a public
             // address cannot gain access to near addresses by another one.
-            if let Some(farthest) = addresses.iter().map(|address| Reach::of(*address)).max() {
+            if let Some(farthest) = addresses.iter().map(|address| NetworkDistance::of(*address)).max() {
                 let _ = self.0.reach.set(farthest);
             }
         } else if self.0.proxies.contains(&name) || self.0.leads_to.contains(&name) {
             return Ok(addresses);
         }
         let (allowed, refused): (Vec<_>, Vec<_>) =
-            addresses.into_iter().partition(|address| Reach::of(*address) >= self.reach());
+            addresses.into_iter().partition(|address| NetworkDistance::of(*address) >= self.reach());
         match refused.first() {
-            Some(address) if allowed.is_empty() => Err(Nearer { place: name, reach: Reach::of(*address) }),
+            Some(address) if allowed.is_empty() => {
+                Err(ForbiddenTarget { place: name, reach: NetworkDistance::of(*address) })
+            }
             _ => Ok(allowed),
         }
     }
 }
 
-impl Resolve for Border {
+impl Resolve for RedirectPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let border = self.clone();
+        let redirect_policy = self.clone();
         Box::pin(async move {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let allowed = border.allowed(name.as_str(), found.map(|address| address.ip()).collect())?;
+            let allowed = redirect_policy.allowed(name.as_str(), found.map(|address| address.ip()).collect())?;
             Ok(Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }
 
 /// The distance of a host that is an IP address or `localhost`.
-fn literal(host: &str) -> Option<Reach> {
+fn literal(host: &str) -> Option<NetworkDistance> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let address = bare.parse().ok().map(Reach::of);
-    address.or_else(|| is_loopback(host).then_some(Reach::Machine))
+    let address = bare.parse().ok().map(NetworkDistance::of);
+    address.or_else(|| is_loopback(host).then_some(NetworkDistance::Machine))
 }
 
 /// The host of a proxy, whose URL may lack a scheme.
@@ -230,23 +232,26 @@ mod tests {
     fn knows_how_far_an_address_is() {
         let cases = [
             (
-                Reach::Machine,
+                NetworkDistance::Machine,
                 "127.0.0.1 127.9.9.9 0.0.0.0 169.254.169.254 224.0.0.1 255.255.255.255 ::1 :: fe80::1 ff02::1",
             ),
-            (Reach::Machine, "::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::1 ::ffff:169.254.169.254 ::7f00:1"),
             (
-                Reach::Network,
+                NetworkDistance::Machine,
+                "::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::1 ::ffff:169.254.169.254 ::7f00:1",
+            ),
+            (
+                NetworkDistance::Network,
                 "10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 198.18.0.1 fd00::1 64:ff9b:1::1",
             ),
-            (Reach::Network, "::ffff:10.0.0.1 2002:a00:1::1 fec0::1"),
+            (NetworkDistance::Network, "::ffff:10.0.0.1 2002:a00:1::1 fec0::1"),
             (
-                Reach::Internet,
+                NetworkDistance::Internet,
                 "1.1.1.1 172.32.0.1 100.128.0.1 192.169.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808:808",
             ),
         ];
         for (reach, addresses) in cases {
             for address in addresses.split(' ') {
-                assert_eq!(Reach::of(address.parse().expect("an address of this test")), reach, "{address}");
+                assert_eq!(NetworkDistance::of(address.parse().expect("an address of this test")), reach, "{address}");
             }
         }
     }
@@ -275,34 +280,34 @@ mod tests {
         ];
         for (from, to, fine) in cases {
             let (from, to) = (url(from), url(to));
-            assert_eq!(Border::around(&from, None, &[]).check_step(&from, &to).is_ok(), fine, "{from} {to}");
+            assert_eq!(RedirectPolicy::around(&from, None, &[]).check_step(&from, &to).is_ok(), fine, "{from} {to}");
         }
     }
 
     #[test]
     fn holds_names_against_the_border_when_they_are_resolved() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address of this test");
-        let border = Border::around(
+        let redirect_policy = RedirectPolicy::around(
             &url("https://registry.example/"),
             Some("http://me:word@proxy.corp:3128"),
             &["minio.corp".to_owned()],
         );
         let far = address("93.184.0.1");
         let near = address("10.0.0.1");
-        assert!(border.allowed("elsewhere.example", vec![near]).is_err(), "it is believed to be far");
+        assert!(redirect_policy.allowed("elsewhere.example", vec![near]).is_err(), "it is believed to be far");
         // It cannot use a near address of its own, neither in the same answer nor later.
-        assert_eq!(border.allowed("registry.example", vec![near, far]).expect("its own"), [far]);
-        assert!(border.allowed("registry.example", vec![near]).is_err());
-        assert!(border.allowed("elsewhere.example", vec![near]).is_err());
-        assert_eq!(border.allowed("elsewhere.example", vec![near, far]).expect("one of them"), [far]);
-        assert_eq!(border.allowed("proxy.corp", vec![near]).expect("chosen here"), [near]);
-        assert_eq!(border.allowed("MINIO.corp", vec![near]).expect("settings say so"), [near]);
+        assert_eq!(redirect_policy.allowed("registry.example", vec![near, far]).expect("its own"), [far]);
+        assert!(redirect_policy.allowed("registry.example", vec![near]).is_err());
+        assert!(redirect_policy.allowed("elsewhere.example", vec![near]).is_err());
+        assert_eq!(redirect_policy.allowed("elsewhere.example", vec![near, far]).expect("one of them"), [far]);
+        assert_eq!(redirect_policy.allowed("proxy.corp", vec![near]).expect("chosen here"), [near]);
+        assert_eq!(redirect_policy.allowed("MINIO.corp", vec![near]).expect("settings say so"), [near]);
         let base = url("https://registry.example/");
-        assert!(border.check_step(&base, &url("https://proxy.corp:8080/")).is_err(), "a proxy is not led to");
-        assert!(border.check_step(&base, &url("https://minio.corp/")).is_ok());
-        let border = Border::around(&url("https://registry.lan/"), None, &[]);
-        border.allowed("REGISTRY.lan", vec![near]).expect("its own");
-        assert!(border.allowed("storage.lan", vec![address("192.168.7.7")]).is_ok());
-        assert!(border.allowed("storage.lan", vec![address("127.0.0.1")]).is_err());
+        assert!(redirect_policy.check_step(&base, &url("https://proxy.corp:8080/")).is_err(), "a proxy is not led to");
+        assert!(redirect_policy.check_step(&base, &url("https://minio.corp/")).is_ok());
+        let redirect_policy = RedirectPolicy::around(&url("https://registry.lan/"), None, &[]);
+        redirect_policy.allowed("REGISTRY.lan", vec![near]).expect("its own");
+        assert!(redirect_policy.allowed("storage.lan", vec![address("192.168.7.7")]).is_ok());
+        assert!(redirect_policy.allowed("storage.lan", vec![address("127.0.0.1")]).is_err());
     }
 }

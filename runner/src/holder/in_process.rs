@@ -13,25 +13,25 @@ use protocol::{Blob, Reserved};
 use super::memory::SessionId;
 use super::{Devices, Keep};
 use crate::files::Files;
-use crate::held::Holder;
+use crate::holder_client::HolderClient;
 use crate::mapped::Blobs;
 
 /// A holder in this process.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct InProcessHolder {
     devices: Arc<Devices>,
     sessions: AtomicU64,
 }
 
-impl Here {
+impl InProcessHolder {
     pub(crate) fn new(keep: Keep) -> Self {
         Self { devices: Devices::new(keep), sessions: AtomicU64::new(0) }
     }
 
     /// Opens a session for a model of these files, which are mapped as `blobs`. Their paths are the
     /// names of the blobs.
-    pub(crate) fn session(&self, device: &str, paths: &[PathBuf], blobs: &Blobs) -> Result<Holder> {
-        Ok(Holder::new(self.socket(device, paths)?, blobs))
+    pub(crate) fn session(&self, device: &str, paths: &[PathBuf], blobs: &Blobs) -> Result<HolderClient> {
+        Ok(HolderClient::new(self.socket(device, paths)?, blobs))
     }
 
     /// Returns the runner's end of a session's socket.
@@ -93,7 +93,7 @@ mod tests {
     fn a_load_that_is_given_up_halfway_leaves_what_came() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = files(folder.path(), 8);
-        let here = Here::new(Keep::Bytes(0));
+        let here = InProcessHolder::new(Keep::Bytes(0));
         let before = here.free(DEVICE).expect("a device");
         let socket = here.socket(DEVICE, &paths).expect("a session");
         let parts = (0..8).map(|blob| BlobPart { blob, offset: 0, size: MIB as u64 }).collect();
@@ -112,7 +112,7 @@ mod tests {
     fn who_finds_no_room_is_told_and_harms_nobody() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = files(folder.path(), 20);
-        let here = Here::new(Keep::Percent(100));
+        let here = InProcessHolder::new(Keep::Percent(100));
         let first = here.socket(DEVICE, &paths[..12]).expect("a session");
         (0..12).for_each(|blob| assert!(matches!(ask(&first, blob), ArrayReply::At { .. })));
         assert_eq!(finish(&first), 12 * MIB as u64);
@@ -133,12 +133,10 @@ mod tests {
     fn a_runner_that_asks_for_what_there_is_not_is_told() {
         let folder = tempfile::tempdir().expect("a folder");
         let paths = files(folder.path(), 1);
-        let here = Here::new(Keep::Percent(100));
-        for (device, blob, offset, said) in [
-            (DEVICE, 0, 1, "exceed blob"),
-            (DEVICE, 9, 0, "names blob 9"),
-            ("emulated:17", 0, 0, "reserved no memory"),
-        ] {
+        let here = InProcessHolder::new(Keep::Percent(100));
+        for (device, blob, offset, said) in
+            [(DEVICE, 0, 1, "exceed blob"), (DEVICE, 9, 0, "names blob 9"), ("emulated:17", 0, 0, "reserved no memory")]
+        {
             let socket = here.socket(DEVICE, &paths).expect("a session");
             let part = BlobPart { blob, offset, size: MIB as u64 };
             let calls = [

@@ -55,7 +55,7 @@ const AT_A_TIME: usize = 2;
 
 /// Files that wait for their requests. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Handed(Arc<Mutex<HashMap<String, Waiting>>>);
+pub(crate) struct SocketUploads(Arc<Mutex<HashMap<String, Waiting>>>);
 
 #[derive(Debug)]
 struct Waiting {
@@ -65,7 +65,7 @@ struct Waiting {
     files: Vec<NamedFile>,
 }
 
-impl Handed {
+impl SocketUploads {
     /// Takes the files of a token. A second call returns `None`.
     pub(crate) fn take(&self, token: &str) -> Option<Vec<NamedFile>> {
         self.expire();

@@ -9,12 +9,12 @@ use crate::model::TextModel;
 /// The constraint on the next tokens. Thinking is never constrained. Output that is neither
 /// thinking nor answer, such as a header, is constrained only if a tool call is required, because a
 /// call has its own header.
-pub(super) struct Held {
+pub(super) struct AnswerConstraint {
     constraint: Option<Constraint>,
     is_call: bool,
 }
 
-impl Held {
+impl AnswerConstraint {
     /// Creates the constraint that the request specifies.
     ///
     /// # Errors

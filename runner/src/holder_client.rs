@@ -15,7 +15,7 @@ use crate::mapped::{ArrayKey, Blobs};
 /// A session with the holder, for one model. The holder considers its arrays in use until the last
 /// clone is dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct Holder(Arc<Mutex<Session>>);
+pub(crate) struct HolderClient(Arc<Mutex<Session>>);
 
 #[derive(Debug)]
 struct Session {
@@ -26,7 +26,7 @@ struct Session {
     slabs: HashMap<(String, u64), MappedSlab>,
 }
 
-impl Holder {
+impl HolderClient {
     /// Creates a session over a socket to the holder, which has these files.
     pub(crate) fn new(socket: UnixStream, blobs: &Blobs) -> Self {
         Self(Arc::new(Mutex::new(Session { socket, blobs: blobs.places(), slabs: HashMap::new() })))

@@ -163,7 +163,7 @@ impl Given {
 fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value> {
     let lode = model.config.lode.clone().unwrap_or_default();
     let mut info = metadata;
-    let known = model.understood.gguf_name().unwrap_or(model.config.model_family.as_str());
+    let known = model.parsed_facts.gguf_name().unwrap_or(model.config.model_family.as_str());
     // The source file may use another name of the architecture, which then prefixes its keys.
     let name = info.get("general.architecture").and_then(Value::as_str).unwrap_or(known).to_owned();
     let mut set = |key: String, value: Value| info.insert(key, value);
@@ -171,10 +171,10 @@ fn model_info(model: &Model, metadata: Map<String, Value>) -> Map<String, Value>
     set("general.parameter_count".to_owned(), lode.parameter_count.into());
     set("general.tensor_count".to_owned(), lode.tensor_count.into());
     set("general.source_format".to_owned(), lode.source_format.clone().into());
-    for (key, value) in model.understood.known().into_iter().flat_map(library::Described::gguf_facts) {
+    for (key, value) in model.parsed_facts.known().into_iter().flat_map(library::Described::gguf_facts) {
         set(format!("{name}.{key}"), value);
     }
-    for (key, number) in model.understood.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {
+    for (key, number) in model.parsed_facts.unknown().into_iter().flat_map(|unknown| &unknown.sizes) {
         set(format!("{name}.{key}"), (*number).into());
     }
     info

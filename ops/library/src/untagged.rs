@@ -16,7 +16,7 @@ use crate::versions::shown;
 
 /// A document without a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Linked {
+pub struct UntaggedManifest {
     /// Repository, as `host/repository`.
     pub repository: String,
     /// Digest of the document.
@@ -32,7 +32,7 @@ pub struct Linked {
 impl Library {
     /// Returns every document without a tag, by repository. A document is omitted if another
     /// document in its repository contains it or is its subject, as with signatures.
-    pub fn linked(&self) -> Result<Vec<Linked>> {
+    pub fn linked(&self) -> Result<Vec<UntaggedManifest>> {
         let tagged: HashSet<(String, Digest)> =
             self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
         self.store.check_names()?;
@@ -57,23 +57,23 @@ impl Library {
             }
             let used = self.store.last_use(&digest)?.map_or(modified, |used| used.max(modified));
             let (name, bytes) = (format!("{}@{digest}", unversioned(&key.0)), self.bytes_here(&digest));
-            linked.push(Linked { repository: key.0, digest, name, used, bytes });
+            linked.push(UntaggedManifest { repository: key.0, digest, name, used, bytes });
         }
         Ok(linked)
     }
 
     /// Returns the untagged document that a name with a digest refers to.
-    pub fn find_linked(&self, reference: &ModelRef) -> Result<Option<Linked>> {
+    pub fn find_linked(&self, reference: &ModelRef) -> Result<Option<UntaggedManifest>> {
         let Some(digest) = reference.digest().filter(|_| reference.tag().is_none()) else { return Ok(None) };
         let repository = format!("{}/{}", reference.host(), reference.repository());
-        let is_it = |linked: &Linked| linked.repository == repository && linked.digest == *digest;
+        let is_it = |linked: &UntaggedManifest| linked.repository == repository && linked.digest == *digest;
         Ok(self.linked()?.into_iter().find(is_it))
     }
 
     /// Removes a document from its repository. Its blobs stay until the next collection. Returns
     /// `false` if the document is not there, or if it was pushed again or used since `linked` was
     /// read.
-    pub fn remove_linked(&self, linked: &Linked) -> Result<bool> {
+    pub fn remove_linked(&self, linked: &UntaggedManifest) -> Result<bool> {
         if self.store.last_use(&linked.digest)?.is_some_and(|used| used > linked.used) {
             return Ok(false);
         }

@@ -21,7 +21,7 @@ pub type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
 
 /// The result of deriving a model's architecture from its source.
 #[derive(Clone, Debug)]
-pub enum Understood {
+pub enum ParsedFacts {
     /// The model can be run.
     Known(Box<Described>),
     /// The model can only be stored and listed.
@@ -79,7 +79,7 @@ impl Described {
     }
 }
 
-impl Understood {
+impl ParsedFacts {
     /// Returns the description, if the model can be run.
     pub fn known(&self) -> Option<&Described> {
         match self {
@@ -164,11 +164,11 @@ impl SourceDocument {
 
     /// Derives the architecture from the document. `names` are the names of the model's tensors;
     /// `given` is the kind of the model's `tokenizer.json`, if it has one.
-    pub(crate) fn understood(&self, names: &TensorNames, given: Option<Tokenizer>) -> Understood {
+    pub(crate) fn parsed_facts(&self, names: &TensorNames, given: Option<Tokenizer>) -> ParsedFacts {
         let gguf = match self {
             Self::Config(raw) => return read(Document::Config(raw), names, given.unwrap_or(Tokenizer::Json)),
             Self::Missing => {
-                return Understood::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
+                return ParsedFacts::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
             }
             Self::Gguf(raw) => Gguf::parse_header(raw),
         };
@@ -177,15 +177,15 @@ impl SourceDocument {
                 let tokenizer = given.unwrap_or_else(|| tokenizer(&gguf));
                 read(Document::Gguf(&gguf), names, tokenizer)
             }
-            Err(error) => Understood::Unknown(Unknown::because(error.to_string())),
+            Err(error) => ParsedFacts::Unknown(Unknown::because(error.to_string())),
         }
     }
 }
 
-fn read(document: Document<'_>, names: &TensorNames, tokenizer: Tokenizer) -> Understood {
+fn read(document: Document<'_>, names: &TensorNames, tokenizer: Tokenizer) -> ParsedFacts {
     match describe(document, names) {
-        Ok(architecture) => Understood::Known(Box::new(Described { architecture, tokenizer })),
-        Err(error) => Understood::Unknown(Unknown::sized(error.to_string(), document)),
+        Ok(architecture) => ParsedFacts::Known(Box::new(Described { architecture, tokenizer })),
+        Err(error) => ParsedFacts::Unknown(Unknown::sized(error.to_string(), document)),
     }
 }
 

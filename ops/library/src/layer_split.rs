@@ -4,27 +4,27 @@
 use content::Descriptor;
 use manifests::{Layer, media_types};
 
-use crate::layout::{FileKind, ForeignFile};
+use crate::layout::{ExternalFile, FileKind};
 
 /// Layers of an external model, by how they are processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Divided {
+pub struct LayerSplit {
     /// Weights, side files and archives: they are read in place and imported.
-    pub split: Vec<ForeignFile>,
+    pub split: Vec<ExternalFile>,
     /// Layers of the new manifest whose blobs are copied unchanged.
     pub kept: Vec<Layer>,
 }
 
 /// Returns the names that adapter files get in an imported model, so that exports restore the
 /// files.
-pub fn adapter_names(adapters: &[&ForeignFile]) -> Vec<String> {
+pub fn adapter_names(adapters: &[&ExternalFile]) -> Vec<String> {
     let names: Vec<&str> = adapters.iter().map(|file| file.name.as_str()).collect();
     import::adapter_names(&names, std::iter::empty())
 }
 
 /// Divides layers into those to import and those to keep.
-pub fn divide(files: Vec<ForeignFile>) -> Divided {
-    let (mut divided, mut adapters) = (Divided::default(), Vec::new());
+pub fn split_layers(files: Vec<ExternalFile>) -> LayerSplit {
+    let (mut divided, mut adapters) = (LayerSplit::default(), Vec::new());
     for file in files {
         let media_type = match file.kind {
             FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar => {

@@ -84,7 +84,7 @@ fn tensor_layers_of_ollama_get_a_config() {
     let model = library.find(&name).expect("it has its name");
     assert_eq!((model.manifest.layers(), model.config.model_family.as_str()), (theirs.layers(), "theirs"));
     let lode = model.config.lode.clone().expect("what a run needs");
-    assert!(model.understood.known().is_some() && lode.parameter_count > 0);
+    assert!(model.parsed_facts.known().is_some() && lode.parameter_count > 0);
     assert_eq!(lode.tensor_count as usize, library.catalogue(&theirs).expect("its tensors").len());
     assert_eq!(classify(&model.manifest), Layout::Lode);
 }
@@ -218,7 +218,7 @@ fn an_archive_is_read_where_it_lies() {
     let path = folder.path().join("weights.tar");
     std::fs::write(&path, &archive).expect("the archive is written");
     let media_type = content::MediaType::known("application/vnd.cncf.model.weight.v1.tar");
-    let file = |digest| ForeignFile {
+    let file = |digest| ExternalFile {
         layer: Layer::new(Descriptor { media_type: media_type.clone(), digest, size: archive.len() as u64 }),
         name: "weights.tar".to_owned(),
         named: false,
@@ -232,7 +232,7 @@ fn an_archive_is_read_where_it_lies() {
     assert!(expand(twice, &Unwatched).expect_err("twice").to_string().contains("two files called"));
     let license = Descriptor::of(media_types::LICENSE, b"free");
     let manifest = Digest::of(b"a manifest");
-    let model = ForeignModel {
+    let model = ExternalModel {
         name: "packed".parse().expect("a name"),
         files: expand(vec![(file(Digest::of(&archive)), source())], &Unwatched).expect("its members"),
         kept: vec![Layer::new(license.clone())],
@@ -242,7 +242,7 @@ fn an_archive_is_read_where_it_lies() {
     };
     // The caller has copied the kept layers.
     StoreTarget::streaming(&library).bytes(media_types::LICENSE, b"free").expect("stored");
-    pull_foreign(&library, &model, &Unwatched).expect("it can be imported");
+    pull_external(&library, &model, &Unwatched).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
     assert_eq!(found.layers(), [local_layers(), model.kept.clone()].concat());
     assert_eq!(library.find(&model.name).expect("the same").config.renderer, "qwen3-coder");

@@ -8,7 +8,7 @@ use manifests::Manifest;
 
 use crate::library::Library;
 use crate::model::Contents;
-use crate::understood::{Described, SourceDocument};
+use crate::parsed_facts::{Described, SourceDocument};
 
 /// Name endings of tensors that do not affect the computation here: buffers that are recomputed,
 /// and scales for low-bit activations and caches, which are not used.
@@ -34,23 +34,27 @@ impl Library {
     ///
     /// # Errors
     /// A document or the header of a blob cannot be read.
-    pub fn obstacle(&self, manifest: &Manifest) -> Result<Obstacle> {
-        let (Contents { understood, .. }, _) = self.contents(manifest.digest())?;
-        match (understood.known(), understood.unknown()) {
+    pub fn obstacle(&self, manifest: &Manifest) -> Result<UnsupportedReason> {
+        let (Contents { parsed_facts, .. }, _) = self.contents(manifest.digest())?;
+        match (parsed_facts.known(), parsed_facts.unknown()) {
             (Some(described), _) => {
                 let tensors = self.catalogue(manifest)?;
-                Ok(match self.quantization_obstacle(manifest, described, &tensors)? {
-                    Some(reason) => Obstacle::Quantization(reason),
-                    None => self.unread(manifest, described, &tensors)?.map_or(Obstacle::None, Obstacle::Unread),
+                Ok(match self.unsupported_quantization(manifest, described, &tensors)? {
+                    Some(reason) => UnsupportedReason::Quantization(reason),
+                    None => self
+                        .unread(manifest, described, &tensors)?
+                        .map_or(UnsupportedReason::None, UnsupportedReason::Unread),
                 })
             }
-            (None, unknown) => Ok(Obstacle::Architecture(unknown.map(|own| own.reason.clone()).unwrap_or_default())),
+            (None, unknown) => {
+                Ok(UnsupportedReason::Architecture(unknown.map(|own| own.reason.clone()).unwrap_or_default()))
+            }
         }
     }
 
     /// Returns why the weights of a model with a known architecture cannot be computed with, if
     /// they cannot.
-    pub(crate) fn quantization_obstacle(
+    pub(crate) fn unsupported_quantization(
         &self,
         manifest: &Manifest,
         described: &Described,
@@ -107,7 +111,7 @@ impl Library {
 
 /// Why a model cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum UnsupportedReason {
     /// The model can be run.
     None,
     /// No family reads the model, or its documents are inconsistent.

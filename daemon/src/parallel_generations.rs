@@ -4,7 +4,7 @@
 //! The stream does not wait for the first event of each, because the last ones start only when the
 //! first ones have ended.
 
-use api::{Answer, Demand, Frame};
+use api::{Answer, Frame, GenerationOptions};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
 use protocol::{GenerateEvent, GenerateRequest};
@@ -27,7 +27,11 @@ impl Choices {
     ///
     /// # Errors
     /// The runner's error before any text.
-    pub(crate) async fn begin(ready: Ready, requests: Vec<GenerateRequest>, demand: &Demand) -> Result<Self, Failed> {
+    pub(crate) async fn begin(
+        ready: Ready,
+        requests: Vec<GenerateRequest>,
+        demand: &GenerationOptions,
+    ) -> Result<Self, Failed> {
         let one_call = demand.one_tool_call;
         let stream = |(index, request)| choice(ready.clone(), index, request, one_call);
         let mut streams: SelectAll<_> = (0..).zip(requests).map(stream).collect();

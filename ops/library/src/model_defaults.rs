@@ -9,7 +9,7 @@ use protocol::Message;
 use serde_json::{Map, Value};
 
 use crate::library::Library;
-use crate::model::{Model, Opening, Own};
+use crate::model::{Model, ModelDefaults, Opening};
 
 /// Maximum bytes of a model's defaults that are cached.
 const MAX_REMEMBERED: u64 = 1 << 20;
@@ -19,11 +19,11 @@ impl Model {
     ///
     /// # Errors
     /// A document is missing or malformed.
-    pub fn own(&self, library: &Library) -> Result<Arc<Own>> {
+    pub fn own(&self, library: &Library) -> Result<Arc<ModelDefaults>> {
         if let Some(own) = self.own.get() {
             return Ok(own.clone());
         }
-        let own = Arc::new(Own {
+        let own = Arc::new(ModelDefaults {
             parameters: self.parameters(library)?,
             sampling: library.general(&self.manifest)?.sampling,
             capabilities: library.capabilities(self)?,

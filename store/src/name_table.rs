@@ -104,7 +104,7 @@ impl Store {
         let temporary = self.0.layout.temporary().join(format!("{kind}-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, text.as_bytes())?;
         fs::rename(&temporary, path).map_err(|e| Error::io("write", path, e))?;
-        self.0.placing.sync(folder)
+        self.0.pending_renames.sync(folder)
     }
 
     /// Removes a file durably, and the folders below `root` that become empty. Returns whether the
@@ -117,6 +117,6 @@ impl Store {
         let folders = path.ancestors().skip(1).take_while(|folder| *folder != root);
         // The first folder that is not empty.
         let stays = folders.into_iter().find(|folder| fs::remove_dir(folder).is_err());
-        self.0.placing.sync(stays.unwrap_or(root)).map(|()| true)
+        self.0.pending_renames.sync(stays.unwrap_or(root)).map(|()| true)
     }
 }
