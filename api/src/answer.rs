@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// The response of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct CollectedAnswer {
     /// The answer text, without thinking and tool calls.
     pub text: String,
     /// The reasoning that the model produced before the answer.
@@ -33,7 +33,7 @@ pub struct ToolCall {
     pub arguments: Map<String, Value>,
 }
 
-impl Answer {
+impl CollectedAnswer {
     /// Adds the next event. Ignores errors: the caller reports an error in place of the response.
     pub fn push(&mut self, event: GenerateEvent) {
         match event {

@@ -1,7 +1,7 @@
 //! The HTTP APIs: their requests and responses, and the conversion to the runner protocol.
 //!
-//! Everything here is pure. A request becomes a [`ChatInput`] and a [`GenerationOptions`]; events of a runner
-//! become documents or [`Frame`]s. The caller supplies ids and times.
+//! Everything here is pure. A request becomes a [`ChatInput`] and a [`GenerationOptions`]; events
+//! of a runner become documents or [`Frame`]s. The caller supplies ids and times.
 
 mod answer;
 pub mod anthropic;
@@ -19,7 +19,7 @@ mod refusal;
 pub mod rerank;
 mod shapes;
 
-pub use answer::{Answer, ToolCall};
+pub use answer::{CollectedAnswer, ToolCall};
 pub use demand::{ChatInput, GenerationOptions};
 pub use frame::Frame;
 pub use nearest::nearest;

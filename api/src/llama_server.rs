@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ollama::Options;
-use crate::{Answer, Frame, GenerationOptions, Refusal};
+use crate::{CollectedAnswer, Frame, GenerationOptions, Refusal};
 
 /// Body of `POST /completion`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -173,7 +173,7 @@ impl Completion {
     }
 
     /// Returns the complete response.
-    pub fn whole(model: &str, answer: Answer) -> Self {
+    pub fn whole(model: &str, answer: CollectedAnswer) -> Self {
         let reason = answer.reason.unwrap_or(FinishReason::Stop);
         Self::end(model, answer.text, reason, answer.usage, answer.stop)
     }

@@ -18,7 +18,7 @@ pub(crate) const MODULES: Modules = ["gate_proj", "up_proj", "down_proj"];
 
 /// Sizes of a layer's experts.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct ExpertSizes {
     pub(crate) count: u64,
     /// Width of each expert.
     pub(crate) width: u64,
@@ -45,7 +45,7 @@ pub(crate) fn from_config(
     defaults: &Defaults,
 ) -> Result<(), Error> {
     let sparse = sparse_layers(config, blueprint.layers.len() as u64)?;
-    let sizes = Sizes {
+    let sizes = ExpertSizes {
         count: count(config, defaults.count)?,
         width: config.unsigned("moe_intermediate_size")?.unwrap_or(defaults.width),
         top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(defaults.top_k),
@@ -197,8 +197,8 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
 }
 
 /// Returns experts below `{module}.experts` with the router `{module}.gate`.
-pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: Sizes) -> Experts {
-    let Sizes { count, width, top_k, activation } = sizes;
+pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: ExpertSizes) -> Experts {
+    let ExpertSizes { count, width, top_k, activation } = sizes;
     let [gate, up, down] = each(names, module, modules, width);
     let router = router(names, &format!("{module}.gate"), top_k);
     Experts { count, width, activation, router, gate, up, down, shared: None }

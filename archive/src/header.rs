@@ -20,7 +20,7 @@ const MAX_OCTAL: u64 = 0o777_7777_7777;
 const MAX_NAME: usize = 100;
 
 /// One block of an archive, such as a header.
-pub type Block = [u8; BLOCK as usize];
+pub type HeaderBlock = [u8; BLOCK as usize];
 
 /// Parsed fields of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// Parses a header. The error names the invalid field.
-    pub(crate) fn parse(block: &Block) -> Result<Self, &'static str> {
+    pub(crate) fn parse(block: &HeaderBlock) -> Result<Self, &'static str> {
         let claimed = octal(&block[148..156]).ok_or("the checksum of a header is no number")?;
         if claimed != checksum(block) {
             return Err("the checksum of a header is wrong");
@@ -54,7 +54,7 @@ impl Header {
 
     /// Encodes the header. A path or size that does not fit is truncated; pax records carry the
     /// full value.
-    pub(crate) fn write(&self) -> Block {
+    pub(crate) fn write(&self) -> HeaderBlock {
         let mut block = [0; BLOCK as usize];
         let name = &self.path[..self.path.len().min(MAX_NAME)];
         block[..name.len()].copy_from_slice(name);
@@ -71,7 +71,7 @@ impl Header {
     }
 }
 
-fn checksum(block: &Block) -> u64 {
+fn checksum(block: &HeaderBlock) -> u64 {
     let other: u64 = block[..148].iter().chain(&block[156..]).map(|byte| u64::from(*byte)).sum();
     other + 8 * u64::from(b' ')
 }

@@ -3,7 +3,7 @@
 //! A reader passes block after block to [`Headers`] and follows the returned [`Next`]: it reads a
 //! small record, skips bytes, or returns a member.
 
-use crate::header::{Block, Header};
+use crate::header::{Header, HeaderBlock};
 use crate::{Error, MAX_EXTENDED, MAX_MEMBERS};
 
 /// Member of an archive.
@@ -62,7 +62,7 @@ impl Headers {
     /// # Errors
     /// [`Error::Malformed`] if the block is not a valid header, [`Error::Refused`] for a member
     /// that is never accepted.
-    pub fn block(&mut self, block: &Block, offset: u64) -> Result<Next, Error> {
+    pub fn block(&mut self, block: &HeaderBlock, offset: u64) -> Result<Next, Error> {
         let malformed = |reason: String| Error::Malformed { offset, reason };
         if block.iter().all(|byte| *byte == 0) {
             return Ok(Next::End);

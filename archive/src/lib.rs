@@ -17,7 +17,7 @@ mod read;
 mod write;
 
 pub use error::Error;
-pub use header::Block;
+pub use header::HeaderBlock;
 pub use headers::{Entry, Headers, Kind, Next};
 pub use read::Reader;
 pub use write::{END_SIZE, Writer, member_size};

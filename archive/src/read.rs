@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use crate::header::Block;
+use crate::header::HeaderBlock;
 use crate::headers::{Entry, Headers, Next};
 use crate::{BLOCK, Error, padding};
 
@@ -54,8 +54,8 @@ impl<R: Read> Reader<R> {
 
     /// Reads the next block; `None` if the archive ends without the zero blocks that should be
     /// there.
-    fn block(&mut self) -> Result<Option<Block>, Error> {
-        let mut block: Block = [0; BLOCK as usize];
+    fn block(&mut self) -> Result<Option<HeaderBlock>, Error> {
+        let mut block: HeaderBlock = [0; BLOCK as usize];
         let mut filled = 0;
         while filled < block.len() {
             match self.inner.read(&mut block[filled..]) {

@@ -154,10 +154,10 @@ impl fmt::Debug for Digest {
 
 /// Incremental hash state.
 #[derive(Clone)]
-pub struct Hasher(State);
+pub struct Hasher(HashState);
 
 #[derive(Clone)]
-enum State {
+enum HashState {
     Sha256(sha2::Sha256),
     Sha512(Box<sha2::Sha512>),
 }
@@ -166,24 +166,24 @@ impl Hasher {
     /// Starts a hash over zero bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
-            Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
-            Algorithm::Sha512 => State::Sha512(Box::new(sha2::Sha512::new())),
+            Algorithm::Sha256 => HashState::Sha256(sha2::Sha256::new()),
+            Algorithm::Sha512 => HashState::Sha512(Box::new(sha2::Sha512::new())),
         })
     }
 
     /// Appends `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            State::Sha256(state) => state.update(bytes),
-            State::Sha512(state) => state.update(bytes),
+            HashState::Sha256(state) => state.update(bytes),
+            HashState::Sha512(state) => state.update(bytes),
         }
     }
 
     /// The digest of all bytes so far.
     pub fn finish(self) -> Digest {
         match self.0 {
-            State::Sha256(state) => Digest::from_hash(Algorithm::Sha256, &state.finalize()),
-            State::Sha512(state) => Digest::from_hash(Algorithm::Sha512, &state.finalize()),
+            HashState::Sha256(state) => Digest::from_hash(Algorithm::Sha256, &state.finalize()),
+            HashState::Sha512(state) => Digest::from_hash(Algorithm::Sha512, &state.finalize()),
         }
     }
 }

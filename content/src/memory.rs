@@ -10,10 +10,10 @@ use crate::{Algorithm, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingest
 
 /// A content store in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Mutex<Content>>);
+pub struct Memory(Arc<Mutex<MemoryContent>>);
 
 #[derive(Debug, Default)]
-struct Content {
+struct MemoryContent {
     blobs: HashMap<Digest, Bytes>,
     ingests: HashMap<IngestId, Vec<u8>>,
     held: HashSet<IngestId>,
@@ -26,7 +26,7 @@ impl Memory {
         Self::default()
     }
 
-    fn content(&self) -> MutexGuard<'_, Content> {
+    fn content(&self) -> MutexGuard<'_, MemoryContent> {
         // A poisoned lock is safe: no code can panic between two parts of one change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use manifests::ModelRef;
 use protocol::{ContextRequest, DeviceChoice, KvType, LoadReply, UnusableDevice};
 use scheduler::{
-    Attempt, Context, KeepAlive, KeepAliveChoice, Lease, LoadPlan, PrivateMemory, Residence, Scheduler, Wanted,
+    AcquireRequest, Attempt, Context, KeepAlive, KeepAliveChoice, Lease, LoadPlan, PrivateMemory, Residence, Scheduler,
 };
 
 use crate::daemon::Daemon;
@@ -69,7 +69,7 @@ impl Daemon {
         let cache =
             ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type: self.kv_type() };
         let need = MemoryNeed::of(model, cache);
-        let wanted = Wanted {
+        let wanted = AcquireRequest {
             model: model.manifest.digest().to_string(),
             name: model.name.clone(),
             context,

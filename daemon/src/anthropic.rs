@@ -23,9 +23,9 @@ use crate::sse::frames;
 
 /// A failed request, reported in Anthropic's format.
 #[derive(Debug)]
-pub(crate) struct Failure(Failed);
+pub(crate) struct AnthropicFailure(Failed);
 
-impl IntoResponse for Failure {
+impl IntoResponse for AnthropicFailure {
     fn into_response(self) -> Response {
         let Failed { status, message } = self.0;
         if status.is_server_error() {
@@ -35,14 +35,14 @@ impl IntoResponse for Failure {
     }
 }
 
-impl<E: Into<Failed>> From<E> for Failure {
+impl<E: Into<Failed>> From<E> for AnthropicFailure {
     fn from(error: E) -> Self {
         Self(error.into())
     }
 }
 
-fn refused(refusal: &Refusal) -> Failure {
-    Failure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
+fn refused(refusal: &Refusal) -> AnthropicFailure {
+    AnthropicFailure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
 }
 
 /// The body of a request, read like [`body::Body`].
@@ -52,9 +52,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
 where
     Budget: FromRef<S>,
 {
-    type Rejection = Failure;
+    type Rejection = AnthropicFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, AnthropicFailure> {
         let body::Body(body) = body::Body::from_request(request, state).await?;
         Ok(Self(body))
     }
@@ -64,7 +64,7 @@ pub(crate) async fn messages(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<MessagesRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, AnthropicFailure> {
     let (name, streams, limits) = (request.model.clone(), request.streams(), request.limits());
     let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
@@ -94,7 +94,7 @@ pub(crate) async fn messages(
 pub(crate) async fn count_tokens(
     State(daemon): State<Daemon>,
     Body(request): Body<MessagesRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, AnthropicFailure> {
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::GenerationOptions::default()).await?.aside();

@@ -16,15 +16,15 @@ const PIECES: usize = 4;
 const PIECE: usize = 1 << 18;
 
 /// A chunk of bytes, or the reason why the stream failed.
-pub type Piece = io::Result<Bytes>;
+pub type Chunk = io::Result<Bytes>;
 
 /// Creates a channel for chunks.
-pub fn channel() -> (mpsc::Sender<Piece>, mpsc::Receiver<Piece>) {
+pub fn channel() -> (mpsc::Sender<Chunk>, mpsc::Receiver<Chunk>) {
     mpsc::channel(PIECES)
 }
 
 /// Returns the chunks as a stream.
-pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Send + 'static {
+pub fn stream(receiver: mpsc::Receiver<Chunk>) -> impl Stream<Item = Chunk> + Send + 'static {
     futures_util::stream::unfold(receiver, |mut receiver| async {
         let piece = receiver.recv().await?;
         Some((piece, receiver))
@@ -36,7 +36,7 @@ pub fn stream(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Piece> + Se
 ///
 /// # Errors
 /// The error of the first chunk.
-pub async fn begun(mut receiver: mpsc::Receiver<Piece>) -> io::Result<impl Stream<Item = Piece> + Send + 'static> {
+pub async fn begun(mut receiver: mpsc::Receiver<Chunk>) -> io::Result<impl Stream<Item = Chunk> + Send + 'static> {
     let first = receiver.recv().await.transpose()?;
     Ok(futures_util::stream::iter(first.map(Ok)).chain(stream(receiver)))
 }
@@ -52,13 +52,13 @@ fn silent() -> io::Error {
 /// Reads the chunks of a channel. The end of the channel is the end of the bytes.
 #[derive(Debug)]
 pub struct ChannelReader {
-    receiver: mpsc::Receiver<Piece>,
+    receiver: mpsc::Receiver<Chunk>,
     piece: Bytes,
 }
 
 impl ChannelReader {
     /// Creates a reader of this channel.
-    pub fn new(receiver: mpsc::Receiver<Piece>) -> Self {
+    pub fn new(receiver: mpsc::Receiver<Chunk>) -> Self {
         Self { receiver, piece: Bytes::new() }
     }
 
@@ -87,13 +87,13 @@ impl Read for ChannelReader {
 /// Writes to a channel in chunks; [`ChannelWriter::fail`] sends a failure.
 #[derive(Debug)]
 pub struct ChannelWriter {
-    sender: mpsc::Sender<Piece>,
+    sender: mpsc::Sender<Chunk>,
     buffer: Vec<u8>,
 }
 
 impl ChannelWriter {
     /// Creates a writer to this channel.
-    pub fn new(sender: mpsc::Sender<Piece>) -> Self {
+    pub fn new(sender: mpsc::Sender<Chunk>) -> Self {
         Self { sender, buffer: Vec::new() }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The call finds the model, merges the model's parameters into the request's options, leases a
 //! runner, and sends the request. The result is a [`Generation`]. This code does not depend on the
-//! client's API: each API translates its request into a [`GenerationOptions`] and a [`ChatInput`], and the
-//! events into its own documents.
+//! client's API: each API translates its request into a [`GenerationOptions`] and a [`ChatInput`],
+//! and the events into its own documents.
 //!
 //! A request can fail with a status until the first event of the runner. After that, a failure is
 //! the last item of the generation. Dropping a [`Generation`], or the future that creates it,
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::ollama::{Options, Think};
-use api::{Answer, ChatInput, GenerationOptions};
+use api::{ChatInput, CollectedAnswer, GenerationOptions};
 use content::Digest;
 use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
@@ -351,8 +351,8 @@ impl Generation {
     ///
     /// # Errors
     /// As [`next`](Self::next). An incomplete answer is discarded.
-    pub(crate) async fn whole(&mut self) -> Result<Answer, Failed> {
-        let mut answer = Answer::default();
+    pub(crate) async fn whole(&mut self) -> Result<CollectedAnswer, Failed> {
+        let mut answer = CollectedAnswer::default();
         while answer.reason.is_none() {
             answer.push(self.next().await?);
         }

@@ -37,14 +37,18 @@ use tower::ServiceExt;
 
 use activity::Watched;
 use body::{Answering, Punctual};
-pub(crate) use limits::Limits;
+pub(crate) use limits::ConnectionLimits;
 use limits::Times;
-use table::{Place, Table};
+use table::{ConnectionEntry, Table};
 
 /// Serves until it is stopped and every request is answered. Dropping the future closes the
 /// remaining connections.
-pub(crate) async fn serve<L>(mut listener: L, routes: Router, limits: Limits, mut stopped: watch::Receiver<bool>)
-where
+pub(crate) async fn serve<L>(
+    mut listener: L,
+    routes: Router,
+    limits: ConnectionLimits,
+    mut stopped: watch::Receiver<bool>,
+) where
     L: Listener<Addr = SocketAddr>,
 {
     let table = Arc::new(Table::new(limits));
@@ -74,7 +78,7 @@ async fn connection<S>(
     stream: S,
     peer: SocketAddr,
     routes: Router,
-    place: Place,
+    place: ConnectionEntry,
     times: Times,
     mut stopped: watch::Receiver<bool>,
 ) where

@@ -19,7 +19,7 @@ use crate::daemon::Daemon;
 use crate::guard::Caller;
 use crate::headers::attested;
 use crate::models::{blocking, find_named};
-use crate::openai::failure::{Body, Failure, refused};
+use crate::openai::failure::{Body, OpenAiFailure, refused};
 use crate::parallel_generations::Choices;
 use crate::query;
 use crate::sse::frames;
@@ -32,7 +32,7 @@ pub(crate) async fn completion(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<CompletionRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let (model, streams) = (request.model.clone(), request.stream);
     let (prompt, demand) = request.translate().map_err(refused)?;
     answer(&daemon, &caller, &model, (prompt, demand), streams).await
@@ -42,7 +42,7 @@ pub(crate) async fn infill(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<InfillRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let (model, streams) = (request.completion.model.clone(), request.completion.stream);
     let (prompt, demand) = request.translate().map_err(refused)?;
     answer(&daemon, &caller, &model, (prompt, demand), streams).await
@@ -54,7 +54,7 @@ async fn answer(
     model: &str,
     (prompt, demand): (Prompt, GenerationOptions),
     streams: bool,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let name = meant(daemon, model).await?;
     let call = Call::begin(daemon, &name, &demand).await?.of(daemon, caller);
     call.require_text("generate")?;
@@ -75,7 +75,7 @@ async fn answer(
 pub(crate) async fn tokenize(
     State(daemon): State<Daemon>,
     Body(request): Body<TokenizeRequest>,
-) -> Result<Json<Tokens>, Failure> {
+) -> Result<Json<Tokens>, OpenAiFailure> {
     let TokenizeRequest { model, content: text, add_special, parse_special } = request;
     let ready = Call::begin(&daemon, &meant(&daemon, &model).await?, &GenerationOptions::default())
         .await?
@@ -89,13 +89,16 @@ pub(crate) async fn tokenize(
 pub(crate) async fn detokenize(
     State(daemon): State<Daemon>,
     Body(request): Body<Tokens>,
-) -> Result<Json<Text>, Failure> {
+) -> Result<Json<Text>, OpenAiFailure> {
     let name = meant(&daemon, &request.model).await?;
     let ready = Call::begin(&daemon, &name, &GenerationOptions::default()).await?.aside().ready(&daemon).await?;
     Ok(Json(Text { content: ready.runner().detokenize(request.tokens).await? }))
 }
 
-pub(crate) async fn props(State(daemon): State<Daemon>, RawQuery(query): RawQuery) -> Result<Json<Props>, Failure> {
+pub(crate) async fn props(
+    State(daemon): State<Daemon>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Props>, OpenAiFailure> {
     let named = query::value(query.as_deref(), "model").unwrap_or_default();
     let name = meant(&daemon, &named).await?;
     let model = find_named(&daemon, &name).await?;
@@ -126,7 +129,7 @@ pub(crate) async fn slots(State(daemon): State<Daemon>) -> Json<Vec<Slot>> {
 }
 
 /// Returns the name of the model that a request uses.
-async fn meant(daemon: &Daemon, named: &str) -> Result<String, Failure> {
+async fn meant(daemon: &Daemon, named: &str) -> Result<String, OpenAiFailure> {
     if !named.is_empty() {
         return Ok(named.to_owned());
     }

@@ -12,13 +12,13 @@ use manifests::ModelRef;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::{blocking, named};
-use crate::openai::failure::Failure;
+use crate::openai::failure::OpenAiFailure;
 
-pub(crate) async fn list(State(daemon): State<Daemon>) -> Result<Json<Models>, Failure> {
+pub(crate) async fn list(State(daemon): State<Daemon>) -> Result<Json<Models>, OpenAiFailure> {
     Ok(Json(Models { object: "list", data: all(&daemon).await? }))
 }
 
-pub(crate) async fn show(State(daemon): State<Daemon>, Path(name): Path<String>) -> Result<Json<Model>, Failure> {
+pub(crate) async fn show(State(daemon): State<Daemon>, Path(name): Path<String>) -> Result<Json<Model>, OpenAiFailure> {
     let wanted = named(&name)?.to_string();
     let found = all(&daemon).await?.into_iter().find(|model| model.id == wanted);
     found.map(Json).ok_or_else(|| Failed::new(StatusCode::NOT_FOUND, format!("model '{name}' not found")).into())

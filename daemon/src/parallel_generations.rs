@@ -4,7 +4,7 @@
 //! The stream does not wait for the first event of each, because the last ones start only when the
 //! first ones have ended.
 
-use api::{Answer, Frame, GenerationOptions};
+use api::{CollectedAnswer, Frame, GenerationOptions};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
 use protocol::{GenerateEvent, GenerateRequest};
@@ -54,8 +54,8 @@ impl Choices {
     ///
     /// # Errors
     /// The first failure; the remaining generations are cancelled.
-    pub(crate) async fn answers(mut self, choices: usize) -> Result<Vec<Answer>, Failed> {
-        let mut answers = vec![Answer::default(); choices];
+    pub(crate) async fn answers(mut self, choices: usize) -> Result<Vec<CollectedAnswer>, Failed> {
+        let mut answers = vec![CollectedAnswer::default(); choices];
         while let Some((choice, event)) = self.next().await {
             let event = event?;
             if let Some(answer) = answers.get_mut(choice as usize) {
@@ -92,34 +92,34 @@ impl Choices {
 }
 
 /// The state of a choice.
-enum State {
+enum ChoiceState {
     Waiting(Ready, Box<GenerateRequest>),
     Running(Box<Generation>),
     Over,
 }
 
 fn choice(ready: Ready, index: u32, request: GenerateRequest, one_call: bool) -> BoxStream<'static, Told> {
-    let begin = (State::Waiting(ready, Box::new(request)), false);
+    let begin = (ChoiceState::Waiting(ready, Box::new(request)), false);
     let events = futures_util::stream::unfold(begin, move |(state, called)| async move {
         let mut generation = match state {
-            State::Over => return None,
-            State::Running(generation) => generation,
-            State::Waiting(ready, request) => match ready.generate(*request).await {
+            ChoiceState::Over => return None,
+            ChoiceState::Running(generation) => generation,
+            ChoiceState::Waiting(ready, request) => match ready.generate(*request).await {
                 Ok(generation) => Box::new(generation),
-                Err(failed) => return Some(((index, Err(failed)), (State::Over, called))),
+                Err(failed) => return Some(((index, Err(failed)), (ChoiceState::Over, called))),
             },
         };
         loop {
             let event = match generation.next().await {
                 Ok(event) => event,
-                Err(failed) => return Some(((index, Err(failed)), (State::Over, called))),
+                Err(failed) => return Some(((index, Err(failed)), (ChoiceState::Over, called))),
             };
             if one_call && called && matches!(event, GenerateEvent::ToolCall { .. }) {
                 continue;
             }
             let called = called || matches!(event, GenerateEvent::ToolCall { .. });
             let over = matches!(event, GenerateEvent::Done { .. });
-            let state = if over { State::Over } else { State::Running(generation) };
+            let state = if over { ChoiceState::Over } else { ChoiceState::Running(generation) };
             return Some(((index, Ok(event)), (state, called)));
         }
     });

@@ -143,7 +143,7 @@ async fn serve(settings: Settings) -> Result<()> {
         // Without the socket, commands send paths, which needs the admin scope.
         Some(Err(error)) => tracing::warn!("commands cannot pass files through the socket: {error:#}"),
     }
-    let limits = connections::Limits::of_process();
+    let limits = connections::ConnectionLimits::of_process();
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
     let registry = registry(&daemon);

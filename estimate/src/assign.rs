@@ -67,7 +67,7 @@ pub(super) fn count(shares: &[Share]) -> usize {
 
 /// A device during one assignment.
 #[derive(Clone, Copy)]
-struct Place {
+struct DeviceLoad {
     device: usize,
     integrated: bool,
     free: u64,
@@ -81,12 +81,12 @@ struct Place {
 pub fn assign_layers(layers: &[u64], devices: &[Device], ask: Ask) -> Vec<Share> {
     // A caller that overrides the automatic choice gets no preference for discrete devices.
     let alike = ask.spread || ask.requested != Requested::Automatic;
-    let place = |(index, device): (usize, &Device)| Place {
+    let place = |(index, device): (usize, &Device)| DeviceLoad {
         device: index,
         integrated: device.integrated && !alike,
         free: device.free_memory,
     };
-    let places: Vec<Place> = devices.iter().enumerate().map(place).collect();
+    let places: Vec<DeviceLoad> = devices.iter().enumerate().map(place).collect();
     let all = assign(layers, &places, ask);
     if count(&all) == layers.len() {
         return all;
@@ -95,7 +95,7 @@ pub fn assign_layers(layers: &[u64], devices: &[Device], ask: Ask) -> Vec<Share>
 }
 
 /// Assigns layers to as few devices as possible, or to all of them if `ask.spread` is set.
-fn assign(layers: &[u64], places: &[Place], ask: Ask) -> Vec<Share> {
+fn assign(layers: &[u64], places: &[DeviceLoad], ask: Ask) -> Vec<Share> {
     let requested = match ask.requested {
         Requested::Automatic => None,
         Requested::Layers(requested) => Some(requested.min(layers.len())),
@@ -117,7 +117,7 @@ fn assign(layers: &[u64], places: &[Place], ask: Ask) -> Vec<Share> {
 
 /// Returns the most even assignment of as many layers as possible. Discrete devices get the last
 /// layers; integrated devices get the remaining ones.
-fn best_fit(layers: &[u64], places: &[Place], requested: Option<usize>, force: bool) -> Vec<Share> {
+fn best_fit(layers: &[u64], places: &[DeviceLoad], requested: Option<usize>, force: bool) -> Vec<Share> {
     let (mut layers, mut requested) = (layers, requested);
     let mut shares = Vec::new();
     for group in kinds(places) {
@@ -132,15 +132,15 @@ fn best_fit(layers: &[u64], places: &[Place], requested: Option<usize>, force: b
 }
 
 /// Groups places into integrated and discrete ones, in the order in which the kinds first occur.
-fn kinds(places: &[Place]) -> Vec<Vec<Place>> {
+fn kinds(places: &[DeviceLoad]) -> Vec<Vec<DeviceLoad>> {
     let Some(first) = places.first() else { return Vec::new() };
-    let (like, unlike): (Vec<Place>, Vec<Place>) =
+    let (like, unlike): (Vec<DeviceLoad>, Vec<DeviceLoad>) =
         places.iter().copied().partition(|place| place.integrated == first.integrated);
     [like, unlike].into_iter().filter(|group| !group.is_empty()).collect()
 }
 
 /// Finds the smallest share of memory that places as many layers as the full memory does.
-fn most_even(layers: &[u64], places: &[Place], requested: Option<usize>, force: bool) -> Vec<Share> {
+fn most_even(layers: &[u64], places: &[DeviceLoad], requested: Option<usize>, force: bool) -> Vec<Share> {
     let mut high: f32 = if requested.is_some() && force { FORCED_CAPACITY } else { 1.0 };
     let mut low: f32 = 0.0;
     let mut best = greedy(layers, places, high, requested);
@@ -165,13 +165,13 @@ fn most_even(layers: &[u64], places: &[Place], requested: Option<usize>, force: 
 
 /// Returns the share `capacity` of a device's memory, computed in single precision.
 #[expect(clippy::cast_sign_loss, reason = "sizes and shares are not negative")]
-fn room(place: Place, capacity: f32) -> u64 {
+fn room(place: DeviceLoad, capacity: f32) -> u64 {
     (place.free as f32 * capacity) as u64
 }
 
 /// Fills devices from the last to the first with layers from the last to the first, without
 /// backtracking. A skipped device is in the result without layers.
-fn greedy(layers: &[u64], places: &[Place], capacity: f32, requested: Option<usize>) -> Vec<Share> {
+fn greedy(layers: &[u64], places: &[DeviceLoad], capacity: f32, requested: Option<usize>) -> Vec<Share> {
     let fewest = layers.len() - requested.unwrap_or(layers.len()).min(layers.len());
     let mut shares = Vec::new();
     let mut next = layers.len();

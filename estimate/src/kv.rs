@@ -15,7 +15,7 @@ const GEMMA3_PERIOD: usize = 6;
 
 /// The rule that replaces the generic cache size in an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+enum CacheRule {
     /// No rule: all blocks have the generic size.
     Generic,
     /// Cross-attention blocks hold an image.
@@ -27,8 +27,12 @@ enum Rule {
 }
 
 /// The rule of each architecture; all other architectures are generic.
-const RULES: [(&str, Rule); 4] =
-    [("mllama", Rule::CrossAttention), ("gemma3", Rule::Gemma3), ("gptoss", Rule::GptOss), ("gpt-oss", Rule::GptOss)];
+const RULES: [(&str, CacheRule); 4] = [
+    ("mllama", CacheRule::CrossAttention),
+    ("gemma3", CacheRule::Gemma3),
+    ("gptoss", CacheRule::GptOss),
+    ("gpt-oss", CacheRule::GptOss),
+];
 
 /// The KV cache sizes of a model.
 #[derive(Clone, Debug)]
@@ -45,7 +49,7 @@ pub(super) fn kv_sizes(architecture: &str, hyper: &Hyper, request: &Request) -> 
     let element = element_bytes(&request.kv_type);
     let mut blocks: Vec<u64> = (0..hyper.blocks).map(|block| generic(hyper, load, element, block)).collect();
     let generic = Amount(sum(blocks.iter().copied()));
-    let rule = RULES.iter().find(|(name, _)| *name == architecture).map_or(Rule::Generic, |(_, rule)| *rule);
+    let rule = RULES.iter().find(|(name, _)| *name == architecture).map_or(CacheRule::Generic, |(_, rule)| *rule);
     for (index, bytes) in blocks.iter_mut().enumerate() {
         if let Some(other) = replaced(rule, hyper, load, element, index) {
             *bytes = other;
@@ -86,20 +90,20 @@ fn generic(hyper: &Hyper, load: Load, element: f64, block: usize) -> u64 {
 
 /// Returns the size of a block by a rule that replaces the generic one. It always uses the largest
 /// number of key and value heads of any block.
-fn replaced(rule: Rule, hyper: &Hyper, load: Load, element: f64, block: usize) -> Option<u64> {
+fn replaced(rule: CacheRule, hyper: &Hyper, load: Load, element: f64, block: usize) -> Option<u64> {
     let pair = pair(hyper, hyper.kv_heads);
     match rule {
-        Rule::CrossAttention if hyper.cross_attention.contains(&block) => {
+        CacheRule::CrossAttention if hyper.cross_attention.contains(&block) => {
             Some((4 * pair * Amount(IMAGE_TOKENS * IMAGE_TILES)).0)
         }
-        Rule::Gemma3 if !(block + 1).is_multiple_of(GEMMA3_PERIOD) => {
+        CacheRule::Gemma3 if !(block + 1).is_multiple_of(GEMMA3_PERIOD) => {
             Some(truncated((load.sequences * hyper.window + load.batch) * pair, element))
         }
-        Rule::GptOss => {
+        CacheRule::GptOss => {
             let window = GPT_OSS_WINDOW * load.sequences + load.batch;
             let tokens = if block.is_multiple_of(2) { window } else { load.tokens };
             Some((Amount(truncated(pair, element)) * tokens).0)
         }
-        Rule::Generic | Rule::CrossAttention | Rule::Gemma3 => None,
+        CacheRule::Generic | CacheRule::CrossAttention | CacheRule::Gemma3 => None,
     }
 }

@@ -6,7 +6,7 @@ use formats::encoding::Role;
 use formats::safetensors::Member;
 use formats::{Dtype, Encoding};
 
-use super::Piece;
+use super::FilePiece;
 use import::{Conversion, Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
 
 /// Array of a tensor in another encoding. Its source is opened only when the array is written,
@@ -36,9 +36,9 @@ impl ConvertedArray {
 
 /// Array of a file together with its entry in the file's header.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct ArrayEntry {
     pub(super) member: Member,
-    pub(super) piece: Piece,
+    pub(super) piece: FilePiece,
 }
 
 /// Changes to a tensor besides its encoding.
@@ -57,9 +57,9 @@ impl Change {
 }
 
 /// Returns a stored array, unchanged, under the name `name`.
-pub(super) fn stored(part: &StoredPart, name: &str) -> Entry {
+pub(super) fn stored(part: &StoredPart, name: &str) -> ArrayEntry {
     let member = Member { name: name.to_owned(), dtype: part.dtype, shape: part.shape.clone(), size: part.size };
-    Entry { member, piece: Piece::Blob { blob: part.blob, begin: part.offset, size: part.size } }
+    ArrayEntry { member, piece: FilePiece::Blob { blob: part.blob, begin: part.offset, size: part.size } }
 }
 
 /// Returns the tensor as plain numbers of type `dtype`.
@@ -67,7 +67,7 @@ pub(super) fn stored(part: &StoredPart, name: &str) -> Entry {
 /// # Errors
 /// [`Error::Source`] if the numbers cannot be decoded, there is no encoder for the type, or the
 /// size overflows.
-pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Result<Entry, Error> {
+pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Result<ArrayEntry, Error> {
     let refused = |reason: &str| Error::Source(format!("tensor `{}`: {reason}", tensor.name));
     let encoding = Encoding::Plain(dtype);
     if tensor.encoding == encoding
@@ -93,7 +93,7 @@ pub(super) fn plain(tensor: &StoredTensor, dtype: Dtype, change: &Change) -> Res
         size,
     };
     let member = Member { name: change.name.clone(), dtype, shape: tensor.shape.clone(), size };
-    Ok(Entry { member, piece: Piece::Array(Box::new(array)) })
+    Ok(ArrayEntry { member, piece: FilePiece::Array(Box::new(array)) })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use formats::Dtype;
 use manifests::{Layer, media_types};
 use serde_json::{Map, Value};
 
-use super::{ExportFile, Piece};
+use super::{ExportFile, FilePiece};
 use import::{Error, OpenBlob};
 
 /// Largest config that is read, in bytes.
@@ -26,7 +26,7 @@ pub(super) fn copied(layers: &[Layer]) -> Result<Vec<ExportFile>, Error> {
 
 /// Returns a layer as one file.
 pub(super) fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
-    let piece = Piece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
+    let piece = FilePiece::Blob { blob: *layer.digest(), begin: 0, size: layer.size() };
     Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
 }
 
@@ -84,7 +84,7 @@ pub(super) fn config_file(config: &Map<String, Value>, layers: &[Layer], open: &
         return whole("config.json", layer);
     }
     let text = serde_json::to_string_pretty(config).map_err(|e| Error::Source(e.to_string()))?;
-    ExportFile::new("config.json", vec![Piece::Bytes(format!("{text}\n").into_bytes())])
+    ExportFile::new("config.json", vec![FilePiece::Bytes(format!("{text}\n").into_bytes())])
 }
 
 /// Returns a sentence for each layer of the model that no file of a folder can hold.

@@ -11,14 +11,15 @@ use architectures::exchange::TensorChange;
 use formats::gguf::{NewTensor, OwnedValue, write_header};
 use formats::{Dtype, Encoding, GgmlType};
 use manifests::media_types;
-use vocabulary::chat_templates::{Named, OfFolder};
+use vocabulary::chat_templates::{NamedTemplate, OfFolder};
 
 use super::array::{Change, ConvertedArray, plain, stored};
 use super::gguf_metadata::file_type;
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::{
-    ExportFile, ExportPlan, ExtraTensor, HuggingFaceModel, Piece, StoredModel, documents, gguf_metadata, gguf_source,
+    ExportFile, ExportPlan, ExtraTensor, FilePiece, HuggingFaceModel, StoredModel, documents, gguf_metadata,
+    gguf_source,
 };
 use import::{Error, RowOrder, StoredTensor};
 
@@ -54,7 +55,7 @@ pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Export
 struct NewFile {
     keys: Vec<(String, OwnedValue)>,
     tensors: Vec<NewTensor>,
-    pieces: Vec<Piece>,
+    pieces: Vec<FilePiece>,
     rounding: Rounding,
     losses: Vec<String>,
 }
@@ -145,20 +146,20 @@ impl NewFile {
     }
 
     fn add_extra(&mut self, tensor: ExtraTensor) {
-        self.pieces.push(Piece::Bytes(tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect()));
+        self.pieces.push(FilePiece::Bytes(tensor.numbers.iter().flat_map(|number| number.to_le_bytes()).collect()));
         self.tensors.push(NewTensor { name: tensor.name, kind: GgmlType::F32, dims: tensor.dims });
     }
 
     fn finish(self, name: &str) -> Result<ExportFile, Error> {
         let header = write_header(&self.keys, &self.tensors).map_err(|e| Error::format(name, e))?;
-        let mut pieces = vec![Piece::Bytes(header.bytes)];
+        let mut pieces = vec![FilePiece::Bytes(header.bytes)];
         let mut at = 0;
         for (piece, place) in self.pieces.into_iter().zip(&header.places) {
-            pieces.push(Piece::Zeros(place.offset - at));
+            pieces.push(FilePiece::Zeros(place.offset - at));
             at = place.offset + piece.size();
             pieces.push(piece);
         }
-        pieces.push(Piece::Zeros(header.data_size - at));
+        pieces.push(FilePiece::Zeros(header.data_size - at));
         pieces.retain(|piece| piece.size() > 0);
         ExportFile::new(name, pieces)
     }
@@ -196,14 +197,14 @@ fn ggml_type(tensor: &StoredTensor, dtype: Dtype) -> Result<GgmlType, Error> {
 }
 
 /// Returns the blocks of a tensor, with its rows in the requested order.
-fn blocks(tensor: &StoredTensor, change: &Change) -> Result<Piece, Error> {
+fn blocks(tensor: &StoredTensor, change: &Change) -> Result<FilePiece, Error> {
     let part = tensor.parts.first().filter(|_| change.add == 0.0);
     let part =
         part.ok_or_else(|| Error::Source(format!("tensor `{}`: numbers in blocks cannot be added to", tensor.name)))?;
     if change.order == RowOrder::Stored {
         return Ok(stored(part, &change.name).piece);
     }
-    Ok(Piece::Array(Box::new(ConvertedArray {
+    Ok(FilePiece::Array(Box::new(ConvertedArray {
         tensor: tensor.clone(),
         encoding: tensor.encoding,
         order: change.order,
@@ -257,7 +258,7 @@ impl Documents {
     }
 
     /// Returns the chat templates with their names.
-    fn chat_templates(&self) -> Result<Vec<Named>, Error> {
+    fn chat_templates(&self) -> Result<Vec<NamedTemplate>, Error> {
         let mut templates = OfFolder::default();
         for (name, raw) in self.0.iter().filter(|(name, _)| OfFolder::reads(name)) {
             let text = std::str::from_utf8(raw).map_err(|_| crate::refused(name, "it is not UTF-8"))?;

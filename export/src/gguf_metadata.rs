@@ -46,7 +46,7 @@ pub struct HuggingFaceModel<'a> {
     /// `generation_config.json`.
     pub generation_config: Option<&'a [u8]>,
     /// Chat templates of the folder with their names.
-    pub chat_templates: &'a [chat_templates::Named],
+    pub chat_templates: &'a [chat_templates::NamedTemplate],
 }
 
 /// Metadata that precedes the tensors of a GGUF file.

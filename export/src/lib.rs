@@ -66,14 +66,14 @@ pub struct ExportPlan {
 pub struct ExportFile {
     name: String,
     size: u64,
-    pieces: Vec<Piece>,
+    pieces: Vec<FilePiece>,
     /// Expected SHA-256 of the whole file, if known.
     pub sha256: Option<Digest>,
 }
 
 /// Consecutive bytes of a file.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum FilePiece {
     /// Literal bytes.
     Bytes(Vec<u8>),
     /// A part of a blob.
@@ -91,7 +91,7 @@ pub enum Piece {
     Array(Box<ConvertedArray>),
 }
 
-impl Piece {
+impl FilePiece {
     /// Length in bytes.
     pub fn size(&self) -> u64 {
         match self {
@@ -107,7 +107,7 @@ impl ExportFile {
     ///
     /// # Errors
     /// [`Error::Source`] if [`relative_name`] refuses the name, or the sizes overflow.
-    pub fn new(name: &str, pieces: Vec<Piece>) -> Result<Self, Error> {
+    pub fn new(name: &str, pieces: Vec<FilePiece>) -> Result<Self, Error> {
         let name = relative_name(name)?;
         let size = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.size()));
         let size = size.ok_or_else(|| Error::Source(format!("the size of `{name}` overflows")))?;
@@ -132,7 +132,7 @@ impl ExportFile {
     }
 
     /// Returns the pieces in the order of their bytes.
-    pub fn pieces(&self) -> &[Piece] {
+    pub fn pieces(&self) -> &[FilePiece] {
         &self.pieces
     }
 }

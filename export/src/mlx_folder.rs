@@ -11,7 +11,7 @@ use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 use serde_json::{Map, Value, json};
 
-use super::array::{Entry, stored};
+use super::array::{ArrayEntry, stored};
 use super::shards::{Label, shards};
 use super::{ExportPlan, StoredModel, documents, gguf_source};
 use import::{Error, StoredTensor};
@@ -56,7 +56,7 @@ pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, 
 }
 
 /// Returns the arrays of a tensor under MLX's names.
-fn arrays(tensor: &StoredTensor) -> Result<Vec<Entry>, Error> {
+fn arrays(tensor: &StoredTensor) -> Result<Vec<ArrayEntry>, Error> {
     let name = tensor.folder_name();
     let refused = |reason: String| Error::Source(format!("tensor `{name}`: {reason}"));
     match tensor.encoding {

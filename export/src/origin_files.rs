@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use manifests::{Layer, media_types};
 
-use super::{ExportFile, ExportPlan, Piece, documents};
+use super::{ExportFile, ExportPlan, FilePiece, documents};
 use import::{Composed, Error, OpenBlob, Origin, OriginFile, ReadAt};
 
 /// Largest sum of bytes in one file that the origin document does not describe, and that are
@@ -49,7 +49,7 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
         _ => Error::io("read the blobs of", &file.name, e),
     })?;
     let pieces = pieces(&composed);
-    let zeros = pieces.iter().filter(|piece| matches!(piece, Piece::Zeros(_))).map(Piece::size);
+    let zeros = pieces.iter().filter(|piece| matches!(piece, FilePiece::Zeros(_))).map(FilePiece::size);
     // The gaps are disjoint ranges of one file, so their sum is at most its size.
     let zeros: u64 = zeros.sum();
     if zeros > MAX_GAPS {
@@ -63,15 +63,15 @@ fn rebuilt(file: &OriginFile, layers: &[Layer], open: &Arc<OpenBlob>) -> Result<
 
 /// Returns the pieces of the whole file. Bytes that the origin document does not describe are
 /// zeros.
-fn pieces(composed: &Composed) -> Vec<Piece> {
+fn pieces(composed: &Composed) -> Vec<FilePiece> {
     let mut pieces = Vec::new();
     let mut at = 0;
     for piece in composed.pieces() {
-        pieces.push(Piece::Zeros(piece.offset - at));
-        pieces.push(Piece::Blob { blob: piece.blob, begin: piece.begin, size: piece.size });
+        pieces.push(FilePiece::Zeros(piece.offset - at));
+        pieces.push(FilePiece::Blob { blob: piece.blob, begin: piece.begin, size: piece.size });
         at = piece.offset + piece.size;
     }
-    pieces.push(Piece::Zeros(composed.size() - at));
+    pieces.push(FilePiece::Zeros(composed.size() - at));
     pieces.retain(|piece| piece.size() > 0);
     pieces
 }

@@ -8,11 +8,11 @@ use formats::{Dtype, Encoding};
 use manifests::Layer;
 use serde_json::{Map, Value};
 
-use super::array::{Change, Entry, plain, stored};
+use super::array::{ArrayEntry, Change, plain, stored};
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::shards::{Label, shards};
-use super::{ExportFile, ExportPlan, GgufModel, Piece, documents, folder_documents, gguf_source};
+use super::{ExportFile, ExportPlan, FilePiece, GgufModel, documents, folder_documents, gguf_source};
 use import::{Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
 
 /// Largest number of `RoPE` divisors; enough for heads that are larger than in any known model.
@@ -65,7 +65,7 @@ pub fn safetensors_plan(model: &StoredModel<'_>, options: FolderOptions) -> Resu
 /// Tensors of a folder under construction.
 #[derive(Default)]
 struct Folder {
-    entries: Vec<Entry>,
+    entries: Vec<ArrayEntry>,
     rounding: Rounding,
 }
 
@@ -105,7 +105,7 @@ impl Folder {
             refuse_other_layout(tensor)?;
             self.add(tensor, target(tensor, options.dtype), &change(tensor, &table)?)?;
         }
-        let file = |(name, bytes): (String, Vec<u8>)| ExportFile::new(&name, vec![Piece::Bytes(bytes)]);
+        let file = |(name, bytes): (String, Vec<u8>)| ExportFile::new(&name, vec![FilePiece::Bytes(bytes)]);
         let mut files: Vec<ExportFile> = made.files.into_iter().map(file).collect::<Result<_, _>>()?;
         // Documents that were imported together with the file come from its publisher and take
         // precedence.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use formats::safetensors::{Member, canonical_header};
 use serde_json::{Map, Value, json};
 
-use super::array::Entry;
-use super::{ExportFile, Piece};
+use super::array::ArrayEntry;
+use super::{ExportFile, FilePiece};
 use import::Error;
 
 /// Metadata of a set of shards.
@@ -28,7 +28,7 @@ pub(super) struct Label {
 /// # Errors
 /// [`Error::Source`] if two arrays have the same name, or an array has the name of the header's
 /// metadata entry.
-pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
+pub(super) fn shards(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
     refuse_names(&entries)?;
     let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
     let groups = split(entries, largest);
@@ -51,7 +51,7 @@ pub(super) fn shards(entries: Vec<Entry>, largest: u64, label: Label) -> Result<
 
 /// Refuses duplicate names, and the name of the metadata entry: a header is one map from names to
 /// arrays and metadata.
-fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
+fn refuse_names(entries: &[ArrayEntry]) -> Result<(), Error> {
     let mut names = HashSet::new();
     for name in entries.iter().map(|entry| entry.member.name.as_str()) {
         if name == "__metadata__" {
@@ -68,7 +68,7 @@ fn refuse_names(entries: &[Entry]) -> Result<(), Error> {
     Ok(())
 }
 
-fn split(entries: Vec<Entry>, largest: u64) -> Vec<Vec<Entry>> {
+fn split(entries: Vec<ArrayEntry>, largest: u64) -> Vec<Vec<ArrayEntry>> {
     let mut groups = vec![Vec::new()];
     let mut filled: u64 = 0;
     for entry in entries {
@@ -85,10 +85,10 @@ fn split(entries: Vec<Entry>, largest: u64) -> Vec<Vec<Entry>> {
     groups
 }
 
-fn shard(name: &str, entries: Vec<Entry>, format: &str) -> Result<ExportFile, Error> {
+fn shard(name: &str, entries: Vec<ArrayEntry>, format: &str) -> Result<ExportFile, Error> {
     let members: Vec<Member> = entries.iter().map(|entry| entry.member.clone()).collect();
     let metadata = BTreeMap::from([("format".to_owned(), format.to_owned())]);
-    let mut pieces = vec![Piece::Bytes(canonical_header(&members, &metadata))];
+    let mut pieces = vec![FilePiece::Bytes(canonical_header(&members, &metadata))];
     pieces.extend(entries.into_iter().map(|entry| entry.piece).filter(|piece| piece.size() > 0));
     ExportFile::new(name, pieces)
 }
@@ -98,7 +98,7 @@ fn index(homes: BTreeMap<String, Value>, total: u64, label: Label) -> Result<Exp
     metadata.extend(label.parameters.map(|count| ("total_parameters".to_owned(), json!(count))));
     let homes: Map<String, Value> = homes.into_iter().collect();
     let text = format!("{:#}\n", json!({"metadata": metadata, "weight_map": homes}));
-    ExportFile::new("model.safetensors.index.json", vec![Piece::Bytes(text.into_bytes())])
+    ExportFile::new("model.safetensors.index.json", vec![FilePiece::Bytes(text.into_bytes())])
 }
 
 #[cfg(test)]
@@ -107,9 +107,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str, size: u64) -> Entry {
+    fn entry(name: &str, size: u64) -> ArrayEntry {
         let member = Member { name: name.to_owned(), dtype: Dtype::U8, shape: vec![size], size };
-        Entry { member, piece: Piece::Zeros(size) }
+        ArrayEntry { member, piece: FilePiece::Zeros(size) }
     }
 
     fn names(sizes: &[u64], largest: u64) -> Vec<String> {

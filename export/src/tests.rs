@@ -6,7 +6,7 @@ use std::sync::Arc;
 use content::Digest;
 use import::{Error, OpenBlob, ReadAt};
 
-use super::{ExportFile, ExportPlan, Piece, write_file};
+use super::{ExportFile, ExportPlan, FilePiece, write_file};
 
 /// Bytes of a blob in a test.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ fn open(blobs: Vec<(Digest, Vec<u8>)>) -> Arc<OpenBlob> {
     })
 }
 
-fn part(bytes: &[u8], begin: u64, size: u64) -> Piece {
-    Piece::Blob { blob: Digest::of(bytes), begin, size }
+fn part(bytes: &[u8], begin: u64, size: u64) -> FilePiece {
+    FilePiece::Blob { blob: Digest::of(bytes), begin, size }
 }
 
 const BLOB: &[u8] = b"0123456789";
@@ -46,8 +46,13 @@ const WHOLE: &[u8] = b"head\0\0\x003456789\x0023";
 
 /// A file of a header, zeros, the end of a blob, zeros, and the middle of the same blob.
 fn file() -> ExportFile {
-    let pieces =
-        vec![Piece::Bytes(b"head".to_vec()), Piece::Zeros(3), part(BLOB, 3, 7), Piece::Zeros(1), part(BLOB, 2, 2)];
+    let pieces = vec![
+        FilePiece::Bytes(b"head".to_vec()),
+        FilePiece::Zeros(3),
+        part(BLOB, 3, 7),
+        FilePiece::Zeros(1),
+        part(BLOB, 2, 2),
+    ];
     ExportFile::new("f", pieces).expect("a file")
 }
 
@@ -91,6 +96,6 @@ fn refuses_names_that_lead_elsewhere() {
     for (names, fits) in [(["a", "b"], true), (["a", "./a"], false), (["a", "a/b"], false), (["a/b", "a/c"], true)] {
         assert_eq!(ExportPlan::new(files(names), Vec::new()).is_ok(), fits, "{names:?}");
     }
-    let huge = vec![Piece::Zeros(u64::MAX), Piece::Zeros(1)];
+    let huge = vec![FilePiece::Zeros(u64::MAX), FilePiece::Zeros(1)];
     assert!(ExportFile::new("a", huge).is_err(), "the size overflows");
 }

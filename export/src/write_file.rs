@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use content::{Algorithm, Digest, Hasher};
 
-use super::{ConvertedArray, ExportFile, Piece};
+use super::{ConvertedArray, ExportFile, FilePiece};
 use import::{Error, OpenBlob, ReadAt, digest_of};
 
 /// Size of the read buffer, in bytes.
@@ -51,10 +51,10 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn piece(&mut self, piece: &Piece) -> Result<(), Error> {
+    fn piece(&mut self, piece: &FilePiece) -> Result<(), Error> {
         match piece {
-            Piece::Bytes(bytes) => self.put(bytes),
-            Piece::Zeros(count) => {
+            FilePiece::Bytes(bytes) => self.put(bytes),
+            FilePiece::Zeros(count) => {
                 let zeros = vec![0; BUFFER.min(*count as usize)];
                 let mut left = *count;
                 while left > 0 {
@@ -64,8 +64,8 @@ impl Writer<'_> {
                 }
                 Ok(())
             }
-            Piece::Blob { blob, begin, size } => self.blob(blob, *begin, *size),
-            Piece::Array(array) => self.array(array),
+            FilePiece::Blob { blob, begin, size } => self.blob(blob, *begin, *size),
+            FilePiece::Array(array) => self.array(array),
         }
     }
 
@@ -172,7 +172,7 @@ fn opened(blob: &Digest, open: &OpenBlob) -> Result<Arc<dyn ReadAt>, Error> {
 fn find_damage(file: &ExportFile, open: &OpenBlob) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for piece in file.pieces() {
-        if let Piece::Blob { blob, .. } = piece
+        if let FilePiece::Blob { blob, .. } = piece
             && seen.insert(*blob)
         {
             verify(blob, &*opened(blob, open)?)?;

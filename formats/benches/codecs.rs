@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
 use half::bf16;
-use lode_formats::codec::{self, Encoded, Output, Target};
+use lode_formats::codec::{self, Encoded, EncodedBuffers, EncodingTarget};
 use lode_formats::encoding::Micro;
 use lode_formats::weight::{Arrays, Numbers};
 use lode_formats::{Dtype, Encoding, GgmlType, Weight};
@@ -59,12 +59,12 @@ fn copying(group: &mut BenchmarkGroup<'_, WallTime>, source: &[u8]) {
 }
 
 fn coding(group: &mut BenchmarkGroup<'_, WallTime>, source: &Weight<'_>, encoding: Encoding) {
-    let target = Target { encoding, float: Dtype::Bf16, global_scale: None };
+    let target = EncodingTarget { encoding, float: Dtype::Bf16, global_scale: None };
     let mut encoded = Encoded::default();
     codec::transcode(source, target, &mut encoded);
     let Encoded { data, scale, bias } = &mut encoded;
     group.bench_function(format!("encode {encoding}"), |bencher| {
-        bencher.iter(|| codec::transcode_into(source, target, Output { data, scale, bias }));
+        bencher.iter(|| codec::transcode_into(source, target, EncodedBuffers { data, scale, bias }));
     });
     let numbers = |bytes| Some(Numbers { dtype: Dtype::Bf16, bytes });
     let arrays = Arrays {

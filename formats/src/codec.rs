@@ -15,9 +15,9 @@ mod simd;
 mod small_float;
 
 pub use ggml::{codebook, grid};
-pub use rows::{Output, Target};
+pub use rows::{EncodedBuffers, EncodingTarget};
 
-use rows::{Rows, Source};
+use rows::{EncodingRows, NumberSource};
 
 use crate::encoding::Micro;
 use crate::{Dtype, Encoding, Weight};
@@ -39,13 +39,13 @@ pub struct Encoded {
 
 impl Encoded {
     /// Appends space for more rows and returns it.
-    fn extend(&mut self, bytes: rows::Bytes) -> Output<'_> {
+    fn extend(&mut self, bytes: rows::Bytes) -> EncodedBuffers<'_> {
         fn more(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
             let start = bytes.len();
             bytes.resize(start + count, 0);
             &mut bytes[start..]
         }
-        Output {
+        EncodedBuffers {
             data: more(&mut self.data, bytes.data),
             scale: more(&mut self.scale, bytes.scale),
             bias: more(&mut self.bias, bytes.bias),
@@ -70,8 +70,8 @@ pub fn can_encode(encoding: Encoding) -> bool {
     }
 }
 
-/// Returns the largest magnitude, for [`Target::global_scale`]. NaN is ignored; an empty slice
-/// gives 0.
+/// Returns the largest magnitude, for [`EncodingTarget::global_scale`]. NaN is ignored; an empty
+/// slice gives 0.
 pub fn largest_magnitude(values: &[f32]) -> f32 {
     values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()))
 }
@@ -126,8 +126,8 @@ pub fn e4m3(code: u8) -> f32 {
 /// # Panics
 /// If [`can_encode`] returns false, the rows are not whole groups, or the source's type is not F32,
 /// F16 or BF16.
-pub fn encode(source: &[f32], columns: usize, target: Target, out: &mut Encoded) {
-    let rows = Rows::all(Source::Floats(source), columns, target);
+pub fn encode(source: &[f32], columns: usize, target: EncodingTarget, out: &mut Encoded) {
+    let rows = EncodingRows::all(NumberSource::Floats(source), columns, target);
     rows.encode(out.extend(rows.bytes()));
 }
 
@@ -135,8 +135,8 @@ pub fn encode(source: &[f32], columns: usize, target: Target, out: &mut Encoded)
 ///
 /// # Panics
 /// As [`encode`], and if [`can_decode`] returns false for the source.
-pub fn transcode(source: &Weight<'_>, target: Target, out: &mut Encoded) {
-    let rows = Rows::all(Source::Weight(source), source.columns(), target);
+pub fn transcode(source: &Weight<'_>, target: EncodingTarget, out: &mut Encoded) {
+    let rows = EncodingRows::all(NumberSource::Weight(source), source.columns(), target);
     rows.encode(out.extend(rows.bytes()));
 }
 
@@ -144,8 +144,8 @@ pub fn transcode(source: &Weight<'_>, target: Target, out: &mut Encoded) {
 ///
 /// # Panics
 /// As [`transcode`], and if an array has another length than the encoded rows.
-pub fn transcode_into(source: &Weight<'_>, target: Target, out: Output<'_>) {
-    let rows = Rows::all(Source::Weight(source), source.columns(), target);
+pub fn transcode_into(source: &Weight<'_>, target: EncodingTarget, out: EncodedBuffers<'_>) {
+    let rows = EncodingRows::all(NumberSource::Weight(source), source.columns(), target);
     let expected = rows.bytes();
     assert_eq!(
         (out.data.len(), out.scale.len(), out.bias.len()),
@@ -160,7 +160,7 @@ pub(crate) fn decode_row(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
         Encoding::Plain(dtype) => float::decode(dtype, weight.row_of(weight.data, row), out),
         Encoding::Blocks(kind) => ggml::decode(kind, weight.row_of(weight.data, row), out),
         Encoding::Affine { bits, group } => {
-            let layout = affine::Layout { bits: usize::from(bits), group: group as usize };
+            let layout = affine::CodeLayout { bits: usize::from(bits), group: group as usize };
             affine::decode_row(weight, layout, row, out);
         }
         Encoding::Micro(micro) => micro::decode_row(weight, micro, row, out),

@@ -32,7 +32,7 @@ mod write;
 pub use file_type::file_type_name;
 pub use owned::OwnedValue;
 pub use value::{Array, Value, ValueType};
-pub use write::{NewHeader, NewTensor, Place, write_header};
+pub use write::{NewHeader, NewTensor, TensorBytes, write_header};
 
 use crate::GgmlType;
 

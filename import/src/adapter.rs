@@ -33,7 +33,7 @@ mod safetensors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use fit::{Fitted, Places};
+pub use fit::{Fitted, ProjectionIndex};
 
 use architectures::HeadLayout;
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use archive::{BLOCK, Block, Entry, Headers, Kind, Next, padding};
+use archive::{BLOCK, Entry, HeaderBlock, Headers, Kind, Next, padding};
 use content::{Algorithm, Digest, Hasher};
 
 use crate::{Error, NamedFile, ReadAt, Slice, relative_name};
@@ -128,7 +128,7 @@ impl Reader<'_> {
     }
 
     /// Reads the block at `at`; `None` at the end of the file.
-    fn block(&self, at: u64) -> Result<Option<Block>, Error> {
+    fn block(&self, at: u64) -> Result<Option<HeaderBlock>, Error> {
         let room = self.archive.size().saturating_sub(at);
         // Some writers omit the two zero blocks at the end.
         if room == 0 {
@@ -138,7 +138,7 @@ impl Reader<'_> {
             let reason = "it ends within a header; the archive is truncated".to_owned();
             return Err(self.refused(&archive::Error::Malformed { offset: at, reason }));
         }
-        let mut block: Block = [0; BLOCK as usize];
+        let mut block: HeaderBlock = [0; BLOCK as usize];
         self.read(&mut block, at)?;
         Ok(Some(block))
     }

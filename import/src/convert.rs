@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use formats::codec::{self, Encoded, Target};
+use formats::codec::{self, Encoded, EncodingTarget};
 use formats::encoding::{PartShape, Role};
 use formats::{Dtype, Encoding, Weight};
 
@@ -24,7 +24,7 @@ pub struct Conversion {
     /// Source of the numbers.
     pub source: TensorSource,
     /// Encoding of the result.
-    pub target: Target,
+    pub target: EncodingTarget,
     /// Order of the rows in the result.
     pub order: RowOrder,
     /// Constant that is added to every number: Gemma's norms differ by 1 between formats.
@@ -34,7 +34,7 @@ pub struct Conversion {
 impl Conversion {
     /// Creates a conversion that changes nothing.
     pub fn copy(source: TensorSource) -> Self {
-        let target = Target { encoding: source.encoding, float: source.float(), global_scale: None };
+        let target = EncodingTarget { encoding: source.encoding, float: source.float(), global_scale: None };
         Self { source, target, order: RowOrder::Stored, add: 0.0 }
     }
 
@@ -45,7 +45,7 @@ impl Conversion {
             Encoding::Plain(dtype) => dtype,
             _ => source.float(),
         };
-        Self { target: Target { encoding, float, global_scale: None }, ..Self::copy(source) }
+        Self { target: EncodingTarget { encoding, float, global_scale: None }, ..Self::copy(source) }
     }
 
     /// True if the numbers stay encoded as they are.

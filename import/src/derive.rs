@@ -13,7 +13,7 @@ use manifests::media_types;
 
 use crate::workers::in_parallel;
 use crate::write::unwrap_own;
-use crate::{Conversion, Derivation, DerivedTensor, Error, Event, Progress, SourceModel, Target, TensorSource};
+use crate::{Conversion, Derivation, DerivedTensor, Error, Event, ImportObserver, SourceModel, Target, TensorSource};
 
 /// Number of blobs that are derived at a time per core: about half of the time is spent on waiting
 /// for the disk.
@@ -51,7 +51,7 @@ pub fn derive(
     model: &SourceModel,
     target: &dyn Target,
     reuse: Reuse,
-    progress: &dyn Progress,
+    progress: &dyn ImportObserver,
 ) -> Result<Vec<Derived>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let deriver = Deriver { model, target, reuse, progress };
@@ -63,7 +63,7 @@ struct Deriver<'a> {
     model: &'a SourceModel,
     target: &'a dyn Target,
     reuse: Reuse,
-    progress: &'a dyn Progress,
+    progress: &'a dyn ImportObserver,
 }
 
 impl Deriver<'_> {
@@ -135,7 +135,7 @@ impl Deriver<'_> {
 /// Reports written bytes to the progress, and stops when the caller has cancelled.
 struct Counted<'a> {
     sink: &'a mut dyn Write,
-    progress: &'a dyn Progress,
+    progress: &'a dyn ImportObserver,
     cancelled: &'a AtomicBool,
 }
 

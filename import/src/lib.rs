@@ -50,7 +50,8 @@ mod workers;
 mod write;
 
 pub use adapter::{
-    AdaptedModule, Adapter, FactorOwner, Fitted, Places, adapter_files, adapter_names, adapters, split_adapters,
+    AdaptedModule, Adapter, FactorOwner, Fitted, ProjectionIndex, adapter_files, adapter_names, adapters,
+    split_adapters,
 };
 pub use archive::{members, verified_members};
 pub use catalogue::{CATALOGUE_VERSION, catalogue, join, quantization, whole};
@@ -76,4 +77,4 @@ pub use source_model::SourceModel;
 pub use stored::{StoredPart, StoredTensor};
 pub use tensor_source::{ArraySource, RowOrder, TensorSource};
 pub use unsupported::obstacle;
-pub use write::{Event, Fill, Imported, Progress, Target, write};
+pub use write::{Event, Fill, ImportObserver, Imported, Target, write};

@@ -26,7 +26,7 @@ pub fn locate(path: &Path) -> Result<Vec<NamedFile>, Error> {
 /// # Errors
 /// As [`locate`]; also if a link leads out of the folder, or an entry is not a file.
 pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
-    let Found { files, within } = find(path, Links::Inside)?;
+    let LocatedFiles { files, within } = find(path, Links::Inside)?;
     let is_folder = path.is_dir();
     let folder = if is_folder { path } else { path.parent().unwrap_or(path) };
     let beneath = Folder::open(folder)?;
@@ -55,13 +55,13 @@ enum Links {
 }
 
 /// Files of a model.
-struct Found {
+struct LocatedFiles {
     files: Vec<NamedFile>,
     /// Folder to which their names are relative, as a path relative to the named folder.
     within: PathBuf,
 }
 
-fn find(path: &Path, links: Links) -> Result<Found, Error> {
+fn find(path: &Path, links: Links) -> Result<LocatedFiles, Error> {
     let metadata = fs::metadata(path).map_err(|e| Error::io("find", path.display(), e))?;
     if metadata.is_dir() {
         let mut files = Vec::new();
@@ -72,9 +72,9 @@ fn find(path: &Path, links: Links) -> Result<Found, Error> {
             return Err(missing_weights(&format!("the folder `{}`", folder.display()), &files));
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        return Ok(Found { files, within: within.unwrap_or_default() });
+        return Ok(LocatedFiles { files, within: within.unwrap_or_default() });
     }
-    Ok(Found { files: beside(path)?, within: PathBuf::new() })
+    Ok(LocatedFiles { files: beside(path)?, within: PathBuf::new() })
 }
 
 /// Returns the files of the model to which a single named file belongs.

@@ -87,7 +87,7 @@ pub fn plan(inventory: &Inventory) -> Result<Plan, Error> {
     })
 }
 
-struct Named<'a> {
+struct NamedPart<'a> {
     /// Name in the blob.
     name: String,
     /// Name from which the blob's name is derived: the tensor, or the weight to which it belongs.
@@ -95,7 +95,7 @@ struct Named<'a> {
     tensor: &'a SourceTensor,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedPart<'a> {
     fn new(tensor: &'a SourceTensor) -> Self {
         let (weight, suffix) = match tensor.home {
             Home::Own => (tensor.name.as_str(), ""),
@@ -127,13 +127,13 @@ impl<'a> Named<'a> {
 }
 
 /// Returns the tensors with their names in blobs, which must be unique.
-fn names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
+fn names(inventory: &Inventory) -> Result<Vec<NamedPart<'_>>, Error> {
     let mut taken = HashMap::new();
     inventory
         .tensors
         .iter()
         .map(|tensor| {
-            let named = Named::new(tensor);
+            let named = NamedPart::new(tensor);
             let name = &named.name;
             if name == "__metadata__" {
                 return Err(Error::Source(
@@ -150,9 +150,9 @@ fn names(inventory: &Inventory) -> Result<Vec<Named<'_>>, Error> {
 }
 
 /// Returns the blobs in the order in which their first tensor occurs in the source.
-fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
+fn blobs(named: &[NamedPart<'_>]) -> Result<Vec<PlannedBlob>, Error> {
     let mut order = Vec::new();
-    let mut groups: HashMap<Cow<'_, str>, Vec<&Named<'_>>> = HashMap::new();
+    let mut groups: HashMap<Cow<'_, str>, Vec<&NamedPart<'_>>> = HashMap::new();
     for tensor in named {
         let members = groups.entry(tensor.layer()).or_insert_with(|| {
             order.push(tensor.layer());
@@ -174,7 +174,7 @@ fn blobs(named: &[Named<'_>]) -> Result<Vec<PlannedBlob>, Error> {
         .collect()
 }
 
-fn blob(layer: &str, members: &[&Named<'_>]) -> PlannedBlob {
+fn blob(layer: &str, members: &[&NamedPart<'_>]) -> PlannedBlob {
     let entries: Vec<Member> = members.iter().map(|named| member(named)).collect();
     PlannedBlob {
         name: layer.to_owned(),
@@ -187,14 +187,14 @@ fn extent(tensor: &SourceTensor) -> Extent {
     Extent { file: tensor.file, offset: tensor.offset, size: tensor.size }
 }
 
-fn member(named: &Named<'_>) -> Member {
+fn member(named: &NamedPart<'_>) -> Member {
     let SourceTensor { dtype, dims, size, .. } = named.tensor;
     Member { name: named.name.clone(), dtype: *dtype, shape: dims.clone(), size: *size }
 }
 
 /// Returns `quant_type` and `group_size`: for the whole blob if it has one weight, else for each
 /// weight.
-fn metadata(members: &[&Named<'_>]) -> BTreeMap<String, String> {
+fn metadata(members: &[&NamedPart<'_>]) -> BTreeMap<String, String> {
     let mut metadata = BTreeMap::new();
     let weights: HashSet<&str> = members.iter().map(|named| named.weight).collect();
     for named in members.iter().filter(|named| named.is_labelled()) {
@@ -260,7 +260,7 @@ fn gaps(inventory: &Inventory) -> Vec<Extent> {
     gaps
 }
 
-fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
+fn origin(inventory: &Inventory, named: &[NamedPart<'_>]) -> Origin {
     let files = inventory.files.iter().enumerate().map(|(position, file)| OriginFile {
         name: file.name.clone(),
         size: file.size,
@@ -271,7 +271,7 @@ fn origin(inventory: &Inventory, named: &[Named<'_>]) -> Origin {
     Origin { format: inventory.format.name().to_owned(), files: files.collect() }
 }
 
-fn origin_tensor(named: &Named<'_>) -> OriginTensor {
+fn origin_tensor(named: &NamedPart<'_>) -> OriginTensor {
     OriginTensor {
         source: Some(named.tensor.name.clone()).filter(|source| *source != named.name),
         layer: Some(named.layer().into_owned()).filter(|layer| *layer != named.name),

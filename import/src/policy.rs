@@ -18,8 +18,8 @@ pub use survey::Survey;
 pub use user::{UserPolicy, UserRule};
 
 use crate::Error;
-use part::Part;
-use tables::Choice;
+use part::TensorRole;
+use tables::RuleChoice;
 use user::UserChoice;
 
 /// Scheme, with a user's rules that take precedence.
@@ -104,10 +104,10 @@ impl Policy {
             return Decision::Keep(Reason::NotFloat);
         }
         let wanted = match self.choice(survey, name, shape) {
-            Choice::Keep => return Decision::Keep(Reason::Precision),
-            Choice::Base => vec![self.scheme.base],
-            Choice::Eight => eights(self.scheme.eight, self.scheme.base),
-            Choice::Type(encoding) => vec![encoding],
+            RuleChoice::Keep => return Decision::Keep(Reason::Precision),
+            RuleChoice::Base => vec![self.scheme.base],
+            RuleChoice::Eight => eights(self.scheme.eight, self.scheme.base),
+            RuleChoice::Type(encoding) => vec![encoding],
         };
         match wanted.into_iter().find_map(|encoding| fitting(encoding, shape)) {
             None => Decision::Keep(Reason::Misaligned),
@@ -116,14 +116,14 @@ impl Policy {
         }
     }
 
-    fn choice(&self, survey: &Survey, name: &str, shape: &[u64]) -> Choice {
-        let (part, place) = (Part::of(name), survey.place(name));
+    fn choice(&self, survey: &Survey, name: &str, shape: &[u64]) -> RuleChoice {
+        let (part, place) = (TensorRole::of(name), survey.place(name));
         let elements = element_count(shape).unwrap_or(u64::MAX);
         let rule = self.scheme.rules.iter().find(|rule| {
             (rule.parts.is_empty() || rule.parts.contains(&part))
                 && rule.when.iter().all(|condition| condition.holds(survey, place, elements))
         });
-        rule.map_or(Choice::Keep, |rule| rule.choice)
+        rule.map_or(RuleChoice::Keep, |rule| rule.choice)
     }
 }
 

@@ -58,7 +58,7 @@ impl NamedFile {
 #[derive(Debug)]
 pub struct LocalFile {
     path: PathBuf,
-    opened: OnceLock<Result<(File, u64), Refused>>,
+    opened: OnceLock<Result<(File, u64), SharedIoError>>,
     digest: Option<Digest>,
     /// Name for error messages, if it is not the path.
     called: Option<String>,
@@ -66,7 +66,7 @@ pub struct LocalFile {
 
 /// Copy of an I/O error that can be returned several times.
 #[derive(Debug)]
-struct Refused {
+struct SharedIoError {
     kind: io::ErrorKind,
     reason: String,
 }
@@ -108,11 +108,11 @@ impl LocalFile {
 
     fn file(&self) -> io::Result<&(File, u64)> {
         let open = || {
-            let refused = |e: io::Error| Refused { kind: e.kind(), reason: e.to_string() };
+            let refused = |e: io::Error| SharedIoError { kind: e.kind(), reason: e.to_string() };
             // The type is checked before opening, because opening a pipe would wait for a writer.
             let found = std::fs::metadata(&self.path).map_err(refused)?;
             if !found.is_file() {
-                return Err(Refused { kind: io::ErrorKind::InvalidInput, reason: "it is not a file".to_owned() });
+                return Err(SharedIoError { kind: io::ErrorKind::InvalidInput, reason: "it is not a file".to_owned() });
             }
             let file = File::open(&self.path).map_err(refused)?;
             let size = file.metadata().map_err(refused)?.len();
@@ -235,13 +235,13 @@ pub(crate) fn read_header_part<'b>(
 
 /// Short document in memory that was generated from another document.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct GeneratedDocument {
     /// Name for error messages.
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl ReadAt for Document {
+impl ReadAt for GeneratedDocument {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }

@@ -104,13 +104,13 @@ impl fmt::Debug for SourceModel {
     }
 }
 
-fn source(inventory: &Inventory, extent: &Extent) -> Part {
-    Part { file: Arc::clone(&inventory.files[extent.file].source), offset: extent.offset, size: extent.size }
+fn source(inventory: &Inventory, extent: &Extent) -> FileRange {
+    FileRange { file: Arc::clone(&inventory.files[extent.file].source), offset: extent.offset, size: extent.size }
 }
 
 /// Range of a file.
 #[derive(Debug)]
-struct Part {
+struct FileRange {
     file: Arc<dyn ReadAt>,
     offset: u64,
     size: u64,
@@ -121,7 +121,7 @@ struct Part {
 struct PlannedBytes {
     name: String,
     header: Vec<u8>,
-    extents: Vec<Part>,
+    extents: Vec<FileRange>,
     size: u64,
 }
 
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_planned_blob_reads_like_a_written_one() {
         let file: Arc<dyn ReadAt> = Arc::new(InMemory(b"0123456789".to_vec()));
-        let part = |offset, size| Part { file: Arc::clone(&file), offset, size };
+        let part = |offset, size| FileRange { file: Arc::clone(&file), offset, size };
         let extents = vec![part(7, 2), part(0, 0), part(1, 3)];
         let blob = PlannedBytes { name: "b".to_owned(), header: b"head".to_vec(), extents, size: 9 };
         let expect = b"head78123";

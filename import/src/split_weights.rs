@@ -24,7 +24,7 @@ use crate::QuantizationConfig;
 
 /// Array as a file header describes it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Array<'a> {
+pub(crate) struct ArrayInfo<'a> {
     pub(crate) name: &'a str,
     pub(crate) dtype: Dtype,
     pub(crate) shape: &'a [u64],
@@ -32,7 +32,7 @@ pub(crate) struct Array<'a> {
 
 /// Weight with the positions of its arrays in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundWeight {
     pub(crate) name: String,
     pub(crate) encoding: Encoding,
     /// Logical dimensions, outermost first.
@@ -42,23 +42,23 @@ pub(crate) struct Found {
 }
 
 /// Finds the weights that consist of several of these arrays.
-pub(crate) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Vec<Found> {
+pub(crate) fn find(arrays: &[ArrayInfo<'_>], config: &QuantizationConfig) -> Vec<FoundWeight> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
-    let fp8 = |at: usize, array: &Array<'_>| {
+    let fp8 = |at: usize, array: &ArrayInfo<'_>| {
         let inverse = positions.get(format!("{}_scale_inv", array.name).as_str());
         let scale = inverse.or_else(|| positions.get(format!("{}_scale", array.name).as_str())).copied()?;
         let encoding = block_fp8(array, &arrays[scale], inverse.is_some(), config)?;
         let parts = vec![(Role::Weight, at), (Role::Scale, scale)];
-        Some(Found { name: array.name.to_owned(), encoding, shape: array.shape.to_vec(), parts })
+        Some(FoundWeight { name: array.name.to_owned(), encoding, shape: array.shape.to_vec(), parts })
     };
-    let mxfp4 = |at: usize, array: &Array<'_>| {
+    let mxfp4 = |at: usize, array: &ArrayInfo<'_>| {
         let name = array.name.strip_suffix("_blocks")?;
         let scales = *positions.get(format!("{name}_scales").as_str())?;
         let shape = mxfp4_blocks(array, &arrays[scales])?;
         let parts = vec![(Role::Weight, at), (Role::Scale, scales)];
-        Some(Found { name: name.to_owned(), encoding: Encoding::Micro(Micro::Mxfp4), shape, parts })
+        Some(FoundWeight { name: name.to_owned(), encoding: Encoding::Micro(Micro::Mxfp4), shape, parts })
     };
-    let of = |(at, array): (usize, &Array<'_>)| match array.dtype {
+    let of = |(at, array): (usize, &ArrayInfo<'_>)| match array.dtype {
         Dtype::F8_E4M3 => fp8(at, array),
         Dtype::U8 => mxfp4(at, array).filter(|found| !positions.contains_key(found.name.as_str())),
         _ => None,
@@ -68,7 +68,12 @@ pub(crate) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Vec<Fou
 
 /// Returns the encoding of an FP8 weight with this scale. By convention, scales with the suffix
 /// `_inv` are per block.
-fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &QuantizationConfig) -> Option<Encoding> {
+fn block_fp8(
+    weight: &ArrayInfo<'_>,
+    scale: &ArrayInfo<'_>,
+    inverse: bool,
+    config: &QuantizationConfig,
+) -> Option<Encoding> {
     let [.., rows, columns] = *weight.shape else { return None };
     if !matches!(scale.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
         return None;
@@ -90,7 +95,7 @@ fn block_fp8(weight: &Array<'_>, scale: &Array<'_>, inverse: bool, config: &Quan
 }
 
 /// Returns the logical shape of a stack of gpt-oss.
-fn mxfp4_blocks(blocks: &Array<'_>, scales: &Array<'_>) -> Option<Vec<u64>> {
+fn mxfp4_blocks(blocks: &ArrayInfo<'_>, scales: &ArrayInfo<'_>) -> Option<Vec<u64>> {
     let [leading @ .., groups, 16] = blocks.shape else { return None };
     let same = scales.dtype == Dtype::U8 && scales.shape.split_last() == Some((groups, leading));
     let shape = [leading, &[groups.checked_mul(32)?]].concat();
@@ -104,8 +109,8 @@ mod tests {
     const BLOCKS: &[u8] = br#"{"quantization_config":{"quant_method":"fp8","weight_block_size":[48,48]}}"#;
 
     fn check(arrays: &[(&str, Dtype, &[u64])], config: &[u8], expect: &[(&str, Encoding, &[u64])]) {
-        let arrays: Vec<Array<'_>> =
-            arrays.iter().map(|(name, dtype, shape)| Array { name, dtype: *dtype, shape }).collect();
+        let arrays: Vec<ArrayInfo<'_>> =
+            arrays.iter().map(|(name, dtype, shape)| ArrayInfo { name, dtype: *dtype, shape }).collect();
         let found = find(&arrays, &QuantizationConfig::from_config(config));
         let found: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.encoding, f.shape.as_slice())).collect();
         assert_eq!(found, expect, "{arrays:?}");

@@ -48,7 +48,7 @@ pub trait Target: Sync {
 }
 
 /// Observer of an import's progress.
-pub trait Progress: Sync {
+pub trait ImportObserver: Sync {
     /// Handles an event. Returning `false` cancels the import.
     fn event(&self, event: Event<'_>) -> bool;
 }
@@ -89,7 +89,7 @@ pub fn write(
     inventory: &Inventory,
     plan: &Plan,
     target: &dyn Target,
-    progress: &dyn Progress,
+    progress: &dyn ImportObserver,
 ) -> Result<Imported, Error> {
     let files = inventory.files.iter().map(|file| &*file.source).collect();
     let writer = Writer { files, target, progress };
@@ -123,7 +123,7 @@ pub fn write(
 struct Writer<'a> {
     files: Vec<&'a dyn ReadAt>,
     target: &'a dyn Target,
-    progress: &'a dyn Progress,
+    progress: &'a dyn ImportObserver,
 }
 
 impl Writer<'_> {

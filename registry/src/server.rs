@@ -31,7 +31,7 @@ use axum::routing::any;
 use axum::{Json, Router};
 
 pub use blobs::names_tag;
-pub use refusal::Refused;
+pub use refusal::ErrorReply;
 pub use sessions::UPLOAD_PREFIX;
 pub use storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository, Storage};
 
@@ -125,7 +125,7 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
         // A mirror is read-only. A token for a local name is no permission for the same name
         // elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
-            let refused = Refused::new(
+            let refused = ErrorReply::new(
                 ErrorCode::Unsupported,
                 "requests with `ns` are read-only: this server is a mirror for them",
             );
@@ -184,11 +184,11 @@ async fn serve<S: Storage>(
     found: Option<Route>,
     parts: &Parts,
     body: axum::body::Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let (method, uri, headers) = (&parts.method, &parts.uri, &parts.headers);
     let Some(found) = found else {
         let message = format!("`{}` is not served here", uri.path());
-        return Err(Refused::with_status(StatusCode::NOT_FOUND, ErrorCode::Unsupported, message));
+        return Err(ErrorReply::with_status(StatusCode::NOT_FOUND, ErrorCode::Unsupported, message));
     };
     let (repository, object) = match found {
         Route::Base if is_read(method) => return Ok(Json(serde_json::json!({})).into_response()),
@@ -219,6 +219,6 @@ fn is_read(method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD
 }
 
-fn not_allowed(method: &Method) -> Refused {
-    Refused::new(ErrorCode::Unsupported, format!("`{method}` is not for this path"))
+fn not_allowed(method: &Method) -> ErrorReply {
+    ErrorReply::new(ErrorCode::Unsupported, format!("`{method}` is not for this path"))
 }

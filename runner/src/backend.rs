@@ -21,7 +21,7 @@ use protocol::KvType;
 use crate::mapped::MappedTensor;
 pub(crate) use device::{Best, Map};
 pub(crate) use pass::{Inputs, PassParts};
-pub(crate) use routing::{ExpertsOf, Rule};
+pub(crate) use routing::{ExpertsOf, RoutingRule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;
 
@@ -113,7 +113,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Applies an operation to every element.
     fn map(&self, x: Self::Act, map: Map<'_, Self::Act>) -> Result<Self::Act>;
     /// Extracts a part of each head: `[tokens, heads · width]` to `[tokens, heads · part]`.
-    fn part(&self, x: &Self::Act, part: Part) -> Result<Self::Act>;
+    fn part(&self, x: &Self::Act, part: HeadPart) -> Result<Self::Act>;
     /// Joins each head of `a` with the same head of `b`, side by side: `[tokens, heads · (a + b)]`
     /// for heads of `a` and `b` elements.
     fn join(&self, a: &Self::Act, b: &Self::Act, heads: usize) -> Result<Self::Act>;
@@ -121,7 +121,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Prepares the rotary angles of a pass's tokens.
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Self::Angles>;
     /// Applies the rotary embedding to a part of each head.
-    fn rotate(&self, x: Self::Act, part: Part, angles: &Self::Angles) -> Result<Self::Act>;
+    fn rotate(&self, x: Self::Act, part: HeadPart, angles: &Self::Angles) -> Result<Self::Act>;
     /// Appends keys and values to the sequences, then lets the queries attend to them. Returns
     /// `[tokens, heads · value_dim]`.
     fn attend(
@@ -274,7 +274,7 @@ pub(crate) struct NormOf<B: Backend> {
 
 /// A range of elements of each head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct HeadPart {
     /// Number of elements of a head.
     pub(crate) width: usize,
     /// Index of the first selected element.

@@ -14,7 +14,7 @@ use crate::backend::{AnglesOf, Backend, Best, Map, NormOf, PassParts, Selection,
 use crate::heartbeat::Heartbeat;
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
 use crate::weights::Weights;
-use embedding::{Embedding, Place};
+use embedding::{Embedding, TokenPlace};
 
 /// Largest number of tokens whose logits are in memory at a time: a vocabulary has up to some
 /// hundred thousand.
@@ -76,7 +76,7 @@ struct RotaryTable {
 /// Buffers of a pass, reused by the next pass.
 #[derive(Debug)]
 struct Scratch<B: Backend> {
-    places: Vec<Place>,
+    places: Vec<TokenPlace>,
     positions: Vec<usize>,
     long: Vec<bool>,
     angles: Vec<B::Angles>,
@@ -224,7 +224,7 @@ impl<B: Backend> Decoder<B> {
             let span = sequence.span;
             positions.extend(span.position..span.end());
             let second = sequence.second.unwrap_or(usize::MAX);
-            let place = |index| Place { position: span.position + index, of_second: index >= second };
+            let place = |index| TokenPlace { position: span.position + index, of_second: index >= second };
             places.extend((0..span.tokens).map(place));
             long.extend(std::iter::repeat_n(sequence.long, span.tokens));
         }
@@ -355,8 +355,8 @@ pub(crate) struct InverseRotary {
 }
 
 impl RotaryTable {
-    /// Returns the rotary embedding of a layer, if it has one. Adds it to `rotary_tables` if none there is
-    /// equal.
+    /// Returns the rotary embedding of a layer, if it has one. Adds it to `rotary_tables` if none
+    /// there is equal.
     fn of(weights: &Weights, mixer: &architectures::Mixer, rotary_tables: &mut Vec<Self>) -> Result<Option<KeyRotary>> {
         let (rope, head_dim, layout, first) = match mixer {
             architectures::Mixer::Attention(own) => {

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Error, Result, bail};
 use candle_core::Device;
-use device::{Machine, Vault};
+use device::{GpuRuntime, Vault};
 use protocol::{Devices, UnusableDevice};
 
 /// Whether this build supports no device other than the CPU.
@@ -34,7 +34,7 @@ pub(crate) enum Opening {
     /// A device of candle, which may be the CPU.
     Candle(Device),
     /// An emulated GPU, and its name.
-    Emulated(Machine, String),
+    Emulated(GpuRuntime, String),
 }
 
 /// A device whose memory can be held for runners.
@@ -65,7 +65,7 @@ pub(crate) fn open(choice: &str) -> Result<Opened> {
         other => match (index_of(other), emulated_bytes(other)) {
             (Some(index), _) => asked_for(index),
             (None, Some(bytes)) => {
-                let machine = Machine::emulated_with(bytes)?
+                let machine = GpuRuntime::emulated_with(bytes)?
                     .context("found neither a C++ compiler (`c++`) nor compiled kernels")?;
                 let note = format!("GPU kernels on the CPU, {EMULATED_NOTE}");
                 Ok(Opened { device: Opening::Emulated(machine, other.to_owned()), note })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use device::Machine;
+use device::GpuRuntime;
 use protocol::KvType;
 
 use crate::backend::{Backend, Selection};
@@ -21,7 +21,7 @@ use crate::fixtures;
 use crate::holder::Keep;
 use crate::holder::in_process::InProcessHolder;
 use crate::read_ahead;
-use crate::synthetic_models::{Numbers, Shape, Sizes, SyntheticModel};
+use crate::synthetic_models::{Shape, SyntheticModel, SyntheticSizes, TensorContents};
 use crate::weights::Weights;
 
 /// Tokens of a prompt that one pass computes, as in the engine.
@@ -35,10 +35,10 @@ const PROBE: usize = 256 << 20;
 const CHANGED: u64 = 10;
 
 /// Sizes of the models, by name.
-const MODELS: [(&str, Sizes); 3] = [
-    ("tiny", Sizes { hidden: 256, width: 512, layers: 2, heads: 4, key_heads: 2, vocabulary: 512 }),
-    ("1b", Sizes { hidden: 2048, width: 8192, layers: 16, heads: 32, key_heads: 8, vocabulary: 128_256 }),
-    ("8b", Sizes { hidden: 4096, width: 14_336, layers: 32, heads: 32, key_heads: 8, vocabulary: 128_256 }),
+const MODELS: [(&str, SyntheticSizes); 3] = [
+    ("tiny", SyntheticSizes { hidden: 256, width: 512, layers: 2, heads: 4, key_heads: 2, vocabulary: 512 }),
+    ("1b", SyntheticSizes { hidden: 2048, width: 8192, layers: 16, heads: 32, key_heads: 8, vocabulary: 128_256 }),
+    ("8b", SyntheticSizes { hidden: 4096, width: 14_336, layers: 32, heads: 32, key_heads: 8, vocabulary: 128_256 }),
 ];
 
 /// Types of weights, as load plans name them; elements of a group; and the wanted speed of decoding
@@ -69,7 +69,7 @@ fn per_second(bytes: u64, time: Duration) -> f64 {
 
 /// Measures a device's memory: GB/s of copies within it, where bytes read and bytes written both
 /// count, and GB/s of copies to it.
-fn ceilings(machine: &Machine) -> Result<[f64; 2]> {
+fn ceilings(machine: &GpuRuntime) -> Result<[f64; 2]> {
     let probe = if cfg!(feature = "cuda") { PROBE } else { PROBE >> 3 };
     let bytes = vec![1; probe];
     let (from, mut to) = (machine.upload(&bytes)?, machine.memory(probe)?);
@@ -93,7 +93,7 @@ fn ceilings(machine: &Machine) -> Result<[f64; 2]> {
 }
 
 struct Measured<'a> {
-    machine: &'a Machine,
+    machine: &'a GpuRuntime,
     decoder: Arc<Decoder<Candle>>,
     /// Bytes of weights that a token reads.
     bytes: u64,
@@ -232,7 +232,7 @@ fn speed_of_the_device() -> Result<()> {
     // is not measured.
     let here = InProcessHolder::new(Keep::Bytes(0));
     let small = Shape::llama(MODELS[0].1);
-    let warm = small.make("warm", ("BF16", 0), Numbers::Repeating, &folder.path().join("warm"))?;
+    let warm = small.make("warm", ("BF16", 0), TensorContents::Repeating, &folder.path().join("warm"))?;
     drop(loaded(&here, &backend, &warm)?);
     for name in chosen("LODE_SPEED_MODELS", &names) {
         let (_, sizes) = MODELS.into_iter().find(|(own, _)| *own == name).context("a model")?;
@@ -241,7 +241,7 @@ fn speed_of_the_device() -> Result<()> {
             // The holder identifies arrays by the paths of their files.
             let [base, tune] = ["base", "tune"].map(|part| folder.path().join(format!("{name}-{dtype}-{part}")));
             let shape = Shape::llama(sizes);
-            let model = shape.make(name, (dtype, group), Numbers::Repeating, &base)?;
+            let model = shape.make(name, (dtype, group), TensorContents::Repeating, &base)?;
             let (decoder, bytes, time) = loaded(&here, &backend, &model)?;
             let changes = changed(&model);
             let tuned = shape.tune(&model, (dtype, group), |name| changes.iter().any(|own| own == name), &tune)?;

@@ -11,13 +11,13 @@ use protocol::{EmbedInput, EmbedReply, EmbedRequest};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
-use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::{Pooled, Pooling};
 use crate::shorten::shorten;
 
 /// The tokens of a text.
-struct Input {
+struct EmbeddingInput {
     tokens: Vec<u32>,
     /// Number of last tokens that end every text: they stay when a text is truncated.
     end: usize,
@@ -27,7 +27,7 @@ struct Input {
 
 /// An embedding in progress; it computes one input after the other.
 pub(crate) struct Embedding {
-    inputs: Vec<Input>,
+    inputs: Vec<EmbeddingInput>,
     truncate: bool,
     dimensions: Option<usize>,
     pooling: Pooling,
@@ -97,11 +97,11 @@ impl Embedding {
     }
 }
 
-fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<Input, Fault> {
+fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<EmbeddingInput, Fault> {
     match input {
         EmbedInput::Tokens { tokens } => {
             check_vocabulary(tokens, model.vocabulary)?;
-            Ok(Input { tokens: tokens.clone(), end: 0, skipped: 0 })
+            Ok(EmbeddingInput { tokens: tokens.clone(), end: 0, skipped: 0 })
         }
         EmbedInput::Text { text } => {
             let encode = |text: &str| {
@@ -119,7 +119,7 @@ fn tokens(model: &Model, input: &EmbedInput, prompt: &str) -> Result<Input, Faul
                 let alone = encode(prompt)?;
                 alone.len() - end(&alone, &empty)
             };
-            Ok(Input { end: end(&tokens, &empty), tokens, skipped })
+            Ok(EmbeddingInput { end: end(&tokens, &empty), tokens, skipped })
         }
     }
 }
@@ -164,11 +164,11 @@ impl Work for Embedding {
 
     fn feed(&self) -> Feed<'_> {
         let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input.tokens[self.fed..]);
-        Feed { tokens, wanted: Wanted::Each, second: None, is_prompt: true }
+        Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
-        let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
+        let Output::Each(rows) = computed.output else { return Ok(WorkProgress::More) };
         let (input, mut position) = (&self.inputs[self.index], self.fed);
         // An input that is nothing but the prompt is pooled as a whole.
         let skipped = if input.skipped < input.tokens.len() { input.skipped } else { 0 };
@@ -184,14 +184,14 @@ impl Work for Embedding {
             self.complete(cache)?;
         }
         if self.index < self.inputs.len() {
-            return Ok(Progress::More);
+            return Ok(WorkProgress::More);
         }
         if let Some(reply) = self.reply.take() {
             let none = EmbedReply { embeddings: Vec::new(), prompt_tokens: Vec::new(), truncated_tokens: 0 };
             // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::replace(&mut self.answer, none)));
         }
-        Ok(Progress::Finished)
+        Ok(WorkProgress::Finished)
     }
 
     fn fail(self: Box<Self>, fault: Fault) {

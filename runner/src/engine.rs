@@ -40,7 +40,9 @@ use choice::Candidate;
 use pass_rows::PassRows;
 use slot::{Slot, make};
 use work::guarded;
-pub(crate) use work::{Computed, Fault, Feed, Listener, Output, Progress, Rows, Take, Wanted, Work, check_vocabulary};
+pub(crate) use work::{
+    Computed, ComputedRows, Fault, Feed, Listener, Output, OutputKind, Take, Work, WorkProgress, check_vocabulary,
+};
 
 /// Largest number of prompt tokens in a step while other slots decode and wait for the step.
 const CHUNK_BESIDE: usize = 128;
@@ -84,7 +86,7 @@ impl Engine {
     /// Fails if there is no memory for the slots.
     pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
-        let mut state = State {
+        let mut state = EngineState {
             slots: make(&decoder, slots)?,
             shape: slots.shape,
             model,
@@ -143,14 +145,14 @@ struct Run {
     /// Number of tokens that it feeds.
     tokens: usize,
     /// Output that is needed for them.
-    wanted: Wanted,
+    wanted: OutputKind,
     /// Whether they are all tokens that the work has to feed.
     all: bool,
     /// Index of its first token among the tokens of the pass.
     first: usize,
 }
 
-struct State<B: Backend> {
+struct EngineState<B: Backend> {
     model: Arc<Model>,
     decoder: Arc<Decoder<B>>,
     inbox: Receiver<Job>,
@@ -170,7 +172,7 @@ struct State<B: Backend> {
     best: Vec<Option<Best>>,
 }
 
-impl<B: Backend> State<B> {
+impl<B: Backend> EngineState<B> {
     /// Runs one step. Returns `false` if the engine handle is gone and there is nothing left to do.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
@@ -360,15 +362,15 @@ impl<B: Backend> State<B> {
         let mut best = self.best.iter();
         for run in runs {
             let end = run.first + run.tokens;
-            let tokens = if run.wanted == Wanted::Last { end - 1..end } else { run.first..end };
+            let tokens = if run.wanted == OutputKind::Last { end - 1..end } else { run.first..end };
             let rows = PassRows { decoder: &*self.decoder, stream: &stream, tokens };
             let output = match run.wanted {
-                Wanted::Last if run.all => match best.next() {
+                OutputKind::Last if run.all => match best.next() {
                     Some(Some(best)) => Output::Best(best, &rows),
                     _ => logits.next().map_or(Output::Nothing, Output::Last),
                 },
-                Wanted::Last => Output::Nothing,
-                Wanted::Each => Output::Each(&rows),
+                OutputKind::Last => Output::Nothing,
+                OutputKind::Each => Output::Each(&rows),
             };
             let computed = Computed { model: &self.model, tokens: run.tokens, output };
             self.slots[run.slot].take(computed);
@@ -405,7 +407,7 @@ impl<B: Backend> State<B> {
         let (logits, best) = (&mut self.logits, &mut self.best);
         logits.clear();
         best.clear();
-        let wanted = runs.iter().filter(|run| run.wanted == Wanted::Last && run.all);
+        let wanted = runs.iter().filter(|run| run.wanted == OutputKind::Last && run.all);
         if self.decoder.selects() {
             // The allowed tokens are determined while the device computes.
             let slots = &mut self.slots;

@@ -5,7 +5,7 @@ use protocol::{EvaluateOutput, EvaluateRequest};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
-use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::model::Model;
 
 /// Largest size of the logits in a response, in bytes.
@@ -54,12 +54,12 @@ impl Work for Evaluation {
     fn feed(&self) -> Feed<'_> {
         let rest = &self.request.tokens[self.fed..];
         let tokens = if self.request.stepwise { &rest[..1] } else { rest };
-        Feed { tokens, wanted: Wanted::Each, second: None, is_prompt: true }
+        Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, _cache: &mut dyn Cache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, _cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
         self.fed += computed.tokens;
-        let Output::Each(rows) = computed.output else { return Ok(Progress::More) };
+        let Output::Each(rows) = computed.output else { return Ok(WorkProgress::More) };
         let mut next = self.request.tokens[self.fed - computed.tokens..].iter().skip(1);
         rows.logits(&mut |logits| {
             match self.request.output {
@@ -72,13 +72,13 @@ impl Work for Evaluation {
             Ok(())
         })?;
         if self.fed < self.request.tokens.len() {
-            return Ok(Progress::More);
+            return Ok(WorkProgress::More);
         }
         if let Some(reply) = self.reply.take() {
             // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::take(&mut self.numbers)));
         }
-        Ok(Progress::Finished)
+        Ok(WorkProgress::Finished)
     }
 
     fn fail(self: Box<Self>, fault: Fault) {

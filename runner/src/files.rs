@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Incoming files, in the order of the load plan.
 #[derive(Debug)]
 pub(crate) struct Files {
-    source: Source,
+    source: FileSource,
     /// Files of the last message that are not yet taken, the next one last.
     some: Vec<OwnedFd>,
     /// Whether the last message's files still have to be acknowledged to the daemon.
@@ -29,7 +29,7 @@ pub(crate) struct Files {
 
 /// The source of files.
 #[derive(Debug)]
-enum Source {
+enum FileSource {
     /// Standard input, which a thread reads.
     Input(Receiver<Vec<OwnedFd>>),
     /// A separate socket.
@@ -39,7 +39,7 @@ enum Source {
 impl Files {
     /// Returns the files that arrive on a socket.
     pub(crate) fn of(socket: UnixStream) -> Self {
-        Self { source: Source::Socket(socket), some: Vec::new(), owed: false }
+        Self { source: FileSource::Socket(socket), some: Vec::new(), owed: false }
     }
 
     /// Returns files that this process already has.
@@ -47,7 +47,7 @@ impl Files {
     pub(crate) fn given(mut files: Vec<OwnedFd>) -> Self {
         files.reverse();
         let (socket, _) = UnixStream::pair().expect("sockets");
-        Self { source: Source::Socket(socket), some: files, owed: false }
+        Self { source: FileSource::Socket(socket), some: files, owed: false }
     }
 
     /// Starts a thread that reads standard input, and ends the process when it closes.
@@ -72,7 +72,7 @@ impl Files {
                 }
             }
         });
-        Self { source: Source::Input(incoming), some: Vec::new(), owed: false }
+        Self { source: FileSource::Input(incoming), some: Vec::new(), owed: false }
     }
 
     /// Returns the next file.
@@ -97,8 +97,8 @@ impl Files {
     fn taken(&mut self) -> Result<()> {
         if std::mem::take(&mut self.owed) {
             let told = match &mut self.source {
-                Source::Input(_) => rustix::io::write(std::io::stdin().as_fd(), &[1]).map(drop).map_err(Into::into),
-                Source::Socket(socket) => socket.write_all(&[1]),
+                FileSource::Input(_) => rustix::io::write(std::io::stdin().as_fd(), &[1]).map(drop).map_err(Into::into),
+                FileSource::Socket(socket) => socket.write_all(&[1]),
             };
             told.context("cannot acknowledge the files to the daemon")?;
         }
@@ -106,7 +106,7 @@ impl Files {
     }
 }
 
-impl Source {
+impl FileSource {
     /// Returns the files of the next message.
     fn next(&self) -> Result<Vec<OwnedFd>> {
         let late = || format!("the daemon passed no file within {} s", PATIENCE.as_secs());

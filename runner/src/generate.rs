@@ -15,10 +15,10 @@ use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice,
 
 use crate::backend::Selection;
 use crate::cache::Cache;
-use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::model::{Model, Prompted};
 use crate::sampler::{Sampler, log_softmax};
-use answer::{Answer, Heard};
+use answer::{AnswerStream, Heard};
 use answer_constraint::AnswerConstraint;
 use long_repetition::LongRepetition;
 use short_repetition::ShortRepetition;
@@ -50,7 +50,7 @@ pub(crate) struct Generation {
     pending: Vec<u32>,
     fed: usize,
     sampler: Sampler,
-    answer: Answer,
+    answer: AnswerStream,
     constraint: AnswerConstraint,
     short_repetition: ShortRepetition,
     long_repetition: LongRepetition,
@@ -177,12 +177,12 @@ impl Generation {
         Step::Token(token)
     }
 
-    fn finish(&mut self, model: &Model, reason: FinishReason) -> Result<Progress, Fault> {
+    fn finish(&mut self, model: &Model, reason: FinishReason) -> Result<WorkProgress, Fault> {
         self.usage.nanos = self.answering.map_or(0, nanos);
         self.answer.finish(model, reason, &*self.sink)?;
         let tokens = if self.request.tell_tokens { std::mem::take(&mut self.tokens) } else { Vec::new() };
         self.sink.send(GenerateEvent::Done { reason, usage: self.usage, tokens, stop: self.answer.stop.take() });
-        Ok(Progress::Finished)
+        Ok(WorkProgress::Finished)
     }
 }
 
@@ -225,7 +225,7 @@ impl Work for Generation {
 
     fn feed(&self) -> Feed<'_> {
         let is_prompt = self.answering.is_none();
-        Feed { tokens: &self.pending[self.fed..], wanted: Wanted::Last, second: None, is_prompt }
+        Feed { tokens: &self.pending[self.fed..], wanted: OutputKind::Last, second: None, is_prompt }
     }
 
     fn selection(&mut self) -> Option<Selection> {
@@ -239,10 +239,10 @@ impl Work for Generation {
         Some(Selection { allowed, ..selection })
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
         self.fed += computed.tokens;
         if let Output::Nothing = computed.output {
-            return Ok(Progress::More);
+            return Ok(WorkProgress::More);
         }
         if self.answering.is_none() {
             self.usage.prompt_nanos = nanos(self.begin);
@@ -253,9 +253,9 @@ impl Work for Generation {
             step => step,
         };
         match step {
-            Step::Token(_) => Ok(Progress::More),
+            Step::Token(_) => Ok(WorkProgress::More),
             Step::End(reason) => self.finish(computed.model, reason),
-            Step::Gone => Ok(Progress::Finished),
+            Step::Gone => Ok(WorkProgress::Finished),
         }
     }
 
@@ -287,7 +287,7 @@ pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Promp
 }
 
 /// Returns the tokens to begin with, the reader of the answer, and the constraint on the answer.
-fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answer, AnswerConstraint), Fault> {
+fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, AnswerStream, AnswerConstraint), Fault> {
     let Prompted { tokens, rendered } = prompted(model, request)?;
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
@@ -300,7 +300,7 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
     check_vocabulary(&biased, model.vocabulary)?;
     let tools = offered(request);
-    let answer = Answer::new(&model.text, request, &rendered, tools.clone());
+    let answer = AnswerStream::new(&model.text, request, &rendered, tools.clone());
     let constraint = AnswerConstraint::new(&model.text, request, &tools, &answer.reader)?;
     Ok((tokens, answer, constraint))
 }

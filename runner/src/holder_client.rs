@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use device::{Machine, MappedSlab, Memory};
+use device::{GpuRuntime, MappedSlab, Memory};
 use protocol::{ArrayCall, ArrayReply, BlobPart, passing};
 
 use crate::failure;
@@ -48,7 +48,7 @@ impl HolderClient {
     ///
     /// # Errors
     /// Fails if the device has no room for it, or the holder has ended.
-    pub(crate) fn array(&self, machine: &Machine, device: &str, key: ArrayKey) -> Result<Memory> {
+    pub(crate) fn array(&self, machine: &GpuRuntime, device: &str, key: ArrayKey) -> Result<Memory> {
         let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let blob = *session.blobs.get(&key.blob).context("invariant: an array is in a blob of the plan")?;
         let (offset, size) = (key.offset as u64, key.size as u64);

@@ -25,7 +25,7 @@ use crate::model::{Documents, Model, TextModel};
 use crate::ranking::Ranking;
 use crate::read_ahead::{self, ReadAhead};
 use crate::renderer::Renderer;
-use crate::rendering::Choice;
+use crate::rendering::TemplateChoice;
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 use crate::stages::{self, DeviceStages, ModelBackend};
@@ -33,7 +33,7 @@ use crate::weights::Weights;
 
 /// The resources of the machine that a load may use.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct LoadResources {
     /// Number of threads that compute on the CPU.
     pub(crate) threads: usize,
     /// Largest number of files that are mapped.
@@ -70,7 +70,7 @@ pub(crate) struct Loaded {
 }
 
 /// The sources that a model is loaded from.
-struct Source<'a> {
+struct LoadSource<'a> {
     request: &'a LoadRequest,
     blobs: &'a Blobs,
     renderer: &'a Arc<Renderer>,
@@ -106,7 +106,7 @@ fn announce<'a>(
 
 impl Loaded {
     /// Loads everything that a plan names; the files come from `files`.
-    pub(crate) fn load(request: &LoadRequest, machine: &Machine, files: &mut Files) -> Result<(Self, Slots)> {
+    pub(crate) fn load(request: &LoadRequest, machine: &LoadResources, files: &mut Files) -> Result<(Self, Slots)> {
         let (ours, theirs) = (protocol::VERSION, request.version);
         ensure!(
             ours == theirs,
@@ -123,7 +123,7 @@ impl Loaded {
         tracing::info!(note, "computes");
         let own = announce(request, &blueprint, holder.as_ref())?;
         let read_ahead = ReadAhead::begin(&blueprint, &own, &blobs);
-        let source = Source {
+        let source = LoadSource {
             request,
             blobs: &blobs,
             renderer: &machine.renderer,
@@ -149,17 +149,17 @@ impl Loaded {
 
     fn on<B: Backend>(
         backend: &B,
-        source: &Source<'_>,
+        source: &LoadSource<'_>,
         blueprint: Blueprint,
         read_ahead: ReadAhead,
     ) -> Result<(Self, Slots)> {
-        let Source { request, blobs, renderer, holder, note, devices, on_devices } = *source;
+        let LoadSource { request, blobs, renderer, holder, note, devices, on_devices } = *source;
         let device = backend.device();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
         let documents = Documents::new(&documents);
         let table = request.token_table.map(|place| blobs.get(place)).transpose()?;
-        let template = Choice { given: request.template.as_deref(), renderer };
+        let template = TemplateChoice { given: request.template.as_deref(), renderer };
         // Tokenizer and decoder are independent of each other, and each takes a while to load.
         let (text, decoder) = std::thread::scope(|scope| {
             let text = scope.spawn(|| TextModel::load(template, documents, table));

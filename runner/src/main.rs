@@ -93,7 +93,7 @@ struct Arguments {
     cpu: Option<String>,
     /// Print the devices that can compute, and exit.
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
-    devices: Option<Format>,
+    devices: Option<ListFormat>,
     /// Hold weights on GPUs for the daemon's runners. On each GPU, keep up to this many bytes of
     /// unused weights, or this share of its memory.
     #[arg(long, value_name = "BYTES or N%")]
@@ -108,7 +108,7 @@ struct Arguments {
 
 /// Output format of the list of devices.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Format {
+enum ListFormat {
     /// One line for each device.
     Text,
     /// `protocol::Devices`.
@@ -151,7 +151,8 @@ fn main() -> ExitCode {
         isolation::apply(isolation::ProcessRole::Runner);
     }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
-    let served = chosen.and_then(|instructions| serve::run(load::Machine { threads, maps, instructions, renderer }));
+    let served =
+        chosen.and_then(|instructions| serve::run(load::LoadResources { threads, maps, instructions, renderer }));
     done(served)
 }
 
@@ -166,11 +167,11 @@ fn done(outcome: anyhow::Result<()>) -> ExitCode {
 }
 
 #[expect(clippy::print_stdout, reason = "what was asked for")]
-fn tell_devices(format: Format) -> ExitCode {
+fn tell_devices(format: ListFormat) -> ExitCode {
     let devices = device::survey();
     match format {
-        Format::Text => print!("{}", device::table(&devices)),
-        Format::Json => match serde_json::to_string_pretty(&devices) {
+        ListFormat::Text => print!("{}", device::table(&devices)),
+        ListFormat::Json => match serde_json::to_string_pretty(&devices) {
             Ok(text) => println!("{text}"),
             Err(_) => return ExitCode::FAILURE,
         },

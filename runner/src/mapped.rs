@@ -35,9 +35,9 @@ pub(crate) struct MappedTensor {
     /// Logical dimensions, outermost first.
     pub(crate) shape: Vec<usize>,
     dimensions: Vec<u64>,
-    data: Part,
-    scale: Option<Part>,
-    bias: Option<Part>,
+    data: MappedArray,
+    scale: Option<MappedArray>,
+    bias: Option<MappedArray>,
     global_scale: Option<f32>,
 }
 
@@ -61,14 +61,14 @@ pub(crate) struct ArrayKey {
 
 /// An array in a mapped blob.
 #[derive(Clone, Debug)]
-struct Part {
+struct MappedArray {
     blob: Arc<Blob>,
     offset: usize,
     size: usize,
     dtype: Dtype,
 }
 
-impl Part {
+impl MappedArray {
     fn bytes(&self) -> &[u8] {
         &self.blob[self.offset..self.offset + self.size]
     }
@@ -107,15 +107,15 @@ impl MappedTensor {
     fn arrays(&self) -> Arrays<'_> {
         Arrays {
             data: self.data.bytes(),
-            scale: self.scale.as_ref().map(Part::numbers),
-            bias: self.bias.as_ref().map(Part::numbers),
+            scale: self.scale.as_ref().map(MappedArray::numbers),
+            bias: self.bias.as_ref().map(MappedArray::numbers),
             global_scale: self.global_scale,
         }
     }
 
     /// Returns the arrays with their keys, for code that copies them to a device.
     pub(crate) fn places(&self) -> Places<'_> {
-        let place = |part: &Part| ArrayKey { blob: address(&part.blob), offset: part.offset, size: part.size };
+        let place = |part: &MappedArray| ArrayKey { blob: address(&part.blob), offset: part.offset, size: part.size };
         Places {
             codes: (place(&self.data), self.data.bytes()),
             scales: self.scale.as_ref().map(|part| (place(part), part.bytes(), part.dtype)),
@@ -181,7 +181,7 @@ impl MappedTensor {
         if index >= *items || rest.is_empty() {
             return Err(format!("item {index} of a tensor of shape {:?}", self.dimensions));
         }
-        let share = |part: &Part| part.share(index, index + 1, *items);
+        let share = |part: &MappedArray| part.share(index, index + 1, *items);
         let mut part = self.clone();
         part.data = share(&self.data)?;
         part.scale = self.scale.as_ref().map(share).transpose()?;
@@ -375,7 +375,7 @@ impl Mapper<'_> {
         Ok(tensor)
     }
 
-    fn part(self, array: &Array) -> Result<Part> {
+    fn part(self, array: &Array) -> Result<MappedArray> {
         let dtype = Dtype::parse(&array.dtype).or_else(|| Encoding::parse(&array.dtype, 0).map(|_| Dtype::U8));
         let dtype = dtype.with_context(|| format!("an array of the type `{}`, which is not known", array.dtype))?;
         let blob = self.0.get(array.blob)?.clone();
@@ -383,12 +383,12 @@ impl Mapper<'_> {
         let inside = place.filter(|(offset, size)| offset.checked_add(*size).is_some_and(|end| end <= blob.len()));
         let (offset, size) =
             inside.context("it ends beyond its blob, which is damaged; import or pull the model again")?;
-        Ok(Part { blob, offset, size, dtype })
+        Ok(MappedArray { blob, offset, size, dtype })
     }
 }
 
 /// Returns the number of an array of one element.
-fn scalar(part: &Part) -> Result<f32> {
+fn scalar(part: &MappedArray) -> Result<f32> {
     let (dtype, size) = (part.dtype, part.size);
     ensure!(dtype == Dtype::F32, "its global scale is of type {dtype}, expected F32");
     let bytes = part.bytes().first_chunk().filter(|_| size == 4);

@@ -13,7 +13,7 @@ use vocabulary::{TokenTable, Vocabulary, byte_ranks, special_tokens};
 
 use crate::mapped::Blob;
 use crate::ranking::Ranking;
-use crate::rendering::{Choice, Rendering};
+use crate::rendering::{Rendering, TemplateChoice};
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 
@@ -74,7 +74,11 @@ impl TextModel {
 
     /// Loads tokenizer and template. The vocabulary comes from the token table if there is a valid
     /// one, else from its document.
-    pub(crate) fn load(template: Choice<'_>, documents: Documents<'_>, table: Option<&Arc<Blob>>) -> Result<Self> {
+    pub(crate) fn load(
+        template: TemplateChoice<'_>,
+        documents: Documents<'_>,
+        table: Option<&Arc<Blob>>,
+    ) -> Result<Self> {
         let load = |table: Option<TokenTable>| match (documents.find("tokenizer.json"), table) {
             (Some(_), Some(table)) => huggingface(documents, Tokenizer::from_table(table)?, template),
             (Some(raw), None) => huggingface(documents, Tokenizer::from_json(raw)?, template),
@@ -88,7 +92,7 @@ impl TextModel {
             match TokenTable::open(table.clone()).map_err(Into::into).and_then(|table| load(Some(table))) {
                 Ok(text) => return Ok(text),
                 Err(error) => {
-                    tracing::warn!("the token table is invalid, reading the vocabulary from its document: {error:#}")
+                    tracing::warn!("the token table is invalid, reading the vocabulary from its document: {error:#}");
                 }
             }
         }
@@ -152,7 +156,7 @@ impl<'a> Documents<'a> {
     }
 }
 
-fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: Choice<'_>) -> Result<TextModel> {
+fn huggingface(documents: Documents<'_>, tokenizer: Tokenizer, template: TemplateChoice<'_>) -> Result<TextModel> {
     let config = documents.json("tokenizer_config.json")?;
     let mut variables = special_tokens::variables(&documents.json("special_tokens_map.json")?);
     variables.extend(special_tokens::variables(&config));
@@ -195,7 +199,7 @@ fn folder_tokenizer(documents: Documents<'_>) -> Result<Option<Tokenizer>> {
     Ok(Some(Tokenizer::from_vocabulary(vocabulary)?))
 }
 
-fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: Choice<'_>) -> Result<TextModel> {
+fn gguf(documents: Documents<'_>, table: Option<TokenTable>, template: TemplateChoice<'_>) -> Result<TextModel> {
     // In a split model, only the first file has the metadata.
     let header = documents.iter().find(|(_, bytes)| bytes.starts_with(b"GGUF"));
     let (name, bytes) =
@@ -275,7 +279,7 @@ mod tests {
             for table in [None, Some(whole), Some(damaged), Some(b"no table".to_vec())] {
                 let table = table.map(|table| Arc::new(Blob::Read(table)));
                 let model = TextModel::load(
-                    Choice { given: None, renderer: &renderer },
+                    TemplateChoice { given: None, renderer: &renderer },
                     Documents::new(&documents),
                     table.as_ref(),
                 )

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use formats::codec::{self, Encoded, Target};
+use formats::codec::{self, Encoded, EncodingTarget};
 use formats::{Dtype, Encoding, GgmlType};
 use protocol::Array;
 
@@ -26,7 +26,7 @@ fn quantized(
     for tensor in plan.tensors.iter_mut().filter(|tensor| tensor.name.contains(".experts.")) {
         let shape: Vec<usize> = tensor.shape.iter().map(|size| *size as usize).collect();
         let numbers = weights.numbers(&architectures::Tensor::named(&tensor.name), &shape)?;
-        let target = Target { encoding, float: Dtype::F16, global_scale: None };
+        let target = EncodingTarget { encoding, float: Dtype::F16, global_scale: None };
         let mut encoded = Encoded::default();
         codec::encode(&numbers, shape[1], target, &mut encoded);
         let mut put = |data: &[u8], dtype: &str| {

@@ -2,7 +2,7 @@
 //! without end, it fails, and ends neither the runner nor the answers to other requests.
 //!
 //! ```text
-//! runner ──task──▶ fork_server ──fork──▶ child: reads the template, renders, ends
+//! runner ──task──▶ fork server ──fork──▶ child: reads the template, renders, ends
 //!        ◀─reply──         ◀─reply──
 //! ```
 //!
@@ -32,7 +32,7 @@ const MEMORY: u64 = 512 << 20;
 /// Longest time of a child with a template of the model, and with a template from a request.
 const TIME: Duration = Duration::from_secs(10);
 const TIME_OF_REQUESTS: Duration = Duration::from_secs(2);
-/// Number of fork_servers: several, so that a slow template delays few other requests.
+/// Number of fork servers: several, so that a slow template delays few other requests.
 const NURSERIES: usize = 4;
 
 /// A task: to read a template, and to render a request if there is one.
@@ -57,14 +57,14 @@ type Reply = Result<String, String>;
 pub(crate) struct Renderer {
     fork_servers: Vec<Mutex<UnixStream>>,
     pids: Vec<u32>,
-    /// The fork_server to wait for when all are busy.
+    /// The fork server to wait for when all are busy.
     next: AtomicUsize,
 }
 
 /// The process that continues after the fork.
 pub(crate) enum ForkRole {
     Runner(Renderer),
-    /// A fork_server that has finished its work.
+    /// A fork server that has finished its work.
     ForkServer(ExitCode),
 }
 
@@ -73,7 +73,7 @@ impl Renderer {
         Self { fork_servers: fork_servers.into_iter().map(Mutex::new).collect(), pids, next: AtomicUsize::new(0) }
     }
 
-    /// Starts the fork_servers. The caller must have no other thread, and no open file that another
+    /// Starts the fork servers. The caller must have no other thread, and no open file that another
     /// process must not have.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Renderer {
         let (mut fork_servers, mut pids) = (Vec::new(), Vec::new());
         for _ in 0..NURSERIES {
             let (ours, theirs) = UnixStream::pair()?;
-            // A fork_server that does not answer within this time is dead.
+            // A fork server that does not answer within this time is dead.
             ours.set_read_timeout(Some(2 * TIME))?;
             let Some(pid) = fork()? else {
                 drop((ours, fork_servers));
@@ -94,7 +94,7 @@ impl Renderer {
         Ok(ForkRole::Runner(Self::over(fork_servers, pids)))
     }
 
-    /// Returns the process ids of the fork_servers.
+    /// Returns the process ids of the fork servers.
     pub(crate) fn pids(&self) -> &[u32] {
         &self.pids
     }
@@ -128,7 +128,7 @@ impl Renderer {
         reply.map_err(prompt::Error::Template)
     }
 
-    /// Returns an idle fork_server, or waits for the next one in round-robin order.
+    /// Returns an idle fork server, or waits for the next one in round-robin order.
     fn fork_server(&self) -> MutexGuard<'_, UnixStream> {
         let free = self.fork_servers.iter().find_map(|fork_server| fork_server.try_lock().ok());
         free.unwrap_or_else(|| {
@@ -146,12 +146,12 @@ impl Renderer {
     }
 }
 
-/// Runs a fork_server.
+/// Runs a fork server.
 fn fork_server(stream: UnixStream, isolate: bool) -> ExitCode {
     let prepared = || {
         end_with_parent()?;
         // Standard input is the runner's connection to the daemon, and standard output is the
-        // socket that the runner serves on. A fork_server must not keep them.
+        // socket that the runner serves on. A fork server must not keep them.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
         rustix::stdio::dup2_stdout(std::fs::File::open("/dev/null")?)?;
         io::Result::Ok(())

@@ -7,13 +7,13 @@ use prompt::ChatTemplate;
 use protocol::{Message, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::abilities;
-use vocabulary::chat_templates::{self, Named};
+use vocabulary::chat_templates::{self, NamedTemplate};
 
 use crate::renderer::Renderer;
 
 /// The inputs for choosing a model's template.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice<'a> {
+pub(crate) struct TemplateChoice<'a> {
     /// The template that the model's creator specified.
     pub(crate) given: Option<&'a str>,
     pub(crate) renderer: &'a Arc<Renderer>,
@@ -26,10 +26,10 @@ pub(crate) struct Rendering {
     renderer: Arc<Renderer>,
 }
 
-impl Choice<'_> {
+impl TemplateChoice<'_> {
     /// Creates the rendering from the template of the model's creator if there is one, else from
     /// the source's templates.
-    pub(crate) fn among(self, own: Vec<Named>, variables: Map<String, Value>) -> Result<Rendering> {
+    pub(crate) fn among(self, own: Vec<NamedTemplate>, variables: Map<String, Value>) -> Result<Rendering> {
         let sources = match self.given {
             Some(text) => chat_templates::single(text.to_owned()),
             None => self.readable(own),
@@ -45,11 +45,11 @@ impl Choice<'_> {
     }
 
     /// Removes templates that cannot be read, except for the one that conversations need.
-    fn readable(self, templates: Vec<Named>) -> Vec<Named> {
+    fn readable(self, templates: Vec<NamedTemplate>) -> Vec<NamedTemplate> {
         if templates.len() == 1 {
             return templates;
         }
-        let reads = |(name, text): &Named| {
+        let reads = |(name, text): &NamedTemplate| {
             let read = self.renderer.check(&ChatTemplate::new(text, Map::new()));
             if let Err(error) = &read {
                 tracing::warn!(template = name, "a chat template cannot be read: {error}");

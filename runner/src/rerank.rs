@@ -8,7 +8,7 @@ use protocol::{RerankReply, RerankRequest};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
-use crate::engine::{Computed, Fault, Feed, Listener, Output, Progress, Wanted, Work, check_vocabulary};
+use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::Pooled;
 use crate::ranking::{Asked, Inputs, Judge, Ranking};
@@ -149,14 +149,14 @@ impl Work for Rerank {
 
     fn feed(&self) -> Feed<'_> {
         let wanted = match self.judge {
-            Judge::Head => Wanted::Each,
-            Judge::Logits => Wanted::Last,
+            Judge::Head => OutputKind::Each,
+            Judge::Logits => OutputKind::Last,
         };
         let second = self.input.second.map(|place| place.saturating_sub(self.fed));
         Feed { tokens: &self.input.tokens[self.fed..], wanted, second, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
         let Computed { model, tokens, output } = computed;
         let first = self.fed;
         self.fed += tokens;
@@ -184,13 +184,13 @@ impl Work for Rerank {
             }
         }
         if self.index < self.inputs.len() {
-            return Ok(Progress::More);
+            return Ok(WorkProgress::More);
         }
         if let Some(reply) = self.reply.take() {
             // The client may have disconnected.
             let _ = reply.send(Ok(std::mem::take(&mut self.answer)));
         }
-        Ok(Progress::Finished)
+        Ok(WorkProgress::Finished)
     }
 
     fn fail(self: Box<Self>, fault: Fault) {

@@ -28,7 +28,7 @@ use crate::evaluate::Evaluation;
 use crate::failure;
 use crate::files::Files;
 use crate::generate::{self, Generation, Sink};
-use crate::load::{Loaded, Machine};
+use crate::load::{LoadResources, Loaded};
 use crate::memory::Account;
 use crate::model::{Model, TextModel};
 use crate::rerank::Rerank;
@@ -52,7 +52,7 @@ fn socket() -> Result<std::os::unix::net::UnixListener> {
 }
 
 /// Serves until the daemon is gone or requests the end.
-pub(crate) fn run(machine: Machine) -> Result<()> {
+pub(crate) fn run(machine: LoadResources) -> Result<()> {
     let socket = socket()?;
     let files = Files::listen();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -74,10 +74,10 @@ struct Inner {
     loading: Mutex<Files>,
     active: AtomicU64,
     memory: Account,
-    machine: Machine,
+    machine: LoadResources,
 }
 
-fn routes(machine: Machine, files: Files) -> Router {
+fn routes(machine: LoadResources, files: Files) -> Router {
     Router::new()
         .route("/load", post(load_model))
         .route("/context", post(change_context))
@@ -144,7 +144,7 @@ impl From<Fault> for Refusal {
 }
 
 impl Runner {
-    fn new(machine: Machine, files: Files) -> Self {
+    fn new(machine: LoadResources, files: Files) -> Self {
         Self(Arc::new(Inner {
             loaded: OnceLock::new(),
             loading: Mutex::new(files),

@@ -1,4 +1,4 @@
-//! DeviceStages: the backends that compute the layers, as a load plan assigns them.
+//! Stages: the backends that compute the layers, as a load plan assigns them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::backends::pipeline::{Pipeline, Stage};
 use crate::device::{self, Opened, Opening};
 use crate::failure;
 use crate::holder_client::HolderClient;
-use crate::load::Machine;
+use crate::load::LoadResources;
 use crate::pool::Pool;
 
 /// The backend of a model.
@@ -40,7 +40,7 @@ pub(crate) struct DeviceStages {
 pub(crate) fn open(
     request: &LoadRequest,
     layers: usize,
-    machine: &Machine,
+    machine: &LoadResources,
     holder: Option<&HolderClient>,
 ) -> Result<DeviceStages> {
     if request.layers.is_empty() {
@@ -101,7 +101,7 @@ fn told(notes: &[(String, String, usize)], layers: usize) -> String {
 }
 
 /// Opens the device of a plan for all layers.
-fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<DeviceStages> {
+fn whole(request: &LoadRequest, layers: usize, machine: &LoadResources) -> Result<DeviceStages> {
     let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
     let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
@@ -119,7 +119,7 @@ fn whole(request: &LoadRequest, layers: usize, machine: &Machine) -> Result<Devi
     })
 }
 
-fn cpu(machine: &Machine, request: &LoadRequest) -> Result<Cpu> {
+fn cpu(machine: &LoadResources, request: &LoadRequest) -> Result<Cpu> {
     let pool = Pool::new(machine.threads).context("cannot start the compute threads")?;
     Ok(Cpu::new(Arc::new(pool), machine.instructions).deterministic(request.deterministic))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use architectures::{Blueprint, Document, TensorNames, describe};
-use formats::codec::{self, Encoded, Target};
+use formats::codec::{self, Encoded, EncodingTarget};
 use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 use protocol::{Array, LoadRequest};
@@ -28,7 +28,7 @@ pub(crate) struct Shape {
 
 /// Sizes of a decoder.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct SyntheticSizes {
     pub(crate) hidden: u64,
     pub(crate) width: u64,
     pub(crate) layers: u64,
@@ -48,7 +48,7 @@ pub(crate) struct SyntheticModel {
 
 /// The contents of tensors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Numbers {
+pub(crate) enum TensorContents {
     /// Encoded small random numbers from a seed, so that results are meaningful.
     Random(u64),
     /// A repeating pattern of bytes that are small finite numbers in any type. It is written as
@@ -58,8 +58,8 @@ pub(crate) enum Numbers {
 
 impl Shape {
     /// Returns the shape of a Llama model.
-    pub(crate) fn llama(sizes: Sizes) -> Self {
-        let Sizes { hidden, width, layers, heads, key_heads, vocabulary } = sizes;
+    pub(crate) fn llama(sizes: SyntheticSizes) -> Self {
+        let SyntheticSizes { hidden, width, layers, heads, key_heads, vocabulary } = sizes;
         let config = json!({
             "model_type": "llama", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": width,
             "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": key_heads,
@@ -75,7 +75,7 @@ impl Shape {
 
     /// Returns the shape of a Gemma model: Llama's with norms of heads, sliding windows, and the
     /// embedding as output projection.
-    pub(crate) fn gemma(sizes: Sizes) -> Self {
+    pub(crate) fn gemma(sizes: SyntheticSizes) -> Self {
         let mut shape = Self::llama(sizes);
         let head = sizes.hidden / sizes.heads;
         shape.config["model_type"] = json!("gemma3_text");
@@ -105,7 +105,7 @@ impl Shape {
 
     /// Returns the shape of a Qwen model: Llama's with norms of heads, and eight experts of which
     /// each token uses two.
-    pub(crate) fn experts(sizes: Sizes) -> Self {
+    pub(crate) fn experts(sizes: SyntheticSizes) -> Self {
         const EXPERTS: u64 = 8;
         let mut shape = Self::llama(sizes);
         let head = sizes.hidden / sizes.heads;
@@ -142,7 +142,7 @@ impl Shape {
         &self,
         name: &str,
         kind: (&str, u64),
-        numbers: Numbers,
+        numbers: TensorContents,
         folder: &Path,
     ) -> Result<SyntheticModel> {
         std::fs::create_dir_all(folder)?;
@@ -169,7 +169,7 @@ impl Shape {
         for (tensor, shape) in self.tensors.iter().filter(|(name, _)| is_changed(name)) {
             let place = tensors.iter().position(|own| own.name == *tensor).context("a tensor of the model")?;
             let path = folder.join(tensor);
-            tensors[place] = write(tensor, shape, kind, Numbers::Repeating, (place, &path))?;
+            tensors[place] = write(tensor, shape, kind, TensorContents::Repeating, (place, &path))?;
             paths[place] = path;
         }
         self.of("tune", tensors, paths)
@@ -193,8 +193,8 @@ impl SyntheticModel {
 }
 
 /// Returns the names and shapes of all tensors but the networks and the output projection.
-fn decoder(sizes: Sizes) -> Vec<(String, Vec<u64>)> {
-    let Sizes { hidden, layers, heads, key_heads, vocabulary, .. } = sizes;
+fn decoder(sizes: SyntheticSizes) -> Vec<(String, Vec<u64>)> {
+    let SyntheticSizes { hidden, layers, heads, key_heads, vocabulary, .. } = sizes;
     let keys = hidden / heads * key_heads;
     let mut all = vec![
         ("model.embed_tokens.weight".to_owned(), vec![vocabulary, hidden]),
@@ -227,7 +227,7 @@ fn write(
     name: &str,
     shape: &[u64],
     (dtype, group): (&str, u64),
-    numbers: Numbers,
+    numbers: TensorContents,
     (blob, path): (usize, &Path),
 ) -> Result<protocol::Tensor> {
     // Embeddings and routers usually have no other type.
@@ -237,8 +237,8 @@ fn write(
     let encoding = encoding.with_context(|| format!("a type of weights, not `{dtype}`"))?;
     let parts = encoding.parts(shape, Dtype::Bf16).map_err(anyhow::Error::msg)?;
     let encoded = match numbers {
-        Numbers::Random(seed) => Some(random(name, shape, encoding, seed)),
-        Numbers::Repeating => None,
+        TensorContents::Random(seed) => Some(random(name, shape, encoding, seed)),
+        TensorContents::Repeating => None,
     };
     let array = Array { blob, offset: 0, size: 0, dtype: String::new() };
     let mut own = protocol::Tensor {
@@ -286,7 +286,7 @@ fn random(name: &str, shape: &[u64], encoding: Encoding, seed: u64) -> Encoded {
     let count = shape.iter().product::<u64>() as usize;
     let numbers: Vec<f32> = (0..count).map(|_| middle + spread * (random.random::<f32>() - 0.5) * 2.0).collect();
     let mut encoded = Encoded::default();
-    codec::encode(&numbers, columns, Target { encoding, float: Dtype::Bf16, global_scale: None }, &mut encoded);
+    codec::encode(&numbers, columns, EncodingTarget { encoding, float: Dtype::Bf16, global_scale: None }, &mut encoded);
     encoded
 }
 

@@ -38,4 +38,4 @@ pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence
 pub use private_memory::PrivateMemory;
 pub use process::RunnerOptions;
 pub use runner::{Events, Runner};
-pub use scheduler::{Attempt, Lease, LoadKey, Loaded, Scheduler, Wanted};
+pub use scheduler::{AcquireRequest, Attempt, Lease, LoadKey, Loaded, Scheduler};

@@ -30,11 +30,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub(crate) use event::{Action, Ask, End, Event, Failure, Moment, Outcome, RequestId, RunnerId, Stop, Why};
+pub(crate) use event::{Action, Ask, End, Event, Moment, Outcome, RequestId, RunnerFailure, RunnerId, Stop, Why};
 pub use event::{Context, KeepAlive, KeepAliveChoice, Residence};
 
 use self::back_off::BackOff;
-use self::place::{Phase, Place, Ready};
+use self::place::{Phase, Ready, Residency};
 use crate::Error;
 
 /// The limits of the machine.
@@ -81,7 +81,7 @@ pub(crate) struct Machine {
     /// The oldest request is first.
     queue: VecDeque<Ask>,
     /// By model.
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, Residency>,
     /// Models whose runners have failed since the last successful request.
     back_offs: BTreeMap<String, BackOff>,
     /// Models that ran out of memory and are being planned or loaded a second time.
@@ -174,8 +174,8 @@ impl Machine {
 
     /// Returns the loaded models.
     pub(crate) fn loaded(&self, now: Moment) -> Vec<LoadedPlace> {
-        let ready = |place: &Place| matches!(place.phase, Phase::Ready(_) | Phase::Rebuilding { .. });
-        let describe = |(model, place): (&String, &Place)| LoadedPlace {
+        let ready = |place: &Residency| matches!(place.phase, Phase::Ready(_) | Phase::Rebuilding { .. });
+        let describe = |(model, place): (&String, &Residency)| LoadedPlace {
             model: model.clone(),
             name: place.name.clone(),
             runner: place.runner,
@@ -195,7 +195,7 @@ impl Machine {
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             waiting: self.queue.len(),
-            active: self.places.values().map(Place::active).sum(),
+            active: self.places.values().map(Residency::active).sum(),
             loaded: self.loaded(self.now).len(),
             ..self.counts
         }
@@ -232,7 +232,7 @@ impl Machine {
     fn leave(&mut self, request: RequestId, outcome: Outcome) {
         if let Some(index) = self.queue.iter().position(|ask| ask.request == request) {
             let Some(ask) = self.queue.remove(index) else { return };
-            let plans = |place: &Place| matches!(place.phase, Phase::Planning { request: own } if own == request);
+            let plans = |place: &Residency| matches!(place.phase, Phase::Planning { request: own } if own == request);
             // The next request that waits for the model makes the plan.
             if self.places.get(&ask.model).is_some_and(plans) {
                 self.places.remove(&ask.model);
@@ -360,6 +360,6 @@ impl Machine {
     }
 
     fn is_any_stopping(&self) -> bool {
-        self.places.values().any(Place::is_stopping)
+        self.places.values().any(Residency::is_stopping)
     }
 }

@@ -31,7 +31,7 @@ pub struct LoadKey {
 
 /// The model that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct AcquireRequest {
     /// Digest of the manifest.
     pub model: String,
     /// Name of the model, for messages.
@@ -72,11 +72,11 @@ struct Inner {
     clock: Clock,
     /// The next moment at which the machine needs a tick.
     alarm: watch::Sender<Option<Moment>>,
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SchedulerState {
     machine: Machine,
     /// Number of requests so far.
     requests: u64,
@@ -147,7 +147,7 @@ pub struct Lease {
 impl Scheduler {
     /// Creates a scheduler without models. Must be called within a tokio runtime.
     pub fn new(options: RunnerOptions, limits: Limits) -> Self {
-        let state = State {
+        let state = SchedulerState {
             machine: Machine::new(limits),
             requests: 0,
             requesters: HashMap::new(),
@@ -166,7 +166,7 @@ impl Scheduler {
     /// `plan` is called only if a load is needed, and a second time for a second attempt. It
     /// returns `None` if devices have no room beside other models; these are unloaded before the
     /// next attempt.
-    pub async fn acquire<E, F>(&self, wanted: Wanted, plan: impl Fn(Attempt) -> F) -> Result<Lease, E>
+    pub async fn acquire<E, F>(&self, wanted: AcquireRequest, plan: impl Fn(Attempt) -> F) -> Result<Lease, E>
     where
         E: From<Error>,
         F: Future<Output = Result<Option<LoadPlan>, E>>,
@@ -191,9 +191,9 @@ impl Scheduler {
         }
     }
 
-    fn enter(&self, wanted: Wanted) -> (Ticket, UnboundedReceiver<Message>) {
+    fn enter(&self, wanted: AcquireRequest) -> (Ticket, UnboundedReceiver<Message>) {
         let (sender, messages) = unbounded_channel();
-        let Wanted { model, name, context, need, keep_alive, residence, choice, is_aside } = wanted;
+        let AcquireRequest { model, name, context, need, keep_alive, residence, choice, is_aside } = wanted;
         let request = self.0.locked(|inner, state| {
             let request = RequestId(state.requests);
             state.requests += 1;
@@ -292,18 +292,18 @@ impl Inner {
         self.clock.now()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         // No panic can leave the state half-changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locked<T>(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>, &mut State) -> T) -> T {
+    fn locked<T>(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>, &mut SchedulerState) -> T) -> T {
         work(self, &mut self.lock())
     }
 
     /// Passes an event to the machine and carries out its actions. `plan` belongs to
     /// [`Event::Planned`].
-    fn drive(self: &Arc<Self>, state: &mut State, event: Event, mut plan: Option<(&str, LoadPlan)>) {
+    fn drive(self: &Arc<Self>, state: &mut SchedulerState, event: Event, mut plan: Option<(&str, LoadPlan)>) {
         if let Event::Leave { request, .. } = &event {
             state.requesters.remove(request);
         }
@@ -326,7 +326,7 @@ impl Inner {
         self.alarm.send_if_modified(|set| std::mem::replace(set, wake) != wake);
     }
 
-    fn start(self: &Arc<Self>, state: &mut State, runner: RunnerId, name: &str, plan: LoadPlan) {
+    fn start(self: &Arc<Self>, state: &mut SchedulerState, runner: RunnerId, name: &str, plan: LoadPlan) {
         let (commands, told) = unbounded_channel();
         let scheduler = Arc::downgrade(self);
         let report = move |report| {
@@ -353,7 +353,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl SchedulerState {
     /// Sends a message to a request. A request that is gone has left the machine through
     /// [`Event::Leave`].
     fn answer(&self, request: RequestId, message: Message) {

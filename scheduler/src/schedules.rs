@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Attempt, BlobSource, Context, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, OpenError, Residence,
-        Scheduler, Wanted,
+        AcquireRequest, Attempt, BlobSource, Context, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, OpenError,
+        Residence, Scheduler,
     };
 
     const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -254,11 +254,11 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
+    fn wanted() -> AcquireRequest {
         let model = MODELS[thread_rng().gen_range(0..MODELS.len())];
         let context = [Context::Exactly(64), Context::AtLeast(64), Context::Exactly(128)][thread_rng().gen_range(0..3)];
         let after = [Duration::ZERO, Duration::from_secs(1), Duration::from_hours(1)][thread_rng().gen_range(0..3)];
-        Wanted {
+        AcquireRequest {
             model: model.to_owned(),
             name: model.to_owned(),
             context,
@@ -279,7 +279,7 @@ mod tests {
         LoadPlan { request, blobs: Arc::new(NoBlobs), private: None, reserved: None }
     }
 
-    async fn acquire(scheduler: &Scheduler, wanted: Wanted) -> Result<Lease, Error> {
+    async fn acquire(scheduler: &Scheduler, wanted: AcquireRequest) -> Result<Lease, Error> {
         let (model, context) = (wanted.model.clone(), wanted.context.tokens());
         let planned = async |attempt| {
             pause(4).await;

@@ -16,7 +16,7 @@ use crate::gpu_driver;
 use crate::heartbeat;
 use crate::holder::Holder;
 use crate::load_plan::{BlobSource, Blobs, LoadPlan};
-use crate::machine::{End, Failure};
+use crate::machine::{End, RunnerFailure};
 use crate::{Error, PrivateMemory, Runner, RunnerOptions, private_memory};
 #[cfg(not(feature = "schedules"))]
 use crate::{
@@ -45,7 +45,7 @@ pub(crate) enum Report {
     Loaded(Arc<Runner>, LoadReply),
     Rebuilt(LoadReply),
     /// A load or a new KV cache failed; the process is still alive.
-    Failed(Failure),
+    Failed(RunnerFailure),
     Ended(End),
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn supervise(
             end
         }
         Err(error) => {
-            report(Report::Failed(Failure::Broken(error)));
+            report(Report::Failed(RunnerFailure::Broken(error)));
             End::Other("it was not started".to_owned())
         }
     };
@@ -226,11 +226,11 @@ fn rebuild(runner: Arc<Runner>, memory: Allowance, from: ContextRequest, to: Con
     .boxed()
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> RunnerFailure {
     match error {
-        Error::Refused { kind: FailureKind::OutOfMemory, message } => Failure::OutOfMemory(message),
-        Error::Refused { .. } => Failure::Refused(error),
-        other => Failure::Broken(other),
+        Error::Refused { kind: FailureKind::OutOfMemory, message } => RunnerFailure::OutOfMemory(message),
+        Error::Refused { .. } => RunnerFailure::Refused(error),
+        other => RunnerFailure::Broken(other),
     }
 }
 
@@ -244,8 +244,8 @@ mod tests {
         {
             let error = Error::Refused { kind, message: "cannot allocate memory".to_owned() };
             let expect = kind == FailureKind::OutOfMemory;
-            assert_eq!(matches!(failure(error), Failure::OutOfMemory(_)), expect, "{kind:?}");
+            assert_eq!(matches!(failure(error), RunnerFailure::OutOfMemory(_)), expect, "{kind:?}");
         }
-        assert!(matches!(failure(Error::Protocol("x".to_owned())), Failure::Broken(_)));
+        assert!(matches!(failure(Error::Protocol("x".to_owned())), RunnerFailure::Broken(_)));
     }
 }

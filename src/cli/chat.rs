@@ -39,7 +39,7 @@ pub(super) struct Conversation {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Line {
+struct ChatLine {
     message: Option<AnswerMessage>,
     done: bool,
     total_duration: u64,
@@ -73,8 +73,8 @@ impl Conversation {
             }
         }
         let mut answer = Printer::new(self);
-        let mut last = Line::default();
-        let told = client.lines("/api/chat", &request, |line: Line| {
+        let mut last = ChatLine::default();
+        let told = client.lines("/api/chat", &request, |line: ChatLine| {
             if let Some(message) = &line.message {
                 answer.print(message)?;
             }
@@ -171,7 +171,7 @@ fn ended(typesetter: &mut Option<Typesetter>) -> String {
     typesetter.as_mut().map(Typesetter::end).unwrap_or_default()
 }
 
-fn timing(line: &Line) {
+fn timing(line: &ChatLine) {
     let seconds = |nanos: u64| nanos as f64 / 1e9;
     let rate = |count: u64, nanos: u64| if nanos == 0 { 0.0 } else { count as f64 / seconds(nanos) };
     eprintln!();

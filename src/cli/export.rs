@@ -27,7 +27,7 @@ use super::{Interrupted, progress};
 use crate::config::Config;
 use crate::size::bytes;
 use content::text::size;
-use daemon::bridge::{self, ChannelReader, Piece};
+use daemon::bridge::{self, ChannelReader, Chunk};
 
 /// Arguments of `lode export`.
 #[derive(Debug, Args)]
@@ -40,7 +40,7 @@ pub(super) struct ExportArguments {
     to: PathBuf,
     /// Format of the files
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: ExportedFormat,
     /// Type of floating-point tensors, for safetensors and gguf; quantized tensors become BF16 in
     /// safetensors by default
     #[arg(long, value_enum)]
@@ -58,7 +58,7 @@ pub(super) struct ExportArguments {
 
 /// Format of an export.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Format {
+enum ExportedFormat {
     /// The imported files, bit for bit
     #[default]
     Origin,
@@ -124,10 +124,10 @@ fn request(arguments: &ExportArguments) -> ExportRequest {
     ExportRequest {
         model: arguments.model.clone(),
         format: match arguments.format {
-            Format::Origin => ExportFormat::Origin,
-            Format::Safetensors => ExportFormat::Safetensors,
-            Format::Gguf => ExportFormat::Gguf,
-            Format::Mlx => ExportFormat::Mlx,
+            ExportedFormat::Origin => ExportFormat::Origin,
+            ExportedFormat::Safetensors => ExportFormat::Safetensors,
+            ExportedFormat::Gguf => ExportFormat::Gguf,
+            ExportedFormat::Mlx => ExportFormat::Mlx,
         },
         dtype: arguments.dtype.map(|dtype| match dtype {
             Dtype::F32 => ExportDtype::F32,
@@ -187,7 +187,7 @@ async fn receive(
 }
 
 /// Forwards the response body to the unpacking thread.
-async fn forward(response: Response, sender: &mpsc::Sender<Piece>, bar: &ProgressBar) -> Sent {
+async fn forward(response: Response, sender: &mpsc::Sender<Chunk>, bar: &ProgressBar) -> Sent {
     let mut stream = response.bytes_stream();
     loop {
         match stream.next().await {
@@ -227,7 +227,7 @@ async fn reason(
 }
 
 /// Unpacks the files of the tar until it ends or `stop` is set.
-fn unpack(receiver: mpsc::Receiver<Piece>, staging: &mut Staging, stop: &AtomicBool) -> Result<()> {
+fn unpack(receiver: mpsc::Receiver<Chunk>, staging: &mut Staging, stop: &AtomicBool) -> Result<()> {
     let mut tar = Reader::new(ChannelReader::new(receiver));
     while let Some(entry) = tar.next()? {
         if entry.kind != Kind::File {

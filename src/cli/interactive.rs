@@ -12,7 +12,7 @@ use super::quiet::Quiet;
 use super::text::{plain_for_terminal, tell_error};
 use super::{show, transfer};
 use crate::config::Config;
-use command::{Command, Part, Setting};
+use command::{SessionCommand, Setting, ShownPart};
 use prompts::Prompts;
 
 const HELP: &str = "\
@@ -44,8 +44,8 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
             continue;
         }
         let done = match text.strip_prefix('/').map(command::parse) {
-            Some(Ok(Command::Leave)) => break,
-            Some(Ok(Command::Set(Setting::History(on)))) => {
+            Some(Ok(SessionCommand::Leave)) => break,
+            Some(Ok(SessionCommand::Set(Setting::History(on)))) => {
                 prompts.set_kept(on);
                 told(if on { "what is typed is kept" } else { "what is typed is not kept" });
                 Ok(())
@@ -83,19 +83,19 @@ fn told(what: &str) {
     eprintln!("({what})");
 }
 
-async fn obey(client: &Client, conversation: &mut Conversation, command: Command) -> Result<()> {
+async fn obey(client: &Client, conversation: &mut Conversation, command: SessionCommand) -> Result<()> {
     match command {
         // The caller handles these two: one ends the session, the other changes the prompt history.
-        Command::Leave | Command::Set(Setting::History(_)) => {}
-        Command::Help => println!("{HELP}"),
-        Command::Clear => {
+        SessionCommand::Leave | SessionCommand::Set(Setting::History(_)) => {}
+        SessionCommand::Help => println!("{HELP}"),
+        SessionCommand::Clear => {
             conversation.messages.retain(|message| message.role == "system");
             told("the conversation is cleared");
         }
-        Command::Set(setting) => set(conversation, setting),
-        Command::Show(part) => show(client, conversation, part).await?,
-        Command::Load(name) => load(client, conversation, name).await?,
-        Command::Save(name) => save(client, conversation, name).await?,
+        SessionCommand::Set(setting) => set(conversation, setting),
+        SessionCommand::Show(part) => show(client, conversation, part).await?,
+        SessionCommand::Load(name) => load(client, conversation, name).await?,
+        SessionCommand::Save(name) => save(client, conversation, name).await?,
     }
     Ok(())
 }
@@ -146,18 +146,18 @@ async fn shown(client: &Client, model: &str) -> Result<ShowResponse> {
     client.post("/api/show", &request).await
 }
 
-async fn show(client: &Client, conversation: &Conversation, part: Part) -> Result<()> {
+async fn show(client: &Client, conversation: &Conversation, part: ShownPart) -> Result<()> {
     let shown = shown(client, &conversation.model).await?;
     let text = match part {
-        Part::Info => {
+        ShownPart::Info => {
             show::overview(&shown);
             return Ok(());
         }
-        Part::Modelfile => shown.modelfile,
-        Part::Parameters => parameters(&shown.parameters, conversation),
-        Part::System => conversation.system().map_or(shown.system, str::to_owned),
-        Part::Template => shown.template,
-        Part::License => shown.license,
+        ShownPart::Modelfile => shown.modelfile,
+        ShownPart::Parameters => parameters(&shown.parameters, conversation),
+        ShownPart::System => conversation.system().map_or(shown.system, str::to_owned),
+        ShownPart::Template => shown.template,
+        ShownPart::License => shown.license,
     };
     match text.trim_end_matches('\n') {
         "" => eprintln!("(the model has none)"),

@@ -49,7 +49,7 @@ pub(super) struct PushArguments {
 
 /// A line of a pull or push: progress, or a layer of a dry run.
 #[derive(Debug, Deserialize, Serialize)]
-struct Line {
+struct TransferLine {
     status: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -122,7 +122,7 @@ async fn show(client: &Client, path: &str, request: &impl Serialize, format: For
     let bar = progress::bytes()?;
     // Only the last line tells whether the transfer succeeded.
     let mut last = VecDeque::with_capacity(1);
-    let told = client.lines(path, request, |line: Line| {
+    let told = client.lines(path, request, |line: TransferLine| {
         last.clear();
         last.push_back(line.status.clone());
         if format == Format::Json {
@@ -140,7 +140,7 @@ async fn show(client: &Client, path: &str, request: &impl Serialize, format: For
     Ok(())
 }
 
-fn table(bar: &ProgressBar, line: &Line) {
+fn table(bar: &ProgressBar, line: &TransferLine) {
     match (&line.name, line.total, line.completed) {
         (Some(name), Some(size), None) => {
             bar.suspend(|| println!("{:8} {:>12}  {name}", line.status, content::text::size(size)));

@@ -31,7 +31,7 @@ pub(super) struct Setting {
 
 /// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
+enum LineKind {
     /// Not known yet; `Typesetter::beginning` holds the text so far.
     Unknown,
     Prose,
@@ -43,7 +43,7 @@ enum Line {
 #[derive(Debug)]
 pub(super) struct Typesetter {
     setting: Setting,
-    line: Line,
+    line: LineKind,
     beginning: String,
     /// Mark and length of the fence that opened the current block.
     fence: Option<(char, usize)>,
@@ -69,7 +69,7 @@ impl Typesetter {
     pub(super) fn new(setting: Setting) -> Self {
         Self {
             setting,
-            line: Line::Unknown,
+            line: LineKind::Unknown,
             beginning: String::new(),
             fence: None,
             column: 0,
@@ -99,7 +99,7 @@ impl Typesetter {
     /// line.
     pub(super) fn end(&mut self) -> String {
         let mut out = String::new();
-        if self.line == Line::Unknown && !self.beginning.is_empty() {
+        if self.line == LineKind::Unknown && !self.beginning.is_empty() {
             self.begin('\n', &mut out);
         }
         self.finish(&mut out);
@@ -108,7 +108,7 @@ impl Typesetter {
     }
 
     fn take(&mut self, c: char, out: &mut String) {
-        if self.line == Line::Unknown {
+        if self.line == LineKind::Unknown {
             if c != '\n' && !self.is_decided(c) {
                 self.beginning.push(c);
                 return;
@@ -119,9 +119,9 @@ impl Typesetter {
             ('\n', _) => {
                 self.finish(out);
                 out.push('\n');
-                (self.column, self.indent, self.before, self.line) = (0, 0, '\n', Line::Unknown);
+                (self.column, self.indent, self.before, self.line) = (0, 0, '\n', LineKind::Unknown);
             }
-            (_, Line::Verbatim) => out.push(c),
+            (_, LineKind::Verbatim) => out.push(c),
             _ => self.inline(c, out),
         }
     }
@@ -162,7 +162,7 @@ impl Typesetter {
             '|' => self.verbatim(&beginning, out),
             '-' | '*' | '_' if same && count >= 3 && next == '\n' => self.verbatim(&beginning, out),
             '#' if same && count <= 6 && is_blank && self.setting.styled => {
-                (self.line, self.heading) = (Line::Prose, true);
+                (self.line, self.heading) = (LineKind::Prose, true);
                 out.push_str(BOLD.0);
                 // The space after the marks is dropped too.
                 self.before = '\0';
@@ -174,7 +174,7 @@ impl Typesetter {
             '0'..='9' if is_blank && word.ends_with(['.', ')']) => self.item(&beginning[..lead], word, out),
             '>' if is_blank => self.item(&beginning[..lead], word, out),
             _ => {
-                self.line = Line::Prose;
+                self.line = LineKind::Prose;
                 self.indent = lead;
                 for c in beginning.chars() {
                     self.inline(c, out);
@@ -184,13 +184,13 @@ impl Typesetter {
     }
 
     fn verbatim(&mut self, beginning: &str, out: &mut String) {
-        self.line = Line::Verbatim;
+        self.line = LineKind::Verbatim;
         out.push_str(beginning);
     }
 
     /// Starts a list item. Wrapped lines align with its text.
     fn item(&mut self, lead: &str, mark: &str, out: &mut String) {
-        self.line = Line::Prose;
+        self.line = LineKind::Prose;
         out.push_str(lead);
         out.push_str(mark);
         self.column = lead.len() + mark.chars().count();

@@ -43,12 +43,12 @@ pub(crate) struct RegistriesConfig {
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
-    registry: BTreeMap<String, Entry>,
+    registry: BTreeMap<String, RegistryEntry>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Entry {
+struct RegistryEntry {
     plain_http: Option<bool>,
     ca_file: Option<PathBuf>,
     proxy: Option<String>,
@@ -116,7 +116,7 @@ impl RegistriesConfig {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     fn apply(self, settings: &mut HostSettings) {
         settings.plain_http = self.plain_http.unwrap_or(settings.plain_http);
         settings.ca_file = self.ca_file;

@@ -1,8 +1,8 @@
 //! Garbage collection: mark from tags, their kept versions, links and leases, then sweep the rest.
 //!
 //! A collection runs concurrently with all other operations. It puts off blobs that are added or
-//! read meanwhile (`collection_lock`), and blobs that an unreadable file may refer to. It deletes files first
-//! and their index entries afterwards.
+//! read meanwhile (`collection_lock`), and blobs that an unreadable file may refer to. It deletes
+//! files first and their index entries afterwards.
 
 use std::fs::DirEntry;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::collection_lock::State;
+use crate::collection_lock::LockState;
 use crate::mark::{Children, LeadsTo, Marked, Obstacle};
 use crate::promises::{Places, Promised};
 use crate::sync::PoisonError;
@@ -249,7 +249,7 @@ fn folders(entries: Vec<DirEntry>) -> impl Iterator<Item = DirEntry> {
     entries.into_iter().filter(|entry| files::is_folder(entry).unwrap_or(true))
 }
 
-fn fate(digest: &Digest, marked: &Marked, promises: &Promised, collection_lock: &State, now: SystemTime) -> Fate {
+fn fate(digest: &Digest, marked: &Marked, promises: &Promised, collection_lock: &LockState, now: SystemTime) -> Fate {
     let promised = |places: &Places| places.values().any(|until| *until > now);
     if marked.reachable.contains(digest) || promises.get(digest).is_some_and(promised) {
         return Fate::Stays;

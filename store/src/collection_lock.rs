@@ -27,14 +27,14 @@ use crate::sync::{Mutex, MutexGuard, PoisonError};
 /// The guards, the holds and the touched blobs.
 #[derive(Debug, Default)]
 pub(crate) struct CollectionLock {
-    state: Mutex<State>,
+    state: Mutex<LockState>,
     /// True if touches are recorded. Without guards and collections, a look at a blob takes no
     /// lock.
     noting: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct LockState {
     epoch: u64,
     /// The epochs at which the live guards began. Each guard begins a new epoch.
     guards: BTreeSet<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct State {
     held: HashMap<Digest, usize>,
 }
 
-impl State {
+impl LockState {
     /// Whether a collection must not delete a blob for now.
     pub(crate) fn keeps(&self, digest: &Digest) -> bool {
         self.touched.contains_key(digest) || self.held.contains_key(digest)
@@ -64,7 +64,7 @@ impl State {
 }
 
 impl CollectionLock {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

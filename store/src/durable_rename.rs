@@ -16,12 +16,12 @@ use crate::{Error, Store, files};
 
 #[derive(Debug, Default)]
 pub(crate) struct PendingRenames {
-    state: Mutex<State>,
+    state: Mutex<RenameState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RenameState {
     next: u64,
     under_way: BTreeMap<u64, Digest>,
     /// Folders that could not be synced.
@@ -43,7 +43,7 @@ impl Drop for PendingRename<'_> {
 }
 
 impl PendingRenames {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RenameState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl PendingRenames {
         self.lock().failed.is_empty()
     }
 
-    fn wait(&self, is_awaited: impl Fn(&State) -> bool) {
+    fn wait(&self, is_awaited: impl Fn(&RenameState) -> bool) {
         let state = self.ended.wait_while(self.lock(), |state| is_awaited(state));
         drop(state.unwrap_or_else(PoisonError::into_inner));
     }

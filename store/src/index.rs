@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use content::Digest;
 
-use crate::layout::Layout;
+use crate::layout::StoreLayout;
 use crate::{Description, Error, files};
 use database::Database;
 use journal::Journal;
@@ -53,7 +53,7 @@ pub(crate) struct Index {
 impl Index {
     /// Opens the index if it is unchanged since it was closed. Returns whether that was so; if not,
     /// the last process crashed or the files are damaged, and the index is recreated.
-    pub(crate) fn open(layout: &Layout) -> (Self, bool) {
+    pub(crate) fn open(layout: &StoreLayout) -> (Self, bool) {
         let (path, seal) = (layout.index(), layout.index_seal());
         let sealed = seal::broken(&seal, &path);
         let index = Self {

@@ -13,14 +13,14 @@ pub(crate) const VERSION: &str = "version";
 const PROMPTS: &str = "prompts";
 
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct StoreLayout {
     home: PathBuf,
     /// The folder of the index, derived files and times of use. It is `home`, or a folder of this
     /// process for a read-only store.
     notes: PathBuf,
 }
 
-impl Layout {
+impl StoreLayout {
     /// The layout of an existing store. Nothing is written.
     pub(crate) fn of(home: &Path) -> Self {
         Self { home: home.to_owned(), notes: home.to_owned() }

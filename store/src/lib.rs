@@ -42,8 +42,8 @@
 //!
 //! # Concurrency
 //! Any number of readers; one writer per ingest; one collector at a time, which runs concurrently
-//! with all other operations (`collection_lock`). The methods block on the disk. The roles of [`content`] run
-//! them on threads for blocking work.
+//! with all other operations (`collection_lock`). The methods block on the disk. The roles of
+//! [`content`] run them on threads for blocking work.
 
 mod blobs;
 mod collect;
@@ -97,7 +97,7 @@ pub use verify::Verified;
 pub use version::FORMAT_VERSION;
 
 use index::Index;
-use layout::Layout;
+use layout::StoreLayout;
 use lock::Lock;
 use sync::atomic::AtomicU64;
 use sync::{Mutex, MutexGuard, PoisonError};
@@ -108,21 +108,21 @@ pub struct Store(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    layout: Layout,
+    layout: StoreLayout,
     index: Index,
     held: ingest::ActiveIngests,
     collection_lock: collection_lock::CollectionLock,
-    /// ActiveIngests while the index is being filled.
+    /// Held while the index is being filled.
     mending: Mutex<()>,
-    /// ActiveIngests by the running collection.
+    /// Held by the running collection.
     collection: Mutex<()>,
     pending_renames: durable_rename::PendingRenames,
     promises: promises::Promises,
-    /// ActiveIngests while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
+    /// Held while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
     /// link is removed. These operations share folders, and writers of one name share a temporary
     /// file.
     ///
-    /// Lock order: this lock, then promises, then the collection_lock.
+    /// Lock order: this lock, then promises, then the collection lock.
     names: Mutex<()>,
     /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
@@ -157,7 +157,7 @@ impl Store {
         if Self::is_read_only_at(home) {
             return Self::open_read_only(home, options);
         }
-        let (layout, is_new) = Layout::create(home)?;
+        let (layout, is_new) = StoreLayout::create(home)?;
         let lock = Lock::acquire(&layout.lock_file())?;
         // Another process may have created the store in between.
         let lacks_version = version::check(layout.home(), &layout.version_file())?;
@@ -176,7 +176,7 @@ impl Store {
     fn open_read_only(home: &Path, options: Options) -> Result<Self, Error> {
         read_only::check_unused(home)?;
         let notes = read_only::Notes::create(&options.temporary.unwrap_or_else(std::env::temp_dir))?;
-        let layout = Layout::read_only(home, notes.path())?;
+        let layout = StoreLayout::read_only(home, notes.path())?;
         let (index, _) = Index::open(&layout);
         Ok(Self::of(Inner::new(layout, index, options.crash_at, None, Some(notes))))
     }
@@ -224,7 +224,7 @@ impl Store {
 
 impl Inner {
     fn new(
-        layout: Layout,
+        layout: StoreLayout,
         index: Index,
         crash_at: Option<CrashPoint>,
         lock: Option<Lock>,

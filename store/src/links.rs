@@ -124,7 +124,7 @@ impl Store {
     pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
         let _names = self.names();
         let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
-        // ActiveIngests until the link is gone: after a promise, the caller looks for the link again.
+        // Held until the link is gone: after a promise, the caller looks for the link again.
         let promises = self.0.promises.lock();
         if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
             self.remove_named(&self.0.layout.links(), &link.path)?;

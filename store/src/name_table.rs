@@ -15,14 +15,14 @@ use crate::{Error, Store, files, tags};
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
     /// Every entry whose name begins with a colon, sorted.
-    pub(crate) named: Vec<Named>,
+    pub(crate) named: Vec<TableEntry>,
     /// Errors of folders that could not be listed. Their entries are unknown.
     pub(crate) unreadable: Vec<Error>,
 }
 
 /// A file or folder whose name begins with a colon.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct TableEntry {
     /// `host/repository`, or fewer parts if the file is not deep enough.
     pub(crate) repository: String,
     /// Its name without the colon.
@@ -30,7 +30,7 @@ pub(crate) struct Named {
     pub(crate) path: PathBuf,
 }
 
-impl Named {
+impl TableEntry {
     /// `host/repository:tag`.
     pub(crate) fn tag(&self) -> String {
         format!("{}:{}", self.repository, self.name)
@@ -69,7 +69,7 @@ impl Walk {
         for entry in entries {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if let Some(name) = name.strip_prefix(':') {
-                self.named.push(Named { repository: repository.to_owned(), name: name.to_owned(), path });
+                self.named.push(TableEntry { repository: repository.to_owned(), name: name.to_owned(), path });
                 continue;
             }
             match files::is_folder(&entry) {
@@ -89,7 +89,7 @@ impl Walk {
         for error in &self.unreadable {
             tracing::warn!("{error}");
         }
-        let mut names: Vec<String> = self.named.iter().map(Named::tag).collect();
+        let mut names: Vec<String> = self.named.iter().map(TableEntry::tag).collect();
         names.sort_unstable();
         names
     }

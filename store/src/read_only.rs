@@ -27,7 +27,7 @@ const PREFIX: &str = "lode-notes-";
 
 /// Checks that no process has the store at `home` open for writing.
 pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
-    let file = layout::Layout::of(home).lock_file();
+    let file = layout::StoreLayout::of(home).lock_file();
     if !lock::is_held(&file)? {
         return Ok(());
     }
@@ -98,7 +98,7 @@ impl Store {
     /// Whether there is a store at `home` that this process cannot write.
     pub fn is_read_only_at(home: &Path) -> bool {
         let refused = || access(home, Access::WRITE_OK).is_err_and(|e| matches!(e, Errno::ROFS | Errno::ACCESS));
-        layout::Layout::of(home).blobs().is_dir() && refused()
+        layout::StoreLayout::of(home).blobs().is_dir() && refused()
     }
 
     /// Whether the store rejects all changes.

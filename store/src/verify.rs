@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::{Digest, Hasher};
 
-use crate::layout::Layout;
+use crate::layout::StoreLayout;
 use crate::{Error, Store, files, history, leases, links, name_table, tags};
 
 /// The kind of note with the time (Unix seconds) of the last successful check of a blob.
@@ -140,11 +140,11 @@ impl Store {
     /// [`Store::damaged_names`] for the store at `home`, even if another process has it open.
     /// Nothing is changed.
     pub fn damaged_names_at(home: &Path, now: SystemTime) -> Vec<Error> {
-        damaged_names(&Layout::of(home), now)
+        damaged_names(&StoreLayout::of(home), now)
     }
 }
 
-fn damaged_names(layout: &Layout, now: SystemTime) -> Vec<Error> {
+fn damaged_names(layout: &StoreLayout, now: SystemTime) -> Vec<Error> {
     let tags = tags::walk(&layout.tags());
     let mut damaged: Vec<Error> = tags.damaged.into_iter().map(|(_, error)| error).chain(tags.unreadable).collect();
     let histories = name_table::walk(&layout.histories());

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use formats::codec::{self, Encoded, Target};
+use formats::codec::{self, Encoded, EncodingTarget};
 use formats::safetensors::{Header, TensorInfo};
 use formats::weight::{Arrays, Numbers};
 use formats::{Dtype, Encoding, Weight};
@@ -87,7 +87,7 @@ fn check(vectors: &Vectors) {
     let source = vectors.source();
     let values = decoded(&source);
     let has_global_scale = vectors.tensor("global_scale").is_some();
-    let target = Target {
+    let target = EncodingTarget {
         encoding: vectors.encoding,
         float: vectors.float,
         global_scale: has_global_scale.then(|| codec::largest_magnitude(&values)),
@@ -135,7 +135,7 @@ fn check_rounded(vectors: &Vectors, weight: &Weight<'_>) {
     if !matches!(vectors.encoding, Encoding::Micro(_)) {
         return;
     }
-    let target = Target { encoding: Encoding::Plain(vectors.float), float: Dtype::F32, global_scale: None };
+    let target = EncodingTarget { encoding: Encoding::Plain(vectors.float), float: Dtype::F32, global_scale: None };
     let mut rounded = Encoded::default();
     codec::transcode(weight, target, &mut rounded);
     same_numbers(vectors, "dequant", &rounded.data);

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-use import::{Event, Imported, NamedFile, Progress, Target};
+use import::{Event, ImportObserver, Imported, NamedFile, Target};
 use serde_json::Value as Json;
 
 /// Returns the root of the project: the folder of the build, or the working directory if the tests
@@ -130,7 +130,7 @@ pub(crate) fn import_files(files: &[NamedFile], target: &dyn Target) -> Result<I
 /// Ignores progress.
 struct Quiet;
 
-impl Progress for Quiet {
+impl ImportObserver for Quiet {
     fn event(&self, _event: Event<'_>) -> bool {
         true
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::{Error, Piece, PieceKind, Vocabulary, VocabularyKind};
+use crate::{Error, PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};
 
 /// Tokenizer classes of transformers, and llama.cpp's names for their pre-tokenizers.
 const SPLITS: [(&str, &str); 6] = [
@@ -40,7 +40,8 @@ impl Vocabulary {
         for (text, id) in ids {
             texts[id] = text;
         }
-        let pieces = texts.into_iter().map(|text| Piece { text, score: 0.0, kind: PieceKind::Normal }).collect();
+        let pieces =
+            texts.into_iter().map(|text| VocabularyEntry { text, score: 0.0, kind: PieceKind::Normal }).collect();
         let merges = std::str::from_utf8(merges).map_err(|_| Error("`merges.txt` is not text".to_owned()))?;
         let lines = merges.lines().map(|line| line.trim_end_matches('\r'));
         let merges =

@@ -17,7 +17,7 @@ pub const DEFAULT: &str = "default";
 const FUNCTIONS: [&str; 9] = ["printf", "print", "println", "json", "index", "slice", "len", "html", "js"];
 
 /// Name and text of a template.
-pub type Named = (String, String);
+pub type NamedTemplate = (String, String);
 
 /// Whether a template is a Go template as Ollama uses them: fields begin with a dot, and blocks are
 /// in double braces.
@@ -39,12 +39,12 @@ pub fn is_go(source: &str) -> bool {
 }
 
 /// Returns the list of templates of a model with a single template.
-pub fn single(text: String) -> Vec<Named> {
+pub fn single(text: String) -> Vec<NamedTemplate> {
     vec![(DEFAULT.to_owned(), text)]
 }
 
 /// Returns the templates of a `tokenizer_config.json`.
-pub fn of_config(config: &Value) -> Vec<Named> {
+pub fn of_config(config: &Value) -> Vec<NamedTemplate> {
     match config.get("chat_template") {
         Some(Value::String(text)) => single(text.clone()),
         Some(Value::Array(list)) => list
@@ -63,10 +63,10 @@ pub fn of_config(config: &Value) -> Vec<Named> {
 pub struct OfFolder {
     /// Templates of `chat_template.jinja`. This and the next two fields are in descending priority;
     /// `additional` supplements them.
-    jinja: Vec<Named>,
-    json: Vec<Named>,
-    config: Vec<Named>,
-    additional: Vec<Named>,
+    jinja: Vec<NamedTemplate>,
+    json: Vec<NamedTemplate>,
+    config: Vec<NamedTemplate>,
+    additional: Vec<NamedTemplate>,
 }
 
 impl OfFolder {
@@ -89,7 +89,7 @@ impl OfFolder {
     }
 
     /// Returns all templates, each name once.
-    pub fn templates(self) -> Vec<Named> {
+    pub fn templates(self) -> Vec<NamedTemplate> {
         let Self { jinja, json, config, mut additional } = self;
         let mut all = [jinja, json, config].into_iter().find(|templates| !templates.is_empty()).unwrap_or_default();
         additional.sort();
@@ -105,7 +105,7 @@ fn additional(document: &str) -> Option<&str> {
 }
 
 /// Returns the templates of a GGUF file.
-pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<Named> {
+pub fn of_gguf(gguf: &Gguf<'_>) -> Vec<NamedTemplate> {
     let default = gguf.text("tokenizer.chat_template").map(|text| (DEFAULT.to_owned(), text.to_owned()));
     let names = gguf.array("tokenizer.chat_templates");
     let named = names.into_iter().flat_map(|names| names.iter().collect::<Vec<_>>()).filter_map(|name| {
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    fn pair(name: &str, text: &str) -> Named {
+    fn pair(name: &str, text: &str) -> NamedTemplate {
         (name.to_owned(), text.to_owned())
     }
 

@@ -22,4 +22,4 @@ mod vocabulary;
 pub use error::Error;
 pub use pre_tokenizer::PreTokenizer;
 pub use token_table::{Token, TokenTable};
-pub use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+pub use vocabulary::{PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};

@@ -8,7 +8,7 @@
 use serde_json::Value;
 
 use crate::special_tokens;
-use crate::{Error, Piece, PieceKind, Vocabulary, VocabularyKind};
+use crate::{Error, PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};
 
 /// `TrainerSpec.ModelType.UNIGRAM`. BPE is 2; other kinds are not in use.
 const UNIGRAM: u64 = 1;
@@ -22,7 +22,7 @@ impl Vocabulary {
     pub fn of_sentence_piece(raw: &[u8], config: &Value) -> Result<Self, Error> {
         let wrong = || Error("`tokenizer.model` is not a model of SentencePiece".to_owned());
         let (mut pieces, mut kind, mut normalizer) = (Vec::new(), UNIGRAM, Normalizer::default());
-        for field in Fields(raw) {
+        for field in MessageFields(raw) {
             match field.ok_or_else(wrong)? {
                 (1, Field::Bytes(piece)) => pieces.push(self::piece(piece).ok_or_else(wrong)?),
                 (2, Field::Bytes(trainer)) => kind = number(trainer, 3, UNIGRAM).ok_or_else(wrong)?,
@@ -56,7 +56,7 @@ impl Vocabulary {
             let Some(text) = token.get("content").and_then(Value::as_str) else { continue };
             let is_special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
             let kind = if is_special { PieceKind::Control } else { PieceKind::UserDefined };
-            let piece = Piece { text: text.to_owned(), score: 0.0, kind };
+            let piece = VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
             // A token that would leave a gap is skipped, because its row in the embedding is
             // unknown.
             let is_next = id == self.pieces.len();
@@ -102,7 +102,7 @@ impl Default for Normalizer<'_> {
 impl<'a> Normalizer<'a> {
     fn read(raw: &'a [u8]) -> Option<Self> {
         let mut normalizer = Self::default();
-        for field in Fields(raw) {
+        for field in MessageFields(raw) {
             match field? {
                 (2, Field::Bytes(map)) => normalizer.character_map = map,
                 (3, Field::Number(flag)) => normalizer.adds_space = flag != 0,
@@ -114,9 +114,9 @@ impl<'a> Normalizer<'a> {
     }
 }
 
-fn piece(raw: &[u8]) -> Option<Piece> {
+fn piece(raw: &[u8]) -> Option<VocabularyEntry> {
     let (mut text, mut score, mut kind) = (String::new(), 0.0, PieceKind::Normal);
-    for field in Fields(raw) {
+    for field in MessageFields(raw) {
         match field? {
             (1, Field::Bytes(bytes)) => text = String::from_utf8_lossy(bytes).into_owned(),
             (2, Field::Fixed(bits)) => score = f32::from_bits(bits),
@@ -124,14 +124,14 @@ fn piece(raw: &[u8]) -> Option<Piece> {
             _ => {}
         }
     }
-    Some(Piece { text, score, kind })
+    Some(VocabularyEntry { text, score, kind })
 }
 
 /// Returns the last number of a field in a message, or `usual` if the field is missing; `None` if
 /// the message is malformed.
 fn number(raw: &[u8], wanted: u64, usual: u64) -> Option<u64> {
     let mut found = usual;
-    for field in Fields(raw) {
+    for field in MessageFields(raw) {
         if let (number, Field::Number(value)) = field?
             && number == wanted
         {
@@ -152,9 +152,9 @@ enum Field<'a> {
 
 /// Iterator over the fields of a message with their numbers. It yields `None` for a malformed
 /// field, then ends.
-struct Fields<'a>(&'a [u8]);
+struct MessageFields<'a>(&'a [u8]);
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for MessageFields<'a> {
     type Item = Option<(u64, Field<'a>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -169,7 +169,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> MessageFields<'a> {
     fn field(&mut self) -> Option<(u64, Field<'a>)> {
         let key = self.varint()?;
         let value = match key & 7 {
@@ -233,7 +233,10 @@ mod tests {
         assert_eq!(vocabulary.kind, VocabularyKind::SentencePiece);
         assert_eq!((vocabulary.bos, vocabulary.eos, vocabulary.unknown), (Some(1), Some(2), Some(0)));
         assert_eq!((vocabulary.add_bos, vocabulary.add_eos, vocabulary.add_space_prefix), (true, false, false));
-        assert_eq!(vocabulary.pieces[3], Piece { text: "▁a".to_owned(), score: -1.5, kind: PieceKind::Normal });
+        assert_eq!(
+            vocabulary.pieces[3],
+            VocabularyEntry { text: "▁a".to_owned(), score: -1.5, kind: PieceKind::Normal }
+        );
         assert_eq!((vocabulary.pieces[4].kind, vocabulary.pieces[5].kind), (PieceKind::Byte, PieceKind::Control));
     }
 

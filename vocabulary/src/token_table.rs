@@ -58,7 +58,8 @@ pub enum Settings {
 pub struct Token<'t> {
     /// Text as in the source.
     pub text: &'t str,
-    /// See [`Piece::score`](crate::Piece::score); 0 if the vocabulary has no scores.
+    /// See [`VocabularyEntry::score`](crate::VocabularyEntry::score); 0 if the vocabulary has no
+    /// scores.
     pub score: f32,
     /// Kind of the token.
     pub kind: PieceKind,

@@ -21,7 +21,7 @@ pub struct Vocabulary {
     /// The pieces; a token's id is its index. They are not serialized, because a
     /// [`TokenTable`](crate::TokenTable) contains them.
     #[serde(skip)]
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<VocabularyEntry>,
     /// The first token or merge whose text in the file is not UTF-8, as named in messages.
     pub not_utf8: Option<String>,
     /// BOS, the token that begins a text.
@@ -85,7 +85,7 @@ pub enum VocabularyKind {
 
 /// An entry of a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct VocabularyEntry {
     /// Text as in the file; bytes that are not UTF-8 are replaced.
     pub text: String,
     /// For [`VocabularyKind::SentencePiece`], pieces with a larger score are merged earlier; for
@@ -128,7 +128,7 @@ impl PieceKind {
 
 impl Vocabulary {
     /// Creates a vocabulary without special tokens.
-    pub fn new(kind: VocabularyKind, pieces: Vec<Piece>) -> Self {
+    pub fn new(kind: VocabularyKind, pieces: Vec<VocabularyEntry>) -> Self {
         Self {
             kind,
             pieces,
@@ -258,8 +258,9 @@ impl Vocabulary {
         let goes_on = has("<|end|>")
             && (has("<|return|>") && has("<|call|>") || has("<|flush|>") && (has("<|call|>") || has("<|calls|>")));
         // All such tokens begin and end like this; the check is fast for long vocabularies.
-        let marked =
-            |piece: &&mut Piece| piece.text.starts_with(['<', '[', '_', '▁']) && piece.text.ends_with(['>', ']', '[']);
+        let marked = |piece: &&mut VocabularyEntry| {
+            piece.text.starts_with(['<', '[', '_', '▁']) && piece.text.ends_with(['>', ']', '['])
+        };
         for piece in self.pieces.iter_mut().filter(marked) {
             let text = piece.text.as_str();
             if SHOWN.contains(&text) || goes_on && text == "<|end|>" {
@@ -273,7 +274,7 @@ impl Vocabulary {
 
 /// Returns the id that readers assume if the file does not name the token; the numbers are
 /// llama.cpp's (`llama-vocab.cpp`).
-fn default_id(kind: &VocabularyKind, pieces: &[Piece], key: &str) -> Option<u32> {
+fn default_id(kind: &VocabularyKind, pieces: &[VocabularyEntry], key: &str) -> Option<u32> {
     let numbers: &[(&str, u32)] = match kind {
         VocabularyKind::SentencePiece => &[("bos", 1), ("eos", 2), ("unknown", 0)],
         VocabularyKind::ByteLevel { pre_tokenizer, .. } => match pre_tokenizer.as_str() {
@@ -297,13 +298,13 @@ fn is_end(text: &str) -> bool {
     ENDS.contains(&text)
 }
 
-fn pieces(gguf: &Gguf<'_>) -> Result<Option<Vec<Piece>>, Error> {
+fn pieces(gguf: &Gguf<'_>) -> Result<Option<Vec<VocabularyEntry>>, Error> {
     let Some(texts) = gguf.array("tokenizer.ggml.tokens") else { return Ok(None) };
-    let mut pieces: Vec<Piece> = texts
+    let mut pieces: Vec<VocabularyEntry> = texts
         .iter()
         .map(|text| {
             let text = String::from_utf8_lossy(text.as_bytes().unwrap_or_default()).into_owned();
-            Piece { text, score: 0.0, kind: PieceKind::Normal }
+            VocabularyEntry { text, score: 0.0, kind: PieceKind::Normal }
         })
         .collect();
     if let Some(kinds) = list(gguf, "token_type", pieces.len())? {
@@ -338,7 +339,7 @@ fn bytes(gguf: &Gguf<'_>, key: &str) -> Result<Vec<u8>, Error> {
     list.iter().map(byte).collect::<Option<_>>().ok_or_else(|| Error(format!("`{key}` is not a list of bytes")))
 }
 
-fn scores(gguf: &Gguf<'_>, pieces: &mut [Piece]) -> Result<(), Error> {
+fn scores(gguf: &Gguf<'_>, pieces: &mut [VocabularyEntry]) -> Result<(), Error> {
     let scores = list(gguf, "scores", pieces.len())?;
     let scores = scores.ok_or_else(|| Error("there is no `tokenizer.ggml.scores`".to_owned()))?;
     for (piece, score) in pieces.iter_mut().zip(scores) {

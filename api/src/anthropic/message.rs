@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Limits;
-use crate::Answer;
+use crate::CollectedAnswer;
 
 /// Response of `POST /v1/messages`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -80,7 +80,7 @@ impl Message {
     }
 
     /// Returns the complete message.
-    pub fn whole(self, answer: Answer, limits: &Limits) -> Self {
+    pub fn whole(self, answer: CollectedAnswer, limits: &Limits) -> Self {
         let mut content = Vec::new();
         if !answer.thinking.is_empty() {
             content.push(Block::Thinking { thinking: answer.thinking, signature: String::new() });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ollama::Think;
-use crate::{Answer, ChatInput, Frame, GenerationOptions, Refusal};
+use crate::{ChatInput, CollectedAnswer, Frame, GenerationOptions, Refusal};
 
 fn read(request: Value) -> Result<(ChatInput, GenerationOptions), Refusal> {
     serde_json::from_value::<MessagesRequest>(request).expect("a request").translate()
@@ -147,7 +147,7 @@ fn counting_needs_no_limit() {
 
 #[test]
 fn a_document() {
-    let mut answer = Answer::default();
+    let mut answer = CollectedAnswer::default();
     for event in [thinking("hm"), text("Hel"), text("lo"), call(), done(FinishReason::Stop)] {
         answer.push(event);
     }
@@ -241,7 +241,7 @@ fn stop_strings_of_the_request_are_told() {
         stop: Some(stop.to_owned()),
     };
     for (stop, reason, told) in [("END", "stop_sequence", json!("END")), ("<|model's own|>", "end_turn", json!(null))] {
-        let mut answer = Answer::default();
+        let mut answer = CollectedAnswer::default();
         answer.push(stopped(stop));
         let whole = serde_json::to_value(Message::begun("1f", "m").whole(answer, &limits(9))).expect("JSON");
         assert_eq!((&whole["stop_reason"], &whole["stop_sequence"]), (&json!(reason), &told));

@@ -7,7 +7,7 @@ use super::{
     AnswerMessage, ChatResponse, DebugInfo, ErrorResponse, FunctionCall, GenerateResponse, Metrics, TokenLogprob,
     ToolCall,
 };
-use crate::Answer;
+use crate::CollectedAnswer;
 
 /// The endpoint that responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl AnswerLines {
     }
 
     /// Returns the complete response as one document.
-    pub fn whole(&mut self, answer: Answer, moment: &Moment) -> Line {
+    pub fn whole(&mut self, answer: CollectedAnswer, moment: &Moment) -> Line {
         let tool_calls = answer.tool_calls.into_iter().map(|call| self.call(call)).collect();
         let said = Said { text: answer.text, thinking: answer.thinking, tool_calls, logprobs: answer.logprobs };
         let reason = answer.reason.unwrap_or(FinishReason::Stop);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_whole_answer_is_one_document() {
-        let mut answer = Answer::default();
+        let mut answer = CollectedAnswer::default();
         for event in [
             GenerateEvent::Thinking { text: "hm".to_owned(), logprobs: Vec::new() },
             GenerateEvent::Text { text: "Hi".to_owned(), logprobs: Vec::new() },

@@ -45,7 +45,7 @@ pub(super) const GGUF: GgufForm = GgufForm {
 const TYPES: u64 = 2;
 
 /// Parameters of a BERT-like encoder. Sizes are in elements.
-struct Sizes {
+struct EncoderSizes {
     vocabulary: u64,
     hidden: u64,
     heads: u64,
@@ -66,7 +66,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         return Err(fail(format!("`position_embedding_type` is `{other}`, expected absolute")));
     }
     let prefix = if names.has(&format!("{prefix}embeddings.word_embeddings.weight")) { prefix } else { "" };
-    let sizes = Sizes {
+    let sizes = EncoderSizes {
         vocabulary: config.required("vocab_size")?,
         hidden: config.required("hidden_size")?,
         heads: config.required("num_attention_heads")?,
@@ -83,7 +83,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
 
 /// Reads GGUF metadata. A file stores position rows from the first used one on, so the offset is 0.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let sizes = Sizes {
+    let sizes = EncoderSizes {
         vocabulary: vocabulary(keys)?,
         hidden: keys.required("embedding_length")?,
         heads: keys.required("attention.head_count")?,
@@ -98,8 +98,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint(names, &sizes, ["", "model.layers."]))
 }
 
-fn blueprint(names: &TensorNames, sizes: &Sizes, [prefix, layers]: [&str; 2]) -> Blueprint {
-    let Sizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
+fn blueprint(names: &TensorNames, sizes: &EncoderSizes, [prefix, layers]: [&str; 2]) -> Blueprint {
+    let EncoderSizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
     // Texts use at most two types.
     let types = sizes.types.min(2);
     let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), sizes.epsilon);

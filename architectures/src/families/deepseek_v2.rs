@@ -39,7 +39,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Parameters of latent attention. Sizes are in elements.
-struct Sizes {
+struct LatentSizes {
     rope_dim: u64,
     nope_dim: u64,
     value_dim: u64,
@@ -92,7 +92,7 @@ pub(super) fn latent_attention(
     let nope_dim = config.unsigned("qk_nope_head_dim")?.unwrap_or(128);
     let defaults = Defaults { head_dim: Some(rope_dim), ..LLAMA };
     let growth = config.attention_growth()?;
-    let sizes = Sizes {
+    let sizes = LatentSizes {
         rope_dim,
         nope_dim,
         value_dim: config.unsigned("v_head_dim")?.unwrap_or(128),
@@ -116,7 +116,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         gguf_keys::fail(format!("heads have {head_dim} elements, of which {rope_dim} are rotated: none is left"))
     })?;
     let (rope, growth) = growing(keys)?;
-    let sizes = Sizes {
+    let sizes = LatentSizes {
         rope_dim,
         nope_dim,
         value_dim,
@@ -147,7 +147,7 @@ fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
 }
 
 /// Returns a blueprint whose mixers are latent attention.
-fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Blueprint {
+fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &LatentSizes) -> Blueprint {
     let heads = dense.heads;
     let norm = |module: &str| dense.norm(names, module);
     let mixer = |index: usize| {
@@ -190,7 +190,7 @@ fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &Sizes) -> Bl
 /// Returns the projections from latents to the keys and values of each head. GGUF files and MLX
 /// have two stacks, of which the stack of keys is transposed. Folders and older files have one
 /// matrix; each head has the rows of keys first, then the rows of values.
-fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes: &Sizes) -> [Matrices; 2] {
+fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes: &LatentSizes) -> [Matrices; 2] {
     for [keys, values] in [["k_b_proj", "v_b_proj"], ["embed_q", "unembed_out"]] {
         if names.has(&own(&format!("{keys}.weight"))) {
             let mut keys = projection(names, &own(keys));
@@ -215,7 +215,7 @@ pub(super) fn add_experts(
     route: impl Fn(&mut crate::Router, &str),
 ) -> Result<(), Error> {
     let Some(count) = config.unsigned("n_routed_experts")? else { return Ok(()) };
-    let sizes = experts::Sizes {
+    let sizes = experts::ExpertSizes {
         count,
         width: config.required("moe_intermediate_size")?,
         top_k: config.required("num_experts_per_tok")?,

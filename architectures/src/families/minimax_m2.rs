@@ -5,7 +5,7 @@ use super::deepseek_v2::scores;
 use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores, Tensor};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
-use crate::experts::{self, Sizes, count};
+use crate::experts::{self, ExpertSizes, count};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -28,7 +28,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             rope.dimension = Some(rotated);
         }
     }
-    let sizes = Sizes {
+    let sizes = ExpertSizes {
         count: count(config, 256)?,
         width: dense.intermediate,
         top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(8),

@@ -3,7 +3,7 @@
 use crate::blueprint::{Blueprint, Ffn};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::{Sizes, experts};
+use crate::experts::{ExpertSizes, experts};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -20,7 +20,7 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, theta
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.slide_all(config, None)?;
-    let sizes = Sizes {
+    let sizes = ExpertSizes {
         count: config.unsigned("num_local_experts")?.unwrap_or(8),
         width: config.unsigned("intermediate_size")?.unwrap_or(14_336),
         top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(2),

@@ -40,7 +40,7 @@ const WINDOW: u64 = 128;
 const SLIDING_THETA: f64 = 10_000.0;
 
 /// Parameters of the encoder. Sizes are in elements.
-struct Sizes {
+struct ModernBertSizes {
     vocabulary: u64,
     hidden: u64,
     heads: u64,
@@ -62,7 +62,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         Ok(config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta)))
     };
     let count = layer_count(config.required("num_hidden_layers")?)?;
-    let sizes = Sizes {
+    let sizes = ModernBertSizes {
         vocabulary: config.required("vocab_size")?,
         hidden: config.required("hidden_size")?,
         heads: config.required("num_attention_heads")?,
@@ -90,7 +90,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     };
     let full = keys.rope()?;
     let theta = keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA);
-    let sizes = Sizes {
+    let sizes = ModernBertSizes {
         vocabulary: vocabulary(keys)?,
         hidden: keys.required("embedding_length")?,
         heads: keys.required("attention.head_count")?,
@@ -112,8 +112,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(blueprint(names, "model.", &sizes))
 }
 
-fn blueprint(names: &TensorNames, root: &str, sizes: &Sizes) -> Blueprint {
-    let Sizes { hidden, heads, width, activation, .. } = *sizes;
+fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Blueprint {
+    let ModernBertSizes { hidden, heads, width, activation, .. } = *sizes;
     let head_dim = hidden.checked_div(heads).unwrap_or(0);
     let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), sizes.epsilon);
     let layer = |index: usize| {

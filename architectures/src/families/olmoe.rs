@@ -3,7 +3,7 @@
 use crate::blueprint::{Blueprint, Ffn, NormedPart, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
-use crate::experts::{self, MODULES, Sizes, count, experts};
+use crate::experts::{self, ExpertSizes, MODULES, count, experts};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, names};
@@ -24,7 +24,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    let sizes = Sizes {
+    let sizes = ExpertSizes {
         count: count(config, 64)?,
         width: dense.intermediate,
         top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(8),

@@ -38,7 +38,7 @@ const INTERVAL: u64 = 4;
 
 /// Parameters of the delta nets. Sizes are in elements.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct DeltaNetSizes {
     key_heads: u64,
     value_heads: u64,
     key_dim: u64,
@@ -53,7 +53,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     dense.norm_offset = if experts::switched(names, "model.layers.0.mlp").is_some() { 0.0 } else { 1.0 };
     dense.rotate_part(config, 4)?;
     let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
-    let sizes = Sizes {
+    let sizes = DeltaNetSizes {
         key_heads: number("linear_num_key_heads", 16)?,
         value_heads: number("linear_num_value_heads", 32)?,
         key_dim: number("linear_key_head_dim", 128)?,
@@ -72,7 +72,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
     let layers = dense.layers.len();
     let value_heads = keys.required("ssm.time_step_rank")?;
-    let sizes = Sizes {
+    let sizes = DeltaNetSizes {
         key_heads: keys.required("ssm.group_count")?,
         value_heads,
         key_dim: keys.required("ssm.state_size")?,
@@ -92,7 +92,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 }
 
 /// Returns the blueprint with the mixers of this family.
-fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: Sizes) -> Blueprint {
+fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: DeltaNetSizes) -> Blueprint {
     let (head_dim, epsilon) = (dense.head_dim, dense.norm_epsilon);
     let mut blueprint = Dense { head_norms: true, ..dense }.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
@@ -111,8 +111,8 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: Sizes) -> B
     blueprint
 }
 
-fn delta_net(names: &TensorNames, module: &str, sizes: Sizes, epsilon: f64) -> DeltaNet {
-    let Sizes { key_heads, value_heads, key_dim, value_dim, kernel } = sizes;
+fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f64) -> DeltaNet {
+    let DeltaNetSizes { key_heads, value_heads, key_dim, value_dim, kernel } = sizes;
     let share = value_heads.checked_div(key_heads).unwrap_or(0);
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
     let [query, key, value, gate] = inputs(names, module, sizes);
@@ -155,8 +155,8 @@ fn delta_net(names: &TensorNames, module: &str, sizes: Sizes, epsilon: f64) -> D
 /// Returns query, key, value and gate. In folders and the first GGUF files, the rows are stored per
 /// key head. Later GGUF files have all queries, then all keys, then all values, with the gates in a
 /// separate tensor.
-fn inputs(names: &TensorNames, module: &str, sizes: Sizes) -> [Projection; 4] {
-    let Sizes { key_heads, value_heads, key_dim, value_dim, .. } = sizes;
+fn inputs(names: &TensorNames, module: &str, sizes: DeltaNetSizes) -> [Projection; 4] {
+    let DeltaNetSizes { key_heads, value_heads, key_dim, value_dim, .. } = sizes;
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
     let apart = own("in_proj_qkv");
     if names.has(&apart.weight.name) {

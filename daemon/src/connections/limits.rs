@@ -11,7 +11,7 @@ const OTHER_FILES: u64 = 96;
 
 /// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionLimits {
     /// Maximal number in total.
     pub(super) most: usize,
     /// Maximal number from one remote address. Loopback is exempt, because a local proxy forwards
@@ -48,7 +48,7 @@ impl Default for Times {
     }
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Raises this process's limit of open files as far as allowed, and derives the limits from it.
     pub(crate) fn of_process() -> Self {
         let limit = getrlimit(Resource::Nofile);
@@ -75,7 +75,7 @@ mod tests {
     fn files_are_left_for_the_store() {
         for (files, expect) in [(Some(0), 16), (Some(256), 80), (Some(1024), 464), (Some(1 << 20), MOST), (None, MOST)]
         {
-            assert_eq!(Limits::for_files(files).most, expect, "{files:?}");
+            assert_eq!(ConnectionLimits::for_files(files).most, expect, "{files:?}");
         }
     }
 }

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::activity::Activity;
-use super::limits::Limits;
+use super::limits::ConnectionLimits;
 
 /// All connections.
 #[derive(Debug)]
 pub(super) struct Table {
-    limits: Limits,
-    rows: Mutex<Rows>,
+    limits: ConnectionLimits,
+    rows: Mutex<ConnectionRows>,
 }
 
 #[derive(Debug, Default)]
-struct Rows {
+struct ConnectionRows {
     next: u64,
     connections: HashMap<u64, Row>,
 }
@@ -32,7 +32,7 @@ struct Row {
 
 /// A connection's place in the table, released when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionEntry {
     table: Arc<Table>,
     number: u64,
     activity: Activity,
@@ -40,16 +40,16 @@ pub(super) struct Place {
 }
 
 impl Table {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: ConnectionLimits) -> Self {
         Self { limits, rows: Mutex::default() }
     }
 
-    fn rows(&self) -> MutexGuard<'_, Rows> {
+    fn rows(&self) -> MutexGuard<'_, ConnectionRows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a place for a connection from this peer; `None` if all connections are busy.
-    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionEntry> {
         let peer = peer.to_canonical();
         let mut rows = self.rows();
         let from_there = |row: &Row| row.peer == peer;
@@ -63,11 +63,11 @@ impl Table {
         let (number, activity, displaced) = (rows.next, Activity::new(), Arc::new(Notify::new()));
         let row = Row { peer, activity: activity.clone(), displaced: displaced.clone() };
         rows.connections.insert(number, row);
-        Some(Place { table: self.clone(), number, activity, displaced })
+        Some(ConnectionEntry { table: self.clone(), number, activity, displaced })
     }
 }
 
-impl Rows {
+impl ConnectionRows {
     /// Removes the connection that has been idle for the longest among the selected ones. Returns
     /// `None` if all are busy.
     fn displace(&mut self, among: impl Fn(&Row) -> bool) -> Option<()> {
@@ -80,7 +80,7 @@ impl Rows {
     }
 }
 
-impl Place {
+impl ConnectionEntry {
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionEntry {
     fn drop(&mut self) {
         self.table.rows().connections.remove(&self.number);
     }
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use crate::connections::limits::Times;
 
-    fn limits(most: usize, of_peer: usize) -> Limits {
-        Limits { most, of_peer, times: Times::default() }
+    fn limits(most: usize, of_peer: usize) -> ConnectionLimits {
+        ConnectionLimits { most, of_peer, times: Times::default() }
     }
 
     #[tokio::test]

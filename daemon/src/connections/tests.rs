@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use super::*;
 
 /// A limit of four connections.
-fn few(times: Times) -> Limits {
-    Limits { most: 4, of_peer: 4, times }
+fn few(times: Times) -> ConnectionLimits {
+    ConnectionLimits { most: 4, of_peer: 4, times }
 }
 
-async fn serving(limits: Limits) -> (SocketAddr, watch::Sender<bool>, JoinHandle<()>) {
+async fn serving(limits: ConnectionLimits) -> (SocketAddr, watch::Sender<bool>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let slow = async || {

@@ -13,7 +13,7 @@ use content::{Descriptor, Digest};
 use library::Observer;
 use manifests::ModelRef;
 use transfer::{Hosts, Refetch, Upstream};
-use upkeep::{Fetcher, Selection, Usage};
+use upkeep::{DiskUsage, Fetcher, Selection};
 
 use super::stepwise;
 use crate::body::Body;
@@ -108,7 +108,7 @@ fn repaired(report: upkeep::RepairReport) -> RepairReport {
     }
 }
 
-fn measured(usage: Usage) -> DuResponse {
+fn measured(usage: DiskUsage) -> DuResponse {
     let model = |model: upkeep::ModelUsage| DuModel {
         name: model.name,
         digest: model.digest.to_string(),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
-use super::failure::{Body, Failure, refused};
+use super::failure::{Body, OpenAiFailure, refused};
 use super::{random_id, seconds};
 use crate::call::Call;
 use crate::clock;
@@ -21,7 +21,7 @@ pub(crate) async fn chat(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ChatRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let name = request.model.clone();
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
     let count = request.choices().map_err(refused)?;

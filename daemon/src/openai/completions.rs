@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use protocol::Prompt;
 
-use super::failure::{Body, Failure, refused};
+use super::failure::{Body, OpenAiFailure, refused};
 use super::{random_id, seconds};
 use crate::call::{Call, Ready};
 use crate::daemon::Daemon;
@@ -24,7 +24,7 @@ pub(crate) async fn completions(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<CompletionRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let name = request.model.clone();
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
     let count = request.choices().map_err(refused)?;

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
-use super::failure::{Body, Failure, refused};
+use super::failure::{Body, OpenAiFailure, refused};
 use crate::call::Call;
 use crate::daemon::Daemon;
 use crate::headers::{attested, truncated};
@@ -14,7 +14,7 @@ use crate::headers::{attested, truncated};
 pub(crate) async fn embeddings(
     State(daemon): State<Daemon>,
     Body(request): Body<EmbeddingsRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let name = request.model.clone();
     let demand = GenerationOptions { keep_alive: request.keep_alive, ..GenerationOptions::default() };
     let (asked, encoding) = request.translate().map_err(refused)?;

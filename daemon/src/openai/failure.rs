@@ -14,12 +14,12 @@ use crate::error::Failed;
 
 /// A failed request.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct OpenAiFailure {
     status: StatusCode,
     body: ErrorResponse,
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for OpenAiFailure {
     fn into_response(self) -> Response {
         if self.status.is_server_error() {
             tracing::warn!(status = self.status.as_u16(), "{}", self.body.error.message);
@@ -28,7 +28,7 @@ impl IntoResponse for Failure {
     }
 }
 
-impl<E: Into<Failed>> From<E> for Failure {
+impl<E: Into<Failed>> From<E> for OpenAiFailure {
     fn from(error: E) -> Self {
         let failed: Failed = error.into();
         let mut body = ErrorResponse::new(failed.status.as_u16(), failed.message);
@@ -41,8 +41,8 @@ impl<E: Into<Failed>> From<E> for Failure {
 }
 
 /// Converts a refusal, which names the invalid field separately from the message.
-pub(crate) fn refused(refusal: Refusal) -> Failure {
-    Failure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
+pub(crate) fn refused(refusal: Refusal) -> OpenAiFailure {
+    OpenAiFailure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
 }
 
 /// The body of a request, read like [`body::Body`].
@@ -52,9 +52,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
 where
     Budget: FromRef<S>,
 {
-    type Rejection = Failure;
+    type Rejection = OpenAiFailure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, OpenAiFailure> {
         let body::Body(body) = body::Body::from_request(request, state).await?;
         Ok(Self(body))
     }

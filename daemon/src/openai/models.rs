@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use manifests::ModelRef;
 
-use super::failure::Failure;
+use super::failure::OpenAiFailure;
 use super::seconds;
 use crate::daemon::Daemon;
 use crate::headers::attested;
@@ -17,7 +17,7 @@ use crate::model_documents::timestamp;
 use crate::models::{blocking, find_named};
 use library::{Library, Listed};
 
-pub(crate) async fn list(State(daemon): State<Daemon>, headers: HeaderMap) -> Result<Json<ModelList>, Failure> {
+pub(crate) async fn list(State(daemon): State<Daemon>, headers: HeaderMap) -> Result<Json<ModelList>, OpenAiFailure> {
     let models = blocking(&daemon.library, Library::list).await?;
     let document = |listed: Listed| document(&listed.name, listed.modified, listed.name.clone(), &headers);
     Ok(Json(ModelList::new(models.into_iter().map(document).collect())))
@@ -27,7 +27,7 @@ pub(crate) async fn show(
     State(daemon): State<Daemon>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let model = find_named(&daemon, &name).await?;
     let answer = Json(document(&model.name, model.modified, name, &headers)).into_response();
     Ok(attested(answer, model.manifest.digest()))

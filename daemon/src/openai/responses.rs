@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
-use super::failure::{Body, Failure, refused};
+use super::failure::{Body, OpenAiFailure, refused};
 use super::{random_id, seconds};
 use crate::call::Call;
 use crate::clock;
@@ -21,7 +21,7 @@ pub(crate) async fn responses(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResponsesRequest>,
-) -> Result<Response, Failure> {
+) -> Result<Response, OpenAiFailure> {
     let (name, streams) = (request.model.clone(), request.streams());
     let (dialogue, demand, echo) = request.translate().map_err(refused)?;
     let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);

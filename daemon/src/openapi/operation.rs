@@ -68,7 +68,7 @@ impl Api {
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// A response: its status, media type and schema.
-struct Content {
+struct DocumentedResponse {
     status: u16,
     media: &'static str,
     /// `None` means arbitrary bytes.
@@ -95,7 +95,7 @@ pub(crate) struct Operation {
     takes: Option<(&'static str, Option<SchemaOf>)>,
     /// Success statuses without a body.
     empty: Vec<u16>,
-    gives: Vec<Content>,
+    gives: Vec<DocumentedResponse>,
     /// Statuses of failures in addition to the common ones.
     fails: Vec<u16>,
     /// Whether a response header names the model.
@@ -188,7 +188,7 @@ impl Operation {
     }
 
     fn content(mut self, status: u16, media: &'static str, schema: Option<SchemaOf>, streams: bool) -> Self {
-        self.gives.push(Content { status, media, schema, streams });
+        self.gives.push(DocumentedResponse { status, media, schema, streams });
         self
     }
 

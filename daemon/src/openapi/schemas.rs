@@ -2,7 +2,7 @@
 //!
 //! A type may have different schemas for reading and for writing: a field with a default may be
 //! absent in a request, but is always present in a response. If both are used and differ, the
-//! schema for writing is called `…Answer`.
+//! schema for writing is called `…CollectedAnswer`.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ impl Schemas {
     pub(super) fn complete(mut self, mut document: Value) -> Value {
         let (mut all, mut written) = (self.read.take_definitions(true), self.written.take_definitions(true));
         let apart = differing(&all, &written);
-        let name = |name: &str| if apart.contains(name) { format!("{name}Answer") } else { name.to_owned() };
+        let name = |name: &str| if apart.contains(name) { format!("{name}CollectedAnswer") } else { name.to_owned() };
         written.values_mut().for_each(|schema| rename(schema, &name));
         rename(&mut document, &name);
         all.extend(written.into_iter().map(|(own, schema)| (name(&own), schema)));

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Map, Value as Json, json};
-use vocabulary::{Piece, PieceKind, Vocabulary};
+use vocabulary::{PieceKind, Vocabulary, VocabularyEntry};
 
 use super::tokenizer::Parts;
 
@@ -56,10 +56,10 @@ pub(super) fn decoder(prefixed: bool) -> Json {
 }
 
 /// Returns every pair that forms a piece, in descending order of the piece's score.
-fn merges<'a>(tokens: &'a [Piece], losses: &mut Vec<String>) -> Vec<(&'a str, &'a str)> {
+fn merges<'a>(tokens: &'a [VocabularyEntry], losses: &mut Vec<String>) -> Vec<(&'a str, &'a str)> {
     let normal = || tokens.iter().filter(|token| token.kind == PieceKind::Normal && !token.text.is_empty());
     let texts: HashSet<&str> = normal().map(|token| token.text.as_str()).collect();
-    let mut pieces: Vec<&Piece> = normal().filter(|token| token.text.chars().nth(1).is_some()).collect();
+    let mut pieces: Vec<&VocabularyEntry> = normal().filter(|token| token.text.chars().nth(1).is_some()).collect();
     let all = pieces.len();
     pieces.retain(|piece| piece.text.len() <= LONGEST_MERGED);
     if pieces.len() < all {
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn merges_follow_scores() {
-        let token = |text: &str, score, kind| Piece { text: text.to_owned(), score, kind };
+        let token = |text: &str, score, kind| VocabularyEntry { text: text.to_owned(), score, kind };
         let mut tokens = vec![
             token("a", -10.0, PieceKind::Normal),
             token("b", -11.0, PieceKind::Normal),

@@ -7,13 +7,13 @@ use import::Error;
 use super::HuggingFaceModel;
 use crate::refused;
 
-type Key = (String, OwnedValue);
+type MetadataKey = (String, OwnedValue);
 
 /// Returns the general keys and the keys of the architecture.
 ///
 /// # Errors
 /// GGUF cannot express a number for the architecture, or a number does not fit its type.
-pub(super) fn keys(model: &HuggingFaceModel<'_>) -> Result<Vec<Key>, Error> {
+pub(super) fn keys(model: &HuggingFaceModel<'_>) -> Result<Vec<MetadataKey>, Error> {
     let general = |key: &str, text: &str| (format!("general.{key}"), OwnedValue::from(text));
     let architecture = model.architecture.family.gguf.architecture;
     let mut keys = vec![general("architecture", architecture), general("type", "model"), general("name", model.name)];

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 use vocabulary::PieceKind;
 
-use super::tokenizer::{Model, Tokens, Vocabulary, looks_special, merges};
+use super::tokenizer::{TokenizerModel, TokensById, Vocabulary, looks_special, merges};
 use super::tokenizer_json::{TokenizerJson, fail, kind};
 use import::Error;
 
@@ -33,7 +33,7 @@ const LONGEST_CHECKED: usize = 64;
 pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Result<Vocabulary, Error> {
     let pieces = pieces(json)?;
     let unknown = unknown(json);
-    let mut tokens = Tokens::new(rows);
+    let mut tokens = TokensById::new(rows);
     let mut scores = vec![NOT_MERGED; rows as usize];
     let mut merged = Vec::new();
     // Added tokens are matched before any merge.
@@ -71,29 +71,29 @@ pub(super) fn vocabulary(json: &TokenizerJson, rows: u64, losses: &mut Vec<Strin
     }
     let (tokens, types) = tokens.padded(losses);
     let add_space_prefix = add_space_prefix(json, &merged, losses);
-    Ok(Vocabulary { model: Model::SentencePiece { scores, add_space_prefix }, tokens, types })
+    Ok(Vocabulary { model: TokenizerModel::SentencePiece { scores, add_space_prefix }, tokens, types })
 }
 
-struct Piece<'a> {
+struct MergedPiece<'a> {
     id: u64,
     text: &'a str,
     /// 0 if the model has no scores.
     score: f32,
 }
 
-fn pieces(json: &TokenizerJson) -> Result<Vec<Piece<'_>>, Error> {
+fn pieces(json: &TokenizerJson) -> Result<Vec<MergedPiece<'_>>, Error> {
     match json.model("vocab") {
         Some(Json::Object(map)) => map
             .iter()
             .map(|(text, id)| {
                 let id = id.as_u64().ok_or_else(|| fail(format!("piece `{text}` has no number")))?;
-                Ok(Piece { id, text, score: 0.0 })
+                Ok(MergedPiece { id, text, score: 0.0 })
             })
             .collect(),
         Some(Json::Array(list)) => (0..)
             .zip(list)
             .map(|(id, entry)| match (entry[0].as_str(), entry[1].as_f64()) {
-                (Some(text), Some(score)) => Ok(Piece { id, text, score: score as f32 }),
+                (Some(text), Some(score)) => Ok(MergedPiece { id, text, score: score as f32 }),
                 _ => Err(fail(format!("piece {entry} is not a text with a score"))),
             })
             .collect(),
@@ -124,7 +124,7 @@ fn piece_type(text: &str, unknown: Option<&str>) -> PieceKind {
 }
 
 /// Derives scores from the ranks of pairs: the piece that is merged first has the highest score.
-fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], losses: &mut Vec<String>) {
+fn by_rank(pieces: &[&MergedPiece<'_>], merges: &[(&str, &str)], scores: &mut [f32], losses: &mut Vec<String>) {
     let mut ranks = HashMap::with_capacity(merges.len());
     let mut spans: HashMap<String, (usize, usize)> = HashMap::with_capacity(merges.len());
     for (rank, pair) in merges.iter().enumerate() {
@@ -132,8 +132,8 @@ fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], l
         let span = spans.entry([pair.0, pair.1].concat()).or_insert((rank, rank));
         span.1 = rank;
     }
-    let span = |piece: &Piece<'_>| spans.get(piece.text).copied().unwrap_or((usize::MAX, usize::MAX));
-    let mut order: Vec<&Piece<'_>> = pieces.to_vec();
+    let span = |piece: &MergedPiece<'_>| spans.get(piece.text).copied().unwrap_or((usize::MAX, usize::MAX));
+    let mut order: Vec<&MergedPiece<'_>> = pieces.to_vec();
     order.sort_by_key(|piece| (span(piece).0, piece.id));
     let mut by_text = HashMap::with_capacity(order.len());
     for (position, piece) in order.iter().enumerate() {
@@ -142,12 +142,12 @@ fn by_rank(pieces: &[&Piece<'_>], merges: &[(&str, &str)], scores: &mut [f32], l
     }
     let mixed =
         order.windows(2).filter(|pair| span(pair[1]).0 != usize::MAX && span(pair[0]).1 > span(pair[1]).0).count();
-    let differ = |piece: &&&Piece<'_>| {
+    let differ = |piece: &&&MergedPiece<'_>| {
         let by_pair = |left: &str, right: &str, _: &str| ranks.get(&(left, right)).copied();
         let by_piece = |_: &str, _: &str, both: &str| by_text.get(both).copied();
         cut(piece.text, by_pair) != cut(piece.text, by_piece)
     };
-    let is_checked = |piece: &&&Piece<'_>| piece.text.len() <= LONGEST_CHECKED;
+    let is_checked = |piece: &&&MergedPiece<'_>| piece.text.len() <= LONGEST_CHECKED;
     let unchecked = order.len() - order.iter().filter(is_checked).count();
     if unchecked > 0 {
         losses.push(format!(
@@ -180,7 +180,7 @@ fn cut(text: &str, rank: impl Fn(&str, &str, &str) -> Option<usize>) -> Vec<usiz
 
 /// Returns whether a space is put before text. Other steps that GGUF readers do not perform are
 /// reported as losses.
-fn add_space_prefix(json: &TokenizerJson, pieces: &[&Piece<'_>], losses: &mut Vec<String>) -> bool {
+fn add_space_prefix(json: &TokenizerJson, pieces: &[&MergedPiece<'_>], losses: &mut Vec<String>) -> bool {
     let mut prefix = false;
     for step in json.steps("normalizer") {
         match kind(step) {
@@ -243,7 +243,9 @@ mod tests {
     fn scores_follow_ranks() {
         let (vocabulary, losses) = losses_of(&json!([["a", "b"], ["ab", "c"], ["b", "c"]]));
         assert_eq!(losses, ["1 tokens beyond the 10 rows of the embedding are left out, `<image>` among them"]);
-        let Model::SentencePiece { scores, add_space_prefix } = vocabulary.model else { panic!("merged by scores") };
+        let TokenizerModel::SentencePiece { scores, add_space_prefix } = vocabulary.model else {
+            panic!("merged by scores")
+        };
         assert!(add_space_prefix);
         assert!(scores[5] > scores[6] && scores[6] > scores[7] && scores[7] > scores[2], "{scores:?}");
         assert_eq!(vocabulary.tokens[8..], [" x".to_owned(), "[PAD9]".to_owned()]);

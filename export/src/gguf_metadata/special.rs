@@ -14,10 +14,10 @@ pub(super) struct Documents<'a> {
     pub(super) config: Json,
     pub(super) tokenizer_config: Json,
     pub(super) generation_config: Json,
-    pub(super) chat_templates: &'a [chat_templates::Named],
+    pub(super) chat_templates: &'a [chat_templates::NamedTemplate],
 }
 
-type Key = (String, OwnedValue);
+type MetadataKey = (String, OwnedValue);
 
 /// Returns the keys of special tokens and templates.
 pub(super) fn read(
@@ -25,7 +25,7 @@ pub(super) fn read(
     tokenizer: &TokenizerJson,
     vocabulary: &Vocabulary,
     losses: &mut Vec<String>,
-) -> Vec<Key> {
+) -> Vec<MetadataKey> {
     let size = vocabulary.tokens.len() as u64;
     let mut keys = Vec::new();
     let mut id_key = |name: &str, id: Option<u64>| {
@@ -127,7 +127,7 @@ fn ends(documents: &Documents<'_>, eos: Option<u64>, vocabulary: &Vocabulary) ->
 }
 
 /// Returns the keys of the chat templates: the default one, and further templates by name.
-fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Vec<Key> {
+fn templates(documents: &Documents<'_>, losses: &mut Vec<String>) -> Vec<MetadataKey> {
     let mut keys = Vec::new();
     let mut names = Vec::new();
     let mut seen = HashSet::new();
@@ -153,11 +153,11 @@ mod tests {
 
     use vocabulary::PieceKind;
 
-    use super::super::tokenizer::Model;
+    use super::super::tokenizer::TokenizerModel;
     use super::*;
 
     /// Returns the keys and the losses.
-    fn read_with(tokenizer_config: Json, single: &Json) -> (Vec<Key>, Vec<String>) {
+    fn read_with(tokenizer_config: Json, single: &Json) -> (Vec<MetadataKey>, Vec<String>) {
         let chat_templates = chat_templates::of_config(&tokenizer_config);
         let documents = Documents {
             config: Json::Null,
@@ -172,7 +172,7 @@ mod tests {
         });
         let tokenizer = TokenizerJson::new(root).expect("a tokenizer");
         let vocabulary = Vocabulary {
-            model: Model::ByteLevel { pre: "default", merges: Vec::new() },
+            model: TokenizerModel::ByteLevel { pre: "default", merges: Vec::new() },
             tokens: ["<s>", "</s>", "<x>"].map(str::to_owned).to_vec(),
             types: vec![PieceKind::Control; 3],
         };
@@ -181,7 +181,7 @@ mod tests {
         (keys, losses)
     }
 
-    fn added(keys: &[Key]) -> [Option<OwnedValue>; 2] {
+    fn added(keys: &[MetadataKey]) -> [Option<OwnedValue>; 2] {
         ["add_bos_token", "add_eos_token"].map(|wanted| {
             let found = keys.iter().find(|(key, _)| key.strip_prefix("tokenizer.ggml.") == Some(wanted));
             found.map(|(_, value)| value.clone())
@@ -220,7 +220,7 @@ mod tests {
         let template = |name: &str, template: &str| json!({"name": name, "template": template});
         let list = [template("default", "a"), template("tool", "b"), template("default", "c"), template("tool", "d")];
         let (keys, losses) = read_with(json!({"chat_template": list}), &Json::Null);
-        let templates: Vec<&Key> = keys.iter().filter(|(key, _)| key.contains("chat_template")).collect();
+        let templates: Vec<&MetadataKey> = keys.iter().filter(|(key, _)| key.contains("chat_template")).collect();
         let expected = [
             ("tokenizer.chat_template".to_owned(), OwnedValue::from("a")),
             ("tokenizer.chat_template.tool".to_owned(), OwnedValue::from("b")),

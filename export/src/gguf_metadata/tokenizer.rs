@@ -10,7 +10,7 @@ use vocabulary::{PieceKind, pre_tokenizer};
 
 /// Model of the tokenizer.
 #[derive(Debug, PartialEq)]
-pub(super) enum Model {
+pub(super) enum TokenizerModel {
     /// Byte-level BPE.
     ByteLevel {
         /// Name of the pre-tokenizer, which splits text before merges.
@@ -30,7 +30,7 @@ pub(super) enum Model {
 /// A vocabulary with as many tokens as the embedding has rows.
 #[derive(Debug, PartialEq)]
 pub(super) struct Vocabulary {
-    pub(super) model: Model,
+    pub(super) model: TokenizerModel,
     pub(super) tokens: Vec<String>,
     pub(super) types: Vec<PieceKind>,
 }
@@ -40,8 +40,8 @@ impl Vocabulary {
     pub(super) fn keys(&self) -> Vec<(String, OwnedValue)> {
         let key = |name: &str, value: OwnedValue| (format!("tokenizer.ggml.{name}"), value);
         let (model, pre) = match &self.model {
-            Model::ByteLevel { pre, .. } => ("gpt2", *pre),
-            Model::SentencePiece { .. } => ("llama", "default"),
+            TokenizerModel::ByteLevel { pre, .. } => ("gpt2", *pre),
+            TokenizerModel::SentencePiece { .. } => ("llama", "default"),
         };
         let mut keys = vec![
             key("model", model.into()),
@@ -50,8 +50,8 @@ impl Vocabulary {
             key("token_type", OwnedValue::integers(self.types.iter().map(|kind| *kind as i32))),
         ];
         match &self.model {
-            Model::ByteLevel { merges, .. } => keys.push(key("merges", OwnedValue::texts(merges))),
-            Model::SentencePiece { scores, add_space_prefix } => {
+            TokenizerModel::ByteLevel { merges, .. } => keys.push(key("merges", OwnedValue::texts(merges))),
+            TokenizerModel::SentencePiece { scores, add_space_prefix } => {
                 keys.push(key("scores", OwnedValue::floats(scores.iter().copied())));
                 keys.push(key("add_space_prefix", (*add_space_prefix).into()));
             }
@@ -91,7 +91,7 @@ fn byte_level(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Resu
         );
     }
     let pieces = json.model("vocab").and_then(Json::as_object).ok_or_else(|| fail("`model.vocab` is not an object"))?;
-    let mut tokens = Tokens::new(rows);
+    let mut tokens = TokensById::new(rows);
     for (text, id) in pieces {
         let id = id.as_u64().ok_or_else(|| fail(format!("token `{text}` has no number")))?;
         tokens.put(id, text, PieceKind::Normal);
@@ -103,7 +103,7 @@ fn byte_level(json: &TokenizerJson, rows: u64, losses: &mut Vec<String>) -> Resu
     }
     let (tokens, types) = tokens.padded(losses);
     let merges = merges(json)?.into_iter().map(|(left, right)| format!("{left} {right}")).collect();
-    Ok(Vocabulary { model: Model::ByteLevel { pre, merges }, tokens, types })
+    Ok(Vocabulary { model: TokenizerModel::ByteLevel { pre, merges }, tokens, types })
 }
 
 /// Returns the patterns that split text, in order. Steps that have the same effect give the same
@@ -165,13 +165,13 @@ pub(super) fn looks_special(text: &str) -> bool {
 }
 
 /// Tokens by id.
-pub(super) struct Tokens {
+pub(super) struct TokensById {
     slots: Vec<Option<(String, PieceKind)>>,
     /// Texts of tokens whose id is beyond the rows of the embedding.
     beyond: Vec<String>,
 }
 
-impl Tokens {
+impl TokensById {
     /// Creates as many slots as the embedding has rows; `rows` was checked with the blueprint.
     pub(super) fn new(rows: u64) -> Self {
         Self { slots: vec![None; rows as usize], beyond: Vec::new() }

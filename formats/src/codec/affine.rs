@@ -11,7 +11,7 @@ mod avx2;
 
 use super::bits;
 use super::float;
-use super::rows::{Output, Target};
+use super::rows::{EncodedBuffers, EncodingTarget};
 use super::simd::{self, Work};
 use crate::Weight;
 use crate::weight::Numbers;
@@ -31,7 +31,7 @@ const WHOLE: f32 = 8_388_608.0;
 
 /// How codes are laid out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct CodeLayout {
     /// Bits per code: 2, 3, 4, 5, 6 or 8.
     pub(super) bits: usize,
     /// Elements per group: 32, 64 or 128.
@@ -47,7 +47,7 @@ struct Groups<'a> {
 }
 
 /// Encodes whole groups.
-pub(super) fn encode(values: &[f32], layout: Layout, target: Target, out: Output<'_>) {
+pub(super) fn encode(values: &[f32], layout: CodeLayout, target: EncodingTarget, out: EncodedBuffers<'_>) {
     #[cfg(target_arch = "x86_64")]
     if simd::avx2::available() {
         return avx2::encode(values, layout, target.float, out);
@@ -56,7 +56,7 @@ pub(super) fn encode(values: &[f32], layout: Layout, target: Target, out: Output
 }
 
 /// Decodes one row.
-pub(super) fn decode_row(weight: &Weight<'_>, layout: Layout, row: usize, out: &mut [f32]) {
+pub(super) fn decode_row(weight: &Weight<'_>, layout: CodeLayout, row: usize, out: &mut [f32]) {
     let (Some(scale), Some(bias)) = (weight.scale, weight.bias) else {
         unreachable!("invariant: an affine weight has scales and biases")
     };
@@ -70,9 +70,9 @@ pub(super) fn decode_row(weight: &Weight<'_>, layout: Layout, row: usize, out: &
 
 struct Encode<'a> {
     values: &'a [f32],
-    layout: Layout,
-    target: Target,
-    out: Output<'a>,
+    layout: CodeLayout,
+    target: EncodingTarget,
+    out: EncodedBuffers<'a>,
 }
 
 impl Work for Encode<'_> {
@@ -95,7 +95,7 @@ impl Encode<'_> {
     /// of divisions.
     #[inline(always)]
     fn with_bits<const BITS: usize>(self) {
-        let Self { values, layout: Layout { group, .. }, target, out } = self;
+        let Self { values, layout: CodeLayout { group, .. }, target, out } = self;
         let number = (target.float.bits() / 8) as usize;
         let largest = ((1u32 << BITS) - 1) as f32;
         let codes = out.data.chunks_mut(TOGETHER * group * BITS / 8);
@@ -189,7 +189,7 @@ fn encode_group<const BITS: usize>(values: &[f32], scale: f32, bias: f32, codes:
 
 struct Decode<'a> {
     groups: Groups<'a>,
-    layout: Layout,
+    layout: CodeLayout,
     out: &'a mut [f32],
 }
 
@@ -211,7 +211,7 @@ impl Work for Decode<'_> {
 impl Decode<'_> {
     #[inline(always)]
     fn with_bits<const BITS: usize>(self) {
-        let Self { groups, layout: Layout { group, .. }, out } = self;
+        let Self { groups, layout: CodeLayout { group, .. }, out } = self;
         let codes = groups.codes.chunks_exact(group * BITS / 8);
         for (at, (codes, out)) in codes.zip(out.chunks_exact_mut(group)).enumerate() {
             decode_group::<BITS>(codes, float::get(groups.scale, at), float::get(groups.bias, at), out);

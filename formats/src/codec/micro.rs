@@ -11,7 +11,7 @@ mod avx2;
 
 use super::bits;
 use super::float;
-use super::rows::{Output, Target};
+use super::rows::{EncodedBuffers, EncodingTarget};
 use super::simd::{self, Work};
 use super::small_float::{self, E4M3, e8m0, exponent_above, power_of_two, to_e2m1, to_e4m3};
 use crate::encoding::Micro;
@@ -32,7 +32,7 @@ struct Scaling {
 }
 
 /// Encodes whole groups.
-pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
+pub(super) fn encode(values: &[f32], micro: Micro, target: EncodingTarget, out: EncodedBuffers<'_>) {
     #[cfg(target_arch = "x86_64")]
     if simd::avx2::available() {
         return avx2::encode(values, micro, target, out);
@@ -76,8 +76,8 @@ pub(super) fn decode_row(weight: &Weight<'_>, micro: Micro, row: usize, out: &mu
 struct Encode<'a> {
     values: &'a [f32],
     micro: Micro,
-    target: Target,
-    out: Output<'a>,
+    target: EncodingTarget,
+    out: EncodedBuffers<'a>,
 }
 
 impl Work for Encode<'_> {
@@ -143,13 +143,13 @@ fn limit(micro: Micro) -> f32 {
 
 /// Returns the factor that moves the scales of nvfp4 into the range of E4M3.
 #[inline(always)]
-fn factor(target: Target) -> f32 {
+fn factor(target: EncodingTarget) -> f32 {
     target.global_scale.map_or(1.0, |largest| NVFP4_LARGEST / largest)
 }
 
 /// Returns the scaling of a group with the given largest magnitude.
 #[inline(always)]
-fn scaling(largest: f32, micro: Micro, target: Target) -> Scaling {
+fn scaling(largest: f32, micro: Micro, target: EncodingTarget) -> Scaling {
     let wanted = float::round(target.float, largest / limit(micro));
     if micro == Micro::Nvfp4 {
         let factor = factor(target);

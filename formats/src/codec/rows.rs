@@ -18,7 +18,7 @@ const SHARE: usize = 1 << 16;
 
 /// Target of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Target {
+pub struct EncodingTarget {
     /// Encoding of the result.
     pub encoding: Encoding,
     /// Element type of the source: F32, F16 or BF16. Affine scales and biases are stored in it, and
@@ -26,11 +26,11 @@ pub struct Target {
     pub float: Dtype,
     /// Largest magnitude of the whole tensor, if it gets a global scale (nvfp4 only); the same as
     /// MLX's argument of this name. The multiplier of decoders is a different number:
-    /// [`Target::multiplier`].
+    /// [`EncodingTarget::multiplier`].
     pub global_scale: Option<f32>,
 }
 
-impl Target {
+impl EncodingTarget {
     /// Returns the global scale that is stored with a weight: the largest magnitude divided by
     /// 2688.
     pub fn multiplier(&self) -> Option<f32> {
@@ -55,7 +55,7 @@ pub(super) struct Bytes {
 
 /// Buffers for encoded rows.
 #[derive(Debug)]
-pub struct Output<'a> {
+pub struct EncodedBuffers<'a> {
     /// Codes.
     pub data: &'a mut [u8],
     /// Scales; empty if they are inside the codes.
@@ -64,7 +64,7 @@ pub struct Output<'a> {
     pub bias: &'a mut [u8],
 }
 
-impl Output<'_> {
+impl EncodedBuffers<'_> {
     fn split_at(self, bytes: Bytes) -> (Self, Self) {
         let (data, scale, bias) = (
             self.data.split_at_mut(bytes.data),
@@ -77,7 +77,7 @@ impl Output<'_> {
 
 /// Source of the numbers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source<'a> {
+pub(super) enum NumberSource<'a> {
     /// Whole rows of float32.
     Floats(&'a [f32]),
     /// An encoded weight.
@@ -86,9 +86,9 @@ pub(super) enum Source<'a> {
 
 /// Some rows of a source, and how they are encoded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows<'a> {
-    source: Source<'a>,
-    target: Target,
+pub(super) struct EncodingRows<'a> {
+    source: NumberSource<'a>,
+    target: EncodingTarget,
     /// Index of the first row.
     start: usize,
     /// Number of rows.
@@ -101,23 +101,23 @@ pub(super) struct Rows<'a> {
     piece: Bytes,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> EncodingRows<'a> {
     /// Selects all rows of a source.
     ///
     /// # Panics
     /// If the target has no encoder, or the rows are not whole groups.
-    pub(super) fn all(source: Source<'a>, columns: usize, target: Target) -> Self {
+    pub(super) fn all(source: NumberSource<'a>, columns: usize, target: EncodingTarget) -> Self {
         assert!(super::can_encode(target.encoding), "there is no encoder for {}", target.encoding);
         assert!(float::can_encode(target.float), "sources of type {} cannot be encoded", target.float);
         let row = target.bytes(columns).unwrap_or_else(|e| panic!("cannot encode to {}: {e}", target.encoding));
         let piece = target.bytes(PIECE).unwrap_or_else(|e| panic!("cannot encode to {}: {e}", target.encoding));
         let count = match source {
-            Source::Floats(_) if columns == 0 => 0,
-            Source::Floats(values) => {
+            NumberSource::Floats(_) if columns == 0 => 0,
+            NumberSource::Floats(values) => {
                 assert!(values.len().is_multiple_of(columns), "{} elements are not rows of {columns}", values.len());
                 values.len() / columns
             }
-            Source::Weight(weight) => weight.rows(),
+            NumberSource::Weight(weight) => weight.rows(),
         };
         Self { source, target, start: 0, count, columns, row, piece }
     }
@@ -132,7 +132,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Encodes the rows. Halves go to different cores as long as they are large enough.
-    pub(super) fn encode(mut self, mut out: Output<'_>) {
+    pub(super) fn encode(mut self, mut out: EncodedBuffers<'_>) {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let threads = (self.count * self.columns / SHARE).min(self.count).min(cores).max(1);
         std::thread::scope(|scope| {
@@ -150,15 +150,15 @@ impl<'a> Rows<'a> {
 
     /// Encodes on the current core. Rows consist of whole groups or blocks and are contiguous, so
     /// row boundaries do not matter if the source has no groups itself.
-    fn encode_here(self, out: Output<'_>) {
+    fn encode_here(self, out: EncodedBuffers<'_>) {
         if self.count == 0 {
             return;
         }
         match self.source {
-            Source::Floats(values) => {
+            NumberSource::Floats(values) => {
                 self.encode_pieces(&values[self.start * self.columns..][..self.count * self.columns], out);
             }
-            Source::Weight(weight) => match weight.encoding() {
+            NumberSource::Weight(weight) => match weight.encoding() {
                 Encoding::Plain(dtype) => {
                     let rows = weight.rows_of(weight.data, self.start, self.count);
                     self.encode_plain(dtype, rows, out);
@@ -169,7 +169,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Expands and encodes row by row.
-    fn encode_anew(&self, weight: &Weight<'_>, mut out: Output<'_>) {
+    fn encode_anew(&self, weight: &Weight<'_>, mut out: EncodedBuffers<'_>) {
         let mut buffer = vec![0.0; self.columns];
         for row in self.start..self.start + self.count {
             let (this, rest) = out.split_at(self.row);
@@ -180,7 +180,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Expands and encodes plain elements piece by piece.
-    fn encode_plain(&self, dtype: Dtype, bytes: &[u8], mut out: Output<'_>) {
+    fn encode_plain(&self, dtype: Dtype, bytes: &[u8], mut out: EncodedBuffers<'_>) {
         let mut buffer = [0.0; PIECE];
         let size = (dtype.bits() / 8) as usize;
         for piece in bytes.chunks(PIECE * size) {
@@ -190,18 +190,18 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn encode_pieces(&self, values: &[f32], mut out: Output<'_>) {
+    fn encode_pieces(&self, values: &[f32], mut out: EncodedBuffers<'_>) {
         for values in values.chunks(PIECE) {
             out = self.encode_first(values, out);
         }
     }
 
     /// Encodes a piece to the beginning of `out` and returns the rest of `out`.
-    fn encode_first<'o>(&self, values: &[f32], out: Output<'o>) -> Output<'o> {
+    fn encode_first<'o>(&self, values: &[f32], out: EncodedBuffers<'o>) -> EncodedBuffers<'o> {
         if values.len() < PIECE {
             // The last piece uses all remaining space.
             encode_piece(values, self.target, out);
-            return Output { data: &mut [], scale: &mut [], bias: &mut [] };
+            return EncodedBuffers { data: &mut [], scale: &mut [], bias: &mut [] };
         }
         let (first, rest) = out.split_at(self.piece);
         encode_piece(values, self.target, first);
@@ -210,15 +210,15 @@ impl<'a> Rows<'a> {
 }
 
 /// Encodes whole groups or blocks.
-fn encode_piece(values: &[f32], target: Target, out: Output<'_>) {
+fn encode_piece(values: &[f32], target: EncodingTarget, out: EncodedBuffers<'_>) {
     match target.encoding {
         Encoding::Plain(dtype) => float::encode(dtype, values, out.data),
         Encoding::Blocks(kind) => ggml::encode(kind, values, out.data),
         Encoding::Affine { bits, group } => {
-            let layout = affine::Layout { bits: usize::from(bits), group: group as usize };
+            let layout = affine::CodeLayout { bits: usize::from(bits), group: group as usize };
             affine::encode(values, layout, target, out);
         }
         Encoding::Micro(micro) => micro::encode(values, micro, target, out),
-        Encoding::BlockFp8 { .. } => unreachable!("`Rows::all` refuses it"),
+        Encoding::BlockFp8 { .. } => unreachable!("`EncodingRows::all` refuses it"),
     }
 }

@@ -33,7 +33,7 @@ pub struct NewTensor {
 
 /// Location of a tensor's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TensorBytes {
     /// Offset of the first byte, from the beginning of the data; a multiple of the alignment.
     pub offset: u64,
     /// Length in bytes. Zeros follow up to the next multiple of the alignment.
@@ -46,7 +46,7 @@ pub struct NewHeader {
     /// Bytes of the header, padded with zeros to the alignment: the data begins right after them.
     pub bytes: Vec<u8>,
     /// Location of each tensor, in the given order.
-    pub places: Vec<Place>,
+    pub places: Vec<TensorBytes>,
     /// Length of the data in bytes, including the padding after the last tensor.
     pub data_size: u64,
 }
@@ -81,7 +81,7 @@ pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) ->
             return Err(refuse("it is there twice".to_owned()));
         }
         let size = size(tensor).map_err(refuse)?;
-        let place = Place { offset: data_size, size };
+        let place = TensorBytes { offset: data_size, size };
         let end = data_size.checked_add(size).and_then(|end| end.checked_next_multiple_of(alignment));
         data_size = end.ok_or_else(|| refuse("the size of the file overflows".to_owned()))?;
         put_tensor(tensor, place, &mut bytes);
@@ -121,7 +121,7 @@ fn size(tensor: &NewTensor) -> Result<u64, String> {
     size.filter(|size| i64::try_from(*size).is_ok()).ok_or_else(|| format!("the size of {dims:?} overflows"))
 }
 
-fn put_tensor(tensor: &NewTensor, place: Place, out: &mut Vec<u8>) {
+fn put_tensor(tensor: &NewTensor, place: TensorBytes, out: &mut Vec<u8>) {
     put_string(tensor.name.as_bytes(), out);
     out.extend_from_slice(&(tensor.dims.len() as u32).to_le_bytes());
     for dimension in &tensor.dims {
@@ -149,7 +149,7 @@ mod tests {
         ];
         let tensors = [tensor("a", GgmlType::F32, &[3]), tensor("b", GgmlType::Q4_0, &[64, 5, 2])];
         let header = write_header(&metadata, &tensors).expect("a header");
-        assert_eq!(header.places, [Place { offset: 0, size: 12 }, Place { offset: 64, size: 360 }]);
+        assert_eq!(header.places, [TensorBytes { offset: 0, size: 12 }, TensorBytes { offset: 64, size: 360 }]);
         assert_eq!((header.bytes.len() % 64, header.data_size), (0, 448));
         let file = [&header.bytes[..], &vec![0; header.data_size as usize]].concat();
         let gguf = Gguf::parse(&file).expect("it is read");

@@ -20,15 +20,15 @@ const PARTS_OF_HEADS: [[&str; 2]; 2] = [[".k_b_proj", ".v_b_proj"], [".embed_q",
 
 /// Projections of a model by the module names that adapters use.
 #[derive(Clone, Debug, Default)]
-pub struct Places<'a> {
-    by_module: HashMap<String, Vec<Place<'a>>>,
+pub struct ProjectionIndex<'a> {
+    by_module: HashMap<String, Vec<ProjectionSlot<'a>>>,
     family: Option<&'a Family>,
 }
 
 /// Projection, or stack of the experts' projections of a layer, that is a module or a part of one.
 #[derive(Clone, Debug)]
-struct Place<'a> {
-    target: Target<'a>,
+struct ProjectionSlot<'a> {
+    target: AdapterTarget<'a>,
     input: u64,
     /// Output size of the module.
     output: u64,
@@ -39,7 +39,7 @@ struct Place<'a> {
 }
 
 #[derive(Clone, Debug)]
-enum Target<'a> {
+enum AdapterTarget<'a> {
     One(Tensor),
     /// The projections of several experts or heads.
     Many(&'a Matrices, u64),
@@ -61,7 +61,7 @@ pub struct Fitted<'m> {
     pub is_swapped: bool,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ProjectionIndex<'a> {
     /// Collects the projections of a model with these tensors.
     pub fn of(family: &'a Family, blueprint: &'a Blueprint, tensors: &[StoredTensor]) -> Self {
         let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect();
@@ -69,20 +69,20 @@ impl<'a> Places<'a> {
         for adaptable in blueprint.adaptable() {
             match adaptable {
                 Adaptable::One(projection) => {
-                    let target = Target::One(projection.weight.clone());
+                    let target = AdapterTarget::One(projection.weight.clone());
                     places.take(&shapes, &projection.module, &projection.weight, &target);
                 }
                 // Each matrix is a range of rows of one tensor.
                 Adaptable::Many(matrices @ Matrices::Blocks(_), count) => {
                     for weight in (0..count).map(|index| matrices.projection(index).weight) {
                         let module = module_of(&weight.name).to_owned();
-                        places.take(&shapes, &module, &weight, &Target::One(weight.clone()));
+                        places.take(&shapes, &module, &weight, &AdapterTarget::One(weight.clone()));
                     }
                 }
                 Adaptable::Many(matrices, count) => {
                     let first = matrices.projection(0);
                     let module = own_name(family, &first);
-                    places.take(&shapes, &module, &first.weight, &Target::Many(matrices, count));
+                    places.take(&shapes, &module, &first.weight, &AdapterTarget::Many(matrices, count));
                 }
             }
         }
@@ -91,13 +91,13 @@ impl<'a> Places<'a> {
 
     /// Adds a projection under its module name. If it is a range of rows of a tensor, adds it under
     /// the tensor's name too.
-    fn take(&mut self, shapes: &HashMap<&str, &[u64]>, module: &str, weight: &Tensor, target: &Target<'a>) {
+    fn take(&mut self, shapes: &HashMap<&str, &[u64]>, module: &str, weight: &Tensor, target: &AdapterTarget<'a>) {
         let Some([stored, input]) = shapes.get(weight.name.as_str()).and_then(|shape| matrix(weight, shape)) else {
             return;
         };
         let whole = module_of(&weight.name);
         let is_input_first = weight.view.transposed || self.family.is_some_and(Family::has_alternating_experts);
-        let place = |output, rows| Place { target: target.clone(), input, output, rows, is_input_first };
+        let place = |output, rows| ProjectionSlot { target: target.clone(), input, output, rows, is_input_first };
         match weight.view.rows {
             None => self.add(module, place(stored, None)),
             Some(rows) => {
@@ -111,18 +111,18 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn add(&mut self, module: &str, place: Place<'a>) {
+    fn add(&mut self, module: &str, place: ProjectionSlot<'a>) {
         self.by_module.entry(AdaptedName::parse(module).module).or_default().push(place);
     }
 
     /// Adds a whole matrix of shape `[output, input]`.
     pub fn add_matrix(&mut self, module: &str, [output, input]: [u64; 2]) {
-        let target = Target::One(Tensor::named(format!("{module}.weight")));
-        self.add(module, Place { target, input, output, rows: None, is_input_first: false });
+        let target = AdapterTarget::One(Tensor::named(format!("{module}.weight")));
+        self.add(module, ProjectionSlot { target, input, output, rows: None, is_input_first: false });
     }
 
     /// Returns the projections that are the module or parts of it.
-    fn get(&self, module: &str) -> Vec<Place<'a>> {
+    fn get(&self, module: &str) -> Vec<ProjectionSlot<'a>> {
         if let Some(found) = self.by_module.get(module) {
             return found.clone();
         }
@@ -133,15 +133,15 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the only projection of a part that is stored separately.
-    fn part(&self, layer: &str, part: &str) -> Option<&Place<'a>> {
+    fn part(&self, layer: &str, part: &str) -> Option<&ProjectionSlot<'a>> {
         let [place] = self.by_module.get(&format!("{layer}{part}"))?.as_slice() else { return None };
         Some(place).filter(|place| place.rows.is_none())
     }
 
-    fn parts_of_experts(&self, layer: &str) -> Vec<Place<'a>> {
+    fn parts_of_experts(&self, layer: &str) -> Vec<ProjectionSlot<'a>> {
         let [gate, up] = PARTS_OF_EXPERTS.map(|part| self.part(layer, part));
         let (Some(family), Some(gate), Some(up)) = (self.family, gate, up) else { return Vec::new() };
-        let part = |(place, which): (&Place<'a>, u64)| Place {
+        let part = |(place, which): (&ProjectionSlot<'a>, u64)| ProjectionSlot {
             output: place.output.saturating_mul(2),
             rows: Some(family.rows_of_fused_experts(which, place.output)),
             ..place.clone()
@@ -151,15 +151,15 @@ impl<'a> Places<'a> {
 
     /// Returns the projections of all heads. In the fused tensor, each head has the rows of keys
     /// first, then the rows of values.
-    fn parts_of_heads(&self, layer: &str) -> Vec<Place<'a>> {
+    fn parts_of_heads(&self, layer: &str) -> Vec<ProjectionSlot<'a>> {
         let both = |parts: [&str; 2]| Some((self.part(layer, parts[0])?, self.part(layer, parts[1])?));
         let Some((keys, values)) = PARTS_OF_HEADS.into_iter().find_map(both) else { return Vec::new() };
         let stride = keys.output.saturating_add(values.output);
         let mut heads = Vec::new();
         for (part, first) in [(keys, 0), (values, keys.output)] {
-            let Target::Many(matrices, count) = &part.target else { return Vec::new() };
-            heads.extend((0..*count).map(|head| Place {
-                target: Target::One(matrices.projection(head).weight),
+            let AdapterTarget::Many(matrices, count) = &part.target else { return Vec::new() };
+            heads.extend((0..*count).map(|head| ProjectionSlot {
+                target: AdapterTarget::One(matrices.projection(head).weight),
                 input: part.input,
                 output: stride.saturating_mul(*count),
                 is_input_first: false,
@@ -203,7 +203,7 @@ impl Adapter {
     /// # Errors
     /// [`Error::Source`] if the adapter was made for another architecture, or a projection is
     /// missing or has another shape.
-    pub fn fit(&self, places: &Places<'_>, architecture: Option<&str>) -> Result<Vec<Fitted<'_>>, Error> {
+    pub fn fit(&self, places: &ProjectionIndex<'_>, architecture: Option<&str>) -> Result<Vec<Fitted<'_>>, Error> {
         let refuse = |reason: String| Error::Source(format!("the adapter `{}` does not fit: {reason}", self.name));
         if let (Some(own), Some(here)) = (self.architecture.as_deref(), architecture)
             && own != here
@@ -221,7 +221,7 @@ impl Adapter {
 }
 
 impl AdaptedModule {
-    fn fit(&self, places: &Places<'_>) -> Result<Vec<Fitted<'_>>, String> {
+    fn fit(&self, places: &ProjectionIndex<'_>) -> Result<Vec<Fitted<'_>>, String> {
         let name = &self.name;
         let AdaptedName { module, expert } = AdaptedName::parse(name);
         let places = places.get(&module);
@@ -242,7 +242,7 @@ impl AdaptedModule {
                 _ => false,
             };
             if !is_swapped && (place.output, place.input) != (output, input) {
-                let Place { output: own_output, input: own_input, .. } = place;
+                let ProjectionSlot { output: own_output, input: own_input, .. } = place;
                 return Err(format!(
                     "its `{name}` is [{output}, {input}], that of the model [{own_output}, {own_input}]"
                 ));
@@ -261,24 +261,24 @@ impl AdaptedModule {
 
     /// Returns the weights of a target, each with the expert whose factors apply. `expert` comes
     /// from the module's name.
-    fn weights(&self, target: &Target<'_>, expert: Option<u64>) -> Result<Vec<(Tensor, Option<u64>)>, String> {
+    fn weights(&self, target: &AdapterTarget<'_>, expert: Option<u64>) -> Result<Vec<(Tensor, Option<u64>)>, String> {
         let name = &self.name;
         let weight = |matrices: &Matrices, index| matrices.projection(index).weight;
         match (target, expert, self.experts()) {
-            (Target::One(weight), None, None) => Ok(vec![(weight.clone(), None)]),
-            (Target::One(_), ..) => {
+            (AdapterTarget::One(weight), None, None) => Ok(vec![(weight.clone(), None)]),
+            (AdapterTarget::One(_), ..) => {
                 Err(format!("its `{name}` has factors for experts, but the model has a single projection there"))
             }
-            (Target::Many(matrices, count), Some(index), None) if index < *count => {
+            (AdapterTarget::Many(matrices, count), Some(index), None) if index < *count => {
                 Ok(vec![(weight(matrices, index), None)])
             }
-            (Target::Many(_, count), Some(_), None) => {
+            (AdapterTarget::Many(_, count), Some(_), None) => {
                 Err(format!("the model has no `{name}`, it has {count} experts in that layer"))
             }
-            (Target::Many(matrices, count), None, Some(own)) if own == *count => {
+            (AdapterTarget::Many(matrices, count), None, Some(own)) if own == *count => {
                 Ok((0..own).map(|index| (weight(matrices, index), Some(index))).collect())
             }
-            (Target::Many(_, count), _, own) => {
+            (AdapterTarget::Many(_, count), _, own) => {
                 let found = own.map_or("one matrix".to_owned(), |own| format!("{own} experts"));
                 Err(format!("its `{name}` has factors for {found}, the model has {count} experts"))
             }
@@ -333,13 +333,19 @@ mod tests {
         })
     }
 
-    fn places(experts: &[Matrices; 3]) -> Places<'_> {
-        let mut places = Places { family: Family::of_gguf("qwen3moe"), ..Places::default() };
+    fn places(experts: &[Matrices; 3]) -> ProjectionIndex<'_> {
+        let mut places = ProjectionIndex { family: Family::of_gguf("qwen3moe"), ..ProjectionIndex::default() };
         for (matrices, [output, input]) in experts.iter().zip([[8, 16], [8, 16], [16, 8]]) {
             let module = matrices.projection(0).module;
             places.add(
                 &module,
-                Place { target: Target::Many(matrices, 4), input, output, rows: None, is_input_first: false },
+                ProjectionSlot {
+                    target: AdapterTarget::Many(matrices, 4),
+                    input,
+                    output,
+                    rows: None,
+                    is_input_first: false,
+                },
             );
         }
         places.add_matrix("model.layers.0.self_attn.q_proj", [16, 16]);

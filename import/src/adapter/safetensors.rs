@@ -203,8 +203,8 @@ struct Peft {
 
 /// Scales by module, as PEFT computes them.
 struct Scales {
-    alpha: Numbers<f64>,
-    rank: Numbers<u64>,
+    alpha: ModuleNumbers<f64>,
+    rank: ModuleNumbers<u64>,
     by_root: bool,
     is_old: bool,
 }
@@ -216,8 +216,8 @@ impl Scales {
         let alphas = own_numbers(file, "alpha_pattern", &alphas, pairs, Value::as_f64)?;
         let ranks = own_numbers(file, "rank_pattern", &ranks, pairs, Value::as_u64)?;
         Ok(Self {
-            alpha: Numbers { usual: peft.lora_alpha, own: alphas },
-            rank: Numbers { usual: peft.rank, own: ranks },
+            alpha: ModuleNumbers { usual: peft.lora_alpha, own: alphas },
+            rank: ModuleNumbers { usual: peft.rank, own: ranks },
             by_root: peft.use_rslora == Some(true),
             is_old: is_old(peft.written_by.as_deref()),
         })
@@ -253,13 +253,13 @@ fn is_old(version: Option<&str>) -> bool {
 }
 
 /// Number for each module: a default and exceptions.
-struct Numbers<T> {
+struct ModuleNumbers<T> {
     usual: Option<T>,
     /// Numbers of certain modules, which replace the default.
     own: HashMap<String, T>,
 }
 
-impl<T: Copy> Numbers<T> {
+impl<T: Copy> ModuleNumbers<T> {
     fn of(&self, module: &str) -> Option<T> {
         self.own.get(module).copied().or(self.usual)
     }

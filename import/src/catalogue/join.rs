@@ -8,7 +8,7 @@ use formats::encoding::Role;
 use formats::safetensors::Header;
 
 use super::labelled;
-use crate::split_weights::{self, Array, Found};
+use crate::split_weights::{self, ArrayInfo, FoundWeight};
 use crate::{Error, QuantizationConfig, StoredPart, StoredTensor};
 
 /// Returns the tensors of blobs with these headers, in their order and under the names in the
@@ -38,29 +38,29 @@ pub fn join(blobs: &[(Digest, Header)], config: &QuantizationConfig) -> Result<V
     assembled(arrays, found)
 }
 
-fn shifted(weight: Found, by: usize) -> Found {
+fn shifted(weight: FoundWeight, by: usize) -> FoundWeight {
     let parts = weight.parts.iter().map(|(role, at)| (*role, at + by)).collect();
-    Found { parts, ..weight }
+    FoundWeight { parts, ..weight }
 }
 
 /// Finds weights among the arrays that do not belong to a labelled weight.
-fn unlabelled(arrays: &[StoredPart], found: &[Found], config: &QuantizationConfig) -> Vec<Found> {
+fn unlabelled(arrays: &[StoredPart], found: &[FoundWeight], config: &QuantizationConfig) -> Vec<FoundWeight> {
     let mut free: Vec<bool> = vec![true; arrays.len()];
     for (_, at) in found.iter().flat_map(|weight| &weight.parts) {
         free[*at] = false;
     }
     let positions: Vec<usize> = (0..arrays.len()).filter(|at| free[*at]).collect();
-    let array = |at: &usize| Array { name: &arrays[*at].name, dtype: arrays[*at].dtype, shape: &arrays[*at].shape };
-    let rest: Vec<Array<'_>> = positions.iter().map(array).collect();
-    let back = |weight: Found| {
+    let array = |at: &usize| ArrayInfo { name: &arrays[*at].name, dtype: arrays[*at].dtype, shape: &arrays[*at].shape };
+    let rest: Vec<ArrayInfo<'_>> = positions.iter().map(array).collect();
+    let back = |weight: FoundWeight| {
         let parts = weight.parts.iter().map(|(role, at)| (*role, positions[*at])).collect();
-        Found { parts, ..weight }
+        FoundWeight { parts, ..weight }
     };
     split_weights::find(&rest, config).into_iter().map(back).collect()
 }
 
 /// Returns the tensors in order; a weight has the position of its codes.
-fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTensor>, Error> {
+fn assembled(arrays: Vec<StoredPart>, found: Vec<FoundWeight>) -> Result<Vec<StoredTensor>, Error> {
     let mut arrays: Vec<Option<StoredPart>> = arrays.into_iter().map(Some).collect();
     let mut weights: HashMap<usize, StoredTensor> = HashMap::new();
     for weight in found {
@@ -69,7 +69,7 @@ fn assembled(arrays: Vec<StoredPart>, found: Vec<Found>) -> Result<Vec<StoredTen
         let parts: Option<Vec<StoredPart>> = weight.parts.iter().map(part).collect();
         let parts = parts
             .ok_or_else(|| Error::Source(format!("an array of `{}` also belongs to another weight", weight.name)))?;
-        let Found { name, encoding, shape, .. } = weight;
+        let FoundWeight { name, encoding, shape, .. } = weight;
         weights.insert(first, StoredTensor { stored_name: name.clone(), name, encoding, shape, parts });
     }
     let plain = |array: StoredPart| StoredTensor {

@@ -7,13 +7,13 @@ use formats::encoding::{Micro, Role};
 use formats::safetensors::{Header, TensorInfo};
 use formats::{Dtype, Encoding};
 
-use crate::split_weights::Found;
+use crate::split_weights::FoundWeight;
 
 /// Returns the weights that the metadata describes.
 ///
 /// # Errors
 /// The reason why the arrays do not match the metadata.
-pub(super) fn find(header: &Header) -> Result<Vec<Found>, String> {
+pub(super) fn find(header: &Header) -> Result<Vec<FoundWeight>, String> {
     let blob = Blob::new(header);
     let mut found = Vec::new();
     for (key, quant_type) in &header.metadata {
@@ -42,7 +42,7 @@ impl<'a> Blob<'a> {
 
     /// Returns the weights of a blob that has one label for all of them: the tensors with the dtype
     /// of its codes. Other tensors, such as norms between experts, stay plain.
-    fn all(&self, quant_type: &str) -> Result<Vec<Found>, String> {
+    fn all(&self, quant_type: &str) -> Result<Vec<FoundWeight>, String> {
         let companions: HashSet<String> = self.companions().collect();
         let dtype = match Encoding::parse(quant_type, 32) {
             Some(Encoding::Blocks(_)) => Dtype::U8,
@@ -67,7 +67,7 @@ impl<'a> Blob<'a> {
         suffixes.flat_map(of)
     }
 
-    fn weight(&self, at: usize, quant_type: &str) -> Result<Found, String> {
+    fn weight(&self, at: usize, quant_type: &str) -> Result<FoundWeight, String> {
         let codes = &self.tensors[at];
         let name = &codes.name;
         let companion = |role: Role| self.positions.get(format!("{name}{}", role.suffix()).as_str()).copied();
@@ -101,7 +101,7 @@ impl<'a> Blob<'a> {
             return Err(format!("tensor `{name}{}` is {float}, expected F32, F16 or BF16", Role::Scale.suffix()));
         }
         parts.extend(self.global_scale(name, encoding)?.map(|at| (Role::GlobalScale, at)));
-        Ok(Found { name: name.clone(), encoding, shape, parts })
+        Ok(FoundWeight { name: name.clone(), encoding, shape, parts })
     }
 
     /// Returns the position of the tensor's global multiplier, if it has one.

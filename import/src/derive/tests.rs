@@ -54,7 +54,7 @@ impl Target for Memory {
 /// Progress that cancels after this many bytes.
 struct Until(AtomicU64);
 
-impl Progress for Until {
+impl ImportObserver for Until {
     fn event(&self, event: Event<'_>) -> bool {
         let Event::Bytes(count) = event else { return true };
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).is_ok()

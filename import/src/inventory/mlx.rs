@@ -11,13 +11,13 @@ use formats::encoding::{Micro, Role};
 use formats::{Dtype, Encoding};
 
 use crate::QuantizationConfig;
-use crate::split_weights::{Array, Found};
+use crate::split_weights::{ArrayInfo, FoundWeight};
 
 /// Returns the weights that MLX quantized.
 ///
 /// # Errors
 /// A weight does not match the config; the text states the expected and the actual form.
-pub(super) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Result<Vec<Found>, String> {
+pub(super) fn find(arrays: &[ArrayInfo<'_>], config: &QuantizationConfig) -> Result<Vec<FoundWeight>, String> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
     let mut found = Vec::new();
     for (at, codes) in arrays.iter().enumerate().filter(|(_, array)| array.dtype == Dtype::U32) {
@@ -31,15 +31,15 @@ pub(super) fn find(arrays: &[Array<'_>], config: &QuantizationConfig) -> Result<
         let companions = [(Role::Scale, Some(scales)), (Role::Bias, biases)];
         let companions = companions.into_iter().filter_map(|(role, at)| Some((role, at?)));
         let parts = [(Role::Weight, at)].into_iter().chain(companions).collect();
-        found.push(Found { name: codes.name.to_owned(), encoding, shape, parts });
+        found.push(FoundWeight { name: codes.name.to_owned(), encoding, shape, parts });
     }
     Ok(found)
 }
 
 struct Candidate<'a> {
-    codes: &'a Array<'a>,
-    scales: &'a Array<'a>,
-    biases: Option<&'a Array<'a>>,
+    codes: &'a ArrayInfo<'a>,
+    scales: &'a ArrayInfo<'a>,
+    biases: Option<&'a ArrayInfo<'a>>,
 }
 
 impl Candidate<'_> {
@@ -119,11 +119,11 @@ mod tests {
     /// config with that `quantization`.
     fn check(words: &[u64], scales: (Dtype, &[u64]), biased: bool, says: &str, expect: Result<(&str, &[u64]), &str>) {
         let mut arrays = vec![
-            Array { name: "a.weight", dtype: Dtype::U32, shape: words },
-            Array { name: "a.bias", dtype: Dtype::F32, shape: &[4] },
-            Array { name: "a.scales", dtype: scales.0, shape: scales.1 },
+            ArrayInfo { name: "a.weight", dtype: Dtype::U32, shape: words },
+            ArrayInfo { name: "a.bias", dtype: Dtype::F32, shape: &[4] },
+            ArrayInfo { name: "a.scales", dtype: scales.0, shape: scales.1 },
         ];
-        arrays.extend(biased.then_some(Array { name: "a.biases", dtype: scales.0, shape: scales.1 }));
+        arrays.extend(biased.then_some(ArrayInfo { name: "a.biases", dtype: scales.0, shape: scales.1 }));
         let config = QuantizationConfig::from_config(format!("{{\"quantization\":{says}}}").as_bytes());
         match (find(&arrays, &config), expect) {
             (Ok(found), Ok((encoding, shape))) => {

@@ -11,23 +11,23 @@ use std::collections::HashMap;
 use formats::encoding::{Micro, Role};
 use formats::{Dtype, Encoding};
 
-use crate::split_weights::{Array, Found};
+use crate::split_weights::{ArrayInfo, FoundWeight};
 
 /// Returns the weights of this form.
-pub(super) fn find(arrays: &[Array<'_>]) -> Vec<Found> {
+pub(super) fn find(arrays: &[ArrayInfo<'_>]) -> Vec<FoundWeight> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
-    let weight = |(at, codes): (usize, &Array<'_>)| {
+    let weight = |(at, codes): (usize, &ArrayInfo<'_>)| {
         let scale = *positions.get(format!("{}_scale", codes.name).as_str())?;
         let global = *positions.get(format!("{}_scale_2", codes.name).as_str())?;
         let shape = shape(codes, &arrays[scale], &arrays[global])?;
         let parts = vec![(Role::Weight, at), (Role::Scale, scale), (Role::GlobalScale, global)];
-        Some(Found { name: codes.name.to_owned(), encoding: Encoding::Micro(Micro::Nvfp4), shape, parts })
+        Some(FoundWeight { name: codes.name.to_owned(), encoding: Encoding::Micro(Micro::Nvfp4), shape, parts })
     };
     arrays.iter().enumerate().filter_map(weight).collect()
 }
 
 /// Returns the logical shape if the three arrays form such a weight.
-fn shape(codes: &Array<'_>, scale: &Array<'_>, global: &Array<'_>) -> Option<Vec<u64>> {
+fn shape(codes: &ArrayInfo<'_>, scale: &ArrayInfo<'_>, global: &ArrayInfo<'_>) -> Option<Vec<u64>> {
     if (codes.dtype, scale.dtype, global.dtype) != (Dtype::U8, Dtype::F8_E4M3, Dtype::F32) {
         return None;
     }
@@ -45,19 +45,19 @@ mod tests {
 
     #[test]
     fn needs_all_three() {
-        let codes = Array { name: "a.weight", dtype: Dtype::U8, shape: &[4, 16] };
-        let scale = Array { name: "a.weight_scale", dtype: Dtype::F8_E4M3, shape: &[4, 2] };
-        let global = Array { name: "a.weight_scale_2", dtype: Dtype::F32, shape: &[] };
+        let codes = ArrayInfo { name: "a.weight", dtype: Dtype::U8, shape: &[4, 16] };
+        let scale = ArrayInfo { name: "a.weight_scale", dtype: Dtype::F8_E4M3, shape: &[4, 2] };
+        let global = ArrayInfo { name: "a.weight_scale_2", dtype: Dtype::F32, shape: &[] };
         let found = find(&[scale, codes, global]);
         let [weight] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((weight.shape.as_slice(), weight.encoding), (&[4, 32][..], Encoding::Micro(Micro::Nvfp4)));
         assert_eq!(weight.parts, [(Role::Weight, 1), (Role::Scale, 0), (Role::GlobalScale, 2)]);
         for wrong in [
             vec![codes, scale],
-            vec![codes, Array { shape: &[4, 1], ..scale }, global],
-            vec![codes, scale, Array { shape: &[4], ..global }],
-            vec![Array { shape: &[4, 12], ..codes }, scale, global],
-            vec![Array { dtype: Dtype::F8_E4M3, ..codes }, scale, global],
+            vec![codes, ArrayInfo { shape: &[4, 1], ..scale }, global],
+            vec![codes, scale, ArrayInfo { shape: &[4], ..global }],
+            vec![ArrayInfo { shape: &[4, 12], ..codes }, scale, global],
+            vec![ArrayInfo { dtype: Dtype::F8_E4M3, ..codes }, scale, global],
         ] {
             assert_eq!(find(&wrong), [], "{wrong:?}");
         }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
-use crate::read_at::Document;
+use crate::read_at::GeneratedDocument;
 use crate::repack::{self, Repacked, RepackedFile};
 use crate::{Error, NamedFile, QuantizationConfig};
 
@@ -91,7 +91,7 @@ fn of_repacked(
     for (name, bytes) in [("config.json", config), (INDEX, index)] {
         if let Some(file) = side_files.iter_mut().find(|file| file.name == name) {
             file.size = bytes.len() as u64;
-            file.source = Arc::new(Document { name: file.source.name(), bytes });
+            file.source = Arc::new(GeneratedDocument { name: file.source.name(), bytes });
         }
     }
     let format = SourceFormat::HuggingFace;

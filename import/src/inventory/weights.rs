@@ -3,7 +3,7 @@
 use formats::encoding::Role;
 
 use super::{Home, SourceTensor, mlx, model_opt};
-use crate::split_weights::{self, Array, Found};
+use crate::split_weights::{self, ArrayInfo, FoundWeight};
 use crate::{Error, QuantizationConfig};
 
 /// Sets weight, role and home of each tensor. Returns true if MLX quantized a weight.
@@ -11,10 +11,12 @@ use crate::{Error, QuantizationConfig};
 /// # Errors
 /// A weight that MLX quantized does not match the config.
 pub(super) fn find(tensors: &mut [SourceTensor], config: &QuantizationConfig) -> Result<bool, Error> {
-    let arrays: Vec<Array<'_>> =
-        tensors.iter().map(|tensor| Array { name: &tensor.name, dtype: tensor.dtype, shape: &tensor.dims }).collect();
+    let arrays: Vec<ArrayInfo<'_>> = tensors
+        .iter()
+        .map(|tensor| ArrayInfo { name: &tensor.name, dtype: tensor.dtype, shape: &tensor.dims })
+        .collect();
     let by_mlx = mlx::find(&arrays, config).map_err(Error::Source)?;
-    let combined: Vec<Found> = by_mlx.iter().cloned().chain(model_opt::find(&arrays)).collect();
+    let combined: Vec<FoundWeight> = by_mlx.iter().cloned().chain(model_opt::find(&arrays)).collect();
     let apart = split_weights::find(&arrays, config);
     for weight in apart {
         mark(tensors, &weight, Home::Own);
@@ -26,7 +28,7 @@ pub(super) fn find(tensors: &mut [SourceTensor], config: &QuantizationConfig) ->
     Ok(!by_mlx.is_empty())
 }
 
-fn mark(tensors: &mut [SourceTensor], weight: &Found, home: Home) {
+fn mark(tensors: &mut [SourceTensor], weight: &FoundWeight, home: Home) {
     for (role, at) in &weight.parts {
         let tensor = &mut tensors[*at];
         tensor.weight.clone_from(&weight.name);
@@ -39,7 +41,7 @@ fn mark(tensors: &mut [SourceTensor], weight: &Found, home: Home) {
 
 /// Sets the dtypes and dimensions of a weight's arrays to the ones that its blob has in every
 /// model. The bytes do not change.
-fn relabel(tensors: &mut [SourceTensor], weight: &Found) {
+fn relabel(tensors: &mut [SourceTensor], weight: &FoundWeight) {
     let float = weight.parts.iter().find(|(role, _)| *role == Role::Scale).map(|(_, at)| tensors[*at].dtype);
     let expected = weight.encoding.parts(&weight.shape, float.unwrap_or(formats::Dtype::F32)).unwrap_or_default();
     for (role, at) in &weight.parts {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::survey::{Place, Survey};
+use super::survey::{CountedPosition, Survey};
 
 /// Number of elements below which quantizing a matrix is not worthwhile.
 const SMALL: u64 = 4096;
@@ -37,8 +37,8 @@ pub(super) enum Condition {
 
 impl Condition {
     /// Returns whether the condition holds for a tensor with this many elements.
-    pub(super) fn holds(self, survey: &Survey, place: Place, elements: u64) -> bool {
-        let Place { index, count } = place;
+    pub(super) fn holds(self, survey: &Survey, place: CountedPosition, elements: u64) -> bool {
+        let CountedPosition { index, count } = place;
         match self {
             Self::Small => elements < SMALL,
             Self::Tied => survey.tied,

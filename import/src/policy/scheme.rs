@@ -3,7 +3,7 @@
 use formats::encoding::Micro;
 use formats::{Dtype, Encoding, GgmlType};
 
-use super::tables::{self, Rule};
+use super::tables::{self, PolicyRule};
 use crate::Error;
 
 /// GGML types that have an encoder.
@@ -37,7 +37,7 @@ pub struct Scheme {
     pub(super) base: Encoding,
     /// Type of weights that are sensitive to quantization.
     pub(super) eight: Encoding,
-    pub(super) rules: &'static [Rule],
+    pub(super) rules: &'static [PolicyRule],
 }
 
 impl Scheme {

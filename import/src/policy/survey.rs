@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::part::Part;
+use super::part::TensorRole;
 
 /// Facts about a model.
 #[derive(Clone, Debug, Default)]
@@ -21,12 +21,12 @@ pub struct Survey {
     pub(super) queries_per_key: u64,
     layers: u64,
     /// Positions of tensors among tensors of their kind, for the kinds that are counted.
-    places: HashMap<String, Place>,
+    places: HashMap<String, CountedPosition>,
 }
 
 /// Position of a tensor among the tensors that are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CountedPosition {
     pub(super) index: u64,
     pub(super) count: u64,
 }
@@ -35,11 +35,11 @@ impl Survey {
     /// Collects the facts from the names and shapes of all tensors.
     pub fn new<'a>(architecture: &str, tensors: impl Iterator<Item = (&'a str, &'a [u64])>) -> Self {
         let mut seen: Vec<Seen<'a>> = tensors.map(|(name, shape)| Seen::new(name, shape)).collect();
-        seen.retain(|tensor| tensor.part != Part::Modality);
+        seen.retain(|tensor| tensor.part != TensorRole::Modality);
         seen.sort_by_key(|tensor| (tensor.layer, tensor.name));
         let mut survey = Self {
             architecture: architecture.to_owned(),
-            tied: !seen.iter().any(|tensor| tensor.part == Part::Output),
+            tied: !seen.iter().any(|tensor| tensor.part == TensorRole::Output),
             experts: seen.iter().filter_map(Seen::experts).max().unwrap_or(0),
             queries_per_key: queries_per_key(&seen).unwrap_or(0),
             layers: seen.iter().filter_map(|tensor| tensor.layer).max().map_or(0, |last| last + 1),
@@ -52,23 +52,24 @@ impl Survey {
     /// Counts positions as llama.cpp does: values among themselves. Down projections are counted by
     /// layer if there are experts, else among themselves; their count is the number of layers.
     fn count(&mut self, seen: &[Seen<'_>]) {
-        let counted = |tensor: &&Seen<'_>, wanted: fn(Part) -> bool| wanted(tensor.part) && tensor.shape.len() > 1;
-        let values: Vec<_> = seen.iter().filter(|tensor| counted(tensor, Part::has_values)).collect();
+        let counted =
+            |tensor: &&Seen<'_>, wanted: fn(TensorRole) -> bool| wanted(tensor.part) && tensor.shape.len() > 1;
+        let values: Vec<_> = seen.iter().filter(|tensor| counted(tensor, TensorRole::has_values)).collect();
         let count = values.len() as u64;
         for (index, tensor) in (0..).zip(&values) {
-            self.places.insert(tensor.name.to_owned(), Place { index, count });
+            self.places.insert(tensor.name.to_owned(), CountedPosition { index, count });
         }
-        let down = seen.iter().filter(|tensor| counted(tensor, |part| part == Part::FfnDown));
+        let down = seen.iter().filter(|tensor| counted(tensor, |part| part == TensorRole::FfnDown));
         for (position, tensor) in (0..).zip(down) {
             let index = tensor.layer.filter(|_| self.experts > 1).unwrap_or(position);
-            self.places.insert(tensor.name.to_owned(), Place { index, count: self.layers });
+            self.places.insert(tensor.name.to_owned(), CountedPosition { index, count: self.layers });
         }
     }
 
     /// Returns the position of a tensor. A tensor that is not counted has the position of its
     /// layer.
-    pub(super) fn place(&self, name: &str) -> Place {
-        let by_layer = || Place { index: layer(name).unwrap_or(0), count: self.layers };
+    pub(super) fn place(&self, name: &str) -> CountedPosition {
+        let by_layer = || CountedPosition { index: layer(name).unwrap_or(0), count: self.layers };
         self.places.get(name).copied().unwrap_or_else(by_layer)
     }
 
@@ -82,19 +83,19 @@ impl Survey {
 struct Seen<'a> {
     name: &'a str,
     shape: &'a [u64],
-    part: Part,
+    part: TensorRole,
     layer: Option<u64>,
 }
 
 impl<'a> Seen<'a> {
     fn new(name: &'a str, shape: &'a [u64]) -> Self {
-        Self { name, shape, part: Part::of(name), layer: layer(name) }
+        Self { name, shape, part: TensorRole::of(name), layer: layer(name) }
     }
 
     /// Returns the number of experts, as far as this tensor shows it.
     fn experts(&self) -> Option<u64> {
         static EXPERT: LazyLock<Regex> = LazyLock::new(|| pattern(r"experts\.(\d+)\."));
-        let is_ffn = matches!(self.part, Part::FfnDown | Part::FfnGate | Part::FfnUp);
+        let is_ffn = matches!(self.part, TensorRole::FfnDown | TensorRole::FfnGate | TensorRole::FfnUp);
         match self.shape {
             [stack, _, _] if is_ffn => Some(*stack),
             _ => number(&EXPERT, self.name)?.checked_add(1),
@@ -108,13 +109,13 @@ impl<'a> Seen<'a> {
 
 /// Derives the number of query heads per key head from the first matrices of each kind.
 fn queries_per_key(seen: &[Seen<'_>]) -> Option<u64> {
-    let first = |part: Part| seen.iter().find(|tensor| tensor.part == part && tensor.shape.len() == 2);
-    if let (Some(queries), Some(keys)) = (first(Part::AttentionQ), first(Part::AttentionK)) {
+    let first = |part: TensorRole| seen.iter().find(|tensor| tensor.part == part && tensor.shape.len() == 2);
+    if let (Some(queries), Some(keys)) = (first(TensorRole::AttentionQ), first(TensorRole::AttentionK)) {
         return queries.rows()?.checked_div(keys.rows()?);
     }
     // The output matrix has as many columns as the queries have rows.
-    let queries = *first(Part::AttentionOutput)?.shape.last()?;
-    let keys = first(Part::AttentionQkv)?.rows()?.checked_sub(queries)? / 2;
+    let queries = *first(TensorRole::AttentionOutput)?.shape.last()?;
+    let keys = first(TensorRole::AttentionQkv)?.rows()?.checked_sub(queries)? / 2;
     queries.checked_div(keys)
 }
 
@@ -150,10 +151,10 @@ mod tests {
             ("model.layers.10.mlp.down_proj.weight", &[64, 128]),
         ]);
         let place = |name: &str| survey.place(name);
-        assert_eq!(place("model.layers.2.self_attn.v_proj.weight"), Place { index: 0, count: 2 });
-        assert_eq!(place("model.layers.10.self_attn.v_proj.weight"), Place { index: 1, count: 2 });
-        assert_eq!(place("model.layers.10.mlp.down_proj.weight"), Place { index: 0, count: 11 });
-        assert_eq!(place("model.layers.2.self_attn.q_proj.weight"), Place { index: 2, count: 11 });
+        assert_eq!(place("model.layers.2.self_attn.v_proj.weight"), CountedPosition { index: 0, count: 2 });
+        assert_eq!(place("model.layers.10.self_attn.v_proj.weight"), CountedPosition { index: 1, count: 2 });
+        assert_eq!(place("model.layers.10.mlp.down_proj.weight"), CountedPosition { index: 0, count: 11 });
+        assert_eq!(place("model.layers.2.self_attn.q_proj.weight"), CountedPosition { index: 2, count: 11 });
         assert!(survey.tied && survey.experts == 0);
     }
 
@@ -168,7 +169,10 @@ mod tests {
         ]);
         assert_eq!((split.queries_per_key, split.experts, split.tied), (4, 8, false));
         // Counted by layer, although it is the first tensor that is counted.
-        assert_eq!(split.place("model.layers.3.mlp.experts.7.down_proj.weight"), Place { index: 3, count: 6 });
+        assert_eq!(
+            split.place("model.layers.3.mlp.experts.7.down_proj.weight"),
+            CountedPosition { index: 3, count: 6 }
+        );
         let fused = survey(&[
             ("model.layers.0.self_attn.qkv_proj.weight", &[96, 64]),
             ("model.layers.0.self_attn.o_proj.weight", &[64, 64]),

@@ -7,12 +7,12 @@ use regex::Regex;
 use serde::Deserialize;
 
 use super::condition::Condition;
-use super::part::Part;
+use super::part::TensorRole;
 use super::scheme;
 
 /// Choice of a rule for the tensors to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(super) enum RuleChoice {
     /// The tensor keeps its precision.
     Keep,
     /// The requested type.
@@ -26,10 +26,10 @@ pub(super) enum Choice {
 /// Rule that applies if the tensor has one of the parts, or the list of parts is empty, and all
 /// conditions hold.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
-    pub(super) parts: Vec<Part>,
+pub(super) struct PolicyRule {
+    pub(super) parts: Vec<TensorRole>,
     pub(super) when: Vec<Condition>,
-    pub(super) choice: Choice,
+    pub(super) choice: RuleChoice,
 }
 
 /// Mix of llama.cpp, such as `q4_k_m`.
@@ -37,16 +37,16 @@ pub(super) struct Rule {
 pub(super) struct Mix {
     pub(super) name: String,
     pub(super) base: Encoding,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<PolicyRule>,
 }
 
 #[derive(Debug)]
 pub(super) struct Tables {
     /// Patterns in order of precedence.
-    pub(super) parts: Vec<(Regex, Part)>,
-    pub(super) mlx: Vec<Rule>,
-    pub(super) ggml: Vec<Rule>,
-    pub(super) plain: Vec<Rule>,
+    pub(super) parts: Vec<(Regex, TensorRole)>,
+    pub(super) mlx: Vec<PolicyRule>,
+    pub(super) ggml: Vec<PolicyRule>,
+    pub(super) plain: Vec<PolicyRule>,
     pub(super) mixes: Vec<Mix>,
 }
 
@@ -66,7 +66,7 @@ struct WireParts {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WirePart {
-    part: Part,
+    part: TensorRole,
     name: String,
 }
 
@@ -96,7 +96,7 @@ struct WireMix {
 #[serde(deny_unknown_fields)]
 struct WireRule {
     #[serde(default)]
-    parts: Vec<Part>,
+    parts: Vec<TensorRole>,
     #[serde(default)]
     when: Vec<Condition>,
     #[serde(rename = "type")]
@@ -123,7 +123,7 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn rules(table: &str) -> Result<Vec<Rule>, String> {
+fn rules(table: &str) -> Result<Vec<PolicyRule>, String> {
     parse::<WireRules>(table)?.rule.iter().map(rule).collect()
 }
 
@@ -137,14 +137,14 @@ fn mixes(table: &str) -> Result<Vec<Mix>, String> {
     wire.mix.iter().map(mix).collect()
 }
 
-fn rule(wire: &WireRule) -> Result<Rule, String> {
+fn rule(wire: &WireRule) -> Result<PolicyRule, String> {
     let choice = match wire.choice.as_str() {
-        "keep" => Choice::Keep,
-        "base" => Choice::Base,
-        "eight" => Choice::Eight,
-        name => Choice::Type(scheme::encoding(name).ok_or_else(|| format!("`{name}` is not a type"))?),
+        "keep" => RuleChoice::Keep,
+        "base" => RuleChoice::Base,
+        "eight" => RuleChoice::Eight,
+        name => RuleChoice::Type(scheme::encoding(name).ok_or_else(|| format!("`{name}` is not a type"))?),
     };
-    Ok(Rule { parts: wire.parts.clone(), when: wire.when.clone(), choice })
+    Ok(PolicyRule { parts: wire.parts.clone(), when: wire.when.clone(), choice })
 }
 
 #[cfg(test)]

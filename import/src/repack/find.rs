@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use formats::Dtype;
 
-use super::matrix::Matrix;
+use super::matrix::SourceMatrix;
 use super::packed::{ACT_ORDER, AWQ_ORDER, Check, Codes, IN_ORDER, Packed, Scales, Zeros};
 use crate::{Error, QuantizationConfig, SourceFile, SourceTensor};
 
@@ -53,7 +53,7 @@ pub(super) fn modules(
     config: &QuantizationConfig,
 ) -> Result<Vec<Module>, Error> {
     let positions = tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.as_str(), at)).collect();
-    let source = Source { files, tensors, positions, config };
+    let source = PackedSource { files, tensors, positions, config };
     let mut modules = Vec::new();
     for (codes, tensor) in tensors.iter().enumerate() {
         let found = source.module(codes);
@@ -69,7 +69,7 @@ pub(super) fn modules(
     Ok(modules)
 }
 
-struct Source<'a> {
+struct PackedSource<'a> {
     files: &'a [SourceFile],
     tensors: &'a [SourceTensor],
     positions: HashMap<&'a str, usize>,
@@ -77,13 +77,13 @@ struct Source<'a> {
 }
 
 /// Method that quantized a weight, and the reason for refusing the weight.
-type Refused = (&'static str, String);
+type RefusedWeight = (&'static str, String);
 
-impl Source<'_> {
-    fn module(&self, codes: usize) -> Result<Option<Module>, Refused> {
+impl PackedSource<'_> {
+    fn module(&self, codes: usize) -> Result<Option<Module>, RefusedWeight> {
         let SourceTensor { name, dtype, dims, .. } = &self.tensors[codes];
         let is_matrix = dims.len() == 2;
-        let (base, method, form): (&str, &'static str, Result<Option<Found>, String>) = match dtype {
+        let (base, method, form): (&str, &'static str, Result<Option<FoundModule>, String>) = match dtype {
             Dtype::I32 | Dtype::U32 if is_matrix && name.ends_with(".qweight") => {
                 let base = name.strip_suffix(".qweight").unwrap_or_default();
                 let (method, form) = self.words(base, codes);
@@ -113,7 +113,7 @@ impl Source<'_> {
 
     /// Parses a weight of GPTQ, whose codes are packed along the inputs, or of AWQ, whose codes are
     /// packed along the outputs.
-    fn words(&self, base: &str, codes: usize) -> (&'static str, Result<Option<Found>, String>) {
+    fn words(&self, base: &str, codes: usize) -> (&'static str, Result<Option<FoundModule>, String>) {
         let (Some(scales), Some(zeros)) = (self.find(base, "scales"), self.find(base, "qzeros")) else {
             return ("gptq", Ok(None));
         };
@@ -131,7 +131,7 @@ impl Source<'_> {
         codes: usize,
         [words, groups, outputs]: [u64; 3],
         (scales, zeros): (usize, usize),
-    ) -> Result<Found, String> {
+    ) -> Result<FoundModule, String> {
         let order = self.find(base, "g_idx");
         let of_group = self.config.number("group_size").filter(|size| *size > 0);
         let inputs = match (order.map(|at| self.dims(at)), of_group) {
@@ -176,7 +176,7 @@ impl Source<'_> {
         codes: usize,
         [groups, outputs]: [u64; 2],
         (scales, zeros): (usize, usize),
-    ) -> Result<Found, String> {
+    ) -> Result<FoundModule, String> {
         let bits = bits_of(words, outputs)?;
         if bits != 4 {
             return Err(format!("its codes have {bits} bits, expected 4"));
@@ -201,7 +201,7 @@ impl Source<'_> {
         Ok((Form::Affine(Arc::new(packed)), vec![scales, zeros]))
     }
 
-    fn compressed(&self, base: &str, codes: usize) -> Result<Option<Found>, String> {
+    fn compressed(&self, base: &str, codes: usize) -> Result<Option<FoundModule>, String> {
         let (Some(scales), Some(shape)) = (self.find(base, "weight_scale"), self.find(base, "weight_shape")) else {
             return Ok(None);
         };
@@ -243,7 +243,7 @@ impl Source<'_> {
 
     /// Parses codes as signed bytes: bitsandbytes' with one scale for each output, or
     /// compressed-tensors'.
-    fn bytes(&self, base: &str, codes: usize, scale: &str) -> Result<Option<Found>, String> {
+    fn bytes(&self, base: &str, codes: usize, scale: &str) -> Result<Option<FoundModule>, String> {
         let Some(scales) = self.find(base, scale) else { return Ok(None) };
         let [outputs, inputs] = *self.dims(codes) else { return Ok(None) };
         let groups = self.dims(scales).get(1).copied().unwrap_or(1);
@@ -270,7 +270,7 @@ impl Source<'_> {
         Ok(Some((Form::Affine(Arc::new(packed)), parts)))
     }
 
-    fn nvfp4(&self, base: &str) -> Option<Found> {
+    fn nvfp4(&self, base: &str) -> Option<FoundModule> {
         let (scale, divisor) = (self.find(base, "weight_scale")?, self.find(base, "weight_global_scale")?);
         let divisor_of = &self.tensors[divisor];
         let fits =
@@ -291,12 +291,18 @@ impl Source<'_> {
     }
 
     /// Returns the array as a matrix of these dimensions.
-    fn matrix(&self, at: usize, [rows, columns]: [u64; 2], unit: u64, is_transposed: bool) -> Result<Matrix, String> {
+    fn matrix(
+        &self,
+        at: usize,
+        [rows, columns]: [u64; 2],
+        unit: u64,
+        is_transposed: bool,
+    ) -> Result<SourceMatrix, String> {
         let SourceTensor { name, size, dims, offset, dtype, .. } = &self.tensors[at];
         if rows.checked_mul(columns).and_then(|count| count.checked_mul(unit)) != Some(*size) || *size == 0 {
             return Err(format!("`{name}` is {dtype} {dims:?}, expected {rows} × {columns} elements of {unit} bytes"));
         }
-        Ok(Matrix { file: self.file(at), offset: *offset, unit, rows, columns, is_transposed })
+        Ok(SourceMatrix { file: self.file(at), offset: *offset, unit, rows, columns, is_transposed })
     }
 
     /// Refuses words and group indices that are not I32 or U32.
@@ -317,7 +323,7 @@ impl Source<'_> {
 
     fn in_order(&self, at: usize, inputs: u64, group: u64) -> Result<Check, String> {
         self.is_whole_numbers(at)?;
-        let Matrix { file, offset, .. } = self.matrix(at, [1, inputs], 4, false)?;
+        let SourceMatrix { file, offset, .. } = self.matrix(at, [1, inputs], 4, false)?;
         Ok(Check::InOrder { file, offset, inputs, group })
     }
 
@@ -343,7 +349,7 @@ impl Source<'_> {
 
 const COMPRESSED: &str = "compressed-tensors";
 
-type Found = (Form, Vec<usize>);
+type FoundModule = (Form, Vec<usize>);
 
 /// Returns the bits per code, from the number of words for this many codes.
 fn bits_of(words: u64, codes: u64) -> Result<u8, String> {

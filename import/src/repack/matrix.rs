@@ -12,7 +12,7 @@ const TOGETHER: u64 = 16;
 
 /// Matrix in a file.
 #[derive(Clone, Debug)]
-pub(super) struct Matrix {
+pub(super) struct SourceMatrix {
     pub(super) file: Arc<dyn ReadAt>,
     /// Offset of the first byte in the file.
     pub(super) offset: u64,
@@ -24,7 +24,7 @@ pub(super) struct Matrix {
     pub(super) is_transposed: bool,
 }
 
-impl Matrix {
+impl SourceMatrix {
     /// Returns the bytes of some whole rows, one after the other.
     pub(super) fn rows(&self, rows: Range<u64>) -> io::Result<Vec<u8>> {
         if !self.is_transposed {

@@ -5,12 +5,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use formats::codec::{self, Encoded, Target};
+use formats::codec::{self, Encoded, EncodingTarget};
 use formats::encoding::Role;
 use formats::weight::Arrays;
 use formats::{Dtype, Encoding, Weight};
 
-use super::matrix::Matrix;
+use super::matrix::SourceMatrix;
 use crate::ReadAt;
 
 /// Output that AWQ stores at each position of a word.
@@ -42,17 +42,17 @@ pub(super) struct Packed {
 #[derive(Clone, Debug)]
 pub(super) enum Codes {
     /// For each output, words of neighbouring inputs, the first in the lowest bits.
-    Words(Matrix),
+    Words(SourceMatrix),
     /// For each input, words of eight outputs in AWQ's order.
-    Outputs(Matrix),
+    Outputs(SourceMatrix),
     /// Signed bytes; the code is the byte plus 128.
-    Signed(Matrix),
+    Signed(SourceMatrix),
 }
 
 /// Location of the scales: for each output, one scale for each group of the source.
 #[derive(Clone, Debug)]
 pub(super) struct Scales {
-    pub(super) matrix: Matrix,
+    pub(super) matrix: SourceMatrix,
     pub(super) dtype: Dtype,
     /// True if a scale is the absolute maximum: codes of −127 to 127 mean −1 to 1 times the scale.
     pub(super) of_127: bool,
@@ -65,14 +65,14 @@ pub(super) enum Zeros {
     Middle,
     /// For each group of the source, words of neighbouring outputs.
     Words {
-        matrix: Matrix,
+        matrix: SourceMatrix,
         /// Output of each position in a word.
         order: &'static [usize],
         /// Constant that is added to the stored value.
         add: u8,
     },
     /// Signed bytes for each output and group: the difference from the middle code.
-    Signed(Matrix),
+    Signed(SourceMatrix),
 }
 
 /// Small array that is verified before the codes are returned.
@@ -168,7 +168,7 @@ impl Packed {
     }
 
     fn encoded(&self, numbers: &[f32]) -> io::Result<Vec<u8>> {
-        let target = Target { encoding: Encoding::Plain(self.float), float: self.float, global_scale: None };
+        let target = EncodingTarget { encoding: Encoding::Plain(self.float), float: self.float, global_scale: None };
         let mut encoded = Encoded::default();
         codec::encode(numbers, numbers.len(), target, &mut encoded);
         if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {

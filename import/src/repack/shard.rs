@@ -33,11 +33,11 @@ pub(super) struct Shard {
 struct Placed {
     begin: u64,
     size: u64,
-    content: Content,
+    content: ShardContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum ShardContent {
     /// Bytes of the source.
     Copied { file: Arc<dyn ReadAt>, offset: u64 },
     /// Array of a packed weight.
@@ -59,8 +59,8 @@ impl Shard {
     pub(super) fn new(number: usize, files: &[SourceFile], tensors: &[SourceTensor], modules: &[Module]) -> Self {
         let by_codes: HashMap<usize, &Module> = modules.iter().map(|module| (module.codes, module)).collect();
         let parts: HashSet<usize> = modules.iter().flat_map(|module| module.parts.iter().copied()).collect();
-        let source = Source { files, tensors };
-        let mut members: Vec<(Member, Content)> = Vec::new();
+        let source = ShardSource { files, tensors };
+        let mut members: Vec<(Member, ShardContent)> = Vec::new();
         for (at, tensor) in tensors.iter().enumerate().filter(|(_, tensor)| tensor.file == number) {
             match by_codes.get(&at) {
                 Some(module) => members.extend(source.of_module(module)),
@@ -69,7 +69,7 @@ impl Shard {
                 None => members.push(source.copied(at, tensor.name.clone())),
             }
         }
-        let (members, contents): (Vec<Member>, Vec<Content>) = members.into_iter().unzip();
+        let (members, contents): (Vec<Member>, Vec<ShardContent>) = members.into_iter().unzip();
         let header = canonical_header(&members, &BTreeMap::from([("format".to_owned(), "mlx".to_owned())]));
         let mut end = header.len() as u64;
         let mut arrays = Vec::with_capacity(members.len());
@@ -86,13 +86,13 @@ impl Shard {
     }
 }
 
-struct Source<'a> {
+struct ShardSource<'a> {
     files: &'a [SourceFile],
     tensors: &'a [SourceTensor],
 }
 
-impl Source<'_> {
-    fn of_module(&self, module: &Module) -> Vec<(Member, Content)> {
+impl ShardSource<'_> {
+    fn of_module(&self, module: &Module) -> Vec<(Member, ShardContent)> {
         let base = &module.name;
         match &module.form {
             Form::Affine(weight) => [(Role::Weight, "weight"), (Role::Scale, "scales"), (Role::Bias, "biases")]
@@ -105,16 +105,16 @@ impl Source<'_> {
                 vec![
                     self.copied(module.codes, format!("{base}.weight")),
                     self.copied(*scale, format!("{base}.weight_scale")),
-                    (inverse, Content::Inverse { file: self.file(*divisor), offset }),
+                    (inverse, ShardContent::Inverse { file: self.file(*divisor), offset }),
                 ]
             }
         }
     }
 
-    fn copied(&self, at: usize, name: String) -> (Member, Content) {
+    fn copied(&self, at: usize, name: String) -> (Member, ShardContent) {
         let SourceTensor { dtype, dims, size, offset, .. } = &self.tensors[at];
         let member = Member { name, dtype: *dtype, shape: dims.clone(), size: *size };
-        (member, Content::Copied { file: self.file(at), offset: *offset })
+        (member, ShardContent::Copied { file: self.file(at), offset: *offset })
     }
 
     fn file(&self, at: usize) -> Arc<dyn ReadAt> {
@@ -122,14 +122,14 @@ impl Source<'_> {
     }
 }
 
-fn computed(weight: &Arc<Packed>, role: Role, name: String) -> (Member, Content) {
+fn computed(weight: &Arc<Packed>, role: Role, name: String) -> (Member, ShardContent) {
     let (dtype, bits) = match role {
         Role::Weight => (Dtype::U32, 32),
         _ => (weight.float, weight.float.bits()),
     };
     let line = weight.row_bytes(role);
     let member = Member { name, dtype, shape: vec![weight.rows, line * 8 / bits], size: weight.rows * line };
-    (member, Content::Computed(Computed { weight: Arc::clone(weight), role, panel: Mutex::default() }))
+    (member, ShardContent::Computed(Computed { weight: Arc::clone(weight), role, panel: Mutex::default() }))
 }
 
 impl ReadAt for Shard {
@@ -156,7 +156,7 @@ impl ReadAt for Shard {
     }
 }
 
-impl Content {
+impl ShardContent {
     fn read(&self, buffer: &mut [u8], begin: u64) -> io::Result<()> {
         match self {
             Self::Copied { file, offset } => file.read_exact_at(buffer, offset + begin),

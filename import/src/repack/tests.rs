@@ -40,8 +40,8 @@ impl Folder {
     }
 
     /// Adds packed codes in the form of compressed-tensors, with scales and without zeros.
-    fn compressed(&mut self, matrix: &Matrix, bits: u32) {
-        let Matrix { outputs, inputs, .. } = *matrix;
+    fn compressed(&mut self, matrix: &SourceMatrix, bits: u32) {
+        let SourceMatrix { outputs, inputs, .. } = *matrix;
         let codes = pack(&matrix.codes, bits, &IN_ORDER);
         self.words("a.weight_packed", [outputs, inputs * bits as usize / 32], &codes);
         self.halves("a.weight_scale", [outputs, matrix.groups()], &matrix.scales);
@@ -125,7 +125,7 @@ fn half(number: f32) -> [u8; 2] {
 }
 
 /// Quantized matrix, outputs by inputs.
-struct Matrix {
+struct SourceMatrix {
     outputs: usize,
     inputs: usize,
     group: usize,
@@ -134,7 +134,7 @@ struct Matrix {
     zeros: Vec<u32>,
 }
 
-impl Matrix {
+impl SourceMatrix {
     fn new([outputs, inputs, group]: [usize; 3], bits: u32, is_symmetric: bool, random: &mut Random) -> Self {
         let codes = (0..outputs * inputs).map(|_| random.below(1 << bits)).collect();
         let groups = outputs * (inputs / group);
@@ -188,8 +188,8 @@ const IN_ORDER: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 
 /// Packs as `AutoGPTQ` does: for each output, words of inputs, `[inputs / n, outputs]`; zeros minus
 /// one.
-fn gptq(matrix: &Matrix, bits: u32, config: &Value, less: u32) -> Folder {
-    let Matrix { outputs, inputs, .. } = *matrix;
+fn gptq(matrix: &SourceMatrix, bits: u32, config: &Value, less: u32) -> Folder {
+    let SourceMatrix { outputs, inputs, .. } = *matrix;
     let of_word = (32 / bits) as usize;
     let mut words = Vec::new();
     for first in (0..inputs).step_by(of_word) {
@@ -220,7 +220,7 @@ fn gptq_in_every_width() {
         (2, [64, 512, 256], 128),
     ] {
         for (is_symmetric, version) in [(true, "gptq"), (false, "gptq"), (false, "gptq_v2")] {
-            let matrix = Matrix::new(shape, bits, is_symmetric, &mut random);
+            let matrix = SourceMatrix::new(shape, bits, is_symmetric, &mut random);
             let config = json!({"quant_method": "gptq", "bits": bits, "group_size": shape[2], "sym": is_symmetric,
                 "desc_act": false, "checkpoint_format": version});
             let folder = gptq(&matrix, bits, &config, u32::from(version == "gptq"));
@@ -234,7 +234,7 @@ fn gptq_in_every_width() {
 fn awq_has_its_own_order() {
     let order = [0, 2, 4, 6, 1, 3, 5, 7];
     for shape in [[64, 256, 32], [72, 128, 128]] {
-        let matrix = Matrix::new(shape, 4, false, &mut Random(2));
+        let matrix = SourceMatrix::new(shape, 4, false, &mut Random(2));
         let [outputs, inputs, _] = shape;
         let across: Vec<u32> = (0..inputs * outputs).map(|at| matrix.code(at % outputs, at / outputs)).collect();
         let mut folder = Folder::new(&json!({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": true}));
@@ -252,7 +252,7 @@ fn compressed_tensors_packed_and_in_bytes() {
     let config = json!({"quant_method": "compressed-tensors", "format": "pack-quantized"});
     for (bits, shape, expected) in [(4, [64, 256, 128], 128), (4, [40, 96, 32], 32), (8, [64, 192, 192], 64)] {
         for is_symmetric in [true, false] {
-            let matrix = Matrix::new(shape, bits, is_symmetric, &mut random);
+            let matrix = SourceMatrix::new(shape, bits, is_symmetric, &mut random);
             let outputs = shape[0];
             let of_word = (32 / bits) as usize;
             let mut folder = Folder::new(&config);
@@ -274,7 +274,7 @@ fn compressed_tensors_packed_and_in_bytes() {
         }
     }
     for bits in [4, 8] {
-        let matrix = Matrix::new([40, 96, 32], bits, false, &mut random);
+        let matrix = SourceMatrix::new([40, 96, 32], bits, false, &mut random);
         let mut folder = Folder::new(&config);
         folder.compressed(&matrix, bits);
         let middle = 1u8 << (bits - 1);
@@ -283,7 +283,7 @@ fn compressed_tensors_packed_and_in_bytes() {
         matrix.check(&folder, bits as u8, 32, &format!("{bits} bits, zeros in bytes"));
     }
     for is_symmetric in [true, false] {
-        let matrix = Matrix::new([24, 160, 160], 8, is_symmetric, &mut random);
+        let matrix = SourceMatrix::new([24, 160, 160], 8, is_symmetric, &mut random);
         let mut folder = Folder::new(&json!({"quant_method": "compressed-tensors", "format": "int-quantized"}));
         let signed = |codes: &[u32]| codes.iter().map(|code| (*code as u8).wrapping_sub(128)).collect();
         folder.add("a.weight", Dtype::I8, &[24, 160], signed(&matrix.codes));
@@ -297,7 +297,7 @@ fn compressed_tensors_packed_and_in_bytes() {
 
 #[test]
 fn blocks_of_fp8_beside_packed_codes() {
-    let matrix = Matrix::new([40, 96, 32], 4, true, &mut Random(10));
+    let matrix = SourceMatrix::new([40, 96, 32], 4, true, &mut Random(10));
     let groups = json!({
         "group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 32, "block_structure": null}},
         "group_1": {"weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 32]}},
@@ -326,7 +326,7 @@ fn blocks_of_fp8_beside_packed_codes() {
 
 #[test]
 fn settings_of_the_methods_do_not_stay() {
-    let matrix = Matrix::new([64, 256, 32], 4, true, &mut Random(11));
+    let matrix = SourceMatrix::new([64, 256, 32], 4, true, &mut Random(11));
     let config = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true});
     let mut files = gptq(&matrix, 4, &config, 1).files(1);
     for name in ["quantize_config.json", "quant_config.json", "generation_config.json"] {
@@ -339,7 +339,7 @@ fn settings_of_the_methods_do_not_stay() {
 
 #[test]
 fn bitsandbytes_in_bytes() {
-    let mut matrix = Matrix::new([48, 128, 128], 8, true, &mut Random(4));
+    let mut matrix = SourceMatrix::new([48, 128, 128], 8, true, &mut Random(4));
     let mut folder = Folder::new(&json!({"quant_method": "bitsandbytes", "load_in_8bit": true}));
     let codes = matrix.codes.iter().map(|code| (*code as u8).wrapping_sub(128)).collect();
     folder.add("a.weight", Dtype::I8, &[48, 128], codes);
@@ -370,7 +370,7 @@ fn nvfp4_of_compressed_tensors_divides() {
 
 #[test]
 fn a_file_may_be_read_in_any_pieces() {
-    let matrix = Matrix::new([96, 256, 32], 4, false, &mut Random(5));
+    let matrix = SourceMatrix::new([96, 256, 32], 4, false, &mut Random(5));
     let config = json!({"quant_method": "gptq", "bits": 4, "group_size": 32});
     let inventory = gptq(&matrix, 4, &config, 1).inventory(1).expect("it can be read");
     let file = &inventory.files[0].source;
@@ -389,7 +389,7 @@ fn a_file_may_be_read_in_any_pieces() {
 
 #[test]
 fn the_config_says_what_the_weights_are() {
-    let matrix = Matrix::new([64, 256, 32], 4, true, &mut Random(7));
+    let matrix = SourceMatrix::new([64, 256, 32], 4, true, &mut Random(7));
     let quantization = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true});
     let inventory = gptq(&matrix, 4, &quantization, 1).inventory(2).expect("it can be read");
     let config = inventory.side_files.iter().find(|file| file.name == "config.json").expect("a config");
@@ -405,7 +405,7 @@ fn the_config_says_what_the_weights_are() {
 
 #[test]
 fn what_groups_cannot_express_is_named() {
-    let matrix = |shape: [usize; 3]| Matrix::new(shape, 4, true, &mut Random(8));
+    let matrix = |shape: [usize; 3]| SourceMatrix::new(shape, 4, true, &mut Random(8));
     let config = |key: &str, value: Value| {
         let mut config = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true});
         config[key] = value;
@@ -434,7 +434,7 @@ fn what_groups_cannot_express_is_named() {
     // Errors that depend on the bytes are reported when the bytes are read.
     let mut sorted = of("desc_act", json!(false));
     sorted.arrays.iter_mut().filter(|(member, _)| member.name == "a.g_idx").for_each(|(_, bytes)| bytes[0] = 3);
-    let asymmetric = Matrix::new([64, 256, 32], 4, false, &mut Random(9));
+    let asymmetric = SourceMatrix::new([64, 256, 32], 4, false, &mut Random(9));
     for (folder, expect) in [(sorted, "act-order"), (gptq(&asymmetric, 4, &config("bits", json!(4)), 1), "`sym`")] {
         let inventory = folder.inventory(1).expect("its headers are right");
         let file = &inventory.files[0];

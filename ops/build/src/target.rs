@@ -151,7 +151,7 @@ impl<'a> ImportProgress<'a> {
     }
 }
 
-impl import::Progress for ImportProgress<'_> {
+impl import::ImportObserver for ImportProgress<'_> {
     fn event(&self, event: Event<'_>) -> bool {
         match event {
             Event::Bytes(count) => {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use architectures::HeadLayout;
-use import::{Adapter, NamedFile, Places, StoredTensor};
+use import::{Adapter, NamedFile, ProjectionIndex, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
 
 use crate::library::Library;
@@ -66,7 +66,7 @@ fn check_fit(
 
 impl Described {
     /// Returns the parts of the model that adapters can change.
-    pub(crate) fn places(&self, tensors: &[StoredTensor]) -> Places<'_> {
-        Places::of(self.architecture.family, &self.architecture.blueprint, tensors)
+    pub(crate) fn places(&self, tensors: &[StoredTensor]) -> ProjectionIndex<'_> {
+        ProjectionIndex::of(self.architecture.family, &self.architecture.blueprint, tensors)
     }
 }

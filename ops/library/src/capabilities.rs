@@ -5,7 +5,7 @@ use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;
 use serde::Deserialize;
-use vocabulary::chat_templates::{self, DEFAULT, Named, OfFolder};
+use vocabulary::chat_templates::{self, DEFAULT, NamedTemplate, OfFolder};
 use vocabulary::{abilities, insert, renderers};
 
 use crate::blobs::beginning;
@@ -125,7 +125,7 @@ pub fn check_renderer(renderer: &str) -> Result<()> {
 #[derive(Debug, Default)]
 struct Facts {
     /// Chat templates by name.
-    templates: Vec<Named>,
+    templates: Vec<NamedTemplate>,
     /// Whether the vocabulary has fill-in-the-middle tokens.
     inserts: bool,
     /// Whether the model was made for embeddings: a document specifies how its vectors are pooled.

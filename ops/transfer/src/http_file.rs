@@ -3,9 +3,9 @@
 //!
 //! This module follows redirects itself, instead of the HTTP library. The token is sent only to the
 //! endpoint's own origin, and no redirect may lead to an address nearer to this machine than the
-//! endpoint ([`RedirectPolicy`]). Hubs redirect each request to a signed URL of another host, so the target
-//! of a redirect is remembered. If the server refuses that URL, it has expired and is requested
-//! again.
+//! endpoint ([`RedirectPolicy`]). Hubs redirect each request to a signed URL of another host, so
+//! the target of a redirect is remembered. If the server refuses that URL, it has expired and is
+//! requested again.
 
 use std::fmt;
 use std::io;
@@ -50,7 +50,7 @@ impl fmt::Debug for Endpoint {
 
 /// The failure of a request.
 #[derive(Debug)]
-enum Failure {
+enum RequestFailure {
     /// A retry cannot help.
     Final(io::Error),
     /// A retry may help, after the wait that the server requested, if any.
@@ -87,7 +87,7 @@ impl Endpoint {
             let (response, _) = self.follow(&start, None).await?;
             let response = self.accepted(response, url, false)?;
             if response.status() != StatusCode::OK {
-                return Err(Failure::Final(invalid(format!("`{url}` answered {}", response.status()))));
+                return Err(RequestFailure::Final(invalid(format!("`{url}` answered {}", response.status()))));
             }
             body(response, limit, url).await
         };
@@ -121,13 +121,15 @@ impl Endpoint {
             }
             let response = self.accepted(response, url, false)?;
             let known = if response.status() == StatusCode::OK { response.content_length() } else { total(&response) };
-            known.ok_or_else(|| Failure::Final(invalid(format!("`{url}`: the server does not say how long it is"))))
+            known.ok_or_else(|| {
+                RequestFailure::Final(invalid(format!("`{url}`: the server does not say how long it is")))
+            })
         };
         self.patiently(attempt).await
     }
 
     /// Sends a request and follows redirects. Also returns the final URL.
-    async fn follow(&self, start: &Url, range: Option<&Range<u64>>) -> Result<(Response, Url), Failure> {
+    async fn follow(&self, start: &Url, range: Option<&Range<u64>>) -> Result<(Response, Url), RequestFailure> {
         let mut url = start.clone();
         for _ in 0..=MAX_REDIRECTS {
             // Ranges refer to the plain bytes, not to a compressed form.
@@ -141,28 +143,29 @@ impl Endpoint {
             // The text of the error would contain the URL, whose query may be a signature.
             let response = request.send().await.map_err(|error| {
                 if let Some(reason) = RedirectPolicy::refusal(&error) {
-                    return Failure::Final(led_astray(&reason));
+                    return RequestFailure::Final(led_astray(&reason));
                 }
                 let host = url.host_str().unwrap_or_default();
                 let reason = format!("`{host}` cannot be reached: {}", cause(&error.without_url()));
-                Failure::Passing(io::Error::other(reason), None)
+                RequestFailure::Passing(io::Error::other(reason), None)
             })?;
             if !is_redirect(response.status()) {
                 return Ok((response, url));
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let next = location.and_then(|location| url.join(location).ok());
-            let next = next.ok_or_else(|| Failure::Final(invalid("a redirect has no valid `Location`".to_owned())))?;
+            let next =
+                next.ok_or_else(|| RequestFailure::Final(invalid("a redirect has no valid `Location`".to_owned())))?;
             let step = self.redirect_policy.check_step(&url, &next);
-            step.map_err(|reason| Failure::Final(led_astray(&reason)))?;
+            step.map_err(|reason| RequestFailure::Final(led_astray(&reason)))?;
             url = next;
         }
-        Err(Failure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
+        Err(RequestFailure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
     }
 
     /// Returns the response if it is a success, and the reason if not. `resolved` is true for a
     /// remembered address.
-    fn accepted(&self, response: Response, url: &str, resolved: bool) -> Result<Response, Failure> {
+    fn accepted(&self, response: Response, url: &str, resolved: bool) -> Result<Response, RequestFailure> {
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -172,7 +175,7 @@ impl Endpoint {
         let error = |kind, reason: &str| io::Error::new(kind, format!("`{url}` answered {status}{reason}"));
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if resolved => {
-                Failure::Expired(error(io::ErrorKind::PermissionDenied, ""))
+                RequestFailure::Expired(error(io::ErrorKind::PermissionDenied, ""))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let hint = if self.token.is_some() {
@@ -180,26 +183,29 @@ impl Endpoint {
                 } else {
                     "; it may not exist, or need a token (HF_TOKEN)"
                 };
-                Failure::Final(error(io::ErrorKind::PermissionDenied, hint))
+                RequestFailure::Final(error(io::ErrorKind::PermissionDenied, hint))
             }
-            StatusCode::NOT_FOUND | StatusCode::GONE => Failure::Final(error(io::ErrorKind::NotFound, "")),
+            StatusCode::NOT_FOUND | StatusCode::GONE => RequestFailure::Final(error(io::ErrorKind::NotFound, "")),
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
-                Failure::Passing(error(io::ErrorKind::Other, ""), wait)
+                RequestFailure::Passing(error(io::ErrorKind::Other, ""), wait)
             }
-            status if status.is_server_error() => Failure::Passing(error(io::ErrorKind::Other, ""), wait),
-            _ => Failure::Final(error(io::ErrorKind::InvalidData, "")),
+            status if status.is_server_error() => RequestFailure::Passing(error(io::ErrorKind::Other, ""), wait),
+            _ => RequestFailure::Final(error(io::ErrorKind::InvalidData, "")),
         })
     }
 
     /// Tries several times, with increasing waits.
-    async fn patiently<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> io::Result<T> {
+    async fn patiently<T, F: Future<Output = Result<T, RequestFailure>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> io::Result<T> {
         let mut wait = self.first_wait;
         for left in (0..ATTEMPTS).rev() {
             let (error, asked) = match attempt().await {
                 Ok(done) => return Ok(done),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Passing(error, asked)) => (error, asked.unwrap_or(wait)),
-                Err(Failure::Expired(error)) => (error, Duration::ZERO),
+                Err(RequestFailure::Final(error)) => return Err(error),
+                Err(RequestFailure::Passing(error, asked)) => (error, asked.unwrap_or(wait)),
+                Err(RequestFailure::Expired(error)) => (error, Duration::ZERO),
             };
             if left == 0 {
                 return Err(io::Error::new(error.kind(), format!("tried {ATTEMPTS} times: {error}")));
@@ -236,7 +242,7 @@ impl HttpFile {
         self.endpoint.patiently(|| self.attempt(range.clone())).await
     }
 
-    async fn attempt(&self, range: Range<u64>) -> Result<Bytes, Failure> {
+    async fn attempt(&self, range: Range<u64>) -> Result<Bytes, RequestFailure> {
         let remembered = self.resolved.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // The remembered address may be expired or wrong: keep it only if this request succeeds.
         self.remember(None);
@@ -247,7 +253,7 @@ impl HttpFile {
         let bytes = body(response, range.end - range.start, &self.name).await?;
         if bytes.len() as u64 != range.end - range.start {
             let reason = format!("`{}`: the answer was cut", self.name);
-            return Err(Failure::Passing(io::Error::new(io::ErrorKind::UnexpectedEof, reason), None));
+            return Err(RequestFailure::Passing(io::Error::new(io::ErrorKind::UnexpectedEof, reason), None));
         }
         self.remember(Some(end).filter(|end| *end != self.start));
         Ok(bytes)
@@ -258,7 +264,7 @@ impl HttpFile {
     }
 
     /// Checks that the response has the requested range, of a file of the expected length.
-    fn check_range(&self, response: &Response, range: &Range<u64>) -> Result<(), Failure> {
+    fn check_range(&self, response: &Response, range: &Range<u64>) -> Result<(), RequestFailure> {
         let name = &self.name;
         let whole = *range == (0..self.size);
         match response.status() {
@@ -269,10 +275,10 @@ impl HttpFile {
                     return Ok(());
                 }
                 let found = found.unwrap_or("nothing");
-                Err(Failure::Final(invalid(format!("`{name}`: expected the range `{expected}`, got `{found}`"))))
+                Err(RequestFailure::Final(invalid(format!("`{name}`: expected the range `{expected}`, got `{found}`"))))
             }
             StatusCode::OK if whole && response.content_length().is_none_or(|length| length == self.size) => Ok(()),
-            status => Err(Failure::Final(invalid(format!(
+            status => Err(RequestFailure::Final(invalid(format!(
                 "`{name}`: the server answered {status} to a request for a range; it must serve ranges, download the \
                  file and import it from there"
             )))),
@@ -281,14 +287,14 @@ impl HttpFile {
 }
 
 /// Reads the body of a response. A body above `limit` is refused before it is in memory.
-async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, Failure> {
+async fn body(mut response: Response, limit: u64, name: &str) -> Result<Bytes, RequestFailure> {
     let expected = response.content_length().unwrap_or(0);
     let mut bytes = Vec::with_capacity(expected.min(limit) as usize);
     loop {
-        let passing = |e: reqwest::Error| Failure::Passing(io::Error::other(e.without_url()), None);
+        let passing = |e: reqwest::Error| RequestFailure::Passing(io::Error::other(e.without_url()), None);
         let Some(piece) = response.chunk().await.map_err(passing)? else { return Ok(bytes.into()) };
         if (bytes.len() + piece.len()) as u64 > limit {
-            return Err(Failure::Final(invalid(format!("`{name}`: more than {limit} bytes came"))));
+            return Err(RequestFailure::Final(invalid(format!("`{name}`: more than {limit} bytes came"))));
         }
         bytes.extend_from_slice(&piece);
     }

@@ -114,7 +114,7 @@ pub(crate) async fn pull_as(
     let called = called(&digest)?;
     let name = &called.name;
     check_names(&manifest, name)?;
-    let source = Source { remote, parallel, meter: meter.clone() };
+    let source = PullSource { remote, parallel, meter: meter.clone() };
     match classify(&manifest) {
         Layout::Lode => {
             let (wanted, pulled) = transfer(library, &source, name, manifest, None).await?;
@@ -160,7 +160,7 @@ async fn import(
 }
 
 /// Pulls a model with Ollama's tensor layers. Its blobs are used unchanged.
-async fn adopted(library: &Library, source: &Source, called: LocalName, manifest: Manifest) -> Result<Pulled> {
+async fn adopted(library: &Library, source: &PullSource, called: LocalName, manifest: Manifest) -> Result<Pulled> {
     let LocalName { name, reference } = called;
     let (wanted, pulled) = transfer(library, source, &name, manifest, None).await?;
     import(library, &source.meter, move |library, observer| {
@@ -174,7 +174,7 @@ async fn adopted(library: &Library, source: &Source, called: LocalName, manifest
 /// Pulls a model of another tool. Its weights are read by range requests and become tensor blobs.
 async fn converted(
     library: &Library,
-    source: &Source,
+    source: &PullSource,
     called: LocalName,
     manifest: Manifest,
     files: Vec<ExternalFile>,
@@ -222,13 +222,13 @@ fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))>
 }
 
 /// The source of a pull.
-struct Source {
+struct PullSource {
     remote: Remote,
     parallel: usize,
     meter: Arc<Meter>,
 }
 
-impl Source {
+impl PullSource {
     /// A layer that is read by range requests.
     fn file(&self, file: &ExternalFile) -> RemoteSource {
         RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
@@ -238,7 +238,7 @@ impl Source {
 /// Leases and fetches blobs of a manifest: all of them, or only the blobs in `only`.
 async fn transfer(
     library: &Library,
-    source: &Source,
+    source: &PullSource,
     name: &ModelRef,
     manifest: Manifest,
     only: Option<Vec<Descriptor>>,

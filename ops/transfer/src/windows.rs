@@ -19,12 +19,12 @@ use shuttle::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const WINDOWS_PER_CORE: usize = 4;
 
 /// The number of a file, and the number of the window in it.
-pub(crate) type Key = (u64, u64);
+pub(crate) type WindowKey = (u64, u64);
 
 /// The windows of all files of a pull. Their number limits the memory.
 pub(crate) struct Windows {
     /// The most recently used window is last; `None` while it loads.
-    slots: Mutex<Vec<(Key, Option<Bytes>)>>,
+    slots: Mutex<Vec<(WindowKey, Option<Bytes>)>>,
     changed: Condvar,
     capacity: usize,
 }
@@ -39,13 +39,13 @@ impl Windows {
         Arc::new(Self { slots: Mutex::default(), changed: Condvar::new(), capacity })
     }
 
-    fn slots(&self) -> MutexGuard<'_, Vec<(Key, Option<Bytes>)>> {
+    fn slots(&self) -> MutexGuard<'_, Vec<(WindowKey, Option<Bytes>)>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the window, or `None` if the caller must fetch it. Waits while another thread
     /// fetches it.
-    pub(crate) fn claim(&self, key: Key) -> Option<Bytes> {
+    pub(crate) fn claim(&self, key: WindowKey) -> Option<Bytes> {
         let mut slots = self.slots();
         loop {
             let Some(position) = slots.iter().position(|(own, _)| *own == key) else {
@@ -69,7 +69,7 @@ impl Windows {
     }
 
     /// Ends the loading of a window, with its bytes or without.
-    fn end(&self, key: Key, bytes: Option<Bytes>) {
+    fn end(&self, key: WindowKey, bytes: Option<Bytes>) {
         let mut slots = self.slots();
         slots.retain(|(own, _)| *own != key);
         if bytes.is_some() {
@@ -90,7 +90,7 @@ impl Windows {
 /// window.
 pub(crate) struct Claim<'a> {
     pub(crate) windows: &'a Windows,
-    pub(crate) key: Key,
+    pub(crate) key: WindowKey,
     pub(crate) bytes: Option<Bytes>,
 }
 
@@ -107,7 +107,7 @@ mod schedules {
     use super::*;
 
     /// Reads a window as a file does, and returns its bytes. With `fails`, the fetch fails.
-    fn read(windows: &Windows, key: Key, fails: bool) -> Option<Bytes> {
+    fn read(windows: &Windows, key: WindowKey, fails: bool) -> Option<Bytes> {
         if let Some(ready) = windows.claim(key) {
             return Some(ready);
         }

@@ -60,7 +60,7 @@ struct Root {
 }
 
 /// A blob, with all models that need it: the registry of any of them may have it.
-struct Wanted {
+struct BlobToRepair {
     need: RequiredBlob,
     models: Vec<ModelRef>,
     is_whole: bool,
@@ -103,7 +103,7 @@ fn repair_all(
         wanted.iter().map(|wanted| (wanted.need.descriptor.digest, wanted.need.descriptor.size)).collect();
     report.blobs = blobs.len() as u64;
     observer.status(format!("reading {} blobs", blobs.len()));
-    for ((digest, outcome), Wanted { need, models, is_whole }) in
+    for ((digest, outcome), BlobToRepair { need, models, is_whole }) in
         verify_all(library, &blobs, observer)?.into_iter().zip(&wanted)
     {
         let Some(complaint) = complaint(&outcome, need.descriptor.size) else { continue };
@@ -156,8 +156,8 @@ fn mend_manifests(
     fetcher: &dyn Fetcher,
     observer: &dyn Observer,
     report: &mut RepairReport,
-) -> Result<Vec<Wanted>> {
-    let mut all: Vec<Wanted> = Vec::new();
+) -> Result<Vec<BlobToRepair>> {
+    let mut all: Vec<BlobToRepair> = Vec::new();
     let mut places: HashMap<Digest, usize> = HashMap::new();
     for Root { model, digest: root, is_whole } in roots {
         ensure_wanted(observer)?;
@@ -168,7 +168,7 @@ fn mend_manifests(
                 for need in found {
                     let place = *places.entry(need.descriptor.digest).or_insert(all.len());
                     if place == all.len() {
-                        all.push(Wanted { need, models: Vec::new(), is_whole });
+                        all.push(BlobToRepair { need, models: Vec::new(), is_whole });
                     }
                     all[place].models.push(model.clone());
                     all[place].is_whole |= is_whole;

@@ -12,7 +12,7 @@ use store::TagEntry;
 
 /// Disk usage of a store, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct DiskUsage {
     /// Usage of each model, the largest first.
     pub models: Vec<ModelUsage>,
     /// Usage of each model family, the largest first.
@@ -72,7 +72,7 @@ pub struct FamilyUsage {
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn usage(library: &Library) -> Result<Usage> {
+pub fn usage(library: &Library) -> Result<DiskUsage> {
     let store = &library.store;
     let blobs: HashMap<Digest, u64> = store.blobs().into_iter().collect();
     let pins: HashSet<String> = store.pins().into_iter().collect();
@@ -125,7 +125,7 @@ pub fn usage(library: &Library) -> Result<Usage> {
         };
         *group += size;
     }
-    Ok(Usage {
+    Ok(DiskUsage {
         models,
         families,
         blobs: blobs.len() as u64,

@@ -22,11 +22,11 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// The authorization state of one registry, for each scope.
 pub(super) struct Authorizer {
     credentials: Arc<dyn Credentials>,
-    slots: Mutex<HashMap<Scope, Arc<Slot>>>,
+    slots: Mutex<HashMap<Scope, Arc<TokenSlot>>>,
 }
 
 /// The lock is held during a token request, so that other requests for the same token wait for it.
-type Slot = tokio::sync::Mutex<Known>;
+type TokenSlot = tokio::sync::Mutex<Known>;
 
 #[derive(Default)]
 struct Known {
@@ -42,7 +42,7 @@ pub(super) struct Grant {
 }
 
 /// A request that was answered with 401.
-pub(super) struct Refused<'a> {
+pub(super) struct UnauthorizedResponse<'a> {
     pub(super) scope: &'a Scope,
     /// The header that was sent.
     pub(super) used: Option<Arc<Grant>>,
@@ -82,7 +82,7 @@ impl Authorizer {
     ///
     /// # Errors
     /// [`Error::Unauthorized`] if the refused header was new and still valid.
-    pub(super) async fn refused(&self, wire: &Wire, refused: Refused<'_>) -> Result<(), Error> {
+    pub(super) async fn refused(&self, wire: &Wire, refused: UnauthorizedResponse<'_>) -> Result<(), Error> {
         let slot = self.slot(refused.scope);
         let mut known = slot.lock().await;
         if let Some(grant) = known.grant.as_ref().filter(|grant| grant.is_valid())
@@ -133,7 +133,7 @@ impl Authorizer {
         }
     }
 
-    fn slot(&self, scope: &Scope) -> Arc<Slot> {
+    fn slot(&self, scope: &Scope) -> Arc<TokenSlot> {
         // The map is consistent after any panic.
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() >= MOST_SCOPES && !slots.contains_key(scope) {
@@ -144,7 +144,7 @@ impl Authorizer {
 }
 
 /// The reason why a new header was refused.
-fn no_more(refused: &Refused<'_>) -> String {
+fn no_more(refused: &UnauthorizedResponse<'_>) -> String {
     let parameter = |name| refused.challenges.iter().find_map(|challenge| challenge.get(name));
     let error: Option<String> =
         parameter("error").map(|text| text.chars().filter(|c| !c.is_control()).take(100).collect());

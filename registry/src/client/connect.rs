@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client, ClientBuilder, NoProxy, Proxy, Url};
 
-use super::limits::Limits;
+use super::limits::HostLimits;
 use super::settings::{HostSettings, is_loopback};
 use super::{Error, RedirectPolicy};
 
@@ -21,7 +21,7 @@ pub(super) fn client(
     base: &Url,
     redirect_policy: &RedirectPolicy,
     settings: &HostSettings,
-    limits: &Limits,
+    limits: &HostLimits,
 ) -> Result<Client, Error> {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         return Err(Error::Settings(
@@ -45,7 +45,7 @@ fn builder(
     host: &str,
     redirect_policy: &RedirectPolicy,
     settings: &HostSettings,
-    limits: &Limits,
+    limits: &HostLimits,
 ) -> Result<ClientBuilder, Error> {
     let builder = Client::builder()
         .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))

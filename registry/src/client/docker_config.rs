@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::Error;
 use super::credential::{Credential, Credentials};
-use document::{Document, Keeper};
+use document::{ConfigFile, Keeper};
 use helper::{Helper, Reply};
 
 /// Timeout of a helper. Some ask the user for a password, most ask a daemon.
@@ -62,7 +62,7 @@ impl DockerConfig {
     /// [`Error::Settings`] if the file or the helper cannot store it; [`Error::File`] if the disk
     /// fails.
     pub fn store(&self, host: &str, credential: &Credential) -> Result<(), Error> {
-        let mut document = Document::read(&self.path)?.unwrap_or_default();
+        let mut document = ConfigFile::read(&self.path)?.unwrap_or_default();
         match document.keeper(host)? {
             Keeper::File => document.set(host, credential)?,
             Keeper::Helper(name) | Keeper::DefaultHelper(name) => {
@@ -80,7 +80,7 @@ impl DockerConfig {
     /// # Errors
     /// See [`DockerConfig::store`].
     pub fn erase(&self, host: &str) -> Result<bool, Error> {
-        let Some(mut document) = Document::read(&self.path)? else { return Ok(false) };
+        let Some(mut document) = ConfigFile::read(&self.path)? else { return Ok(false) };
         let kept = document.keeper(host)?;
         let was_there = document.remove(host);
         if let Keeper::Helper(name) | Keeper::DefaultHelper(name) = kept {
@@ -125,7 +125,7 @@ impl DockerConfig {
 
 impl Credentials for DockerConfig {
     fn find(&self, host: &str) -> Result<Option<Credential>, Error> {
-        let Some(document) = Document::read(&self.path)? else { return Ok(None) };
+        let Some(document) = ConfigFile::read(&self.path)? else { return Ok(None) };
         match self.ask(&document.keeper(host)?, host)? {
             Some(credential) => Ok(Some(credential)),
             None => document.find(host),

@@ -19,7 +19,7 @@ use content::{Descriptor, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::remote::{Answer, protocol};
+use super::remote::{BlobResponse, protocol};
 use super::{Error, Host, Remote};
 
 /// Blobs of at least this size are fetched in parts, in bytes.
@@ -256,11 +256,11 @@ where
 async fn receive<I: Ingest>(
     host: &Host,
     blob: &Descriptor,
-    answer: Answer,
+    answer: BlobResponse,
     ingest: &mut I,
     counter: &dyn Counter,
 ) -> Result<Ended, FetchError> {
-    let Answer { mut response, start } = answer;
+    let BlobResponse { mut response, start } = answer;
     // A source that ignores ranges also sends bytes that were received already.
     let mut skip = ingest.offset() - start;
     let mut pending = BytesMut::new();

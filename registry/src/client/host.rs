@@ -7,10 +7,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use reqwest::{Response, StatusCode, Url};
 
-use super::authorization::{Authorizer, Refused};
+use super::authorization::{Authorizer, UnauthorizedResponse};
 use super::credential::Credentials;
 use super::limiter::Limiter;
-use super::limits::Limits;
+use super::limits::HostLimits;
 use super::payload::Request;
 use super::settings::{HostSettings, api_host};
 use super::wire::{Outgoing, Redirects, Wire};
@@ -48,7 +48,7 @@ impl Host {
     /// [`Error::Settings`] if the name is not a host or a setting cannot be used; [`Error::File`]
     /// if the file of certificate authorities cannot be read.
     pub fn new(host: &str, settings: HostSettings, credentials: Arc<dyn Credentials>) -> Result<Self, Error> {
-        Self::with_limits(host, settings, credentials, Limits::default())
+        Self::with_limits(host, settings, credentials, HostLimits::default())
     }
 
     /// [`Host::new`] with other limits.
@@ -56,7 +56,7 @@ impl Host {
         host: &str,
         settings: HostSettings,
         credentials: Arc<dyn Credentials>,
-        limits: Limits,
+        limits: HostLimits,
     ) -> Result<Self, Error> {
         let scheme = if settings.plain_http { "http" } else { "https" };
         let base = Url::parse(&format!("{scheme}://{}/", api_host(host))).ok();
@@ -82,7 +82,7 @@ impl Host {
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let name = format!("{}{port}", url.host_str().unwrap_or_default());
         let namespace = (name != api_host(of_host)).then(|| of_host.to_owned());
-        Self::at(name, url, namespace, Parts { settings, credentials, limits: Limits::default(), mirror: true })
+        Self::at(name, url, namespace, Parts { settings, credentials, limits: HostLimits::default(), mirror: true })
     }
 
     fn at(name: String, mut base: Url, namespace: Option<String>, parts: Parts) -> Result<Self, Error> {
@@ -181,7 +181,9 @@ impl Host {
             if refusals >= MOST_REFUSALS {
                 return Err(Error::unauthorized(&wire.name, format!("it refuses every token: {summary}")));
             }
-            authorizer.refused(wire, Refused { scope: request.scope, used, began, challenges, summary }).await?;
+            authorizer
+                .refused(wire, UnauthorizedResponse { scope: request.scope, used, began, challenges, summary })
+                .await?;
         }
     }
 
@@ -226,7 +228,7 @@ impl Host {
 struct Parts {
     settings: HostSettings,
     credentials: Arc<dyn Credentials>,
-    limits: Limits,
+    limits: HostLimits,
     mirror: bool,
 }
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Limiter {
     bytes_per_second: f64,
-    state: Mutex<State>,
+    state: Mutex<LimiterState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     /// Negative while in debt.
     available: f64,
     at: Instant,
@@ -25,7 +25,7 @@ impl Limiter {
 
     pub(super) fn new(bytes_per_second: u64, now: Instant) -> Self {
         let bytes_per_second = bytes_per_second.max(1) as f64;
-        let state = State { available: bytes_per_second * Self::BURST, at: now };
+        let state = LimiterState { available: bytes_per_second * Self::BURST, at: now };
         Self { bytes_per_second, state: Mutex::new(state) }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The limits of a [`Host`](super::Host). They are not settings; tests use shorter ones.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
+pub(super) struct HostLimits {
     /// For establishing a connection, including TLS.
     pub(super) connect: Duration,
     /// From the end of a request to the head of its response.
@@ -26,7 +26,7 @@ pub(super) struct Limits {
     pub(super) longest_asked: Duration,
 }
 
-impl Default for Limits {
+impl Default for HostLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),

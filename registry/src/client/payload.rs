@@ -12,7 +12,7 @@ use futures_util::stream::{BoxStream, Stream, StreamExt};
 use reqwest::header::HeaderMap;
 use reqwest::{Body, Method, Url};
 
-use super::limits::Limits;
+use super::limits::HostLimits;
 use super::scope::Scope;
 
 /// Bodies up to this size are sent at once. Longer ones are sent in pieces of this size, so that a
@@ -72,14 +72,14 @@ impl Payload {
     }
 
     /// The body for one attempt; `None` if there is none.
-    pub(super) fn body(&self, progress: &Arc<Progress>) -> Option<Body> {
+    pub(super) fn body(&self, progress: &Arc<SendProgress>) -> Option<Body> {
         let (length, stream) = match self {
             Self::None => return None,
             Self::Bytes(bytes) if bytes.len() <= PIECE => return Some(Body::from(bytes.clone())),
             Self::Bytes(bytes) => (bytes.len() as u64, pieces(bytes.clone())),
             Self::Stream { length, make } => (*length, make()),
         };
-        progress.set(State::Sending { last: Instant::now() });
+        progress.set(SendingState::Sending { last: Instant::now() });
         Some(Body::wrap_stream(Watched { stream, left: length, progress: progress.clone() }))
     }
 }
@@ -103,10 +103,10 @@ fn pieces(bytes: Bytes) -> BoxStream<'static, Result<Bytes, io::Error>> {
 
 /// The progress of sending a body, shared by the sender and the timeout.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct SendProgress(Mutex<SendingState>);
 
 #[derive(Debug)]
-enum State {
+enum SendingState {
     /// The connection accepts our data.
     Sending { last: Instant },
     /// We have no data yet, because of a slow disk or our own rate limit. The registry is not at
@@ -118,27 +118,27 @@ enum State {
     Broken(io::Error),
 }
 
-impl Progress {
+impl SendProgress {
     /// A request with no body.
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State::Sent { at: Instant::now() })))
+        Arc::new(Self(Mutex::new(SendingState::Sent { at: Instant::now() })))
     }
 
     /// The deadline for progress. While we are the slow side, it stays ahead of the present time.
-    pub(super) fn deadline(&self, method: &Method, limits: &Limits) -> Instant {
+    pub(super) fn deadline(&self, method: &Method, limits: &HostLimits) -> Instant {
         let head = if *method == Method::PUT { limits.put_head } else { limits.head };
         match *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Sending { last } => last + limits.stall,
-            State::Reading | State::Broken(_) => Instant::now() + limits.stall,
-            State::Sent { at } => at + head,
+            SendingState::Sending { last } => last + limits.stall,
+            SendingState::Reading | SendingState::Broken(_) => Instant::now() + limits.stall,
+            SendingState::Sent { at } => at + head,
         }
     }
 
     /// The reader's error, if it broke the request.
     pub(super) fn failure(&self) -> Option<io::Error> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *state, State::Reading) {
-            State::Broken(error) => Some(error),
+        match std::mem::replace(&mut *state, SendingState::Reading) {
+            SendingState::Broken(error) => Some(error),
             other => {
                 *state = other;
                 None
@@ -146,7 +146,7 @@ impl Progress {
         }
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: SendingState) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }
@@ -155,7 +155,7 @@ impl Progress {
 struct Watched {
     stream: BoxStream<'static, Result<Bytes, io::Error>>,
     left: u64,
-    progress: Arc<Progress>,
+    progress: Arc<SendProgress>,
 }
 
 impl Watched {
@@ -171,7 +171,11 @@ impl Watched {
             .checked_sub(piece.len() as u64)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is longer than announced"))?;
         let now = Instant::now();
-        self.progress.set(if self.left == 0 { State::Sent { at: now } } else { State::Sending { last: now } });
+        self.progress.set(if self.left == 0 {
+            SendingState::Sent { at: now }
+        } else {
+            SendingState::Sending { last: now }
+        });
         Ok(Some(piece))
     }
 }
@@ -181,14 +185,14 @@ impl Stream for Watched {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Poll::Ready(piece) = self.stream.poll_next_unpin(context) else {
-            self.progress.set(State::Reading);
+            self.progress.set(SendingState::Reading);
             return Poll::Pending;
         };
         match self.account_for(piece) {
             Ok(piece) => Poll::Ready(piece.map(Ok)),
             Err(error) => {
                 let told = io::Error::new(error.kind(), error.to_string());
-                self.progress.set(State::Broken(error));
+                self.progress.set(SendingState::Broken(error));
                 Poll::Ready(Some(Err(told)))
             }
         }

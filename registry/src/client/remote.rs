@@ -25,7 +25,7 @@ pub struct Remote {
 
 /// The beginning of a response with bytes of a blob.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct BlobResponse {
     pub(super) response: Response,
     /// The offset of the first byte: 0 if the registry ignores ranges.
     pub(super) start: u64,
@@ -95,7 +95,7 @@ impl Remote {
         host: &Host,
         blob: &Descriptor,
         range: std::ops::Range<u64>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<BlobResponse, Error> {
         let mut headers = HeaderMap::new();
         mark(host, &mut headers);
         let whole = range == (0..blob.size);
@@ -110,7 +110,7 @@ impl Remote {
         match response.status() {
             StatusCode::OK => {
                 check_length(host, &response, blob.size).map_err(|reason| reason.of(&what()))?;
-                Ok(Answer { response, start: 0 })
+                Ok(BlobResponse { response, start: 0 })
             }
             StatusCode::PARTIAL_CONTENT if !whole => {
                 let found = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
@@ -126,7 +126,7 @@ impl Remote {
                     return Err(protocol(host, reason));
                 }
                 check_length(host, &response, range.end - range.start).map_err(|reason| reason.of(&what()))?;
-                Ok(Answer { response, start: range.start })
+                Ok(BlobResponse { response, start: range.start })
             }
             StatusCode::PARTIAL_CONTENT => {
                 Err(protocol(host, format!("it sent a part of {}, all was asked for", what())))
@@ -159,7 +159,7 @@ impl Remote {
         range: std::ops::Range<u64>,
     ) -> Result<Bytes, Error> {
         let length = range.end - range.start;
-        let Answer { mut response, start } = self.blob(host, blob, range.clone()).await?;
+        let BlobResponse { mut response, start } = self.blob(host, blob, range.clone()).await?;
         if start != range.start || (start == 0 && range.end != blob.size && response.status() == StatusCode::OK) {
             return Err(protocol(host, format!("it does not send parts of blobs (asked for blob `{}`)", blob.digest)));
         }

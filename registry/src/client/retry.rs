@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-use super::limits::Limits;
+use super::limits::HostLimits;
 
 /// Whether a failed request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Counts attempts and computes the waits between them.
 #[derive(Debug)]
 pub(super) struct Backoff<'a> {
-    limits: &'a Limits,
+    limits: &'a HostLimits,
     began: Instant,
     made: u32,
     /// Waits that the registry requested. They do not count towards the time limit.
@@ -49,7 +49,7 @@ pub(super) struct Backoff<'a> {
 }
 
 impl<'a> Backoff<'a> {
-    pub(super) fn new(limits: &'a Limits, now: Instant) -> Self {
+    pub(super) fn new(limits: &'a HostLimits, now: Instant) -> Self {
         Self { limits, began: now, made: 0, asked_for: Duration::ZERO }
     }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn waits_longer_and_longer_and_gives_up() {
-        let (limits, start) = (Limits::default(), Instant::now());
+        let (limits, start) = (HostLimits::default(), Instant::now());
         let mut backoff = Backoff::new(&limits, start);
         let mut waits = Vec::new();
         while let Some(wait) = backoff.next(start, None, 1.0) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn waits_as_long_as_it_is_asked_to_within_reason() {
-        let (limits, start) = (Limits::default(), Instant::now());
+        let (limits, start) = (HostLimits::default(), Instant::now());
         let mut backoff = Backoff::new(&limits, start);
         assert_eq!(backoff.next(start, Some(Duration::from_secs(3)), 0.5), Some(Duration::from_secs(3)));
         assert_eq!(backoff.next(start, Some(Duration::MAX), 0.5), Some(Duration::from_mins(1)));

@@ -35,13 +35,13 @@ pub(super) struct TokenRequest<'a> {
 }
 
 /// A token as a header, with its lifetime.
-pub(super) struct Token {
+pub(super) struct BearerToken {
     pub(super) header: HeaderValue,
     pub(super) lifetime: Duration,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenAnswer {
     #[serde(default)]
     token: Option<String>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) async fn request(
     wire: &Wire,
     wanted: &TokenRequest<'_>,
     credential: Option<&Credential>,
-) -> Result<Token, Error> {
+) -> Result<BearerToken, Error> {
     check_realm(&wire.redirect_policy, &wire.base, wanted.realm)
         .map_err(|reason| Error::unauthorized(&wire.name, reason))?;
     let response = match credential {
@@ -162,8 +162,8 @@ fn check_realm(redirect_policy: &RedirectPolicy, base: &Url, realm: &Url) -> Res
     redirect_policy.check_step(base, realm).or_else(|reason| refused(&reason))
 }
 
-fn read(body: &[u8]) -> Result<Token, &'static str> {
-    let answer: Answer =
+fn read(body: &[u8]) -> Result<BearerToken, &'static str> {
+    let answer: TokenAnswer =
         serde_json::from_slice(body).map_err(|_| "gave no token: its answer is not the expected JSON")?;
     let token = [answer.token, answer.access_token].into_iter().flatten().find(|token| !token.is_empty());
     let header = bearer(&token.ok_or("gave no token: `token` and `access_token` are missing")?)?;
@@ -172,7 +172,7 @@ fn read(body: &[u8]) -> Result<Token, &'static str> {
         value => value.as_u64().or_else(|| value.as_f64().filter(|seconds| *seconds >= 0.0).map(whole)),
     });
     let lifetime = Duration::from_secs(seconds.unwrap_or(DEFAULT_SECONDS).min(MOST_SECONDS));
-    Ok(Token { header, lifetime })
+    Ok(BearerToken { header, lifetime })
 }
 
 #[expect(clippy::cast_sign_loss, reason = "the caller checked the sign; too large a number becomes the largest")]

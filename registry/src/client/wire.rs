@@ -10,8 +10,8 @@ use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use super::error::{Error, tls_failure};
-use super::limits::Limits;
-use super::payload::{self, Payload, Progress};
+use super::limits::HostLimits;
+use super::payload::{self, Payload, SendProgress};
 use super::retry::{self, Again, Backoff};
 use super::{RedirectPolicy, redirect};
 use crate::code::ErrorBody;
@@ -27,7 +27,7 @@ pub(super) struct Wire {
     pub(super) base: Url,
     pub(super) redirect_policy: RedirectPolicy,
     pub(super) client: Client,
-    pub(super) limits: Limits,
+    pub(super) limits: HostLimits,
 }
 
 /// A request to send.
@@ -50,7 +50,7 @@ pub(super) enum Redirects {
 }
 
 /// An attempt without a response.
-struct Failure {
+struct SendFailure {
     error: Error,
     again: Again,
 }
@@ -65,7 +65,7 @@ impl Wire {
                     None => return Ok(response),
                     Some(again) => (again, retry::retry_after(response.headers()), Ok(response)),
                 },
-                Err(Failure { error, again }) => (again, None, Err(error)),
+                Err(SendFailure { error, again }) => (again, None, Err(error)),
             };
             let may = match again {
                 Again::Never => false,
@@ -90,9 +90,9 @@ impl Wire {
     }
 
     /// Sends the request once and follows redirects.
-    async fn attempt(&self, outgoing: &Outgoing<'_>) -> Result<Response, Failure> {
+    async fn attempt(&self, outgoing: &Outgoing<'_>) -> Result<Response, SendFailure> {
         let (mut url, mut authorization) = (outgoing.url.clone(), outgoing.authorization);
-        let refused = |url: &Url, reason: String| Failure {
+        let refused = |url: &Url, reason: String| SendFailure {
             error: Error::Redirects { host: self.name_of(url), reason },
             again: Again::Never,
         };
@@ -118,8 +118,8 @@ impl Wire {
         outgoing: &Outgoing<'_>,
         url: &Url,
         authorization: Option<&HeaderValue>,
-    ) -> Result<Response, Failure> {
-        let progress = Progress::new();
+    ) -> Result<Response, SendFailure> {
+        let progress = SendProgress::new();
         let request = request(outgoing, url, authorization, &progress);
         let mut answer = pin!(self.client.execute(request));
         loop {
@@ -130,19 +130,19 @@ impl Wire {
                 Err(_) if progress.deadline(outgoing.method, &self.limits) > Instant::now() => {}
                 Err(_) => {
                     let error = Error::Stalled { host: self.name_of(url) };
-                    return Err(Failure { error, again: Again::IfRepeatable });
+                    return Err(SendFailure { error, again: Again::IfRepeatable });
                 }
             }
         }
     }
 
-    fn failure(&self, url: &Url, error: reqwest::Error, progress: &Progress) -> Failure {
+    fn failure(&self, url: &Url, error: reqwest::Error, progress: &SendProgress) -> SendFailure {
         let host = self.name_of(url);
         if let Some(source) = progress.failure() {
-            return Failure { error: Error::Payload { host, source }, again: Again::Never };
+            return SendFailure { error: Error::Payload { host, source }, again: Again::Never };
         }
         if let Some(reason) = RedirectPolicy::refusal(&error) {
-            return Failure { error: Error::Redirects { host, reason }, again: Again::Never };
+            return SendFailure { error: Error::Redirects { host, reason }, again: Again::Never };
         }
         let again = if error.is_builder() || tls_failure(&error).is_some() {
             Again::Never
@@ -151,7 +151,7 @@ impl Wire {
         } else {
             Again::IfRepeatable
         };
-        Failure { error: Error::unreachable(host, error), again }
+        SendFailure { error: Error::unreachable(host, error), again }
     }
 
     /// The next piece of a body.
@@ -230,7 +230,7 @@ fn request(
     outgoing: &Outgoing<'_>,
     url: &Url,
     authorization: Option<&HeaderValue>,
-    progress: &Arc<Progress>,
+    progress: &Arc<SendProgress>,
 ) -> reqwest::Request {
     let mut request = reqwest::Request::new(outgoing.method.clone(), url.clone());
     let headers = request.headers_mut();

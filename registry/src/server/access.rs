@@ -218,7 +218,7 @@ struct Inner {
 
 /// The permission that a request needs, and the base URL that it used.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct AccessRequest<'a> {
     base_url: &'a str,
     /// `None` for requests outside of any repository, such as the base of the API.
     repository: Option<&'a RepositoryName>,
@@ -272,7 +272,7 @@ impl Access {
         repository: Option<&RepositoryName>,
         action: Action,
     ) -> Result<Identity, Refusal> {
-        let wanted = Wanted { base_url, repository, action };
+        let wanted = AccessRequest { base_url, repository, action };
         let rule = self.0.mode.rule(action);
         if rule == Rule::Nobody {
             let message = format!("this registry is read-only: {} is not allowed", action.as_str());
@@ -324,7 +324,7 @@ impl Access {
     /// Returns the refusal that demands a login, of the configured kind. For callers that make
     /// their own decision; see [`Access::check`] for `base_url`.
     pub fn ask(&self, base_url: &str, message: &str) -> Refusal {
-        let wanted = Wanted { base_url, repository: None, action: Action::Pull };
+        let wanted = AccessRequest { base_url, repository: None, action: Action::Pull };
         self.unauthorized(wanted, TokenFault::Absent, message)
     }
 
@@ -333,7 +333,7 @@ impl Access {
         self.0.mode.rule(Action::Pull) == Rule::Anyone
     }
 
-    async fn check_token(&self, wanted: Wanted<'_>, rule: Rule, text: &str) -> Result<Identity, Refusal> {
+    async fn check_token(&self, wanted: AccessRequest<'_>, rule: Rule, text: &str) -> Result<Identity, Refusal> {
         let token = self.0.signer.verify(text, self.0.clock.seconds());
         let token = token.map_err(|reason| self.unauthorized(wanted, TokenFault::Invalid, reason))?;
         if let Some(user) = &token.user
@@ -368,7 +368,7 @@ impl Access {
         }
     }
 
-    fn unauthorized(&self, wanted: Wanted<'_>, fault: TokenFault, message: &str) -> Refusal {
+    fn unauthorized(&self, wanted: AccessRequest<'_>, fault: TokenFault, message: &str) -> Refusal {
         let challenge = match self.0.challenge {
             Challenge::Basic => challenge::basic(),
             Challenge::Bearer => {

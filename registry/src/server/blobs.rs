@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use content::Digest;
 use futures_util::StreamExt;
 
-use super::range::{Wanted, wanted};
-use super::refusal::Refused;
+use super::range::{RequestedRange, wanted};
+use super::refusal::ErrorReply;
 use super::storage::{Removal, Repository, Storage};
 use super::uploads::{value, with_namespace};
 use super::{DIGEST, Server};
@@ -27,8 +27,8 @@ pub(super) async fn get<S: Storage>(
     repository: &Repository,
     digest: &Digest,
     parts: &Parts,
-) -> Result<Response, Refused> {
-    let unknown = || Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
+) -> Result<Response, ErrorReply> {
+    let unknown = || ErrorReply::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
     let size = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
     let tag = format!("\"{digest}\"");
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -55,15 +55,15 @@ pub(super) async fn get<S: Storage>(
     }
     let asked = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|known| known == tag));
     let range = match wanted(asked, size) {
-        Wanted::All => 0..size,
-        Wanted::Part(range) => {
+        RequestedRange::All => 0..size,
+        RequestedRange::Part(range) => {
             let shown = format!("bytes {}-{}/{size}", range.start, range.end - 1);
             response = response.status(StatusCode::PARTIAL_CONTENT).header(header::CONTENT_RANGE, value(&shown));
             range
         }
-        Wanted::Nothing => {
+        RequestedRange::Nothing => {
             let message = format!("`{}` is beyond the {size} bytes of the blob", asked.unwrap_or_default());
-            let refused = Refused::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::SizeInvalid, message);
+            let refused = ErrorReply::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::SizeInvalid, message);
             return Err(refused.header(header::CONTENT_RANGE, value(&format!("bytes */{size}"))));
         }
     };
@@ -74,7 +74,7 @@ pub(super) async fn get<S: Storage>(
     finish(response, body)
 }
 
-fn finish(response: axum::http::response::Builder, body: Body) -> Result<Response, Refused> {
+fn finish(response: axum::http::response::Builder, body: Body) -> Result<Response, ErrorReply> {
     Ok(response.body(body).map_err(|e| content::Error::Other(Box::new(e)))?)
 }
 
@@ -86,7 +86,7 @@ pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
 
 /// The bytes in windows. A small body is read before the response begins, so that an error can have
 /// a status.
-async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Result<Body, Refused> {
+async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Result<Body, ErrorReply> {
     if range.end - range.start <= WINDOW {
         return Ok(storage.read(&digest, range).await?.into());
     }
@@ -119,13 +119,13 @@ pub(super) async fn delete<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
     digest: &Digest,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     match server.storage.remove_blob(repository, digest).await? {
         Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
         Removal::NotThere | Removal::Pinned => {
-            Err(Refused::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`")))
+            Err(ErrorReply::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`")))
         }
-        Removal::Referenced(by) => Err(Refused::new(
+        Removal::Referenced(by) => Err(ErrorReply::new(
             ErrorCode::Unsupported,
             format!("blob `{digest}` is part of manifest `{by}` of `{repository}`; delete that first"),
         )),

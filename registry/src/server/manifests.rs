@@ -9,7 +9,7 @@ use content::{Descriptor, Digest, Hasher};
 use manifests::{Document, MAX_MANIFEST, media_types};
 use serde_json::json;
 
-use super::refusal::Refused;
+use super::refusal::ErrorReply;
 use super::storage::{NewManifest, Reference, Removal, Repository, Storage};
 use super::uploads::{value, with_namespace};
 use super::{Completeness, DIGEST, Server, blobs, route};
@@ -35,8 +35,8 @@ pub(super) async fn get<S: Storage>(
     at: &Reference,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<Response, Refused> {
-    let unknown = || Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`"));
+) -> Result<Response, ErrorReply> {
+    let unknown = || ErrorReply::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`"));
     let digest = server.storage.manifest(repository, at).await?.ok_or_else(unknown)?;
     let tag = format!("\"{digest}\"");
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -53,7 +53,7 @@ pub(super) async fn get<S: Storage>(
     Ok((headers, content, body).into_response())
 }
 
-async fn read<S: Storage>(server: &Server<S>, digest: &Digest) -> Result<(Bytes, Document), Refused> {
+async fn read<S: Storage>(server: &Server<S>, digest: &Digest) -> Result<(Bytes, Document), ErrorReply> {
     let raw = server.storage.read(digest, 0..MAX_MANIFEST as u64 + 1).await?;
     let document = Document::parse(&raw).map_err(|e| content::Error::Other(Box::new(e)))?;
     Ok((raw, document))
@@ -67,13 +67,13 @@ pub(super) async fn put<S: Storage>(
     uri: &Uri,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let raw = axum::body::to_bytes(body, MAX_MANIFEST).await.map_err(|_| {
         let message = format!("a manifest has {MAX_MANIFEST} bytes at most; put its parts into fewer layers");
-        Refused::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::SizeInvalid, message)
+        ErrorReply::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::SizeInvalid, message)
     })?;
     let digest = digest(at, uri, &raw)?;
-    let document = Document::parse(&raw).map_err(|e| Refused::new(ErrorCode::ManifestInvalid, e.to_string()))?;
+    let document = Document::parse(&raw).map_err(|e| ErrorReply::new(ErrorCode::ManifestInvalid, e.to_string()))?;
     check_type(headers, &document)?;
     let required = present(server, repository, required(&document)).await?;
     let tags = tags(at, uri)?;
@@ -98,7 +98,7 @@ pub(super) async fn put<S: Storage>(
 
 /// The digest that the client will use for the manifest: the one in the path or query, which is
 /// checked, or else the SHA-256 digest.
-fn digest(at: &Reference, uri: &Uri, raw: &[u8]) -> Result<Digest, Refused> {
+fn digest(at: &Reference, uri: &Uri, raw: &[u8]) -> Result<Digest, ErrorReply> {
     let given = match at {
         Reference::Digest(digest) => Some(*digest),
         Reference::Tag(_) => {
@@ -112,10 +112,10 @@ fn digest(at: &Reference, uri: &Uri, raw: &[u8]) -> Result<Digest, Refused> {
     if actual == given {
         return Ok(given);
     }
-    Err(Refused::new(ErrorCode::DigestInvalid, format!("the manifest's digest is `{actual}`, not `{given}`")))
+    Err(ErrorReply::new(ErrorCode::DigestInvalid, format!("the manifest's digest is `{actual}`, not `{given}`")))
 }
 
-fn tags(at: &Reference, uri: &Uri) -> Result<Vec<String>, Refused> {
+fn tags(at: &Reference, uri: &Uri) -> Result<Vec<String>, ErrorReply> {
     let mut tags = Vec::new();
     if let Reference::Tag(tag) = at {
         tags.push(tag.clone());
@@ -123,17 +123,17 @@ fn tags(at: &Reference, uri: &Uri) -> Result<Vec<String>, Refused> {
     for text in route::query(uri, "tag") {
         match Reference::parse(&text) {
             Ok(Reference::Tag(tag)) => tags.push(tag),
-            _ => return Err(Refused::new(ErrorCode::ManifestInvalid, "a query parameter `tag` is not a tag")),
+            _ => return Err(ErrorReply::new(ErrorCode::ManifestInvalid, "a query parameter `tag` is not a tag")),
         }
     }
     if tags.len() > MAX_TAGS {
-        return Err(Refused::new(ErrorCode::ManifestInvalid, format!("a request gives {MAX_TAGS} tags at most")));
+        return Err(ErrorReply::new(ErrorCode::ManifestInvalid, format!("a request gives {MAX_TAGS} tags at most")));
     }
     Ok(tags)
 }
 
 /// Checks that the `Content-Type` matches the manifest.
-fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), Refused> {
+fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), ErrorReply> {
     let Some(given) = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return Ok(()) };
     let given = given.split(';').next().unwrap_or_default().trim();
     let actual = document.media_type().as_str();
@@ -141,7 +141,7 @@ fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), Refused> {
     if given == actual || matches!(given, "" | "application/json" | "application/octet-stream") {
         return Ok(());
     }
-    Err(Refused::new(ErrorCode::ManifestInvalid, format!("`Content-Type` is `{given}`, the manifest is `{actual}`")))
+    Err(ErrorReply::new(ErrorCode::ManifestInvalid, format!("`Content-Type` is `{given}`, the manifest is `{actual}`")))
 }
 
 /// The blobs that must exist before a manifest: config and layers. The manifests of an index are
@@ -160,7 +160,7 @@ async fn present<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
     mut required: Vec<Descriptor>,
-) -> Result<Vec<Descriptor>, Refused> {
+) -> Result<Vec<Descriptor>, ErrorReply> {
     let mut lacking = HashSet::new();
     for Descriptor { digest, size, .. } in &required {
         match server.storage.blob(repository, digest).await? {
@@ -169,7 +169,7 @@ async fn present<S: Storage>(
             // A client that pulls the manifest would fail.
             Some(actual) if actual != *size => {
                 let message = format!("the manifest says that blob `{digest}` has {size} bytes; it has {actual}");
-                return Err(Refused::new(ErrorCode::ManifestInvalid, message));
+                return Err(ErrorReply::new(ErrorCode::ManifestInvalid, message));
             }
             Some(_) => {}
         }
@@ -178,9 +178,9 @@ async fn present<S: Storage>(
     Ok(required)
 }
 
-fn absent(repository: &Repository, blob: &Digest) -> Refused {
+fn absent(repository: &Repository, blob: &Digest) -> ErrorReply {
     let message = format!("blob `{blob}` is not in `{repository}`; send it before its manifest");
-    Refused::new(ErrorCode::ManifestBlobUnknown, message).detail(&json!({"digest": blob.to_string()}))
+    ErrorReply::new(ErrorCode::ManifestBlobUnknown, message).detail(&json!({"digest": blob.to_string()}))
 }
 
 /// `DELETE`.
@@ -188,15 +188,15 @@ pub(super) async fn delete<S: Storage>(
     server: &Server<S>,
     repository: &Repository,
     at: &Reference,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     match server.storage.remove_manifest(repository, at).await? {
         Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
         Removal::NotThere => {
-            Err(Refused::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
+            Err(ErrorReply::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
         }
         Removal::Pinned | Removal::Referenced(_) => {
             let message = format!("`{at}` of `{repository}` is pinned; run `lode unpin` first");
-            Err(Refused::new(ErrorCode::Denied, message))
+            Err(ErrorReply::new(ErrorCode::Denied, message))
         }
     }
 }
@@ -208,7 +208,7 @@ pub(super) async fn referrers<S: Storage>(
     repository: &Repository,
     subject: &Digest,
     uri: &Uri,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let filter = route::query(uri, "artifactType").next().filter(|kind| !kind.is_empty());
     let mut entries = Vec::new();
     for digest in server.storage.referrers(repository, subject).await? {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use content::IngestId;
 
-use super::refusal::Refused;
+use super::refusal::ErrorReply;
 use super::sync::{Mutex, MutexGuard, PoisonError};
 use crate::ErrorCode;
 
@@ -48,7 +48,7 @@ impl Quota {
     ///
     /// # Errors
     /// 429 if `peer` has too many uploads.
-    pub(super) fn begin(&self, id: &IngestId, peer: Option<IpAddr>) -> Result<(), Refused> {
+    pub(super) fn begin(&self, id: &IngestId, peer: Option<IpAddr>) -> Result<(), ErrorReply> {
         let mut unfinished = self.lock();
         unfinished.retain(|_, upload| upload.last.elapsed() < FORGOTTEN);
         let has = unfinished.values().filter(|upload| upload.peer == peer).count();
@@ -63,7 +63,7 @@ impl Quota {
     ///
     /// # Errors
     /// 429 if the uploads of `peer` would have too many bytes.
-    pub(super) fn take(&self, id: &IngestId, peer: Option<IpAddr>, bytes: u64) -> Result<(), Refused> {
+    pub(super) fn take(&self, id: &IngestId, peer: Option<IpAddr>, bytes: u64) -> Result<(), ErrorReply> {
         let mut unfinished = self.lock();
         let theirs = unfinished.values().filter(|upload| upload.peer == peer).map(|upload| upload.bytes);
         if peer.is_some() && theirs.fold(bytes, u64::saturating_add) > MOST_BYTES {
@@ -91,8 +91,8 @@ impl Quota {
     }
 }
 
-fn refused(reason: &str) -> Refused {
-    Refused::new(ErrorCode::TooManyRequests, format!("{reason}; finish or cancel some"))
+fn refused(reason: &str) -> ErrorReply {
+    ErrorReply::new(ErrorCode::TooManyRequests, format!("{reason}; finish or cancel some"))
 }
 
 #[cfg(all(test, not(feature = "schedules")))]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The bytes that a `Range` header requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedRange {
     /// Everything. The header is missing, has another unit or several ranges, or is malformed; HTTP
     /// ignores such headers.
     All,
@@ -15,21 +15,23 @@ pub(super) enum Wanted {
 }
 
 /// Parses a `Range` header for content of `size` bytes.
-pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
-    let Some(range) = header.and_then(|text| text.trim().strip_prefix("bytes=")) else { return Wanted::All };
-    let Some((first, last)) = range.trim().split_once('-').filter(|_| !range.contains(',')) else { return Wanted::All };
+pub(super) fn wanted(header: Option<&str>, size: u64) -> RequestedRange {
+    let Some(range) = header.and_then(|text| text.trim().strip_prefix("bytes=")) else { return RequestedRange::All };
+    let Some((first, last)) = range.trim().split_once('-').filter(|_| !range.contains(',')) else {
+        return RequestedRange::All;
+    };
     match (number(first), number(last)) {
-        (Some(first), None) if last.is_empty() && first < size => Wanted::Part(first..size),
+        (Some(first), None) if last.is_empty() && first < size => RequestedRange::Part(first..size),
         (Some(first), Some(last)) if first <= last && first < size => {
-            Wanted::Part(first..size.min(last.saturating_add(1)))
+            RequestedRange::Part(first..size.min(last.saturating_add(1)))
         }
         (None, Some(length)) if first.is_empty() && length > 0 && size > 0 => {
-            Wanted::Part(size.saturating_sub(length)..size)
+            RequestedRange::Part(size.saturating_sub(length)..size)
         }
-        (Some(_), Some(_)) => Wanted::Nothing,
-        (Some(_), None) if last.is_empty() => Wanted::Nothing,
-        (None, Some(_)) if first.is_empty() => Wanted::Nothing,
-        _ => Wanted::All,
+        (Some(_), Some(_)) => RequestedRange::Nothing,
+        (Some(_), None) if last.is_empty() => RequestedRange::Nothing,
+        (None, Some(_)) if first.is_empty() => RequestedRange::Nothing,
+        _ => RequestedRange::All,
     }
 }
 
@@ -55,27 +57,27 @@ mod tests {
     #[test]
     fn reads_ranges() {
         for (header, expect) in [
-            (None, Wanted::All),
-            (Some("bytes=500-1499"), Wanted::Part(500..1500)),
-            (Some("bytes=500-"), Wanted::Part(500..2048)),
-            (Some("bytes=-500"), Wanted::Part(1548..2048)),
-            (Some("bytes=-5000"), Wanted::Part(0..2048)),
-            (Some("bytes=2000-5000"), Wanted::Part(2000..2048)),
-            (Some("bytes=0-18446744073709551615"), Wanted::Part(0..2048)),
-            (Some("bytes=500-0"), Wanted::Nothing),
-            (Some("bytes=5000-10000"), Wanted::Nothing),
-            (Some("bytes=2048-"), Wanted::Nothing),
-            (Some("bytes=-0"), Wanted::Nothing),
-            (Some("bytes=0-1,4-5"), Wanted::All),
-            (Some("bytes=x-1"), Wanted::All),
-            (Some("bytes=+1-2"), Wanted::All),
-            (Some("bytes=-"), Wanted::All),
-            (Some("lines=0-1"), Wanted::All),
-            (Some("bytes=99999999999999999999-"), Wanted::All),
+            (None, RequestedRange::All),
+            (Some("bytes=500-1499"), RequestedRange::Part(500..1500)),
+            (Some("bytes=500-"), RequestedRange::Part(500..2048)),
+            (Some("bytes=-500"), RequestedRange::Part(1548..2048)),
+            (Some("bytes=-5000"), RequestedRange::Part(0..2048)),
+            (Some("bytes=2000-5000"), RequestedRange::Part(2000..2048)),
+            (Some("bytes=0-18446744073709551615"), RequestedRange::Part(0..2048)),
+            (Some("bytes=500-0"), RequestedRange::Nothing),
+            (Some("bytes=5000-10000"), RequestedRange::Nothing),
+            (Some("bytes=2048-"), RequestedRange::Nothing),
+            (Some("bytes=-0"), RequestedRange::Nothing),
+            (Some("bytes=0-1,4-5"), RequestedRange::All),
+            (Some("bytes=x-1"), RequestedRange::All),
+            (Some("bytes=+1-2"), RequestedRange::All),
+            (Some("bytes=-"), RequestedRange::All),
+            (Some("lines=0-1"), RequestedRange::All),
+            (Some("bytes=99999999999999999999-"), RequestedRange::All),
         ] {
             assert_eq!(wanted(header, 2048), expect, "{header:?}");
         }
-        assert_eq!(wanted(Some("bytes=0-0"), 0), Wanted::Nothing);
+        assert_eq!(wanted(Some("bytes=0-0"), 0), RequestedRange::Nothing);
     }
 
     #[test]

@@ -10,13 +10,13 @@ use crate::code::ErrorBody;
 
 /// An error response.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ErrorReply {
     status: StatusCode,
     body: ErrorBody,
     headers: HeaderMap,
 }
 
-impl Refused {
+impl ErrorReply {
     /// Uses the status that the specification assigns to the code.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self::with_status(status(code), code, message)
@@ -60,7 +60,7 @@ fn status(code: ErrorCode) -> StatusCode {
     }
 }
 
-impl From<Error> for Refused {
+impl From<Error> for ErrorReply {
     fn from(error: Error) -> Self {
         let message = error.to_string();
         let full = error.is_full();
@@ -81,7 +81,7 @@ impl From<Error> for Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ErrorReply {
     fn into_response(self) -> Response {
         (self.status, self.headers, Json(self.body)).into_response()
     }

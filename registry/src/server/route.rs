@@ -2,7 +2,7 @@
 
 use axum::http::Uri;
 
-use super::refusal::Refused;
+use super::refusal::ErrorReply;
 use super::storage::{Reference, Repository};
 use crate::{ErrorCode, RepositoryName};
 
@@ -35,11 +35,11 @@ pub(super) enum Object {
 }
 
 /// Parses the path; `None` if the protocol does not define it.
-pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, Refused> {
+pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, ErrorReply> {
     let Some(rest) = uri.path().strip_prefix("/v2") else { return Ok(None) };
     let decoded = rest.trim_start_matches('/').split('/').map(decode).collect::<Option<Vec<String>>>();
     let Some(parts) = decoded else {
-        return Err(Refused::new(ErrorCode::NameInvalid, "the path is not UTF-8"));
+        return Err(ErrorReply::new(ErrorCode::NameInvalid, "the path is not UTF-8"));
     };
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (name, object) = match parts.as_slice() {
@@ -52,21 +52,21 @@ pub(super) fn parse(uri: &Uri) -> Result<Option<Route>, Refused> {
         [name @ .., "referrers", digest] => (name, Object::Referrers((*digest).to_owned())),
         [name @ .., "manifests", reference] => {
             let code = if reference.contains(':') { ErrorCode::DigestInvalid } else { ErrorCode::ManifestInvalid };
-            let reference = Reference::parse(reference).map_err(|reason| Refused::new(code, reason))?;
+            let reference = Reference::parse(reference).map_err(|reason| ErrorReply::new(code, reason))?;
             (name, Object::Manifest(reference))
         }
         _ => return Ok(None),
     };
     // Each part is checked on its own: an escaped slash does not separate parts of the path.
     let text = if name.iter().any(|part| part.contains('/')) { "%2f".to_owned() } else { name.join("/") };
-    let name = RepositoryName::parse(&text).map_err(|reason| Refused::new(ErrorCode::NameInvalid, reason))?;
+    let name = RepositoryName::parse(&text).map_err(|reason| ErrorReply::new(ErrorCode::NameInvalid, reason))?;
     let namespace = query(uri, "ns").next().filter(|host| !host.is_empty());
     let host = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b':');
     if namespace
         .as_deref()
         .is_some_and(|text| text.len() > 255 || text.starts_with(['.', ':']) || !text.bytes().all(host))
     {
-        return Err(Refused::new(ErrorCode::NameInvalid, "the query parameter `ns` is not a host name"));
+        return Err(ErrorReply::new(ErrorCode::NameInvalid, "the query parameter `ns` is not a host name"));
     }
     Ok(Some(Route::In(Repository { name, namespace, mirrored: false }, object)))
 }

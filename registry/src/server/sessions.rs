@@ -13,7 +13,7 @@ use rand::Rng;
 use tokio::sync::OwnedMutexGuard;
 
 use super::quota::Quota;
-use super::refusal::Refused;
+use super::refusal::ErrorReply;
 use super::storage::{BlobStorage, Repository};
 use super::sync::{Mutex, MutexGuard, PoisonError, finished, spawn, timeout};
 
@@ -31,12 +31,12 @@ const PATIENCE: Duration = Duration::from_secs(75);
 pub const UPLOAD_PREFIX: &str = "upload-";
 
 /// One upload: the open ingest. `None` after an interrupted operation; it is then opened again.
-pub(super) type Slot<I> = Arc<tokio::sync::Mutex<Option<I>>>;
+pub(super) type OpenUpload<I> = Arc<tokio::sync::Mutex<Option<I>>>;
 
 /// The open ingests, by upload.
 #[derive(Debug)]
 pub(super) struct Sessions<I> {
-    open: Mutex<HashMap<IngestId, (Slot<I>, Instant)>>,
+    open: Mutex<HashMap<IngestId, (OpenUpload<I>, Instant)>>,
     pub(super) quota: Quota,
 }
 
@@ -52,7 +52,7 @@ impl<I: Ingest + 'static> Sessions<I> {
         storage: &S,
         repository: &Repository,
         peer: Option<IpAddr>,
-    ) -> Result<IngestId, Refused>
+    ) -> Result<IngestId, ErrorReply>
     where
         S: BlobStorage<Ingest = I>,
     {
@@ -119,21 +119,21 @@ impl<I: Ingest + 'static> Sessions<I> {
         self.lock().is_empty() && self.quota.is_empty()
     }
 
-    fn slot(&self, id: &IngestId) -> Slot<I> {
+    fn slot(&self, id: &IngestId) -> OpenUpload<I> {
         let mut open = self.lock();
         close_idle(&mut open);
-        let entry = open.entry(id.clone()).or_insert_with(|| (Slot::default(), Instant::now()));
+        let entry = open.entry(id.clone()).or_insert_with(|| (OpenUpload::default(), Instant::now()));
         entry.1 = Instant::now();
         entry.0.clone()
     }
 
-    fn put(&self, id: &IngestId, slot: Slot<I>) {
+    fn put(&self, id: &IngestId, slot: OpenUpload<I>) {
         let mut open = self.lock();
         close_idle(&mut open);
         open.insert(id.clone(), (slot, Instant::now()));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IngestId, (Slot<I>, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IngestId, (OpenUpload<I>, Instant)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,8 +154,8 @@ async fn resumed<S: BlobStorage<Ingest: 'static> + 'static>(
 
 /// Closes ingests that were idle for too long, and the longest idle ones if there are too many.
 /// Their files stay, so that a client can resume.
-fn close_idle<I>(open: &mut HashMap<IngestId, (Slot<I>, Instant)>) {
-    let at_rest = |slot: &Slot<I>| Arc::strong_count(slot) == 1;
+fn close_idle<I>(open: &mut HashMap<IngestId, (OpenUpload<I>, Instant)>) {
+    let at_rest = |slot: &OpenUpload<I>| Arc::strong_count(slot) == 1;
     open.retain(|_, (slot, used)| used.elapsed() < IDLE || !at_rest(slot));
     while open.len() >= MOST {
         let idle = open.iter().filter(|(_, (slot, _))| at_rest(slot));

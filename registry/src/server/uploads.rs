@@ -14,7 +14,7 @@ use content::{Digest, Expected, Ingest, IngestId};
 use futures_util::StreamExt;
 
 use super::quota::share_of;
-use super::refusal::Refused;
+use super::refusal::ErrorReply;
 use super::sessions::Held;
 use super::storage::{Repository, Storage};
 use super::sync::{finished, spawn, timeout};
@@ -35,7 +35,7 @@ pub(super) async fn post<S: Storage>(
     repository: &Repository,
     parts: &Parts,
     body: Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let uri = &parts.uri;
     if let Some(digest) = route::query(uri, "mount").next() {
         let from = route::query(uri, "from").next().filter(|name| !name.is_empty());
@@ -62,7 +62,7 @@ pub(super) async fn status<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let (id, held) = hold(server, repository, id).await?;
     Ok(progress(repository, &id, held.offset(), StatusCode::NO_CONTENT))
 }
@@ -72,7 +72,7 @@ pub(super) async fn cancel<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let (id, held) = hold(server, repository, id).await?;
     let server = server.clone();
     finished(spawn(async move { give_up(&server, &id, held).await })).await??;
@@ -86,7 +86,7 @@ pub(super) async fn patch<S: Storage>(
     id: &str,
     parts: &Parts,
     body: Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let (id, held) = hold(server, repository, id).await?;
     check_order(repository, &id, held.offset(), &parts.headers, &body)?;
     let held = receive(server, &id, held, Incoming { peer: peer(parts), body }).await?;
@@ -100,8 +100,8 @@ pub(super) async fn put<S: Storage>(
     id: &str,
     parts: &Parts,
     body: Body,
-) -> Result<Response, Refused> {
-    let missing = || Refused::new(ErrorCode::DigestInvalid, "the query parameter `digest` is missing");
+) -> Result<Response, ErrorReply> {
+    let missing = || ErrorReply::new(ErrorCode::DigestInvalid, "the query parameter `digest` is missing");
     let given = digest(&route::query(&parts.uri, "digest").next().ok_or_else(missing)?)?;
     let (id, held) = hold(server, repository, id).await?;
     check_order(repository, &id, held.offset(), &parts.headers, &body)?;
@@ -121,7 +121,7 @@ async fn whole<S: Storage>(
     repository: &Repository,
     digest: Digest,
     incoming: Incoming,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let (server, repository) = (server.clone(), repository.clone());
     let work = spawn(async move {
         let id = server.sessions.begin(&server.storage, &repository, incoming.peer).await?;
@@ -158,8 +158,9 @@ fn peer(parts: &Parts) -> Option<IpAddr> {
 }
 
 /// Parses a digest of a request.
-pub(super) fn digest(text: &str) -> Result<Digest, Refused> {
-    text.parse().map_err(|e: content::digest::ParseDigestError| Refused::new(ErrorCode::DigestInvalid, e.to_string()))
+pub(super) fn digest(text: &str) -> Result<Digest, ErrorReply> {
+    text.parse()
+        .map_err(|e: content::digest::ParseDigestError| ErrorReply::new(ErrorCode::DigestInvalid, e.to_string()))
 }
 
 fn of_nothing(like: &Digest) -> Digest {
@@ -172,7 +173,7 @@ async fn mount<S: Storage>(
     text: &str,
     from: Option<String>,
     headers: &HeaderMap,
-) -> Result<Option<Response>, Refused> {
+) -> Result<Option<Response>, ErrorReply> {
     // If the blob cannot be mounted, for whatever reason, the client gets an upload instead.
     let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
     let from = match from {
@@ -193,10 +194,10 @@ async fn hold<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-) -> Result<(IngestId, Held<S::Ingest>), Refused> {
+) -> Result<(IngestId, Held<S::Ingest>), ErrorReply> {
     let shown: String = id.chars().take(80).collect();
     let unknown =
-        || Refused::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"));
+        || ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"));
     server.sessions.hold(&server.storage, repository, id).await?.ok_or_else(unknown)
 }
 
@@ -207,11 +208,11 @@ fn check_order(
     offset: u64,
     headers: &HeaderMap,
     body: &Body,
-) -> Result<(), Refused> {
+) -> Result<(), ErrorReply> {
     let Some(text) = headers.get(header::CONTENT_RANGE) else { return Ok(()) };
     let text = text.to_str().unwrap_or("?");
     let refuse = |reason: String| {
-        Refused::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::BlobUploadInvalid, reason)
+        ErrorReply::with_status(StatusCode::RANGE_NOT_SATISFIABLE, ErrorCode::BlobUploadInvalid, reason)
             .header(header::LOCATION, value(&location(repository, id)))
             .header(header::RANGE, value(&received(offset)))
     };
@@ -223,7 +224,7 @@ fn check_order(
     }
     let length = chunk.end - chunk.start;
     match body.size_hint().exact() {
-        Some(actual) if actual != length => Err(Refused::new(
+        Some(actual) if actual != length => Err(ErrorReply::new(
             ErrorCode::SizeInvalid,
             format!("`Content-Range: {text}` announces {length} bytes, `Content-Length` {actual}"),
         )),
@@ -238,7 +239,7 @@ async fn receive<S: Storage>(
     id: &IngestId,
     mut held: Held<S::Ingest>,
     incoming: Incoming,
-) -> Result<Held<S::Ingest>, Refused> {
+) -> Result<Held<S::Ingest>, ErrorReply> {
     let (server, id) = (server.clone(), id.clone());
     let work = spawn(async move {
         let Incoming { peer, body } = incoming;
@@ -246,7 +247,7 @@ async fn receive<S: Storage>(
         let mut piece = BytesMut::new();
         let result = loop {
             let Ok(next) = timeout(STALL, stream.next()).await else {
-                break Err(Refused::new(
+                break Err(ErrorReply::new(
                     ErrorCode::SizeInvalid,
                     "no data for a minute; query the upload's status and resume",
                 ));
@@ -276,7 +277,7 @@ async fn receive<S: Storage>(
 
 impl<S: Storage> Server<S> {
     /// Writes to an upload. If the disk is full, the upload is cancelled and no longer counts.
-    async fn write(&self, id: &IngestId, held: &mut Held<S::Ingest>, bytes: Bytes) -> Result<(), Refused> {
+    async fn write(&self, id: &IngestId, held: &mut Held<S::Ingest>, bytes: Bytes) -> Result<(), ErrorReply> {
         let written = held.write(bytes).await;
         if written.as_ref().is_err_and(content::Error::is_full) {
             self.sessions.quota.end(id);
@@ -285,8 +286,11 @@ impl<S: Storage> Server<S> {
     }
 }
 
-fn broken(error: &axum::Error) -> Refused {
-    Refused::new(ErrorCode::SizeInvalid, format!("the body broke off: {error}; ask for the upload's status and go on"))
+fn broken(error: &axum::Error) -> ErrorReply {
+    ErrorReply::new(
+        ErrorCode::SizeInvalid,
+        format!("the body broke off: {error}; ask for the upload's status and go on"),
+    )
 }
 
 async fn finish<S: Storage>(
@@ -295,7 +299,7 @@ async fn finish<S: Storage>(
     (id, held): (IngestId, Held<S::Ingest>),
     digest: Digest,
     incoming: Incoming,
-) -> Result<Response, Refused> {
+) -> Result<Response, ErrorReply> {
     let mut held = receive(server, &id, held, incoming).await?;
     let (server, to) = (server.clone(), repository.clone());
     // The commit also completes if the client disconnects; the client can then check whether the

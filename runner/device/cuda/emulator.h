@@ -57,7 +57,7 @@ struct Fiber {
     uint64_t before;
 };
 
-struct Machine {
+struct GpuRuntime {
     Fiber fibers[MOST_THREADS_OF_BLOCK];
     uint8_t *stacks;
     void *scheduler;
@@ -73,7 +73,7 @@ struct Machine {
     void (*body)(const void *);
     const void *arguments;
 };
-static Machine machine;
+static GpuRuntime machine;
 
 // Saves the callee-saved registers, and resumes another fiber.
 extern "C" void lode_switch(void **save, void *load);

@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use protocol::KvType;
 
 use crate::arguments::{self, Address, AttendArguments, Heads, KeepArguments};
-use crate::machine::{COUNTERS, Grid, Machine, Memory};
+use crate::machine::{COUNTERS, GpuRuntime, Grid, Memory};
 use crate::rows::{RUN, Rounded};
 pub(crate) use table::TableShape;
 use table::{ItemKind, Items, Table};
@@ -66,8 +66,8 @@ pub struct CachedSpan<'a> {
 pub struct HeadRows<'a> {
     /// The rows.
     pub x: &'a Tensor,
-    /// RMS norm of each head, and its epsilon. Weights are `[weight_rows, width]`; heads alternate among
-    /// them.
+    /// RMS norm of each head, and its epsilon. Weights are `[weight_rows, width]`; heads alternate
+    /// among them.
     pub norm: Option<(&'a Tensor, f32)>,
     /// Rotary embedding of a part of each head, after the norm.
     pub rotary: Option<Rotary<'a>>,
@@ -130,7 +130,7 @@ impl CacheRows {
     }
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Returns whether there are kernels for heads of these shapes.
     pub fn can_attend(rows: CacheRows) -> bool {
         // Values without rows of their own are at most as wide as keys.

@@ -30,7 +30,7 @@ pub(crate) type Memory = CudaSlice<u8>;
 const WORDS: usize = 16;
 
 /// Float32 numbers on a GPU.
-pub(crate) type Numbers = CudaSlice<f32>;
+pub(crate) type DeviceNumbers = CudaSlice<f32>;
 
 /// The kernels on a GPU.
 pub(crate) struct Kernels {
@@ -80,14 +80,14 @@ impl Kernels {
         storage.device().id() == self.device.id()
     }
 
-    pub(crate) fn numbers(&self, count: usize) -> Result<Numbers> {
+    pub(crate) fn numbers(&self, count: usize) -> Result<DeviceNumbers> {
         // SAFETY: a kernel writes all of them.
         unsafe { self.stream.alloc::<f32>(count.max(1)) }
             .map_err(failed)
             .with_context(|| format!("{count} numbers on the GPU"))
     }
 
-    pub(crate) fn storage(&self, numbers: Numbers) -> Storage {
+    pub(crate) fn storage(&self, numbers: DeviceNumbers) -> Storage {
         Storage::Cuda(CudaStorage::wrap_cuda_slice(numbers, self.device.clone()))
     }
 
@@ -134,7 +134,7 @@ impl Kernels {
     }
 
     /// # Safety
-    /// See [`Machine::launch`](crate::machine::Machine::launch).
+    /// See [`GpuRuntime::launch`](crate::machine::GpuRuntime::launch).
     pub(crate) unsafe fn launch<A: Arguments>(
         &self,
         kernel: &str,
@@ -208,7 +208,7 @@ impl Kernels {
     }
 
     /// # Safety
-    /// See [`Machine::write_at`](crate::machine::Machine::write_at).
+    /// See [`GpuRuntime::write_at`](crate::machine::GpuRuntime::write_at).
     pub(crate) unsafe fn write_at(&self, address: Address, bytes: &[u8]) -> Result<()> {
         self.stream.context().bind_to_thread().map_err(failed)?;
         let mut uploads = self.uploads.lock().unwrap_or_else(PoisonError::into_inner);

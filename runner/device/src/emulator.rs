@@ -69,11 +69,11 @@ unsafe impl Sync for Library {}
 pub(crate) struct Kernels {
     library: &'static Library,
     backwards: bool,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 /// Bytes that are left for memory. Tensors do not count; they are the CPU's.
-struct Room(AtomicU64);
+struct MemoryLimit(AtomicU64);
 
 impl Kernels {
     /// Returns `None` if there is neither the compiled library nor a compiler.
@@ -84,12 +84,12 @@ impl Kernels {
         }
         let library = LIBRARY.get_or_init(|| Library::compiled().map_err(|error| format!("{error:#}")));
         let library = library.as_ref().map_err(|reason| anyhow!("{reason}"))?;
-        Ok(Some(Self { library, backwards, room: Arc::new(Room(AtomicU64::new(u64::MAX))) }))
+        Ok(Some(Self { library, backwards, room: Arc::new(MemoryLimit(AtomicU64::new(u64::MAX))) }))
     }
 
     /// Limits memory to `bytes` bytes.
     pub(crate) fn with_room(self, bytes: u64) -> Self {
-        Self { room: Arc::new(Room(AtomicU64::new(bytes))), ..self }
+        Self { room: Arc::new(MemoryLimit(AtomicU64::new(bytes))), ..self }
     }
 
     /// Allocates `size` bytes.
@@ -106,7 +106,7 @@ impl Kernels {
     }
 
     /// # Safety
-    /// See [`Machine::launch`](crate::machine::Machine::launch).
+    /// See [`GpuRuntime::launch`](crate::machine::GpuRuntime::launch).
     pub(crate) unsafe fn launch(
         &self,
         kernel: &str,
@@ -240,7 +240,7 @@ pub(crate) unsafe fn write_at(address: Address, bytes: &[u8]) {
 pub(crate) struct Memory {
     words: Box<[UnsafeCell<u128>]>,
     size: usize,
-    room: Arc<Room>,
+    room: Arc<MemoryLimit>,
 }
 
 // SAFETY: kernels, one at a time, and its owner read and write it.

@@ -12,7 +12,7 @@ use architectures::{Groups, RouterScores};
 use candle_core::Tensor;
 
 use crate::arguments::{Address, Group, MixArguments, RouteArguments};
-use crate::machine::{Grid, Machine, Memory, Place, bytes_of};
+use crate::machine::{GpuRuntime, Grid, Memory, MemoryPlace, bytes_of};
 use crate::product::WeightSet;
 use crate::weight::DeviceWeight;
 
@@ -88,7 +88,7 @@ impl Routes {
     }
 
     /// Returns all memory that kernels use for the routes.
-    pub(crate) fn used(&self) -> [Arc<Place>; 5] {
+    pub(crate) fn used(&self) -> [Arc<MemoryPlace>; 5] {
         let Self { chosen, weights, places, tokens_of_rows, groups, .. } = self;
         [chosen, weights, places, tokens_of_rows, groups].map(|memory| memory.place().clone())
     }
@@ -102,7 +102,7 @@ impl Routes {
 
 impl ExpertWeights {
     /// Returns everything that kernels read of the weights.
-    pub(crate) fn used(&self) -> (Arc<Place>, Arc<Vec<DeviceWeight>>, Arc<Vec<Tensor>>) {
+    pub(crate) fn used(&self) -> (Arc<MemoryPlace>, Arc<Vec<DeviceWeight>>, Arc<Vec<Tensor>>) {
         (self.sets.place().clone(), self.all.clone(), self.biases.clone())
     }
 
@@ -124,7 +124,7 @@ impl Routing<'_> {
     }
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Uploads the table of the weights of experts, a set for each expert.
     ///
     /// # Errors

@@ -16,11 +16,11 @@ use crate::cuda;
 use crate::emulator;
 use crate::recording::{Launch, Recorder};
 pub use memory::{Memory, Spare};
-pub(crate) use memory::{Owner, Place};
+pub(crate) use memory::{MemoryPlace, Owner};
 
 /// A device with our kernels. Clones share it.
 #[derive(Clone)]
-pub struct Machine {
+pub struct GpuRuntime {
     device: Device,
     kernels: Arc<Kernels>,
     /// Counters of 32 bits that are 0 between launches, see [`counters`](Self::counters).
@@ -69,7 +69,7 @@ pub(crate) struct Grid {
     pub(crate) shared: usize,
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Loads the kernels for a candle device; `None` if we have none for it.
     ///
     /// # Errors
@@ -318,9 +318,9 @@ impl Fresh {
     }
 }
 
-impl fmt::Debug for Machine {
+impl fmt::Debug for GpuRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Machine").field(&self.device).finish()
+        f.debug_tuple("GpuRuntime").field(&self.device).finish()
     }
 }
 

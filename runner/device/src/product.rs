@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
 use crate::experts::{ExpertWeights, Routes};
-use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
+use crate::machine::{COUNTERS, GpuRuntime, Grid, bytes_of};
 use crate::rows::{RUN, Rounded};
 use crate::weight::DeviceWeight;
 
@@ -55,7 +55,7 @@ pub struct Made {
 
 /// Rows of x.
 #[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
+pub enum ProductInput<'a> {
     /// `[tokens, columns]` of float32.
     Rows(&'a Tensor),
     /// Rounded rows, for weights that [need them](DeviceWeight::rounds).
@@ -66,9 +66,9 @@ pub enum Input<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum ExpertInput<'a> {
     /// One row for each token.
-    OfTokens(Input<'a>),
+    OfTokens(ProductInput<'a>),
     /// One row for each route, as products of experts return them.
-    OfRoutes(Input<'a>),
+    OfRoutes(ProductInput<'a>),
 }
 
 /// Operation on y.
@@ -95,14 +95,14 @@ pub struct ExpertRows {
     pub count: usize,
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Computes products: a tensor of `[tokens, rows]` for each weight of a set, or one if they are
     /// gated.
     ///
     /// # Errors
     /// Weights differ in layout, shapes do not match, a row is out of range, or the device has
     /// failed.
-    pub fn product(&self, product: Product<'_>, x: Input<'_>) -> Result<Made> {
+    pub fn product(&self, product: Product<'_>, x: ProductInput<'_>) -> Result<Made> {
         let Product { sets, runs, purpose, is_exact } = product;
         let (like, widths) = ensure_alike(sets)?;
         let tokens = x.shape()?[0];
@@ -172,7 +172,7 @@ impl Machine {
         (like, widths): (&DeviceWeight, &[usize]),
         shape: Shape,
         purpose: Purpose<'_>,
-        x: Input<'_>,
+        x: ProductInput<'_>,
     ) -> Result<Made> {
         let Shape { rows, longest, groups, is_exact } = shape;
         let columns = x.shape()?[1];
@@ -210,15 +210,15 @@ impl Machine {
         Ok(Made { rows, rounded })
     }
 
-    fn set_input(&self, arguments: &mut ProductArguments, like: &DeviceWeight, x: Input<'_>) -> Result<()> {
+    fn set_input(&self, arguments: &mut ProductArguments, like: &DeviceWeight, x: ProductInput<'_>) -> Result<()> {
         match x {
-            Input::Rows(x) => {
+            ProductInput::Rows(x) => {
                 ensure!(!like.kind.rounds, "invariant: weights of {} get rounded rows", like.kind.name);
                 arguments.x = self.address(x, x.elem_count())?;
                 let is_aligned = arguments.x.0.is_multiple_of(16) || !like.columns.is_multiple_of(EIGHT);
                 ensure!(is_aligned, "invariant: rows begin at multiples of 16 bytes, not at {:#x}", arguments.x.0);
             }
-            Input::Rounded(x) => {
+            ProductInput::Rounded(x) => {
                 ensure!(like.kind.rounds, "invariant: weights of {} get rows of float32", like.kind.name);
                 self.ensure_own(x.codes.owner())?;
                 self.note_use(|| Box::new([x.codes.place().clone(), x.factors.place().clone()]));
@@ -316,7 +316,7 @@ fn groups(runs: &[ExpertRows], experts: usize, tokens: usize) -> Result<Vec<Grou
     runs.iter().map(group).collect()
 }
 
-impl Input<'_> {
+impl ProductInput<'_> {
     fn shape(self) -> Result<[usize; 2]> {
         Ok(match self {
             Self::Rows(x) => x.dims2()?.into(),

@@ -11,7 +11,7 @@
 //! - The memory of recorded launches lives as long as the recording, except for cache blocks, whose
 //!   addresses are in tables.
 //! - A pass that does anything but our launches (an operation of candle's, a read) is not recorded.
-//!   The code that does so calls [`Machine::cannot_be_recorded`].
+//!   The code that does so calls [`GpuRuntime::cannot_be_recorded`].
 //! - One pass is computed at a time.
 
 #![expect(unsafe_code, reason = "what was recorded is written to by its addresses")]
@@ -25,7 +25,7 @@ use candle_core::Tensor;
 
 use crate::arguments::Address;
 use crate::attention::{CachedSpan, TableShape};
-use crate::machine::{Grid, Machine, Memory, Owner, Place, Steps};
+use crate::machine::{GpuRuntime, Grid, Memory, MemoryPlace, Owner, Steps};
 
 /// A recorded launch.
 pub(crate) struct Launch {
@@ -43,13 +43,13 @@ type Used = Box<dyn Any + Send + Sync>;
 
 /// Memory to which numbers of a pass are uploaded.
 #[derive(Clone)]
-pub(crate) struct Input {
+pub(crate) struct UploadTarget {
     tensor: Tensor,
     address: Address,
     count: usize,
 }
 
-/// A table of sequences, see [`Machine::attend`].
+/// A table of sequences, see [`GpuRuntime::attend`].
 struct TableOf {
     /// Layer whose sequences it has, as passed to `attend`.
     layer: usize,
@@ -68,19 +68,19 @@ pub(crate) enum Recorder {
     /// Launches run and are recorded.
     On(Box<Draft>),
     /// Inputs are uploaded to the places of a recording.
-    Refilling { inputs: Vec<Input>, next: usize },
+    Refilling { inputs: Vec<UploadTarget>, next: usize },
 }
 
 /// A recording in progress.
 pub(crate) struct Draft {
     launches: Vec<Launch>,
     tensors: Vec<Tensor>,
-    memory: Vec<Arc<Place>>,
+    memory: Vec<Arc<MemoryPlace>>,
     /// Other objects that launches use, such as weights.
     used: Vec<Used>,
     /// Scratch memory that all launches share.
-    scratch: Option<Arc<Place>>,
-    inputs: Vec<Input>,
+    scratch: Option<Arc<MemoryPlace>>,
+    inputs: Vec<UploadTarget>,
     tables: Vec<TableOf>,
     table_memory: Option<Memory>,
     /// Expected number of tables.
@@ -111,19 +111,19 @@ pub struct Recording {
     /// The machine whose memory it writes to.
     owner: Owner,
     steps: Steps,
-    inputs: Vec<Input>,
+    inputs: Vec<UploadTarget>,
     tables: Vec<TableOf>,
     table_memory: Option<Memory>,
     tiles: usize,
     bytes: usize,
     _tensors: Vec<Tensor>,
-    _memory: Vec<Arc<Place>>,
+    _memory: Vec<Arc<MemoryPlace>>,
     _used: Vec<Used>,
-    _scratch: Option<Arc<Place>>,
+    _scratch: Option<Arc<MemoryPlace>>,
 }
 
 /// Guard of a recording or refill, which ends when this is dropped or [finished](Self::finish).
-pub struct RecordingGuard<'a>(&'a Machine);
+pub struct RecordingGuard<'a>(&'a GpuRuntime);
 
 impl Recorder {
     /// Returns the recording in progress, unless it has failed.
@@ -183,7 +183,7 @@ impl Drop for RecordingGuard<'_> {
     }
 }
 
-impl Machine {
+impl GpuRuntime {
     pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +244,7 @@ impl Machine {
                 draft.give_up(Obstacle::Other);
                 return Ok(tensor);
             }
-            draft.inputs.push(Input { tensor: tensor.clone(), address, count: numbers.len() });
+            draft.inputs.push(UploadTarget { tensor: tensor.clone(), address, count: numbers.len() });
         }
         Ok(tensor)
     }

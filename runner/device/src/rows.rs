@@ -5,7 +5,7 @@ use architectures::{Activation, NormKind};
 use candle_core::Tensor;
 
 use crate::arguments::{Address, MapArguments, NormArguments};
-use crate::machine::{Grid, Machine, Memory};
+use crate::machine::{GpuRuntime, Grid, Memory};
 use crate::product::{limit, number};
 
 /// Number of elements that share a scale when they are rounded.
@@ -110,7 +110,7 @@ impl<'a, A> Map<'a, A> {
     }
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Applies a map to every element of `x`.
     ///
     /// # Errors

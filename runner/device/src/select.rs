@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use candle_core::Tensor;
 
 use crate::arguments::{Change, SelectArguments, SelectRow};
-use crate::machine::{COUNTERS, Grid, Machine, bytes_of};
+use crate::machine::{COUNTERS, GpuRuntime, Grid, bytes_of};
 
 /// Greatest number of tokens that are selected of a row.
 pub const MOST_BEST: usize = 1024;
@@ -39,7 +39,7 @@ pub struct Best {
     pub is_broken: bool,
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Selects the best of some rows of `logits`, `[rows, vocabulary]`.
     ///
     /// # Errors

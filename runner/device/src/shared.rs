@@ -1,7 +1,7 @@
 //! Device memory that several processes map. The process that allocates it writes it; processes
 //! that get its descriptor read it.
 //!
-//! A [`Vault`] allocates [`Slab`]s and fills them. [`Machine::map`](crate::Machine::map) lets
+//! A [`Vault`] allocates [`Slab`]s and fills them. [`GpuRuntime::map`](crate::GpuRuntime::map) lets
 //! kernels of another process read them. On NVIDIA GPUs, a slab is an allocation of the driver's
 //! virtual memory management, whose descriptor can be mapped any number of times. On the emulated
 //! machine, it is an anonymous file. A slab lives as long as a process maps it, even after its
@@ -21,10 +21,10 @@ use crate::emulator;
 
 /// The memory of a device, for a process that holds weights for other processes.
 #[derive(Debug)]
-pub struct Vault(Kind);
+pub struct Vault(PoolKind);
 
 #[derive(Debug)]
-enum Kind {
+enum PoolKind {
     #[cfg(feature = "cuda")]
     Cuda(Box<cuda::Vault>),
     /// Total memory in bytes.
@@ -65,12 +65,12 @@ impl Vault {
     /// There is no such GPU, or its driver cannot share memory between processes.
     #[cfg(feature = "cuda")]
     pub fn of_gpu(index: usize) -> Result<Self> {
-        Ok(Self(Kind::Cuda(Box::new(cuda::Vault::new(index)?))))
+        Ok(Self(PoolKind::Cuda(Box::new(cuda::Vault::new(index)?))))
     }
 
     /// Creates memory of the emulated machine.
     pub fn emulated(bytes: u64) -> Self {
-        Self(Kind::Emulated(bytes))
+        Self(PoolKind::Emulated(bytes))
     }
 
     /// Returns free and total bytes of the device. Slabs and promised bytes count as used; the
@@ -81,8 +81,8 @@ impl Vault {
     pub fn memory(&self, slabs: SlabUse, promised: u64) -> Result<(u64, u64)> {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => own.memory(slabs, promised),
-            Kind::Emulated(bytes) => {
+            PoolKind::Cuda(own) => own.memory(slabs, promised),
+            PoolKind::Emulated(bytes) => {
                 let left = bytes.saturating_sub(slabs.size).saturating_add(slabs.spare).saturating_sub(promised);
                 Ok((left, *bytes))
             }
@@ -93,8 +93,8 @@ impl Vault {
     pub fn granularity(&self) -> usize {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => own.granularity(),
-            Kind::Emulated(_) => 1 << 16,
+            PoolKind::Cuda(own) => own.granularity(),
+            PoolKind::Emulated(_) => 1 << 16,
         }
     }
 
@@ -107,11 +107,11 @@ impl Vault {
         ensure!(size > 0 && size.is_multiple_of(self.granularity()), "invariant: a slab of {size} bytes");
         let kind = match &self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => match own.slab(size)? {
+            PoolKind::Cuda(own) => match own.slab(size)? {
                 Some(slab) => SlabKind::Cuda(slab),
                 None => return Ok(None),
             },
-            Kind::Emulated(_) => SlabKind::Emulated(emulator::SharedMemory::new(size)?),
+            PoolKind::Emulated(_) => SlabKind::Emulated(emulator::SharedMemory::new(size)?),
         };
         Ok(Some(Slab { kind, size }))
     }
@@ -126,8 +126,8 @@ impl Vault {
         ensure!(fits, "{} bytes at {at} do not fit into {}", bytes.len(), slab.size);
         match (&mut self.0, &slab.kind) {
             #[cfg(feature = "cuda")]
-            (Kind::Cuda(own), SlabKind::Cuda(slab)) => own.write(slab, at, bytes),
-            (Kind::Emulated(_), SlabKind::Emulated(slab)) => {
+            (PoolKind::Cuda(own), SlabKind::Cuda(slab)) => own.write(slab, at, bytes),
+            (PoolKind::Emulated(_), SlabKind::Emulated(slab)) => {
                 slab.write(at, bytes);
                 Ok(())
             }
@@ -143,8 +143,8 @@ impl Vault {
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.0 {
             #[cfg(feature = "cuda")]
-            Kind::Cuda(own) => own.finish(),
-            Kind::Emulated(_) => Ok(()),
+            PoolKind::Cuda(own) => own.finish(),
+            PoolKind::Emulated(_) => Ok(()),
         }
     }
 }

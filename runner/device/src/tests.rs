@@ -17,7 +17,7 @@ use formats::weight::{Arrays as HostArrays, Numbers};
 use formats::{Dtype, Encoding, GgmlType, Weight};
 use half::{bf16, f16};
 
-use crate::{Array, Arrays, DeviceWeight, Input, Machine, Product, Purpose, RowBlocks, WeightSet};
+use crate::{Arrays, DeviceArray, DeviceWeight, GpuRuntime, Product, ProductInput, Purpose, RowBlocks, WeightSet};
 
 /// Environment variable that selects a GPU instead of the emulator: `cuda:0`.
 const DEVICE: &str = "LODE_TEST_DEVICE";
@@ -35,9 +35,9 @@ fn gpu() -> Option<&'static Device> {
 
 /// Returns the emulator or the selected GPU; reports a skipped test and returns `None` if there is
 /// neither.
-fn machine(backwards: bool) -> Option<Machine> {
+fn machine(backwards: bool) -> Option<GpuRuntime> {
     let machine = match gpu() {
-        Some(gpu) => Machine::of(gpu).expect("the driver takes the kernels"),
+        Some(gpu) => GpuRuntime::of(gpu).expect("the driver takes the kernels"),
         None => emulated(backwards),
     };
     if let (None, Some(list)) = (&machine, std::env::var_os("LODE_TEST_SKIPPED")) {
@@ -49,8 +49,8 @@ fn machine(backwards: bool) -> Option<Machine> {
     machine
 }
 
-fn emulated(backwards: bool) -> Option<Machine> {
-    Machine::emulated(backwards).expect("kernels are compiled")
+fn emulated(backwards: bool) -> Option<GpuRuntime> {
+    GpuRuntime::emulated(backwards).expect("kernels are compiled")
 }
 
 /// Deterministic pseudo-random numbers.
@@ -105,8 +105,8 @@ impl Sample {
         all
     }
 
-    fn arrays(&self, machine: &Machine) -> Arrays {
-        let array = |bytes: &Vec<u8>| Array {
+    fn arrays(&self, machine: &GpuRuntime) -> Arrays {
+        let array = |bytes: &Vec<u8>| DeviceArray {
             memory: Arc::new(machine.upload(bytes).expect("memory")),
             offset: 0,
             size: bytes.len(),
@@ -119,7 +119,7 @@ impl Sample {
         }
     }
 
-    fn upload(&self, machine: &Machine, part: RowBlocks) -> DeviceWeight {
+    fn upload(&self, machine: &GpuRuntime, part: RowBlocks) -> DeviceWeight {
         DeviceWeight::new(self.encoding, self.shape, self.arrays(machine), part).expect("a weight")
     }
 }
@@ -265,12 +265,12 @@ fn product<'a>(sets: &'a [WeightSet<'a>], purpose: Purpose<'a>) -> Product<'a> {
     Product { sets, runs: None, purpose, is_exact: false }
 }
 
-fn run(machine: &Machine, product: Product<'_>, x: &Tensor) -> Vec<Tensor> {
+fn run(machine: &GpuRuntime, product: Product<'_>, x: &Tensor) -> Vec<Tensor> {
     if product.sets[0][0].0.rounds() {
         let rounded = machine.rounded(None, x).expect("it is rounded");
-        machine.product(product, Input::Rounded(&rounded))
+        machine.product(product, ProductInput::Rounded(&rounded))
     } else {
-        machine.product(product, Input::Rows(x))
+        machine.product(product, ProductInput::Rows(x))
     }
     .expect("a product")
     .rows

@@ -12,7 +12,7 @@ use crate::machine::{Memory, Owner};
 /// A matrix on a device, `[rows, columns]`.
 #[derive(Clone, Debug)]
 pub struct DeviceWeight {
-    pub(crate) kind: Kind,
+    pub(crate) kind: KernelKind,
     pub(crate) columns: usize,
     pub(crate) weight: arguments::Weight,
     pub(crate) owner: Owner,
@@ -22,7 +22,7 @@ pub struct DeviceWeight {
 
 /// An array in device memory.
 #[derive(Clone, Debug)]
-pub struct Array {
+pub struct DeviceArray {
     /// The memory that contains it.
     pub memory: Arc<Memory>,
     /// Offset of the first byte.
@@ -35,11 +35,11 @@ pub struct Array {
 #[derive(Clone, Debug)]
 pub struct Arrays {
     /// Codes or elements.
-    pub codes: Array,
+    pub codes: DeviceArray,
     /// Scales of groups or blocks, with their type.
-    pub scales: Option<(Array, Dtype)>,
+    pub scales: Option<(DeviceArray, Dtype)>,
     /// Biases of groups, of the same type as the scales.
-    pub biases: Option<Array>,
+    pub biases: Option<DeviceArray>,
     /// Scale of the whole tensor.
     pub global_scale: Option<f32>,
 }
@@ -59,7 +59,7 @@ pub struct RowBlocks {
 
 /// The kernels for an encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct KernelKind {
     /// Suffix of the kernels' names.
     pub(crate) name: &'static str,
     /// Whether the kernels take activations that are rounded to 8 bits.
@@ -68,7 +68,7 @@ pub(crate) struct Kind {
     pub(crate) has_tiles: bool,
 }
 
-impl Kind {
+impl KernelKind {
     fn of(encoding: Encoding, columns: usize) -> Option<Self> {
         if let Some(name) = float_name(encoding) {
             // Tiles apply scales to sums of 32 columns.
@@ -139,7 +139,7 @@ fn integer_name(encoding: Encoding) -> Option<&'static str> {
 impl DeviceWeight {
     /// Returns whether there are kernels for rows of this encoding with `columns` columns.
     pub fn is_known(encoding: Encoding, columns: usize) -> bool {
-        Kind::of(encoding, columns).is_some()
+        KernelKind::of(encoding, columns).is_some()
     }
 
     /// Creates a matrix of the rows `part` of a stored `[rows, columns]` matrix.
@@ -148,7 +148,7 @@ impl DeviceWeight {
     /// There are no kernels for it, an array is missing or has the wrong size, or a row is out of
     /// range.
     pub fn new(encoding: Encoding, [rows, columns]: [usize; 2], arrays: Arrays, part: RowBlocks) -> Result<Self> {
-        let kind = Kind::of(encoding, columns).with_context(|| format!("there is no kernel for {encoding}"))?;
+        let kind = KernelKind::of(encoding, columns).with_context(|| format!("there is no kernel for {encoding}"))?;
         let shape = [rows as u64, columns as u64];
         let float = arrays.scales.as_ref().map_or(Dtype::F32, |(_, dtype)| *dtype);
         let parts = encoding.parts(&shape, float).map_err(anyhow::Error::msg)?;
@@ -172,8 +172,8 @@ impl DeviceWeight {
         }
         ensure!(part.count <= part.block || part.stride >= part.block, "{part:?} overlap");
         ensure!(part.end().is_some_and(|end| end <= rows as u64), "{part:?} of {rows} rows");
-        let address = |array: &Array| array.memory.address().after(array.offset);
-        let row = |array: &Array| array.size / rows.max(1);
+        let address = |array: &DeviceArray| array.memory.address().after(array.offset);
+        let row = |array: &DeviceArray| array.size / rows.max(1);
         let [group_rows, group_columns, scales_in_row] = match encoding {
             Encoding::BlockFp8 { rows: block, columns: own } => {
                 [block as usize, own as usize, columns.div_ceil(own as usize)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use formats::Gguf;
 use lode_runner_prompt::{Special, Tokenizer};
-use vocabulary::{Piece, PieceKind, TokenTable, Vocabulary, VocabularyKind};
+use vocabulary::{PieceKind, TokenTable, Vocabulary, VocabularyEntry, VocabularyKind};
 
 const TOKENS: usize = 262_144;
 /// Number of added tokens, as in Gemma 3.
@@ -36,8 +36,8 @@ fn synthetic() -> Vocabulary {
         }
         first = last;
     }
-    let piece = |text, kind| Piece { text, score: 0.0, kind };
-    let mut pieces: Vec<Piece> = texts.into_iter().map(|text| piece(text, PieceKind::Normal)).collect();
+    let piece = |text, kind| VocabularyEntry { text, score: 0.0, kind };
+    let mut pieces: Vec<VocabularyEntry> = texts.into_iter().map(|text| piece(text, PieceKind::Normal)).collect();
     pieces.extend((0..ADDED).map(|n| piece(format!("<unused{n}>"), PieceKind::Control)));
     let kind = VocabularyKind::ByteLevel { pre_tokenizer: "llama-bpe".to_owned(), merges };
     Vocabulary::new(kind, pieces)

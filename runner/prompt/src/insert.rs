@@ -47,12 +47,12 @@ fn within(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+    use vocabulary::{PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};
 
     use super::*;
 
     fn tokenizer(special: &[&str]) -> Tokenizer {
-        let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+        let piece = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
         let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("<s>", PieceKind::Control)];
         pieces.extend(["a", "b", "\u{2581}"].iter().map(|text| piece(text, PieceKind::Normal)));
         pieces.extend(special.iter().map(|text| piece(text, PieceKind::Control)));

@@ -43,10 +43,10 @@ pub struct Reading<'r> {
 
 /// Splits an answer's text into parts.
 #[derive(Clone, Debug)]
-pub struct OutputReader(Kind);
+pub struct OutputReader(ReaderKind);
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum ReaderKind {
     Plain,
     Tagged(Box<Tagged>),
     Harmony(Box<Harmony>),
@@ -58,42 +58,42 @@ impl OutputReader {
         let tags = dialect.thinking().filter(|_| reading.thinking);
         let calls = dialect.calls.filter(|_| !reading.tools.is_empty());
         Self(match dialect.form {
-            Form::Harmony => Kind::Harmony(Box::new(Harmony::new(reading.prompt))),
-            _ if tags.is_none() && calls.is_none() => Kind::Plain,
-            _ => Kind::Tagged(Box::new(Tagged::new(tags, calls, reading.prompt, reading.tools))),
+            Form::Harmony => ReaderKind::Harmony(Box::new(Harmony::new(reading.prompt))),
+            _ if tags.is_none() && calls.is_none() => ReaderKind::Plain,
+            _ => ReaderKind::Tagged(Box::new(Tagged::new(tags, calls, reading.prompt, reading.tools))),
         })
     }
 
     /// Adds text; returns the parts that are decided.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         match &mut self.0 {
-            Kind::Plain if text.is_empty() => Vec::new(),
-            Kind::Plain => vec![Part::Text(text.to_owned())],
-            Kind::Tagged(reader) => reader.push(text),
-            Kind::Harmony(reader) => reader.push(text),
+            ReaderKind::Plain if text.is_empty() => Vec::new(),
+            ReaderKind::Plain => vec![Part::Text(text.to_owned())],
+            ReaderKind::Tagged(reader) => reader.push(text),
+            ReaderKind::Harmony(reader) => reader.push(text),
         }
     }
 
     /// Ends the answer; returns the text that was held back.
     pub fn finish(&mut self) -> Vec<Part> {
         match &mut self.0 {
-            Kind::Plain => Vec::new(),
-            Kind::Tagged(reader) => reader.finish(),
-            Kind::Harmony(reader) => reader.finish(),
+            ReaderKind::Plain => Vec::new(),
+            ReaderKind::Tagged(reader) => reader.finish(),
+            ReaderKind::Harmony(reader) => reader.finish(),
         }
     }
 
     /// Whether the reader treats everything as text and knows no marks.
     pub fn is_plain(&self) -> bool {
-        matches!(self.0, Kind::Plain)
+        matches!(self.0, ReaderKind::Plain)
     }
 
     /// Whether the text that follows is thinking.
     pub fn is_thinking(&self) -> bool {
         match &self.0 {
-            Kind::Plain => false,
-            Kind::Tagged(reader) => reader.is_thinking(),
-            Kind::Harmony(reader) => reader.is_thinking(),
+            ReaderKind::Plain => false,
+            ReaderKind::Tagged(reader) => reader.is_thinking(),
+            ReaderKind::Harmony(reader) => reader.is_thinking(),
         }
     }
 
@@ -101,9 +101,9 @@ impl OutputReader {
     /// are not constrained.
     pub fn is_answering(&self) -> bool {
         match &self.0 {
-            Kind::Plain => true,
-            Kind::Tagged(reader) => !reader.is_thinking(),
-            Kind::Harmony(reader) => reader.is_answering(),
+            ReaderKind::Plain => true,
+            ReaderKind::Tagged(reader) => !reader.is_thinking(),
+            ReaderKind::Harmony(reader) => reader.is_answering(),
         }
     }
 }

@@ -15,7 +15,7 @@ mod reshape;
 use protocol::RenderRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use vocabulary::chat_templates::{Named, is_go};
+use vocabulary::chat_templates::{NamedTemplate, is_go};
 
 use crate::{Error, MAX_TEXT};
 use clock::Clock;
@@ -29,7 +29,7 @@ const MAX_TEMPLATE: usize = 1 << 20;
 /// rendering, because it evaluates constant expressions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatTemplate {
-    named: Vec<Named>,
+    named: Vec<NamedTemplate>,
     /// `bos_token`, `eos_token` and similar variables.
     variables: Map<String, Value>,
 }
@@ -42,7 +42,7 @@ impl ChatTemplate {
 
     /// Creates a set of templates: `tool_use` is used if tools are given, else `default` or the
     /// first one.
-    pub fn from_named(named: Vec<Named>, variables: Map<String, Value>) -> Self {
+    pub fn from_named(named: Vec<NamedTemplate>, variables: Map<String, Value>) -> Self {
         Self { named, variables }
     }
 
@@ -121,7 +121,7 @@ impl ChatTemplate {
     }
 
     /// Returns the template for a conversation with tools, or without.
-    fn chosen(&self, has_tools: bool) -> Option<&Named> {
+    fn chosen(&self, has_tools: bool) -> Option<&NamedTemplate> {
         let named = |wanted: &str| self.named.iter().find(|(name, _)| name == wanted);
         let for_tools = has_tools.then(|| named("tool_use")).flatten();
         for_tools.or_else(|| named("default")).or(self.named.first())

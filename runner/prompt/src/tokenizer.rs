@@ -41,7 +41,7 @@ const LONG: usize = 256 << 10;
 /// Converts text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
-    kind: Kind,
+    kind: TokenizerKind,
     /// Whether the decoder removes the spaces before some punctuation.
     cleans_spaces: bool,
     /// Locked while a long text is tokenized, which takes much memory.
@@ -49,7 +49,7 @@ pub struct Tokenizer {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum TokenizerKind {
     /// A tokenizer of the library. Its treatment of special tokens in text is a mutable setting.
     /// There are therefore two instances, which share the vocabulary, so that texts in one mode do
     /// not wait for texts in the other.
@@ -129,7 +129,7 @@ impl Tokenizer {
                 Self::of_library(byte_level::build(&table, pre_tokenizer)?, around)
             }
             _ => Self {
-                kind: Kind::VocabularyTokenizer(Box::new(VocabularyTokenizer::new(table, vocabulary)?)),
+                kind: TokenizerKind::VocabularyTokenizer(Box::new(VocabularyTokenizer::new(table, vocabulary)?)),
                 cleans_spaces: false,
                 long: Mutex::new(()),
             },
@@ -142,30 +142,30 @@ impl Tokenizer {
         let mut literal = tokenizer.clone();
         tokenizer.set_encode_special_tokens(false);
         literal.set_encode_special_tokens(true);
-        Self { kind: Kind::Library { tokenizer, literal, around }, cleans_spaces: false, long: Mutex::new(()) }
+        Self { kind: TokenizerKind::Library { tokenizer, literal, around }, cleans_spaces: false, long: Mutex::new(()) }
     }
 
     /// Returns the number of tokens.
     pub fn size(&self) -> usize {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => tokenizer.get_vocab_size(true),
-            Kind::VocabularyTokenizer(tokenizer) => tokenizer.size(),
+            TokenizerKind::Library { tokenizer, .. } => tokenizer.get_vocab_size(true),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => tokenizer.size(),
         }
     }
 
     /// Returns the token with exactly this text.
     pub fn id(&self, text: &str) -> Option<u32> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => tokenizer.token_to_id(text),
-            Kind::VocabularyTokenizer(tokenizer) => tokenizer.id(text),
+            TokenizerKind::Library { tokenizer, .. } => tokenizer.token_to_id(text),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => tokenizer.id(text),
         }
     }
 
     /// Returns the text of a token as in the vocabulary.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => tokenizer.id_to_token(id),
-            Kind::VocabularyTokenizer(tokenizer) => tokenizer.piece(id).map(str::to_owned),
+            TokenizerKind::Library { tokenizer, .. } => tokenizer.id_to_token(id),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => tokenizer.piece(id).map(str::to_owned),
         }
     }
 
@@ -174,8 +174,8 @@ impl Tokenizer {
     pub(crate) fn token_bytes(&self) -> Result<Vec<TokenBytes>, Error> {
         let size = self.size();
         match &self.kind {
-            Kind::Library { tokenizer, .. } => token_bytes::of_library(tokenizer, size),
-            Kind::VocabularyTokenizer(tokenizer) => {
+            TokenizerKind::Library { tokenizer, .. } => token_bytes::of_library(tokenizer, size),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => {
                 let special = |id: u32| TokenBytes::Special(tokenizer.piece(id).unwrap_or_default().to_owned());
                 let bytes = |id: u32| {
                     let bytes = tokenizer.bytes(id, false);
@@ -190,7 +190,7 @@ impl Tokenizer {
     #[cfg(test)]
     fn bytes_of(&self, id: u32, with_special: bool) -> Result<Vec<u8>, Error> {
         match (&self.kind, self.token_bytes()?.swap_remove(id as usize)) {
-            (Kind::VocabularyTokenizer(tokenizer), _) => Ok(tokenizer.bytes(id, with_special)),
+            (TokenizerKind::VocabularyTokenizer(tokenizer), _) => Ok(tokenizer.bytes(id, with_special)),
             (_, TokenBytes::Text(bytes)) => Ok(bytes),
             (_, TokenBytes::Special(text)) => Ok(if with_special { text.into_bytes() } else { Vec::new() }),
         }
@@ -206,21 +206,21 @@ impl Tokenizer {
         }
         let _alone = (text.len() > LONG).then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         match &self.kind {
-            Kind::Library { tokenizer, literal, around } => {
+            TokenizerKind::Library { tokenizer, literal, around } => {
                 let tokenizer = if special.parse { tokenizer } else { literal };
                 let encoding = tokenizer.encode_fast(text, special.add).map_err(Error::tokenizer)?;
                 let around = if special.add { *around } else { Around::default() };
                 Ok(around.before.into_iter().chain(encoding.get_ids().iter().copied()).chain(around.after).collect())
             }
-            Kind::VocabularyTokenizer(tokenizer) => tokenizer.encode(text, special),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => tokenizer.encode(text, special),
         }
     }
 
     /// Decodes tokens to text; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32], with_special: bool) -> Result<String, Error> {
         match &self.kind {
-            Kind::Library { tokenizer, .. } => tokenizer.decode(ids, !with_special).map_err(Error::tokenizer),
-            Kind::VocabularyTokenizer(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
+            TokenizerKind::Library { tokenizer, .. } => tokenizer.decode(ids, !with_special).map_err(Error::tokenizer),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => Ok(tokenizer.decode(ids, with_special)),
         }
     }
 

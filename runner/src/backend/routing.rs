@@ -6,7 +6,7 @@ use super::Backend;
 
 /// How a router chooses experts from their logits.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct RoutingRule {
     pub(crate) scores: RouterScores,
     /// Added to the scores for the choice only; the weights of the chosen experts do not include
     /// it.
@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 /// The experts of a layer, with the rule that chooses among them.
 #[derive(Debug)]
 pub(crate) struct ExpertsOf<'a, B: Backend> {
-    pub(crate) rule: &'a Rule,
+    pub(crate) rule: &'a RoutingRule,
     /// The projections of each expert: gate, up, down.
     pub(crate) networks: Vec<[&'a B::Matrix; 3]>,
     pub(crate) activation: Activation,

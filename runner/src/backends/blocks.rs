@@ -15,7 +15,7 @@ use protocol::limits::{AHEAD, CHUNK};
 pub(super) const BLOCK: usize = architectures::blueprint::BLOCK as usize;
 
 /// Allocates and copies blocks.
-pub(super) trait Source {
+pub(super) trait BlockAllocator {
     type Block;
     /// Returns a block with unspecified contents.
     ///
@@ -50,7 +50,7 @@ impl<T> Blocks<T> {
 
     /// Drops the blocks that no later token can see, and makes the blocks of the next `tokens`
     /// positions writable: allocates missing blocks and copies shared ones.
-    pub(super) fn make_room(&mut self, tokens: usize, source: &impl Source<Block = T>) -> Result<()> {
+    pub(super) fn make_room(&mut self, tokens: usize, source: &impl BlockAllocator<Block = T>) -> Result<()> {
         if let Some(window) = self.window {
             // The next token sees `window - 1` earlier positions. The rest is kept so that the
             // sequence can be truncated a little.
@@ -66,7 +66,7 @@ impl<T> Blocks<T> {
 
     /// Makes these blocks exclusive to this sequence: allocates missing blocks and copies shared
     /// ones.
-    pub(super) fn make_own(&mut self, blocks: Range<usize>, source: &impl Source<Block = T>) -> Result<()> {
+    pub(super) fn make_own(&mut self, blocks: Range<usize>, source: &impl BlockAllocator<Block = T>) -> Result<()> {
         for index in blocks {
             match self.all.get(index) {
                 None => {
@@ -85,7 +85,7 @@ impl<T> Blocks<T> {
         Ok(())
     }
 
-    fn block(&mut self, source: &impl Source<Block = T>) -> Result<T> {
+    fn block(&mut self, source: &impl BlockAllocator<Block = T>) -> Result<T> {
         match self.spare.pop() {
             Some(block) => Ok(block),
             None => source.block(),

@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use architectures::{HeadLayout, NormKind};
 use candle_core::{D, DType, Device, Tensor};
-use device::{ExpertRows, MOST_PRODUCTS, Machine};
+use device::{ExpertRows, GpuRuntime, MOST_PRODUCTS};
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, Map, MatrixSource, NormOf, Part,
-    PassParts, Run, Selection, Sequence, StateShape,
+    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart, Map, MatrixSource,
+    NormOf, PassParts, Run, Selection, Sequence, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -32,7 +32,7 @@ use act::Act;
 use cached::Cached;
 use composed::{by_head, flat, mapped, rotated};
 use experts::Experts;
-use matrix::{DeviceMatrix, Matrix};
+use matrix::{CandleMatrix, DeviceMatrix};
 use recordings::Recordings;
 use resident::Resident;
 pub(crate) use state::State;
@@ -54,7 +54,7 @@ pub(crate) struct Candle {
 /// Our kernels, and the weights that they use.
 #[derive(Clone, Debug)]
 struct Kernels {
-    machine: Machine,
+    machine: GpuRuntime,
     resident: Resident,
     /// Whether float products never round to the types of tensor cores. Set for comparisons.
     is_exact: bool,
@@ -76,7 +76,7 @@ impl Candle {
     /// # Errors
     /// The device fails to load our kernels.
     pub(crate) fn new(device: Device, reference: bool) -> Result<Self> {
-        let machine = if reference { None } else { Machine::of(&device)? };
+        let machine = if reference { None } else { GpuRuntime::of(&device)? };
         let kernels =
             machine.map(|machine| Kernels { machine, resident: Resident::default(), is_exact: false, records: true });
         Ok(Self { name: devices::name(&device), device, reference, kernels, bytes: Arc::default() })
@@ -94,7 +94,7 @@ impl Candle {
     }
 
     /// Creates a backend that emulates our kernels on the CPU.
-    pub(crate) fn emulated(machine: Machine, name: String) -> Self {
+    pub(crate) fn emulated(machine: GpuRuntime, name: String) -> Self {
         let kernels = Some(Kernels { machine, resident: Resident::default(), is_exact: false, records: true });
         Self { device: Device::Cpu, name, reference: false, kernels, bytes: Arc::default() }
     }
@@ -133,7 +133,7 @@ impl Candle {
 
     /// Returns the machine that runs our kernels, if the device supports them.
     #[cfg(test)]
-    pub(crate) fn machine(&self) -> Option<&Machine> {
+    pub(crate) fn machine(&self) -> Option<&GpuRuntime> {
         self.kernels.as_ref().map(|kernels| &kernels.machine)
     }
 
@@ -164,7 +164,7 @@ impl Candle {
 
 impl Backend for Candle {
     type Act = Act;
-    type Matrix = Matrix;
+    type Matrix = CandleMatrix;
     type Vector = Tensor;
     type State = State;
     type Angles = Angles;
@@ -195,8 +195,8 @@ impl Backend for Candle {
         }
     }
 
-    fn matrix(&self, source: MatrixSource<Self>) -> Result<Matrix> {
-        Matrix::new(source, self)
+    fn matrix(&self, source: MatrixSource<Self>) -> Result<CandleMatrix> {
+        CandleMatrix::new(source, self)
     }
 
     fn vector(&self, numbers: Vec<f32>) -> Result<Tensor> {
@@ -240,7 +240,7 @@ impl Backend for Candle {
     fn project_runs<'a, const N: usize>(
         &'a self,
         runs: &[Run],
-        by: impl Fn(usize) -> [&'a Matrix; N] + Sync,
+        by: impl Fn(usize) -> [&'a CandleMatrix; N] + Sync,
         x: &Act,
     ) -> Result<[Act; N]> {
         ensure!(Run::are_all(runs, x.count()), "invariant: runs are all rows");
@@ -254,7 +254,7 @@ impl Backend for Candle {
     fn project_heads<'a>(
         &'a self,
         heads: usize,
-        by: impl Fn(usize) -> &'a Matrix + Sync,
+        by: impl Fn(usize) -> &'a CandleMatrix + Sync,
         transposed: bool,
         x: &Act,
     ) -> Result<Act> {
@@ -309,7 +309,7 @@ impl Backend for Candle {
         }
     }
 
-    fn part(&self, x: &Act, part: Part) -> Result<Act> {
+    fn part(&self, x: &Act, part: HeadPart) -> Result<Act> {
         self.by_candle();
         let heads = by_head(x.rows()?, part.width)?;
         Ok(Act::of(flat(&heads.narrow(D::Minus1, part.first, part.count)?.contiguous()?)?))
@@ -330,7 +330,7 @@ impl Backend for Candle {
         Ok(Angles { cosines: self.input(shape, cosines)?, sines: self.input(shape, sines)?, layout: angles.layout })
     }
 
-    fn rotate(&self, x: Act, part: Part, angles: &Angles) -> Result<Act> {
+    fn rotate(&self, x: Act, part: HeadPart, angles: &Angles) -> Result<Act> {
         if let Some(kernels) = &self.kernels {
             return Ok(Act::rotated(&kernels.machine, x, part, angles));
         }
@@ -416,7 +416,7 @@ impl Candle {
     fn products<'a, const N: usize>(
         &'a self,
         runs: &[Run],
-        by: &impl Fn(usize) -> [&'a Matrix; N],
+        by: &impl Fn(usize) -> [&'a CandleMatrix; N],
         x: &Act,
     ) -> Result<Option<Vec<Act>>> {
         let Some(kernels) = &self.kernels else { return Ok(None) };
@@ -442,7 +442,7 @@ impl Candle {
     }
 
     /// Multiplies with candle's operations.
-    fn composed<'a>(&'a self, runs: &[Run], by: impl Fn(usize) -> &'a Matrix, x: &Act) -> Result<Act> {
+    fn composed<'a>(&'a self, runs: &[Run], by: impl Fn(usize) -> &'a CandleMatrix, x: &Act) -> Result<Act> {
         self.by_candle();
         let x = x.rows()?;
         if let [run] = runs {

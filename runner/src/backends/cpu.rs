@@ -28,7 +28,7 @@ use anyhow::{Result, ensure};
 use architectures::{HeadLayout, NormKind};
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, Map, MatrixSource, NormOf, Part, Run, Sequence,
+    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, HeadPart, Map, MatrixSource, NormOf, Run, Sequence,
     StateShape,
 };
 use crate::pool::Pool;
@@ -229,7 +229,7 @@ impl Backend for Cpu {
         Ok(x)
     }
 
-    fn part(&self, x: &Act, part: Part) -> Result<Act> {
+    fn part(&self, x: &Act, part: HeadPart) -> Result<Act> {
         let heads = x.width / part.width;
         let mut numbers = self.arena.take(x.rows() * heads * part.count);
         for (out, x) in numbers.chunks_exact_mut(part.count).zip(x.numbers.chunks_exact(part.width)) {
@@ -256,7 +256,7 @@ impl Backend for Cpu {
         Ok(Angles { cosines, sines, half: angles.half(), layout: angles.layout })
     }
 
-    fn rotate(&self, mut x: Act, part: Part, angles: &Angles) -> Result<Act> {
+    fn rotate(&self, mut x: Act, part: HeadPart, angles: &Angles) -> Result<Act> {
         let (width, half) = (x.width, angles.half);
         self.each_row(&mut x.numbers, width, |token, x| {
             let own = token * half..(token + 1) * half;

@@ -11,8 +11,8 @@ use anyhow::{Context, Result};
 use super::candle::Candle;
 use super::cpu::Cpu;
 use crate::backend::{
-    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, LowRank, Map, MatrixSource,
-    NormOf, Part, Run, Selection, Sequence, Shift, State, StateShape,
+    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart, LowRank, Map,
+    MatrixSource, NormOf, Run, Selection, Sequence, Shift, State, StateShape,
 };
 
 /// The backends, and the layers that each of them computes.
@@ -283,7 +283,7 @@ impl Backend for Pipeline {
         })
     }
 
-    fn part(&self, x: &Act, part: Part) -> Result<Act> {
+    fn part(&self, x: &Act, part: HeadPart) -> Result<Act> {
         by_stage!(self, own, [get, made] => Ok(self.act(made(own.part(get(&x.rows)?, part)?))))
     }
 
@@ -304,7 +304,7 @@ impl Backend for Pipeline {
         self.stages.iter().map(of_stage).collect()
     }
 
-    fn rotate(&self, x: Act, part: Part, angles: &Vec<Angles>) -> Result<Act> {
+    fn rotate(&self, x: Act, part: HeadPart, angles: &Vec<Angles>) -> Result<Act> {
         let angles = angles.get(self.here).context("invariant: there are angles for each stage")?;
         by_stage!(self, own, [get, take, made] => {
             Ok(self.act(made(own.rotate(take(x.rows)?, part, get(angles)?)?)))

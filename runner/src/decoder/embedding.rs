@@ -23,7 +23,7 @@ pub(super) struct Embedding<B: Backend> {
 
 /// The place of a token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct TokenPlace {
     /// Position in its sequence.
     pub(super) position: usize,
     /// Whether the token belongs to the second of two texts.
@@ -53,7 +53,7 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// Embeds tokens. Rows are decoded one by one and exactly, on every backend.
-    pub(super) fn forward(&self, backend: &B, ids: &[u32], places: &[Place]) -> Result<B::Act> {
+    pub(super) fn forward(&self, backend: &B, ids: &[u32], places: &[TokenPlace]) -> Result<B::Act> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,8 +75,8 @@ impl<B: Backend> Embedding<B> {
     }
 
     /// Adds the embeddings of the token's position and type.
-    fn place(&self, place: Place, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
-        let Place { position, of_second } = place;
+    fn place(&self, place: TokenPlace, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
+        let TokenPlace { position, of_second } = place;
         if let Some((table, offset)) = &self.positions {
             let table = table.weight();
             let row = position + offset;

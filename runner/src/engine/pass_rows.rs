@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use super::{Rows, Take};
+use super::{ComputedRows, Take};
 use crate::backend::Backend;
 use crate::decoder::{Decoder, Stream};
 
@@ -15,7 +15,7 @@ pub(super) struct PassRows<'a, B: Backend> {
     pub(super) tokens: Range<usize>,
 }
 
-impl<B: Backend> Rows for PassRows<'_, B> {
+impl<B: Backend> ComputedRows for PassRows<'_, B> {
     fn logits(&self, each: &mut Take<'_>) -> Result<()> {
         let tokens: Vec<usize> = self.tokens.clone().collect();
         self.decoder.logits(self.stream, &tokens, each)

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::choice::Candidate;
 use super::work::guarded;
-use super::{Computed, Progress, Slots, Work};
+use super::{Computed, Slots, Work, WorkProgress};
 use crate::backend::Backend;
 use crate::cache::{Cache, SlotCache};
 use crate::decoder::Decoder;
@@ -55,8 +55,8 @@ impl<B: Backend> Slot<B> {
     pub(super) fn take(&mut self, computed: Computed<'_>) {
         let Some(mut work) = self.work.take() else { return };
         match guarded(|| work.take(computed, &mut self.cache)) {
-            Ok(Progress::More) => self.work = Some(work),
-            Ok(Progress::Finished) => self.finish(&*work),
+            Ok(WorkProgress::More) => self.work = Some(work),
+            Ok(WorkProgress::Finished) => self.finish(&*work),
             Err(fault) => {
                 self.finish(&*work);
                 work.fail(fault);

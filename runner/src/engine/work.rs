@@ -51,7 +51,7 @@ pub(crate) trait Work: Send {
     ///
     /// # Errors
     /// An error ends the work.
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<Progress, Fault>;
+    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault>;
 
     /// Reports a failure to the listener.
     fn fail(self: Box<Self>, fault: Fault);
@@ -74,7 +74,7 @@ pub(crate) struct Feed<'a> {
     /// The tokens.
     pub(crate) tokens: &'a [u32],
     /// Output that is needed for them.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: OutputKind,
     /// Index of the first token of the second text; `None` if there is only one text.
     pub(crate) second: Option<usize>,
     /// Whether the tokens are given, as those of a prompt, and not generated one by one.
@@ -83,7 +83,7 @@ pub(crate) struct Feed<'a> {
 
 /// Output that is needed for computed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum OutputKind {
     /// The logits after the last.
     Last,
     /// Something for each token.
@@ -108,16 +108,16 @@ pub(crate) enum Output<'a> {
     Last(&'a mut [f32]),
     /// The candidates that the work selected, and the rows from which it can read all logits of the
     /// token.
-    Best(&'a Best, &'a dyn Rows),
+    Best(&'a Best, &'a dyn ComputedRows),
     /// All tokens.
-    Each(&'a dyn Rows),
+    Each(&'a dyn ComputedRows),
 }
 
 /// A callback that takes a row of numbers.
 pub(crate) type Take<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
 /// Rows of the computed tokens.
-pub(crate) trait Rows {
+pub(crate) trait ComputedRows {
     /// Calls `each` with the logits after every token, `[vocabulary]`, in order.
     fn logits(&self, each: &mut Take<'_>) -> Result<()>;
     /// Calls `each` with the hidden states that enter the output projection, `[hidden]`, in order.
@@ -126,7 +126,7 @@ pub(crate) trait Rows {
 
 /// Whether work goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum WorkProgress {
     /// The work goes on.
     More,
     /// The work is complete, and its results are sent.

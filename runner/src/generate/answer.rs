@@ -21,7 +21,7 @@ pub(super) enum Heard {
 }
 
 /// An answer that is being sent.
-pub(super) struct Answer {
+pub(super) struct AnswerStream {
     stream: TextStream,
     stops: StopFilter,
     pub(super) reader: OutputReader,
@@ -31,7 +31,7 @@ pub(super) struct Answer {
     pub(super) stop: Option<String>,
 }
 
-impl Answer {
+impl AnswerStream {
     /// Creates an answer to the prompt, whose rendered text is `rendered`.
     pub(super) fn new(text: &TextModel, request: &GenerateRequest, rendered: &str, tools: Tools) -> Self {
         let reading = Reading { prompt: rendered, tools, thinking: request.thinking };

@@ -42,14 +42,14 @@ pub(super) struct Ahead {
 
 #[derive(Debug)]
 struct Shared {
-    pieces: Vec<Piece>,
+    pieces: Vec<UpcomingPart>,
     ahead: u64,
-    progress: Mutex<Progress>,
+    progress: Mutex<ReadProgress>,
     moved: Condvar,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct UpcomingPart {
     bytes: Arc<Blob>,
     offset: usize,
     size: usize,
@@ -58,7 +58,7 @@ struct Piece {
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct ReadProgress {
     /// Index of the next piece to read.
     next: usize,
     /// Position up to which bytes have been copied, or are not needed any more.
@@ -74,7 +74,7 @@ impl Ahead {
             places.insert((*blob, *offset), (at, *size));
             for begin in (0..*size).step_by(PIECE) {
                 let size = PIECE.min(size - begin);
-                pieces.push(Piece { bytes: bytes.clone(), offset: offset + begin, size, at });
+                pieces.push(UpcomingPart { bytes: bytes.clone(), offset: offset + begin, size, at });
                 at += size as u64;
             }
         }
@@ -117,13 +117,13 @@ impl Drop for Ahead {
 }
 
 impl Shared {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, ReadProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the next piece to be due, and reads it. Returns `false` if none is left.
     fn step(&self) -> bool {
-        let waits = |progress: &mut Progress| {
+        let waits = |progress: &mut ReadProgress| {
             let next = self.pieces.get(progress.next);
             !progress.is_over && next.is_some_and(|piece| piece.at >= progress.copied.saturating_add(self.ahead))
         };
@@ -139,7 +139,7 @@ impl Shared {
     }
 }
 
-impl Piece {
+impl UpcomingPart {
     fn read(&self) {
         let Blob::Mapped(bytes) = &*self.bytes else { return };
         // Linux 5.14 and later read and map pages in one call; elsewhere the advice only starts

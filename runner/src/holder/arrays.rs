@@ -11,7 +11,7 @@ const ALIGNMENT: usize = 256;
 
 /// Identifies an array of any model: the same key means the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct ArrayKey {
     /// Name of the blob: its digest.
     pub(super) blob: String,
     pub(super) offset: u64,
@@ -20,7 +20,7 @@ pub(super) struct Key {
 
 /// Location of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ArrayLocation {
     /// Number of its slab; numbers are never reused.
     pub(super) slab: u64,
     pub(super) offset: usize,
@@ -41,9 +41,9 @@ pub(super) enum Evicted<M> {
 #[derive(Debug)]
 pub(super) struct Arrays<M> {
     slabs: BTreeMap<u64, Slab<M>>,
-    by_key: HashMap<Key, Array>,
+    by_key: HashMap<ArrayKey, Array>,
     /// Unused arrays, by the time of their last use.
-    unused: BTreeMap<u64, Key>,
+    unused: BTreeMap<u64, ArrayKey>,
     /// Total size of the unused arrays.
     unused_bytes: u64,
     /// Number of slabs ever added.
@@ -62,7 +62,7 @@ struct Slab<M> {
 
 #[derive(Debug)]
 struct Array {
-    place: Place,
+    place: ArrayLocation,
     users: usize,
     /// Time at which a user was last added or removed.
     used: u64,
@@ -81,7 +81,7 @@ impl<M> Arrays<M> {
     }
 
     /// Adds a user to an array that is on the device, and returns its place.
-    pub(super) fn find(&mut self, key: &Key) -> Option<Place> {
+    pub(super) fn find(&mut self, key: &ArrayKey) -> Option<ArrayLocation> {
         self.clock += 1;
         let array = self.by_key.get_mut(key)?;
         if array.users == 0 {
@@ -93,8 +93,8 @@ impl<M> Arrays<M> {
     }
 
     /// Adds a user to all arrays on the device whose blob `is_meant`, and returns their keys.
-    pub(super) fn claim(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
-        let keys: Vec<Key> = self.by_key.keys().filter(|key| is_meant(&key.blob)).cloned().collect();
+    pub(super) fn claim(&mut self, is_meant: impl Fn(&str) -> bool) -> Vec<ArrayKey> {
+        let keys: Vec<ArrayKey> = self.by_key.keys().filter(|key| is_meant(&key.blob)).cloned().collect();
         for key in &keys {
             self.find(key);
         }
@@ -102,7 +102,7 @@ impl<M> Arrays<M> {
     }
 
     /// Allocates an array with its first user; `None` if no slab has room.
-    pub(super) fn place(&mut self, key: &Key) -> Option<Place> {
+    pub(super) fn place(&mut self, key: &ArrayKey) -> Option<ArrayLocation> {
         let needed = room(key.size);
         let fits = |slab: &Slab<M>| slab.free.iter().find(|(_, size)| **size >= needed).map(|(at, size)| (*at, *size));
         let (slab, (offset, size)) = self.slabs.iter().find_map(|(number, slab)| Some((*number, fits(slab)?)))?;
@@ -112,7 +112,7 @@ impl<M> Arrays<M> {
             free.insert(offset + needed, size - needed);
         }
         self.clock += 1;
-        let place = Place { slab, offset };
+        let place = ArrayLocation { slab, offset };
         self.by_key.insert(key.clone(), Array { place, users: 1, used: self.clock });
         Some(place)
     }
@@ -131,12 +131,12 @@ impl<M> Arrays<M> {
     }
 
     /// Removes a user from each array; returns the bytes of arrays that are unused now.
-    pub(super) fn release_all(&mut self, keys: &[Key]) -> u64 {
+    pub(super) fn release_all(&mut self, keys: &[ArrayKey]) -> u64 {
         keys.iter().map(|key| self.release(key)).sum()
     }
 
     /// Removes a user from an array; returns its bytes if it is unused now, else 0.
-    pub(super) fn release(&mut self, key: &Key) -> u64 {
+    pub(super) fn release(&mut self, key: &ArrayKey) -> u64 {
         self.clock += 1;
         let Some(array) = self.by_key.get_mut(key) else { return 0 };
         (array.users, array.used) = (array.users.saturating_sub(1), self.clock);
@@ -150,7 +150,7 @@ impl<M> Arrays<M> {
     }
 
     /// Removes an array even if it has users, since its bytes could not be written.
-    pub(super) fn forget(&mut self, key: &Key) -> Option<M> {
+    pub(super) fn forget(&mut self, key: &ArrayKey) -> Option<M> {
         let array = self.by_key.remove(key)?;
         if array.users == 0 {
             self.unused.remove(&array.used);
@@ -166,7 +166,7 @@ impl<M> Arrays<M> {
         self.forget(&key).map_or(Evicted::Array, Evicted::Slab)
     }
 
-    fn free(&mut self, place: Place, size: usize) -> Option<M> {
+    fn free(&mut self, place: ArrayLocation, size: usize) -> Option<M> {
         let slab = self.slabs.get_mut(&place.slab)?;
         let (mut begin, mut end) = (place.offset, place.offset + size);
         if let Some((at, before)) = slab.free.range(..begin).next_back().map(|(at, size)| (*at, *size))
@@ -206,7 +206,7 @@ impl<M> Arrays<M> {
     }
 
     /// Returns whether the array is on the device.
-    pub(super) fn has(&self, key: &Key) -> bool {
+    pub(super) fn has(&self, key: &ArrayKey) -> bool {
         self.by_key.contains_key(key)
     }
 
@@ -231,15 +231,15 @@ mod tests {
 
     use super::*;
 
-    fn key(name: u8, size: usize) -> Key {
-        Key { blob: format!("sha256:{name}"), offset: 0, size }
+    fn key(name: u8, size: usize) -> ArrayKey {
+        ArrayKey { blob: format!("sha256:{name}"), offset: 0, size }
     }
 
     #[test]
     fn what_was_used_least_recently_gives_way_and_what_is_used_stays() {
         let mut arrays = Arrays::new();
         arrays.add("slab", 1024);
-        let all: Vec<Key> = (0..4).map(|name| key(name, 200)).collect();
+        let all: Vec<ArrayKey> = (0..4).map(|name| key(name, 200)).collect();
         assert!(all.iter().all(|key| arrays.find(key).is_none() && arrays.place(key).is_some()));
         assert_eq!(arrays.place(&key(9, 1)), None, "it is full");
         for key in &all[1..] {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(arrays.evict(), Evicted::Array);
         assert_eq!(arrays.evict(), Evicted::Nothing, "all are in use");
         // The two were adjacent, so their free ranges are merged.
-        assert_eq!(arrays.place(&key(8, 512)), Some(Place { slab: 0, offset: 512 }));
+        assert_eq!(arrays.place(&key(8, 512)), Some(ArrayLocation { slab: 0, offset: 512 }));
     }
 
     proptest! {
@@ -263,7 +263,7 @@ mod tests {
         fn arrays_never_overlap(steps in prop::collection::vec((0u8..12, 0u8..5), 1..200)) {
             let mut arrays = Arrays::new();
             let alive = Rc::new(());
-            let mut users: HashMap<u8, (Place, usize)> = HashMap::new();
+            let mut users: HashMap<u8, (ArrayLocation, usize)> = HashMap::new();
             for (name, what) in steps {
                 let own = key(name, 100 * usize::from(name) + 1);
                 match what {

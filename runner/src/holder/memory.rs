@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use anyhow::{Context, Result, anyhow};
 use device::{Slab, SlabUse, Vault};
 
-use super::arrays::{Arrays, Evicted, Key, Place, room};
+use super::arrays::{ArrayKey, ArrayLocation, Arrays, Evicted, room};
 use crate::failure;
 
 /// Greatest size of a slab, in bytes, unless its first array is larger.
@@ -26,7 +26,7 @@ struct Promise {
     coming: u64,
     /// Arrays of its model that were on the device already. They are not evicted before the runner
     /// has requested them, unless memory runs out.
-    claimed: Vec<Key>,
+    claimed: Vec<ArrayKey>,
 }
 
 /// Memory of a device.
@@ -42,8 +42,8 @@ pub(super) struct DeviceMemory {
 
 /// An array for a runner.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub(super) place: Place,
+pub(super) struct ClaimedArray {
+    pub(super) place: ArrayLocation,
     /// Number of bytes that were copied; 0 if the array was on the device.
     pub(super) copied: usize,
 }
@@ -121,7 +121,7 @@ impl DeviceMemory {
     }
 
     /// Returns whether an array is on the device.
-    pub(super) fn has(&self, key: &Key) -> bool {
+    pub(super) fn has(&self, key: &ArrayKey) -> bool {
         self.arrays.has(key)
     }
 
@@ -140,9 +140,9 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// There is no room for it, or the device has failed.
-    pub(super) fn array(&mut self, session: SessionId, key: &Key, bytes: &[u8]) -> Result<Found> {
+    pub(super) fn array(&mut self, session: SessionId, key: &ArrayKey, bytes: &[u8]) -> Result<ClaimedArray> {
         if let Some(place) = self.arrays.find(key) {
-            return Ok(Found { place, copied: 0 });
+            return Ok(ClaimedArray { place, copied: 0 });
         }
         let place = loop {
             if let Some(place) = self.arrays.place(key) {
@@ -160,7 +160,7 @@ impl DeviceMemory {
         if let Some(promise) = self.reserved.get_mut(&session) {
             promise.coming = promise.coming.saturating_sub(bytes.len() as u64);
         }
-        Ok(Found { place, copied: bytes.len() })
+        Ok(ClaimedArray { place, copied: bytes.len() })
     }
 
     /// Adds a slab, or evicts an unused array.
@@ -211,7 +211,7 @@ impl DeviceMemory {
     }
 
     /// Ends a session: releases its arrays, which stay until [`trim`](Self::trim).
-    pub(super) fn end(&mut self, session: SessionId, used: &[Key]) {
+    pub(super) fn end(&mut self, session: SessionId, used: &[ArrayKey]) {
         self.give_up_claims(session);
         self.reserved.remove(&session);
         self.arrays.release_all(used);
@@ -231,13 +231,17 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn key(name: usize, size: usize) -> Key {
-        Key { blob: format!("sha256:{name}"), offset: 8, size }
+    fn key(name: usize, size: usize) -> ArrayKey {
+        ArrayKey { blob: format!("sha256:{name}"), offset: 8, size }
     }
 
-    fn load(memory: &mut DeviceMemory, session: SessionId, names: std::ops::Range<usize>) -> Result<(usize, Vec<Key>)> {
+    fn load(
+        memory: &mut DeviceMemory,
+        session: SessionId,
+        names: std::ops::Range<usize>,
+    ) -> Result<(usize, Vec<ArrayKey>)> {
         let mut copied = 0;
-        let keys: Vec<Key> = names.map(|name| key(name, MIB)).collect();
+        let keys: Vec<ArrayKey> = names.map(|name| key(name, MIB)).collect();
         for key in &keys {
             copied += memory.array(session, key, &vec![1; MIB])?.copied;
         }

@@ -11,8 +11,8 @@ use protocol::{ArrayCall, ArrayReply, Blob, BlobPart, Reserved, passing};
 
 use super::Devices;
 use super::ahead::{AHEAD, Ahead, Coming};
-use super::arrays::Key;
-use super::memory::{DeviceMemory, Found, SessionId};
+use super::arrays::ArrayKey;
+use super::memory::{ClaimedArray, DeviceMemory, SessionId};
 use crate::failure;
 use crate::files::Files;
 use crate::mapped::{self, Blobs};
@@ -29,7 +29,7 @@ pub(super) struct Session {
 
 struct Used {
     memory: Arc<Mutex<DeviceMemory>>,
-    arrays: Vec<Key>,
+    arrays: Vec<ArrayKey>,
     /// Reads files before they are copied.
     ahead: Option<Ahead>,
     /// Slabs whose descriptors the runner has.
@@ -94,7 +94,7 @@ impl Session {
                 ArrayCall::Array { device, blob, offset, size } => {
                     let part = BlobPart { blob, offset, size };
                     let bytes = &mapped.get(blob)?[range(&part, blobs, mapped)?];
-                    let key = Key { blob: blobs[blob].name.clone(), offset, size: bytes.len() };
+                    let key = ArrayKey { blob: blobs[blob].name.clone(), offset, size: bytes.len() };
                     self.array(&device, (blob, &key), bytes)?;
                 }
                 ArrayCall::Finish => {
@@ -144,7 +144,7 @@ impl Session {
         Ok(())
     }
 
-    fn array(&mut self, device: &str, (blob, key): (usize, &Key), bytes: &[u8]) -> Result<()> {
+    fn array(&mut self, device: &str, (blob, key): (usize, &ArrayKey), bytes: &[u8]) -> Result<()> {
         let id = self.id;
         let used = self.used(device)?;
         let memory = used.memory.clone();
@@ -156,7 +156,7 @@ impl Session {
             read_in(bytes);
         }
         let mut memory = lock(&memory);
-        let Found { place, copied } = memory.array(id, key, bytes)?;
+        let ClaimedArray { place, copied } = memory.array(id, key, bytes)?;
         used.arrays.push(key.clone());
         let (slab, slab_size) = memory.slab(place.slab).context("invariant: an array is in a slab")?;
         let descriptor = used.slabs.insert(place.slab).then(|| slab.descriptor()).transpose()?;

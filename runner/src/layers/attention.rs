@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::NormedPart;
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, Map, NormOf, Part, Sequence, Values};
+use crate::backend::{Attend, Backend, HeadPart, Map, NormOf, Sequence, Values};
 use crate::weights::HeadRows;
 
 /// Attention.
@@ -20,7 +20,7 @@ pub(crate) struct Attention<B: Backend> {
     clip: Option<f32>,
     sinks: Option<B::Vector>,
     /// The part of a head that RoPE is applied to, and the index of its angles.
-    rotated: Option<(Part, usize)>,
+    rotated: Option<(HeadPart, usize)>,
     heads: usize,
     kv_heads: usize,
     key_dim: usize,
@@ -57,7 +57,7 @@ impl<B: Backend> Attention<B> {
             key_norm: norm(&own.key_norm, kv_heads)?,
             clip: own.clip.map(|clip| clip as f32),
             sinks: own.sinks.as_ref().map(|sinks| weights.vector(backend, sinks, heads)).transpose()?,
-            rotated: angles.map(|angles| (Part { width: key_dim, first: 0, count: rotated as usize }, angles)),
+            rotated: angles.map(|angles| (HeadPart { width: key_dim, first: 0, count: rotated as usize }, angles)),
             heads,
             kv_heads,
             key_dim,

@@ -9,7 +9,7 @@ use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
 use super::ffn::Gated;
-use crate::backend::{Backend, ExpertsOf, Map, Rule, Run};
+use crate::backend::{Backend, ExpertsOf, Map, RoutingRule, Run};
 
 /// Experts and their router.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct Shared<B: Backend> {
 #[derive(Debug)]
 struct Router<B: Backend> {
     projection: B::Matrix,
-    rule: Rule,
+    rule: RoutingRule,
 }
 
 /// The routes of a pass: which token uses which expert, with which weight.
@@ -81,7 +81,7 @@ impl<B: Backend> Experts<B> {
             Ok(Shared { ffn: Gated::load(loader, &shared.ffn)?, gate })
         };
         let router = &own.router;
-        let rule = Rule {
+        let rule = RoutingRule {
             scores: router.scores,
             bias: router.bias.as_ref().map(|bias| weights.numbers(bias, &[count])).transpose()?,
             groups: router.groups,
@@ -156,7 +156,7 @@ impl Routes {
     ///
     /// # Errors
     /// Fails if logits are not numbers.
-    fn choose(&mut self, rule: &Rule, token: usize, logits: &[f32]) -> Result<()> {
+    fn choose(&mut self, rule: &RoutingRule, token: usize, logits: &[f32]) -> Result<()> {
         ensure!(
             logits.iter().all(|logit| !logit.is_nan()),
             "a router computed NaN; the model's weights may be damaged"
@@ -208,7 +208,7 @@ impl Routes {
 }
 
 /// Converts the scores of the chosen experts to weights.
-fn weigh(rule: &Rule, chosen: &mut [(usize, usize, f32)]) {
+fn weigh(rule: &RoutingRule, chosen: &mut [(usize, usize, f32)]) {
     if rule.scores == RouterScores::SoftmaxOfChosen {
         let largest = chosen.iter().fold(f32::NEG_INFINITY, |largest, route| largest.max(route.2));
         for route in chosen.iter_mut() {
@@ -320,32 +320,32 @@ pub(crate) mod tape {
 mod tests {
     use super::*;
 
-    fn chosen(rule: &Rule, logits: &[f32]) -> Vec<(usize, f32)> {
+    fn chosen(rule: &RoutingRule, logits: &[f32]) -> Vec<(usize, f32)> {
         let mut routes = Routes::default();
         routes.choose(rule, 0, logits).expect("numbers");
         routes.all.iter().map(|(expert, _, weight)| (*expert, (weight * 1000.0).round() / 1000.0)).collect()
     }
 
-    fn rule(scores: RouterScores) -> Rule {
-        Rule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0 }
+    fn rule(scores: RouterScores) -> RoutingRule {
+        RoutingRule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0 }
     }
 
     #[test]
     fn the_best_are_chosen() {
         let logits = [0.0, 2.0f32.ln(), 4.0f32.ln(), 0.0];
         assert_eq!(chosen(&rule(RouterScores::Softmax), &logits), [(2, 0.5), (1, 0.25)]);
-        let normalized = Rule { normalize: true, scale: 3.0, ..rule(RouterScores::Softmax) };
+        let normalized = RoutingRule { normalize: true, scale: 3.0, ..rule(RouterScores::Softmax) };
         assert_eq!(chosen(&normalized, &logits), [(2, 2.0), (1, 1.0)]);
         assert_eq!(chosen(&rule(RouterScores::SoftmaxOfChosen), &logits), [(2, 0.667), (1, 0.333)]);
         assert_eq!(chosen(&rule(RouterScores::Sigmoid), &logits), [(2, 0.8), (1, 0.667)]);
-        let biased = Rule { bias: Some(vec![1.0, 0.0, 0.0, 0.0]), ..rule(RouterScores::Sigmoid) };
+        let biased = RoutingRule { bias: Some(vec![1.0, 0.0, 0.0, 0.0]), ..rule(RouterScores::Sigmoid) };
         assert_eq!(chosen(&biased, &logits), [(0, 0.5), (2, 0.8)], "the bias has no weight");
     }
 
     #[test]
     fn only_the_best_groups_count() {
         let logits = [3.0, -3.0, 1.0, 1.0, 2.0, 2.0];
-        let grouped = |best| Rule {
+        let grouped = |best| RoutingRule {
             groups: Some(Groups { count: 3, keep: 1, best }),
             normalize: true,
             ..rule(RouterScores::SoftmaxOfChosen)

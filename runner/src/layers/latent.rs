@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use architectures::LatentQuery;
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, LowRank, Map, NormOf, Part, Sequence, Values};
+use crate::backend::{Attend, Backend, HeadPart, LowRank, Map, NormOf, Sequence, Values};
 
 /// Latent attention.
 #[derive(Debug)]
@@ -134,8 +134,8 @@ impl<B: Backend> Latent<B> {
             }
         };
         let angles = &pass.angles[self.angles];
-        let all = Part { width: self.rope_dim, first: 0, count: self.rope_dim };
-        let head = |first, count| Part { width: self.nope_dim + self.rope_dim, first, count };
+        let all = HeadPart { width: self.rope_dim, first: 0, count: self.rope_dim };
+        let head = |first, count| HeadPart { width: self.nope_dim + self.rope_dim, first, count };
         let [query] = query;
         let rotated = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
         let brought = backend.part(&query, head(0, self.nope_dim))?;
@@ -143,7 +143,7 @@ impl<B: Backend> Latent<B> {
         let query = backend.join(&brought, &rotated, heads)?;
 
         let [row] = backend.project([&self.down], x)?;
-        let row_part = |first, count| Part { width: self.rank + self.rope_dim, first, count };
+        let row_part = |first, count| HeadPart { width: self.rank + self.rope_dim, first, count };
         let latent = backend.norm(&self.norm, &backend.part(&row, row_part(0, self.rank))?)?;
         let rotated = backend.rotate(backend.part(&row, row_part(self.rank, self.rope_dim))?, all, angles)?;
         let key = backend.join(&latent, &rotated, 1)?;

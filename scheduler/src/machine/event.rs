@@ -100,7 +100,7 @@ pub(crate) enum Outcome {
 
 /// Why a live runner could not carry out a command.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RunnerFailure {
     /// There was not enough memory.
     OutOfMemory(String),
     /// The runner refuses this model permanently.
@@ -153,7 +153,7 @@ pub(crate) enum Event {
     /// A runner has built its new KV cache.
     Rebuilt { runner: RunnerId, slots: usize },
     /// A runner could not load its model or build the KV cache. The process is still alive.
-    Failed { runner: RunnerId, failure: Failure },
+    Failed { runner: RunnerId, failure: RunnerFailure },
     /// A runner's process is gone and reaped. Occurs exactly once for each [`Action::Start`].
     Ended { runner: RunnerId, end: End },
     /// A client requests that a model be unloaded.

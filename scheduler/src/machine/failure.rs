@@ -10,12 +10,12 @@
 
 use super::Machine;
 use super::back_off::BackOff;
-use super::event::{End, Failure, Moment, RunnerId, Why};
+use super::event::{End, Moment, RunnerFailure, RunnerId, Why};
 use super::place::Phase;
 use crate::Error;
 
 impl Machine {
-    pub(super) fn failed(&mut self, runner: RunnerId, failure: Failure) {
+    pub(super) fn failed(&mut self, runner: RunnerId, failure: RunnerFailure) {
         let Some(model) = self.model_of(runner) else { return };
         let loading = match &self.places[&model].phase {
             Phase::Loading { .. } => true,
@@ -24,11 +24,11 @@ impl Machine {
         };
         self.kill(&model, Why::Failed);
         match failure {
-            Failure::OutOfMemory(reason) => self.out_of_memory(&model, &reason),
+            RunnerFailure::OutOfMemory(reason) => self.out_of_memory(&model, &reason),
             // Requests that wait for the new KV cache get a new runner instead.
-            Failure::Refused(_) | Failure::Broken(_) if !loading => {}
-            Failure::Refused(error) => self.refuse_all(&model, &error),
-            Failure::Broken(error) => self.load_failed(&model, &error),
+            RunnerFailure::Refused(_) | RunnerFailure::Broken(_) if !loading => {}
+            RunnerFailure::Refused(error) => self.refuse_all(&model, &error),
+            RunnerFailure::Broken(error) => self.load_failed(&model, &error),
         }
     }
 

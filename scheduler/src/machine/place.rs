@@ -8,7 +8,7 @@ use super::event::{KeepAlive, Moment, RequestId, Residence, RunnerId};
 
 /// A model's share of the limits, from its first plan until its process is gone.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Residency {
     pub(super) runner: RunnerId,
     /// The name under which it was loaded, for messages.
     pub(super) name: String,
@@ -71,7 +71,7 @@ impl Ready {
     }
 }
 
-impl Place {
+impl Residency {
     /// Returns the ready state if no request uses the model.
     pub(super) fn idle(&self) -> Option<&Ready> {
         match &self.phase {

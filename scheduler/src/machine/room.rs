@@ -5,7 +5,7 @@
 //! idle. A pinned model is never unloaded, and a busy one is never unloaded while it is busy.
 
 use super::event::{Residence, Why};
-use super::place::{Phase, Place};
+use super::place::{Phase, Residency};
 use super::{Machine, Moment};
 
 /// Whether there is room.
@@ -30,12 +30,12 @@ struct Taken {
 }
 
 impl Taken {
-    fn add(&mut self, place: &Place) {
+    fn add(&mut self, place: &Residency) {
         self.places += 1;
         self.bytes = self.bytes.saturating_add(place.need);
     }
 
-    fn remove(&mut self, place: &Place) {
+    fn remove(&mut self, place: &Residency) {
         self.places -= 1;
         self.bytes = self.bytes.saturating_sub(place.need);
     }
@@ -78,7 +78,7 @@ impl Machine {
     }
 
     /// Unloads all models for which `is_meant` is true, except `model`, pinned ones, and busy ones.
-    pub(super) fn evict_idle(&mut self, model: &str, is_meant: impl Fn(&Place) -> bool) {
+    pub(super) fn evict_idle(&mut self, model: &str, is_meant: impl Fn(&Residency) -> bool) {
         while let Some(victim) = self.idle_victim(model, &is_meant) {
             self.kill(&victim, Why::Evicted);
         }
@@ -89,11 +89,11 @@ impl Machine {
         taken.places < self.limits.most && self.limits.memory.is_none_or(|limit| bytes <= limit)
     }
 
-    fn others(&self, model: &str) -> impl Iterator<Item = &Place> {
+    fn others(&self, model: &str) -> impl Iterator<Item = &Residency> {
         self.places.iter().filter(move |(other, _)| other.as_str() != model).map(|(_, place)| place)
     }
 
-    fn idle_victim(&self, model: &str, is_meant: &impl Fn(&Place) -> bool) -> Option<String> {
+    fn idle_victim(&self, model: &str, is_meant: &impl Fn(&Residency) -> bool) -> Option<String> {
         let idle = self.places.iter().filter_map(|(other, place)| {
             let may_go = other != model && place.residence == Residence::Evictable && is_meant(place);
             let ready = place.idle().filter(|_| may_go)?;

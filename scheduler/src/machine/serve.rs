@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::Machine;
 use super::event::{Action, Ask, Residence, RunnerId, Why};
-use super::place::{Phase, Place};
+use super::place::{Phase, Residency};
 use super::room::Room;
 use crate::{Attempt, Error};
 
@@ -158,7 +158,7 @@ impl Machine {
         }
         let runner = RunnerId(self.runners);
         self.runners += 1;
-        let place = Place {
+        let place = Residency {
             runner,
             name: ask.name.clone(),
             need: ask.need,
@@ -177,7 +177,7 @@ impl Machine {
 
     /// Unloads models whose keep-alive has passed. A model with waiting requests stays.
     pub(super) fn expire(&mut self) {
-        let over = |(model, place): (&String, &Place)| {
+        let over = |(model, place): (&String, &Residency)| {
             let over = place.expires().is_some_and(|moment| moment <= self.now) && !self.is_wanted(model);
             over.then(|| model.clone())
         };

@@ -21,7 +21,7 @@ pub(super) struct Folder {
 }
 
 /// The parent folder of a file, and the last part of its name.
-type Slot<'a> = (OwnedFd, &'a str);
+type FileLocation<'a> = (OwnedFd, &'a str);
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self> {
@@ -70,7 +70,7 @@ impl Folder {
     }
 
     /// Opens the parent folder of a name. Creates missing folders.
-    fn slot<'a>(&self, name: &'a str) -> Result<Slot<'a>> {
+    fn slot<'a>(&self, name: &'a str) -> Result<FileLocation<'a>> {
         let mut folder = self.fd.try_clone()?;
         let mut parts: Vec<&str> = name.split('/').collect();
         let last = parts.pop().context("invariant: a name has a part")?;
@@ -87,7 +87,7 @@ impl Folder {
     }
 
     /// Moves a file out of this folder.
-    fn give(&self, name: &str, (folder, last): &Slot<'_>, force: bool) -> Result<()> {
+    fn give(&self, name: &str, (folder, last): &FileLocation<'_>, force: bool) -> Result<()> {
         let moved = if force {
             renameat(&self.fd, name, folder, *last)
         } else {
@@ -104,7 +104,7 @@ impl Folder {
 
 /// Checks that a file may be placed under a name. With `force`, it replaces a link without
 /// following it.
-fn check_free((folder, last): &Slot<'_>, name: &str, force: bool) -> Result<()> {
+fn check_free((folder, last): &FileLocation<'_>, name: &str, force: bool) -> Result<()> {
     match statat(folder, *last, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("cannot look at `{name}`")),

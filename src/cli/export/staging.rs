@@ -29,7 +29,7 @@ pub(super) struct Placed {
 
 /// Destination of the files.
 #[derive(Clone, Debug)]
-enum Place {
+enum Destination {
     /// An existing folder.
     Into(PathBuf),
     /// A new folder; or a new file, if the export is a single file and the path does not end with a
@@ -42,7 +42,7 @@ enum Place {
 /// Files without their final names. Dropping it removes them.
 #[derive(Debug)]
 pub(super) struct Staging {
-    place: Place,
+    place: Destination,
     force: bool,
     hidden: PathBuf,
     files: Vec<Placed>,
@@ -53,8 +53,8 @@ impl Staging {
     pub(super) fn begin(to: &Path, force: bool) -> Result<Self> {
         let place = place(to, force)?;
         let beside = match &place {
-            Place::Into(folder) => folder.clone(),
-            Place::New { path, .. } | Place::Instead(path) => parent(path),
+            Destination::Into(folder) => folder.clone(),
+            Destination::New { path, .. } | Destination::Instead(path) => parent(path),
         };
         Ok(Self { hidden: hidden_folder(&beside)?, place, force, files: Vec::new() })
     }
@@ -75,7 +75,7 @@ impl Staging {
 
     /// Creates a file in the hidden folder. `name` is relative and does not leave the folder.
     pub(super) fn file(&self, name: &str) -> Result<File> {
-        if let Place::Into(folder) = &self.place {
+        if let Destination::Into(folder) = &self.place {
             let there = fs::symlink_metadata(folder.join(name)).is_ok();
             ensure!(self.force || !there, "`{}` is there already; --force replaces it", folder.join(name).display());
         }
@@ -94,8 +94,8 @@ impl Staging {
     pub(super) fn finish(mut self) -> Result<Vec<Placed>> {
         let mut files = std::mem::take(&mut self.files);
         match &self.place {
-            Place::Into(folder) => Folder::open(folder)?.take(&self.hidden, &files, self.force)?,
-            Place::New { path, folder } => match files.as_mut_slice() {
+            Destination::Into(folder) => Folder::open(folder)?.take(&self.hidden, &files, self.force)?,
+            Destination::New { path, folder } => match files.as_mut_slice() {
                 [single] if !folder && !single.name.contains('/') => {
                     rename_new(&self.hidden.join(&single.name), path)?;
                     single.name = last(path);
@@ -105,7 +105,7 @@ impl Staging {
                     rename_new(&self.hidden, path)?;
                 }
             },
-            Place::Instead(path) => match files.as_mut_slice() {
+            Destination::Instead(path) => match files.as_mut_slice() {
                 [single] => {
                     fs::rename(self.hidden.join(&single.name), path)
                         .with_context(|| format!("cannot replace `{}`", path.display()))?;
@@ -114,7 +114,7 @@ impl Staging {
                 _ => bail!("the model has {} files, `{}` is one; name a folder", files.len(), path.display()),
             },
         }
-        if let Place::New { path, .. } | Place::Instead(path) = &self.place {
+        if let Destination::New { path, .. } | Destination::Instead(path) = &self.place {
             sync(&parent(path))?;
         }
         Ok(files)
@@ -132,14 +132,14 @@ impl Drop for Staging {
     }
 }
 
-fn place(to: &Path, force: bool) -> Result<Place> {
+fn place(to: &Path, force: bool) -> Result<Destination> {
     let path = to.to_path_buf();
     let slash = to.as_os_str().as_encoded_bytes().ends_with(b"/");
     match fs::metadata(to) {
-        Ok(found) if found.is_dir() => Ok(Place::Into(path)),
+        Ok(found) if found.is_dir() => Ok(Destination::Into(path)),
         Ok(found) if found.is_file() => {
             ensure!(force, "`{}` is there already; --force replaces it", to.display());
-            Ok(Place::Instead(path))
+            Ok(Destination::Instead(path))
         }
         Ok(_) => bail!("`{}` is neither a file nor a folder", to.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -147,7 +147,7 @@ fn place(to: &Path, force: bool) -> Result<Place> {
             ensure!(to.file_name().is_some(), "`{}` names no file", to.display());
             let parent = parent(to);
             ensure!(parent.is_dir(), "there is no folder `{}`; make it first", parent.display());
-            Ok(Place::New { path, folder: slash })
+            Ok(Destination::New { path, folder: slash })
         }
         Err(error) => Err(error).with_context(|| format!("cannot look at `{}`", to.display())),
     }

@@ -26,9 +26,9 @@ const SETTINGS: [&str; 12] = [
 
 /// A command.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Command {
+pub(super) enum SessionCommand {
     Set(Setting),
-    Show(Part),
+    Show(ShownPart),
     /// Switch to another model.
     Load(String),
     /// Save the model with this conversation under a name.
@@ -52,7 +52,7 @@ pub(super) enum Setting {
 
 /// The part of the model to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ShownPart {
     Info,
     Modelfile,
     Parameters,
@@ -65,16 +65,16 @@ pub(super) enum Part {
 ///
 /// # Errors
 /// Describes the mistake, with a suggestion if one is likely.
-pub(super) fn parse(text: &str) -> Result<Command, String> {
+pub(super) fn parse(text: &str) -> Result<SessionCommand, String> {
     let (word, rest) = split(text);
     match word {
-        "set" => set(rest).map(Command::Set),
-        "show" => part(rest).map(Command::Show),
-        "load" => name(rest, "load").map(Command::Load),
-        "save" => name(rest, "save").map(Command::Save),
-        "clear" => Ok(Command::Clear),
-        "help" | "?" => Ok(Command::Help),
-        "bye" | "exit" | "quit" | "q" => Ok(Command::Leave),
+        "set" => set(rest).map(SessionCommand::Set),
+        "show" => part(rest).map(SessionCommand::Show),
+        "load" => name(rest, "load").map(SessionCommand::Load),
+        "save" => name(rest, "save").map(SessionCommand::Save),
+        "clear" => Ok(SessionCommand::Clear),
+        "help" | "?" => Ok(SessionCommand::Help),
+        "bye" | "exit" | "quit" | "q" => Ok(SessionCommand::Leave),
         other if SETTINGS.contains(&other) => Err(format!("/{other} is not a command; did you mean `/set {text}`?")),
         other => Err(format!("/{other} is not a command{}; /? lists them", meant(other, "/", &WORDS))),
     }
@@ -170,14 +170,14 @@ pub(super) fn is_open(text: &str) -> bool {
     text.strip_prefix("\"\"\"").is_some_and(|opened| !opened.trim_end().ends_with("\"\"\""))
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn part(text: &str) -> Result<ShownPart, String> {
     match text {
-        "" | "info" => Ok(Part::Info),
-        "modelfile" => Ok(Part::Modelfile),
-        "parameters" => Ok(Part::Parameters),
-        "system" => Ok(Part::System),
-        "template" => Ok(Part::Template),
-        "license" => Ok(Part::License),
+        "" | "info" => Ok(ShownPart::Info),
+        "modelfile" => Ok(ShownPart::Modelfile),
+        "parameters" => Ok(ShownPart::Parameters),
+        "system" => Ok(ShownPart::System),
+        "template" => Ok(ShownPart::Template),
+        "license" => Ok(ShownPart::License),
         other => {
             let known = "info, modelfile, parameters, system, template and license";
             Err(format!("/show {other} is not known; it shows {known}"))
@@ -193,29 +193,29 @@ mod tests {
 
     #[test]
     fn commands_are_read() {
-        let parameter = |name: &str, value| Command::Set(Setting::Parameter { name: name.to_owned(), value });
+        let parameter = |name: &str, value| SessionCommand::Set(Setting::Parameter { name: name.to_owned(), value });
         for (text, expect) in [
             ("set parameter temperature 0", parameter("temperature", json!(0))),
             ("set  parameter  stop  a b", parameter("stop", json!(["a", "b"]))),
             ("set parameter stop [\"a b\"]", parameter("stop", json!(["a b"]))),
-            ("set system You are terse.", Command::Set(Setting::System("You are terse.".to_owned()))),
-            ("set system \"\"\"two\nlines\"\"\"", Command::Set(Setting::System("two\nlines".to_owned()))),
-            ("set think", Command::Set(Setting::Think(json!(true)))),
-            ("set think off", Command::Set(Setting::Think(json!(false)))),
-            ("set think high", Command::Set(Setting::Think(json!("high")))),
-            ("set nothink", Command::Set(Setting::Think(json!(false)))),
-            ("set format json", Command::Set(Setting::Format(Some(json!("json"))))),
-            ("set noformat", Command::Set(Setting::Format(None))),
-            ("set nowordwrap", Command::Set(Setting::WordWrap(false))),
-            ("set wordwrap off", Command::Set(Setting::WordWrap(false))),
-            ("set history on", Command::Set(Setting::History(true))),
-            ("set verbose off", Command::Set(Setting::Verbose(false))),
-            ("show", Command::Show(Part::Info)),
-            ("show license", Command::Show(Part::License)),
-            ("save mine", Command::Save("mine".to_owned())),
-            ("load other:1b", Command::Load("other:1b".to_owned())),
-            ("?", Command::Help),
-            ("bye", Command::Leave),
+            ("set system You are terse.", SessionCommand::Set(Setting::System("You are terse.".to_owned()))),
+            ("set system \"\"\"two\nlines\"\"\"", SessionCommand::Set(Setting::System("two\nlines".to_owned()))),
+            ("set think", SessionCommand::Set(Setting::Think(json!(true)))),
+            ("set think off", SessionCommand::Set(Setting::Think(json!(false)))),
+            ("set think high", SessionCommand::Set(Setting::Think(json!("high")))),
+            ("set nothink", SessionCommand::Set(Setting::Think(json!(false)))),
+            ("set format json", SessionCommand::Set(Setting::Format(Some(json!("json"))))),
+            ("set noformat", SessionCommand::Set(Setting::Format(None))),
+            ("set nowordwrap", SessionCommand::Set(Setting::WordWrap(false))),
+            ("set wordwrap off", SessionCommand::Set(Setting::WordWrap(false))),
+            ("set history on", SessionCommand::Set(Setting::History(true))),
+            ("set verbose off", SessionCommand::Set(Setting::Verbose(false))),
+            ("show", SessionCommand::Show(ShownPart::Info)),
+            ("show license", SessionCommand::Show(ShownPart::License)),
+            ("save mine", SessionCommand::Save("mine".to_owned())),
+            ("load other:1b", SessionCommand::Load("other:1b".to_owned())),
+            ("?", SessionCommand::Help),
+            ("bye", SessionCommand::Leave),
         ] {
             assert_eq!(parse(text), Ok(expect), "{text}");
         }

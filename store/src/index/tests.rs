@@ -204,7 +204,7 @@ fn any_damage_to_its_files_costs_nothing() {
 fn one_that_cannot_be_made_is_done_without() {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    let layout = crate::layout::Layout::of(std::path::Path::new("/proc/self/nothing"));
+    let layout = crate::layout::StoreLayout::of(std::path::Path::new("/proc/self/nothing"));
     let (index, closed) = Index::open(&layout);
     assert!(!closed && index.mend().is_err());
     index.describe(&parent, &description(&child));

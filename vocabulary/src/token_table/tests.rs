@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{Piece, VocabularyKind};
+use crate::{VocabularyEntry, VocabularyKind};
 
 fn open(bytes: Vec<u8>) -> Result<TokenTable, Error> {
     TokenTable::open(Arc::new(bytes))
 }
 
 fn bpe(texts: &[&str], merges: &[&str]) -> Result<Vec<u8>, Error> {
-    let piece = |text: &&str| Piece { text: (*text).to_owned(), score: 0.5, kind: PieceKind::Normal };
+    let piece = |text: &&str| VocabularyEntry { text: (*text).to_owned(), score: 0.5, kind: PieceKind::Normal };
     let merges = merges.iter().map(|merge| (*merge).to_owned()).collect();
     let kind = VocabularyKind::ByteLevel { pre_tokenizer: "gpt-2".to_owned(), merges };
     TokenTable::of_vocabulary(Vocabulary::new(kind, texts.iter().map(piece).collect()))
@@ -43,7 +43,7 @@ fn every_token_and_merge_is_found() {
 
 #[test]
 fn scores_and_kinds_are_kept_where_a_vocabulary_has_them() {
-    let piece = |text: &str, score, kind| Piece { text: text.to_owned(), score, kind };
+    let piece = |text: &str, score, kind| VocabularyEntry { text: text.to_owned(), score, kind };
     let pieces = vec![
         piece("a", -1.5, PieceKind::Control),
         piece("b", 2.0, PieceKind::Byte),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::{Settings, TokenTable};
 use crate::Error;
 
-type Fields<'j> = BTreeMap<String, &'j RawValue>;
+type TokenizerFields<'j> = BTreeMap<String, &'j RawValue>;
 
 /// Maximum ratio of ids to tokens. Ids can have gaps, but no real vocabulary has more.
 const MOST_GAPS: usize = 4;
@@ -23,7 +23,7 @@ impl TokenTable {
     /// # Errors
     /// The document is not JSON, or a merge is not a pair of tokens.
     pub fn of_tokenizer_json(raw: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let fields: Fields<'_> = read(raw)?;
+        let fields: TokenizerFields<'_> = read(raw)?;
         let Some(model) = plain_bpe(&fields) else { return Ok(None) };
         let (Some(vocabulary), Some(merges)) = (model.get("vocab"), model.get("merges")) else { return Ok(None) };
         let Some(texts) = texts(read(vocabulary.get().as_bytes())?) else { return Ok(None) };
@@ -45,12 +45,12 @@ impl TokenTable {
 
 /// Whether the model of a `tokenizer.json` becomes a table, as far as its options show.
 pub fn is_plain_bpe(raw: &[u8]) -> bool {
-    read::<Fields<'_>>(raw).is_ok_and(|fields| plain_bpe(&fields).is_some())
+    read::<TokenizerFields<'_>>(raw).is_ok_and(|fields| plain_bpe(&fields).is_some())
 }
 
 /// Returns the model of a document if it is plain BPE. Malformed models give `None`; the library
 /// reports their errors.
-fn plain_bpe<'j>(fields: &Fields<'j>) -> Option<Fields<'j>> {
+fn plain_bpe<'j>(fields: &TokenizerFields<'j>) -> Option<TokenizerFields<'j>> {
     let model = serde_json::from_str(fields.get("model")?.get()).ok()?;
     is_plain(&model).then_some(model)
 }
@@ -70,8 +70,8 @@ fn read<'j, T: Deserialize<'j>>(raw: &'j [u8]) -> Result<T, Error> {
 }
 
 /// Whether a model is BPE without options that change its texts or drop merges at random.
-fn is_plain(model: &Fields<'_>) -> bool {
-    fn field<T: DeserializeOwned>(model: &Fields<'_>, name: &str) -> Option<T> {
+fn is_plain(model: &TokenizerFields<'_>) -> bool {
+    fn field<T: DeserializeOwned>(model: &TokenizerFields<'_>, name: &str) -> Option<T> {
         serde_json::from_str(model.get(name)?.get()).ok()
     }
     let absent = |name: &str| model.get(name).is_none_or(|value| matches!(value.get(), "null" | "\"\"" | "0.0" | "0"));
@@ -100,7 +100,7 @@ fn texts(ids: HashMap<Text<'_>, u32>) -> Option<Vec<Option<Text<'_>>>> {
 }
 
 /// Returns the document without the vocabulary and the merges.
-fn settings(fields: &Fields<'_>, model: &Fields<'_>) -> Result<Box<RawValue>, Error> {
+fn settings(fields: &TokenizerFields<'_>, model: &TokenizerFields<'_>) -> Result<Box<RawValue>, Error> {
     let failed = |error: serde_json::Error| Error(format!("`tokenizer.json`: {error}"));
     let rules: BTreeMap<_, _> = model.iter().filter(|(name, _)| !matches!(name.as_str(), "vocab" | "merges")).collect();
     let rules = serde_json::value::to_raw_value(&rules).map_err(failed)?;

@@ -21,7 +21,7 @@ impl TokenTable {
         let scored = matches!(vocabulary.kind, VocabularyKind::SentencePiece | VocabularyKind::Unigram { .. });
         // For duplicate texts, libraries that read BPE use the last id, SentencePiece the first.
         let last_counts = matches!(vocabulary.kind, VocabularyKind::ByteLevel { .. });
-        let mut tokens = Tokens::with_capacity(pieces.len(), scored)?;
+        let mut tokens = TokenSections::with_capacity(pieces.len(), scored)?;
         for piece in &pieces {
             tokens.push(Some(Token { text: &piece.text, score: piece.score, kind: piece.kind }))?;
         }
@@ -39,7 +39,7 @@ impl TokenTable {
         merges: &[(impl AsRef<str>, impl AsRef<str>)],
         settings: &Settings,
     ) -> Result<Vec<u8>, Error> {
-        let mut tokens = Tokens::with_capacity(texts.len(), false)?;
+        let mut tokens = TokenSections::with_capacity(texts.len(), false)?;
         for text in texts {
             let token = |text| Token { text, score: 0.0, kind: PieceKind::Normal };
             tokens.push(text.as_ref().map(AsRef::as_ref).map(token))?;
@@ -71,7 +71,7 @@ impl<const SIZE: usize> Slots<SIZE> {
 
 /// The sections that have one item for each id.
 #[derive(Default)]
-struct Tokens {
+struct TokenSections {
     texts: Vec<u8>,
     ends: Vec<u8>,
     kinds: Vec<u8>,
@@ -79,7 +79,7 @@ struct Tokens {
     scored: bool,
 }
 
-impl Tokens {
+impl TokenSections {
     fn with_capacity(tokens: usize, scored: bool) -> Result<Self, Error> {
         if tokens >= MOST_TOKENS as usize {
             return Err(Error(format!("{tokens} tokens are too many")));
@@ -117,7 +117,7 @@ impl Tokens {
 }
 
 struct Writer {
-    tokens: Tokens,
+    tokens: TokenSections,
     seed: u64,
     count: u64,
     ids: Slots<4>,
@@ -127,7 +127,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(tokens: Tokens, last_counts: bool) -> Self {
+    fn new(tokens: TokenSections, last_counts: bool) -> Self {
         let count = tokens.kinds.len();
         let ids = Slots::new(count.max(1), [0; 4]);
         let seed = RandomState::new().hash_one(count);

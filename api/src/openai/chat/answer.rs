@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{call_id, finish_reason};
-use crate::Answer;
+use crate::CollectedAnswer;
 use crate::openai::logprobs::ChatLogprobs;
 use crate::openai::{Head, Usage};
 
@@ -71,7 +71,7 @@ impl CallOut {
 
 impl ChatCompletion {
     /// Creates the response from the choices for one prompt, in order.
-    pub fn new(head: Head, answers: Vec<Answer>, with_logprobs: bool) -> Self {
+    pub fn new(head: Head, answers: Vec<CollectedAnswer>, with_logprobs: bool) -> Self {
         let mut usage = Usage::default();
         for (at, answer) in answers.iter().enumerate() {
             usage.add(answer.usage, at == 0);
@@ -81,7 +81,7 @@ impl ChatCompletion {
     }
 }
 
-fn choice(head: &Head, index: u32, answer: Answer, with_logprobs: bool) -> Choice {
+fn choice(head: &Head, index: u32, answer: CollectedAnswer, with_logprobs: bool) -> Choice {
     // An answer without a reason broke off. The caller reports an error instead of this document.
     let reason = answer.reason.unwrap_or(protocol::FinishReason::Length);
     let finish_reason = finish_reason(reason, !answer.tool_calls.is_empty());

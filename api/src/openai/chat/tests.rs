@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::ollama::Think;
-use crate::{Answer, Frame, Refusal};
+use crate::{CollectedAnswer, Frame, Refusal};
 
 fn read(request: Value) -> ChatRequest {
     serde_json::from_value(request).expect("a request")
@@ -41,8 +41,8 @@ fn done(reason: FinishReason) -> GenerateEvent {
     GenerateEvent::Done { reason, usage, tokens: Vec::new(), stop: None }
 }
 
-fn answer<const N: usize>(events: [GenerateEvent; N]) -> Answer {
-    let mut answer = Answer::default();
+fn answer<const N: usize>(events: [GenerateEvent; N]) -> CollectedAnswer {
+    let mut answer = CollectedAnswer::default();
     for event in events {
         answer.push(event);
     }

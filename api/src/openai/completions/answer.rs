@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::finish_reason;
-use crate::Answer;
+use crate::CollectedAnswer;
 use crate::openai::logprobs::CompletionLogprobs;
 use crate::openai::{Head, Usage};
 
@@ -31,9 +31,9 @@ pub struct Choice {
 impl Completion {
     /// Creates the response. `answers` has `choices` entries for each prompt, in order. The string
     /// of an entry is the echoed prompt that precedes the answer.
-    pub fn new(head: Head, answers: Vec<(String, Answer)>, choices: u32, with_logprobs: bool) -> Self {
+    pub fn new(head: Head, answers: Vec<(String, CollectedAnswer)>, choices: u32, with_logprobs: bool) -> Self {
         let mut usage = Usage::default();
-        let choice = |(index, (before, answer)): (u32, (String, Answer))| {
+        let choice = |(index, (before, answer)): (u32, (String, CollectedAnswer))| {
             usage.add(answer.usage, index.is_multiple_of(choices.max(1)));
             let logprobs = with_logprobs.then(|| CompletionLogprobs::new(answer.logprobs, &mut before.chars().count()));
             // An answer without a reason broke off. The caller reports an error instead of this

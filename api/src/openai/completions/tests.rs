@@ -4,7 +4,7 @@ use protocol::{GenerateEvent, Logprob, Prompt, Usage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Answer, GenerationOptions, Refusal};
+use crate::{CollectedAnswer, GenerationOptions, Refusal};
 
 fn read(request: Value) -> Result<(Vec<CompletionPrompt>, GenerationOptions), Refusal> {
     serde_json::from_value::<CompletionRequest>(request).expect("a request").translate()
@@ -20,8 +20,8 @@ fn done() -> GenerateEvent {
     GenerateEvent::Done { reason: FinishReason::Stop, usage, tokens: Vec::new(), stop: None }
 }
 
-fn answer() -> Answer {
-    let mut answer = Answer::default();
+fn answer() -> CollectedAnswer {
+    let mut answer = CollectedAnswer::default();
     answer.push(text("lo"));
     answer.push(done());
     answer

@@ -13,7 +13,7 @@ const MAX_NAME: usize = 4096;
 const MAX_ROWS: u64 = 1 << 32;
 
 pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
-    let mut all = Named::default();
+    let mut all = NamedParts::default();
     all.blueprint(blueprint);
     if let Some(tensor) = all.all().find(|tensor| !is_possible(tensor.view)) {
         let shown: String = tensor.name.chars().take(60).collect();
@@ -30,7 +30,7 @@ pub(super) fn check(blueprint: &Blueprint) -> Result<(), String> {
 
 /// Returns the names of all tensors, with `{}` for the indices of experts and heads.
 pub(in crate::blueprint) fn names(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
-    let mut all = Named::default();
+    let mut all = NamedParts::default();
     all.blueprint(blueprint);
     all.tensors.into_iter().chain(all.experts).map(|tensor| tensor.name.as_str())
 }
@@ -38,7 +38,7 @@ pub(in crate::blueprint) fn names(blueprint: &Blueprint) -> impl Iterator<Item =
 /// Returns the names of tensors that every token reads completely, in the order of layers. Tables
 /// of which a token reads one row, and experts, are not among them.
 pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
-    let mut all = Named::default();
+    let mut all = NamedParts::default();
     blueprint.layers.iter().for_each(|layer| all.layer(layer));
     all.norms(&blueprint.norm);
     all.projections(blueprint.output.iter().map(|output| &output.projection));
@@ -47,7 +47,7 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
 
 /// Returns the projections that adapters can change.
 pub(crate) fn adaptable(blueprint: &Blueprint) -> Vec<Adaptable<'_>> {
-    let mut all = Named::default();
+    let mut all = NamedParts::default();
     all.blueprint(blueprint);
     let one = all.projections.into_iter().map(Adaptable::One);
     one.chain(all.many.into_iter().map(|(matrices, count)| Adaptable::Many(matrices, count))).collect()
@@ -63,7 +63,7 @@ fn is_possible(view: View) -> bool {
 
 /// All named parts of a blueprint.
 #[derive(Default)]
-struct Named<'a> {
+struct NamedParts<'a> {
     /// Tensors, except for experts.
     tensors: Vec<&'a Tensor>,
     experts: Vec<&'a Tensor>,
@@ -75,7 +75,7 @@ struct Named<'a> {
     many: Vec<(&'a Matrices, u64)>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NamedParts<'a> {
     fn all(&self) -> impl Iterator<Item = &'a Tensor> {
         self.tensors.iter().chain(&self.experts).copied()
     }

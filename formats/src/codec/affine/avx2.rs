@@ -17,12 +17,12 @@ use std::arch::x86_64::{
 };
 
 use super::super::bits;
-use super::super::rows::Output;
+use super::super::rows::EncodedBuffers;
 use super::super::simd::avx2::{
     LANES, RUN, available, bytes, greatest, load, load_run, numbers, unsigned_bytes, write, write_nibbles,
 };
 
-use super::{Layout, SMALLEST_STEP};
+use super::{CodeLayout, SMALLEST_STEP};
 use crate::Dtype;
 
 /// Denominator of the fixed-point unit: products are multiples of 1 / 65536.
@@ -44,7 +44,7 @@ const ORDINARY: f32 = f32::from_bits((127 - 60) << 23);
 ///
 /// # Panics
 /// If the CPU lacks the features, see [`available`].
-pub(super) fn encode(values: &[f32], layout: Layout, float: Dtype, out: Output<'_>) {
+pub(super) fn encode(values: &[f32], layout: CodeLayout, float: Dtype, out: EncodedBuffers<'_>) {
     assert!(available(), "invariant: the caller has checked for AVX2");
     // SAFETY: the CPU has the features, see the assertion.
     unsafe {
@@ -76,9 +76,9 @@ struct Fit {
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn encode_bits<const BITS: usize>(values: &[f32], group: usize, float: Dtype, out: Output<'_>) {
+fn encode_bits<const BITS: usize>(values: &[f32], group: usize, float: Dtype, out: EncodedBuffers<'_>) {
     let number = (float.bits() / 8) as usize;
-    let Output { data, scale, bias } = out;
+    let EncodedBuffers { data, scale, bias } = out;
     let codes = data.chunks_mut(LANES * group * BITS / 8);
     let fits = scale.chunks_mut(LANES * number).zip(bias.chunks_mut(LANES * number));
     for ((values, codes), (scale_out, bias_out)) in values.chunks(LANES * group).zip(codes).zip(fits) {

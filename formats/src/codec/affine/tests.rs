@@ -48,32 +48,32 @@ fn same(found: f32, expected: f32) -> bool {
 /// Checks that the fast code gives the same bits as the portable code, for scales and biases of
 /// every type.
 fn check_portable<const BITS: usize>(values: &[f32], group: usize) {
-    let layout = Layout { bits: BITS, group };
+    let layout = CodeLayout { bits: BITS, group };
     for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         let encoding = Encoding::Affine { bits: BITS as u8, group: group as u32 };
-        let target = Target { encoding, float, global_scale: None };
+        let target = EncodingTarget { encoding, float, global_scale: None };
         let numbers = values.len() / group * (float.bits() / 8) as usize;
         let empty = || (vec![0; values.len() * BITS / 8], vec![0; numbers], vec![0; numbers]);
         let (mut found, mut expected) = (empty(), empty());
         let (data, scale, bias) = &mut found;
-        encode(values, layout, target, Output { data, scale, bias });
+        encode(values, layout, target, EncodedBuffers { data, scale, bias });
         let (data, scale, bias) = &mut expected;
-        Encode { values, layout, target, out: Output { data, scale, bias } }.run();
+        Encode { values, layout, target, out: EncodedBuffers { data, scale, bias } }.run();
         assert!(found == expected, "{BITS} bits, {float}, groups of {group}: {values:?}");
     }
 }
 
 fn check<const BITS: usize>(values: &[f32], group: usize) {
     check_portable::<BITS>(values, group);
-    let layout = Layout { bits: BITS, group };
-    let target = Target {
+    let layout = CodeLayout { bits: BITS, group };
+    let target = EncodingTarget {
         encoding: Encoding::Affine { bits: BITS as u8, group: group as u32 },
         float: Dtype::F32,
         global_scale: None,
     };
     let groups = values.len() / group;
     let (mut data, mut scale, mut bias) = (vec![0; values.len() * BITS / 8], vec![0; groups * 4], vec![0; groups * 4]);
-    encode(values, layout, target, Output { data: &mut data, scale: &mut scale, bias: &mut bias });
+    encode(values, layout, target, EncodedBuffers { data: &mut data, scale: &mut scale, bias: &mut bias });
     let arrays = Groups {
         codes: &data,
         scale: Numbers { dtype: Dtype::F32, bytes: &scale },

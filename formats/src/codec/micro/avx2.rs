@@ -13,7 +13,7 @@ use std::arch::x86_64::{
 };
 
 use super::super::bits;
-use super::super::rows::{Output, Target};
+use super::super::rows::{EncodedBuffers, EncodingTarget};
 use super::super::simd::avx2::{
     LANES, RUN, available, bytes, greatest, in_order, load, load_bytes, load_run, numbers, round, signed_bytes, store,
     unsigned_bytes, write_nibbles,
@@ -30,7 +30,7 @@ const LEAST_STEP: f32 = power_of_two(-126);
 ///
 /// # Panics
 /// If the CPU lacks the features, see [`available`].
-pub(super) fn encode(values: &[f32], micro: Micro, target: Target, out: Output<'_>) {
+pub(super) fn encode(values: &[f32], micro: Micro, target: EncodingTarget, out: EncodedBuffers<'_>) {
     assert!(available(), "invariant: the caller has checked for AVX2");
     // SAFETY: the CPU has the features, see the assertion.
     unsafe {
@@ -57,10 +57,10 @@ struct Scalings {
 fn encode_groups<const ELEMENTS: usize, const BYTES: usize>(
     values: &[f32],
     micro: Micro,
-    target: Target,
-    out: Output<'_>,
+    target: EncodingTarget,
+    out: EncodedBuffers<'_>,
 ) {
-    let Output { data, scale, .. } = out;
+    let EncodedBuffers { data, scale, .. } = out;
     let codes = data.chunks_mut(LANES * BYTES);
     for ((values, codes), scales) in values.chunks(LANES * ELEMENTS).zip(codes).zip(scale.chunks_mut(LANES)) {
         let scalings = scalings(largest(values.as_chunks::<ELEMENTS>().0), micro, target);
@@ -109,7 +109,7 @@ fn magnitude(vector: __m256) -> __m256 {
 /// Returns the scalings of groups with the given largest magnitudes.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn scalings(largest: __m256, micro: Micro, target: Target) -> Scalings {
+fn scalings(largest: __m256, micro: Micro, target: EncodingTarget) -> Scalings {
     let wanted = round(target.float, _mm256_div_ps(largest, _mm256_set1_ps(limit(micro))));
     if micro == Micro::Nvfp4 {
         return nvfp4_scalings(_mm256_mul_ps(wanted, _mm256_set1_ps(factor(target))));
@@ -169,7 +169,12 @@ fn low_bytes(words: __m256i) -> [u8; LANES] {
 /// groups.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn elements(values: [__m256; 4], scalings: &Scalings, [front, back]: [usize; 2], target: Target) -> [__m256; 4] {
+fn elements(
+    values: [__m256; 4],
+    scalings: &Scalings,
+    [front, back]: [usize; 2],
+    target: EncodingTarget,
+) -> [__m256; 4] {
     let mut elements = values;
     if let Some(inverse) = &scalings.inverse {
         let (front, back) = (_mm256_set1_ps(inverse[front]), _mm256_set1_ps(inverse[back]));

@@ -35,13 +35,13 @@ fn row() -> impl Strategy<Value = Vec<f32>> {
     })
 }
 
-fn check(values: &[f32], micro: Micro, target: Target) {
+fn check(values: &[f32], micro: Micro, target: EncodingTarget) {
     let (group, wide) = (micro.group() as usize, micro.bits() == 8);
     let mut data = vec![0; values.len() * usize::from(micro.bits()) / 8];
     let mut scale = vec![0; values.len() / group];
-    encode(values, micro, target, Output { data: &mut data, scale: &mut scale, bias: &mut [] });
+    encode(values, micro, target, EncodedBuffers { data: &mut data, scale: &mut scale, bias: &mut [] });
     let mut portable = (vec![0; data.len()], vec![0; scale.len()]);
-    let out = Output { data: &mut portable.0, scale: &mut portable.1, bias: &mut [] };
+    let out = EncodedBuffers { data: &mut portable.0, scale: &mut portable.1, bias: &mut [] };
     Encode { values, micro, target, out }.run();
     assert!(portable.0 == data && portable.1 == scale, "as the portable code: {values:?} to {target:?}");
     let mut codes = data.clone();
@@ -69,10 +69,10 @@ proptest! {
     #[test]
     fn as_defined(values in row(), float in prop::sample::select(vec![Dtype::F32, Dtype::F16, Dtype::Bf16])) {
         for micro in [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8] {
-            check(&values, micro, Target { encoding: Encoding::Micro(micro), float, global_scale: None });
+            check(&values, micro, EncodingTarget { encoding: Encoding::Micro(micro), float, global_scale: None });
         }
         let encoding = Encoding::Micro(Micro::Nvfp4);
-        check(&values, Micro::Nvfp4, Target { encoding, float, global_scale: Some(3.0) });
+        check(&values, Micro::Nvfp4, EncodingTarget { encoding, float, global_scale: Some(3.0) });
     }
 }
 
@@ -96,11 +96,11 @@ fn next_to_ties() {
             values.truncate(values.len() - 16);
             for float in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
                 for global_scale in [None, Some(limit * unit), Some(0.0)] {
-                    let target = Target { encoding: Encoding::Micro(Micro::Nvfp4), float, global_scale };
+                    let target = EncodingTarget { encoding: Encoding::Micro(Micro::Nvfp4), float, global_scale };
                     check(&values, Micro::Nvfp4, target);
                 }
                 for micro in [Micro::Mxfp4, Micro::Mxfp8] {
-                    let target = Target { encoding: Encoding::Micro(micro), float, global_scale: None };
+                    let target = EncodingTarget { encoding: Encoding::Micro(micro), float, global_scale: None };
                     check(&values[16..], micro, target);
                 }
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use content::Digest;
 use import::{
-    BlobPlan, Inventory, NamedFile, Origin, Plan, Progress, Quantization, SideLayer, SourceFormat, SourceModel,
+    BlobPlan, ImportObserver, Inventory, NamedFile, Origin, Plan, Quantization, SideLayer, SourceFormat, SourceModel,
     StoredTensor,
 };
 use library::{Library, MAX_DOCUMENT, Model};
@@ -102,7 +102,7 @@ impl Start {
         &self,
         library: &Library,
         quantization: &Quantization,
-        progress: &dyn Progress,
+        progress: &dyn ImportObserver,
     ) -> Result<Others> {
         let Some((inventory, plan)) = &self.files else { return self.keep_stored(library, quantization) };
         let plan = rest_of(inventory, plan, quantization);

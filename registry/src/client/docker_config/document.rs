@@ -20,7 +20,7 @@ const SECRETS: [&str; 5] = ["auth", "username", "password", "identitytoken", "re
 
 /// The contents of a file. Unknown content is kept unchanged.
 #[derive(Default)]
-pub(super) struct Document {
+pub(super) struct ConfigFile {
     path: PathBuf,
     root: Map<String, Value>,
 }
@@ -39,7 +39,7 @@ pub(super) fn server(host: &str) -> String {
     if canonical(host) == "docker.io" { HUB.to_owned() } else { host.to_owned() }
 }
 
-impl Document {
+impl ConfigFile {
     /// Reads a file; `None` if it does not exist.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, Error> {
         let failed = |source| Error::File { operation: "read the logins in", path: path.to_owned(), source };

@@ -11,7 +11,7 @@ use reqwest::{Method, Url};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::client::limits::Limits;
+use crate::client::limits::HostLimits;
 use crate::client::{Action, Credential, Credentials, Error, Host, HostSettings, Payload, Request, Scope};
 
 /// A running server; dropping this value ends it.
@@ -120,13 +120,13 @@ pub(super) fn password() -> Credential {
 }
 
 /// Limits with immediate retries and short timeouts.
-pub(super) fn impatient() -> Limits {
-    Limits {
+pub(super) fn impatient() -> HostLimits {
+    HostLimits {
         head: Duration::from_secs(20),
         put_head: Duration::from_secs(20),
         first_wait: Duration::from_millis(1),
         longest_wait: Duration::from_millis(2),
-        ..Limits::default()
+        ..HostLimits::default()
     }
 }
 
@@ -134,7 +134,7 @@ pub(super) fn host(address: &str, credential: Option<Credential>) -> Host {
     host_with(address, credential, impatient())
 }
 
-pub(super) fn host_with(address: &str, credential: Option<Credential>, limits: Limits) -> Host {
+pub(super) fn host_with(address: &str, credential: Option<Credential>, limits: HostLimits) -> Host {
     install_provider();
     let credentials = Arc::new(Everywhere(credential));
     Host::with_limits(address, HostSettings::for_host(address), credentials, limits).expect("a host")

@@ -13,7 +13,7 @@ use reqwest::{Method, StatusCode};
 use tokio::net::TcpListener;
 
 use super::fake::{Fake, answer, get, host, host_with, impatient, install_provider, pull, request};
-use crate::client::limits::Limits;
+use crate::client::limits::HostLimits;
 use crate::client::{Chain, Error, Host, HostSettings, MakeStream, Payload, Request};
 
 #[tokio::test]
@@ -125,8 +125,8 @@ async fn does_not_repeat_what_tls_refuses() {
 }
 
 /// Limits that detect a stall quickly.
-fn nervous() -> Limits {
-    Limits { stall: Duration::from_millis(250), attempts: 1, ..impatient() }
+fn nervous() -> HostLimits {
+    HostLimits { stall: Duration::from_millis(250), attempts: 1, ..impatient() }
 }
 
 #[tokio::test]
@@ -147,13 +147,13 @@ async fn notices_a_body_that_stalls() {
 async fn notices_a_registry_that_does_not_answer() {
     // The system accepts the connections; no task reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let short = Limits { head: Duration::from_millis(100), ..nervous() };
+    let short = HostLimits { head: Duration::from_millis(100), ..nervous() };
     let host = host_with(&silent.local_addr().expect("it is bound").to_string(), None, short);
     let result = get(&host, "/v2/").await;
     assert!(matches!(result, Err(Error::Stalled { .. })), "{result:?}");
     let endless = || futures_util::stream::repeat_with(|| Ok(Bytes::from_static(&[0; 16_384]))).boxed();
     let payload = Payload::Stream { length: 1 << 40, make: Arc::new(endless) };
-    let patient = host_with(host.name(), None, Limits { head: Duration::from_hours(1), ..nervous() });
+    let patient = host_with(host.name(), None, HostLimits { head: Duration::from_hours(1), ..nervous() });
     let result = patient.send(request(Method::PATCH, patient.url("/v2/"), pull(), payload)).await;
     assert!(matches!(result, Err(Error::Stalled { .. })), "{result:?}");
 }

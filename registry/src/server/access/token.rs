@@ -21,7 +21,7 @@ const ALGORITHM: &str = "HS256";
 
 /// The content of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct AccessToken {
     /// The user; `None` for a client without a login.
     pub(super) user: Option<String>,
     /// The permissions.
@@ -56,11 +56,11 @@ struct Claims {
     nbf: u64,
     iat: u64,
     jti: String,
-    access: Vec<Entry>,
+    access: Vec<TokenGrant>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct TokenGrant {
     #[serde(rename = "type")]
     kind: String,
     name: String,
@@ -74,8 +74,8 @@ impl Signer {
     }
 
     /// Signs a token that is valid from `now` for `life` seconds.
-    pub(super) fn sign(&self, token: &Token, now: u64, life: u64) -> String {
-        let entry = |(name, actions): (&RepositoryName, &std::collections::BTreeSet<Action>)| Entry {
+    pub(super) fn sign(&self, token: &AccessToken, now: u64, life: u64) -> String {
+        let entry = |(name, actions): (&RepositoryName, &std::collections::BTreeSet<Action>)| TokenGrant {
             kind: "repository".to_owned(),
             name: name.to_string(),
             actions: actions.iter().map(|action| action.as_str().to_owned()).collect(),
@@ -99,7 +99,7 @@ impl Signer {
     }
 
     /// Parses and verifies a token at the time `now`. The error is the message for the client.
-    pub(super) fn verify(&self, text: &str, now: u64) -> Result<Token, &'static str> {
+    pub(super) fn verify(&self, text: &str, now: u64) -> Result<AccessToken, &'static str> {
         const MALFORMED: &str = "the token is malformed";
         if text.len() > MAX_TOKEN {
             return Err(MALFORMED);
@@ -130,7 +130,7 @@ impl Signer {
             let name = RepositoryName::parse(&entry.name).map_err(|_| MALFORMED)?;
             grants.add(name, entry.actions.iter().filter_map(|action| Action::parse(action))).map_err(|_| MALFORMED)?;
         }
-        Ok(Token { user: claims.sub, grants })
+        Ok(AccessToken { user: claims.sub, grants })
     }
 }
 
@@ -148,9 +148,9 @@ mod tests {
 
     const NOW: u64 = 1_700_000_000;
 
-    fn token() -> Token {
+    fn token() -> AccessToken {
         let grants = Grants::parse(["repository:a/b:pull,push repository:c:pull"]).expect("two");
-        Token { user: Some("anna".to_owned()), grants }
+        AccessToken { user: Some("anna".to_owned()), grants }
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
         let signer = Signer::new(&key, "lode");
         let text = signer.sign(&token(), NOW, 300);
         assert_eq!(signer.verify(&text, NOW), Ok(token()));
-        let nobody = Token { user: None, grants: Grants::default() };
+        let nobody = AccessToken { user: None, grants: Grants::default() };
         assert_eq!(signer.verify(&signer.sign(&nobody, NOW, 300), NOW), Ok(nobody));
         for (now, good) in [
             (NOW - 60, true),

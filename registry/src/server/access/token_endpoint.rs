@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::credentials::Credentials;
 use super::scope::Grants;
-use super::token::Token;
+use super::token::AccessToken;
 use super::{Access, Action, Refusal, Rule, WRONG_PASSWORD, challenge};
 use crate::ErrorCode;
 use crate::code::ErrorBody;
@@ -66,7 +66,7 @@ impl Access {
         };
         let now = self.0.clock.seconds();
         let life = self.0.token_life.as_secs();
-        let token = Token { grants: wanted.allowed(self.0.mode, user.is_some()), user };
+        let token = AccessToken { grants: wanted.allowed(self.0.mode, user.is_some()), user };
         let token = self.0.signer.sign(&token, now, life);
         let issued_at = i64::try_from(now).ok().and_then(|now| Timestamp::from_second(now).ok());
         let issued_at = issued_at.map(|time| time.to_string());

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Attention, CacheRows, CachedSpan, MOST_SHARED, POSITIONS, TILE_POSITIONS};
 use crate::arguments::{self, Address, Queries};
-use crate::machine::{COUNTERS, Machine, Memory, bytes_of};
+use crate::machine::{COUNTERS, GpuRuntime, Memory, bytes_of};
 
 /// Number of thread blocks that keep a GPU busy.
 const BUSY: usize = 256;
@@ -67,7 +67,7 @@ pub(super) enum ItemKind {
     Tile { width: usize },
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Creates the table of sequences that together have all tokens of the pass.
     pub(super) fn table(
         &self,

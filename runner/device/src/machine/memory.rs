@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use anyhow::{Result, bail, ensure};
 
-use super::{Kernels, Machine};
+use super::{GpuRuntime, Kernels};
 use crate::arguments::Address;
 #[cfg(feature = "cuda")]
 use crate::cuda;
@@ -16,7 +16,7 @@ use crate::shared::MappedSlab;
 
 /// Device memory, aligned to at least 16 bytes. New memory has unspecified contents.
 pub struct Memory {
-    place: Arc<Place>,
+    place: Arc<MemoryPlace>,
     size: usize,
     /// The machine that owns it.
     owner: Owner,
@@ -33,7 +33,7 @@ impl PartialEq for Owner {
 }
 
 /// Location of memory.
-pub(crate) enum Place {
+pub(crate) enum MemoryPlace {
     #[cfg(feature = "cuda")]
     Cuda(cuda::Memory),
     Emulated(emulator::Memory),
@@ -47,7 +47,7 @@ pub trait Spare: Send + Sync {
     fn give_up(&self) -> bool;
 }
 
-impl Machine {
+impl GpuRuntime {
     /// Allocates `size` bytes.
     ///
     /// # Errors
@@ -62,8 +62,8 @@ impl Machine {
     fn own_memory(&self, size: usize) -> Result<Memory> {
         let place = self.or_with_less(|| match &*self.kernels {
             #[cfg(feature = "cuda")]
-            Kernels::Cuda(kernels) => Ok(Place::Cuda(kernels.memory(size)?)),
-            Kernels::Emulated(kernels) => Ok(Place::Emulated(kernels.memory(size)?)),
+            Kernels::Cuda(kernels) => Ok(MemoryPlace::Cuda(kernels.memory(size)?)),
+            Kernels::Emulated(kernels) => Ok(MemoryPlace::Emulated(kernels.memory(size)?)),
         })?;
         Ok(Memory { place: Arc::new(place), size, owner: self.owner.clone() })
     }
@@ -88,12 +88,12 @@ impl Machine {
     }
 
     /// Returns the first `size` bytes of a shared memory; `None` if it is smaller.
-    pub(crate) fn part_of(&self, place: &Arc<Place>, size: usize) -> Option<Memory> {
+    pub(crate) fn part_of(&self, place: &Arc<MemoryPlace>, size: usize) -> Option<Memory> {
         let room = match &**place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(memory) => memory.len(),
-            Place::Emulated(memory) => memory.size(),
-            Place::Shared(..) => 0,
+            MemoryPlace::Cuda(memory) => memory.len(),
+            MemoryPlace::Emulated(memory) => memory.size(),
+            MemoryPlace::Shared(..) => 0,
         };
         (size <= room).then(|| Memory { place: place.clone(), size, owner: self.owner.clone() })
     }
@@ -128,7 +128,7 @@ impl Machine {
     pub fn within(&self, slab: &MappedSlab, at: usize, size: usize) -> Result<Memory> {
         let is_inside = at.checked_add(size).is_some_and(|end| end <= slab.size()) && at.is_multiple_of(16);
         ensure!(is_inside, "{size} bytes at {at} exceed a shared slab of {} bytes", slab.size());
-        Ok(Memory { place: Arc::new(Place::Shared(slab.clone(), at)), size, owner: self.owner.clone() })
+        Ok(Memory { place: Arc::new(MemoryPlace::Shared(slab.clone(), at)), size, owner: self.owner.clone() })
     }
 
     /// Writes bytes into memory.
@@ -141,8 +141,8 @@ impl Machine {
         self.ensure_own(&memory.owner)?;
         match (&*self.kernels, Arc::get_mut(&mut memory.place)) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Some(Place::Cuda(memory))) => kernels.write(memory, at, bytes),
-            (Kernels::Emulated(_), Some(Place::Emulated(memory))) => {
+            (Kernels::Cuda(kernels), Some(MemoryPlace::Cuda(memory))) => kernels.write(memory, at, bytes),
+            (Kernels::Emulated(_), Some(MemoryPlace::Emulated(memory))) => {
                 memory.write(at, bytes);
                 Ok(())
             }
@@ -160,8 +160,8 @@ impl Machine {
         ensure!(from.size == to.size, "cannot copy {} bytes to a memory of {} bytes", to.size, from.size);
         match (&*self.kernels, &*from.place, Arc::get_mut(&mut to.place)) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Place::Cuda(from), Some(Place::Cuda(to))) => kernels.copy(from, to),
-            (Kernels::Emulated(_), Place::Emulated(from), Some(Place::Emulated(to))) => {
+            (Kernels::Cuda(kernels), MemoryPlace::Cuda(from), Some(MemoryPlace::Cuda(to))) => kernels.copy(from, to),
+            (Kernels::Emulated(_), MemoryPlace::Emulated(from), Some(MemoryPlace::Emulated(to))) => {
                 to.write(0, &from.read(from.size()));
                 Ok(())
             }
@@ -177,12 +177,12 @@ impl Machine {
         self.ensure_own(&memory.owner)?;
         match (&*self.kernels, &*memory.place) {
             #[cfg(feature = "cuda")]
-            (Kernels::Cuda(kernels), Place::Cuda(own)) => {
+            (Kernels::Cuda(kernels), MemoryPlace::Cuda(own)) => {
                 let mut bytes = kernels.read(own)?;
                 bytes.truncate(memory.size);
                 Ok(bytes)
             }
-            (Kernels::Emulated(_), Place::Emulated(memory)) => Ok(memory.read(memory.size())),
+            (Kernels::Emulated(_), MemoryPlace::Emulated(memory)) => Ok(memory.read(memory.size())),
             _ => bail!("invariant: memory of this machine that is its own"),
         }
     }
@@ -198,16 +198,16 @@ impl Memory {
         &self.owner
     }
 
-    pub(crate) fn place(&self) -> &Arc<Place> {
+    pub(crate) fn place(&self) -> &Arc<MemoryPlace> {
         &self.place
     }
 
     pub(crate) fn address(&self) -> Address {
         match &*self.place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(memory) => cuda::address(memory),
-            Place::Emulated(memory) => memory.address(),
-            Place::Shared(slab, at) => slab.address().after(*at),
+            MemoryPlace::Cuda(memory) => cuda::address(memory),
+            MemoryPlace::Emulated(memory) => memory.address(),
+            MemoryPlace::Shared(slab, at) => slab.address().after(*at),
         }
     }
 }

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use protocol::KvType;
 
 use super::{Random, check, machine, numbers, tensor};
-use crate::{Attention, CacheRows, CachedSpan, HeadRows, Machine, Memory, Rotary};
+use crate::{Attention, CacheRows, CachedSpan, GpuRuntime, HeadRows, Memory, Rotary};
 
 /// Parameters of a test.
 #[derive(Clone, Copy, Debug)]
@@ -117,13 +117,13 @@ fn mixed(case: &Case, sequence: &Sequence, query: &[f32], sinks: &[f32], [from, 
 }
 
 /// Runs passes; each one appends the given numbers of tokens to the sequences.
-fn run(machine: &Machine, case: Case, passes: &[&[usize]]) {
+fn run(machine: &GpuRuntime, case: Case, passes: &[&[usize]]) {
     run_as(machine, case, passes, true);
     run_as(machine, case, passes, false);
 }
 
 /// Runs passes with exact floats or with tensor cores.
-fn run_as(machine: &Machine, case: Case, passes: &[&[usize]], is_exact: bool) {
+fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool) {
     let mut random = Random(17);
     let Case { heads, kv_heads, key_dim, value_dim, .. } = case;
     let rows = CacheRows { kv_heads, key_dim, value_dim, kind: case.kind };
@@ -281,7 +281,7 @@ fn what_does_not_fit_is_refused() {
     let one = [CachedSpan { first: 0, tokens: 1, position: 0, start: 0, blocks: vec![&block] }];
     assert!(!attend(rows, Some(&x), &one), "a token of no sequence");
     assert!(
-        !Machine::can_attend(CacheRows { key_dim: 16_384, ..rows })
-            && !Machine::can_attend(CacheRows { value_dim: 641, ..rows })
+        !GpuRuntime::can_attend(CacheRows { key_dim: 16_384, ..rows })
+            && !GpuRuntime::can_attend(CacheRows { value_dim: 641, ..rows })
     );
 }

@@ -4,7 +4,7 @@ use architectures::{Activation, Groups, RouterScores};
 use formats::{Dtype, Encoding, GgmlType};
 
 use super::{Random, Sample, check, machine, numbers, rounded, tensor};
-use crate::{ExpertInput, Input, Machine, Memory, Purpose, Routing, RowBlocks, WeightSet};
+use crate::{ExpertInput, GpuRuntime, Memory, ProductInput, Purpose, Routing, RowBlocks, WeightSet};
 
 /// Parameters of a test: number of experts and tokens, and the rule.
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ fn chosen(case: &Case, logits: &[f32], bias: &[f32], scale: f64) -> Vec<(usize, 
     order.into_iter().zip(shares.into_iter().map(|share| share / all * scale)).collect()
 }
 
-fn words(machine: &Machine, memory: &Memory) -> Vec<u32> {
+fn words(machine: &GpuRuntime, memory: &Memory) -> Vec<u32> {
     let bytes = machine.read(memory).expect("bytes");
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four"))).collect()
 }
@@ -195,7 +195,7 @@ fn tokens_get_what_their_experts_make() {
             let routes = machine.route(routing, &tensor(&logits, tokens)).expect("routes");
             let product = |weights, purpose, x: &candle_core::Tensor, of_tokens: bool| {
                 let own = rounds.then(|| machine.rounded(None, x).expect("it is rounded"));
-                let input = own.as_ref().map_or(Input::Rows(x), Input::Rounded);
+                let input = own.as_ref().map_or(ProductInput::Rows(x), ProductInput::Rounded);
                 let input = if of_tokens { ExpertInput::OfTokens(input) } else { ExpertInput::OfRoutes(input) };
                 machine.expert_product(weights, &routes, purpose, input, false).expect("a product").rows.remove(0)
             };

@@ -6,7 +6,7 @@ use formats::{Dtype, Encoding, GgmlType};
 use super::{
     Random, Sample, alone, check, encodings, expected, machine, numbers, product, rounded, run, tensor, tolerance,
 };
-use crate::{DeviceWeight, ExpertRows, Input, Machine, Product, Purpose, RowBlocks, WeightSet};
+use crate::{DeviceWeight, ExpertRows, GpuRuntime, Product, ProductInput, Purpose, RowBlocks, WeightSet};
 
 #[test]
 fn products_of_every_encoding() {
@@ -22,7 +22,7 @@ fn the_order_of_threads_does_not_matter() {
     every_encoding(&machine, [20, 512], &[2, 17]);
 }
 
-fn every_encoding(machine: &Machine, shape: [usize; 2], tokens: &[usize]) {
+fn every_encoding(machine: &GpuRuntime, shape: [usize; 2], tokens: &[usize]) {
     let mut random = Random(7);
     for (encoding, float) in encodings() {
         let sample = Sample::new(encoding, shape, float, &mut random);
@@ -205,7 +205,7 @@ fn experts_have_rows_of_their_own() {
         }
         let x = tensor(&random.rows(2, 64), 2);
         let beyond = Product { runs: Some(&[run(0, 1, 2)]), ..product(&sets, Purpose::Write) };
-        let beyond = machine.product(beyond, Input::Rows(&x));
+        let beyond = machine.product(beyond, ProductInput::Rows(&x));
         assert!(beyond.is_err(), "rows that there are not");
     }
 }
@@ -223,13 +223,13 @@ fn results_are_rounded_for_the_next_product() {
     for tokens in [1, 8] {
         let x = machine.rounded(None, &tensor(&random.rows(tokens, 64), tokens)).expect("it is rounded");
         let gates = product(&both, Purpose::Gate(Activation::Silu));
-        let made = machine.product(gates, Input::Rounded(&x)).expect("a product");
+        let made = machine.product(gates, ProductInput::Rounded(&x)).expect("a product");
         let apart = machine.rounded(None, &made.rows[0]).expect("it is rounded");
         let on_the_way = made.rounded.expect("few rows of integers");
         for rounded in [(&on_the_way.codes, &apart.codes), (&on_the_way.factors, &apart.factors)] {
             assert_eq!(machine.read(rounded.0).expect("bytes"), machine.read(rounded.1).expect("bytes"));
         }
-        let again = machine.product(product(&alone(&next), Purpose::Write), Input::Rounded(&on_the_way));
+        let again = machine.product(product(&alone(&next), Purpose::Write), ProductInput::Rounded(&on_the_way));
         assert_eq!(again.expect("a product").rows[0].dims(), [tokens, 5]);
     }
 }

@@ -7,21 +7,24 @@ use protocol::KvType;
 
 use super::{Random, Sample, alone, machine, numbers, product, tensor};
 use crate::{
-    Attention, CacheRows, CachedSpan, HeadRows, Input, Machine, Map, Memory, Obstacle, Purpose, Recording, RowBlocks,
-    Spare,
+    Attention, CacheRows, CachedSpan, GpuRuntime, HeadRows, Map, Memory, Obstacle, ProductInput, Purpose, Recording,
+    RowBlocks, Spare,
 };
 
 const ROWS: CacheRows = CacheRows { kv_heads: 2, key_dim: 32, value_dim: 32, kind: KvType::F16 };
 
 /// A pass over a sequence that computes a product, attention and a sum of an input.
 fn pass(
-    machine: &Machine,
+    machine: &GpuRuntime,
     weight: &crate::DeviceWeight,
     x: &candle_core::Tensor,
     spans: &[CachedSpan<'_>],
 ) -> candle_core::Tensor {
-    let made =
-        machine.product(product(&alone(weight), Purpose::Write), Input::Rows(x)).expect("a product").rows.remove(0);
+    let made = machine
+        .product(product(&alone(weight), Purpose::Write), ProductInput::Rows(x))
+        .expect("a product")
+        .rows
+        .remove(0);
     let of = |x| HeadRows { x, norm: None, rotary: None };
     let attention = Attention {
         heads: 2,
@@ -84,7 +87,7 @@ fn a_recording_gives_what_launches_give() {
             assert!(is_close, "position {position}: {found:?}, expected {expected:?}");
         }
         let recording = recording.expect("it was recorded");
-        if let Some(other) = Machine::emulated(backwards).expect("kernels are compiled") {
+        if let Some(other) = GpuRuntime::emulated(backwards).expect("kernels are compiled") {
             assert!(other.refill(&recording, || Ok(())).is_err(), "a recording of another machine");
             assert!(other.replay(&recording, |_| Ok(Vec::new())).is_err());
         }
@@ -132,7 +135,7 @@ impl Spare for Again {
 #[test]
 fn what_can_be_made_again_gives_way() {
     const BLOCK: usize = 1 << 20;
-    let Some(machine) = Machine::emulated_with(4 * BLOCK as u64).expect("kernels are compiled") else { return };
+    let Some(machine) = GpuRuntime::emulated_with(4 * BLOCK as u64).expect("kernels are compiled") else { return };
     let memory = || machine.memory(BLOCK);
     let again = Arc::new(Again(Mutex::new(vec![memory().expect("room"), memory().expect("room")])));
     let known: Weak<Again> = Arc::downgrade(&again);
@@ -157,7 +160,7 @@ fn memory_that_there_is_not_is_an_error_and_no_more() {
     let found = if super::gpu().is_some() {
         machine(false)
     } else {
-        Machine::emulated_with(64 << 20).expect("kernels are compiled")
+        GpuRuntime::emulated_with(64 << 20).expect("kernels are compiled")
     };
     let Some(machine) = found else { return };
     for _ in 0..3 {

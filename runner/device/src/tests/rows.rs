@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use formats::{Dtype, Encoding};
 
 use super::{Random, Sample, alone, check, expected, machine, numbers, product, rounded, tensor};
-use crate::{Input, Map, Norm, NormOutput, Purpose, RowBlocks};
+use crate::{Map, Norm, NormOutput, ProductInput, Purpose, RowBlocks};
 
 #[test]
 fn norms_of_rows_and_of_runs() {
@@ -75,7 +75,7 @@ fn norms_of_rows_and_of_runs() {
     let rounded_x = machine.rounded(Some(norm), &x).expect("it is rounded");
     let uploaded = weight.upload(&machine, RowBlocks::all(3));
     let found = machine
-        .product(product(&alone(&uploaded), Purpose::Write), Input::Rounded(&rounded_x))
+        .product(product(&alone(&uploaded), Purpose::Write), ProductInput::Rounded(&rounded_x))
         .expect("a product")
         .rows;
     check("rounded after a norm", &numbers(&found[0]), &expected(&weight.numbers(), &rounded(&normed), 96), 1e-4);

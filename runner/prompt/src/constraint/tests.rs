@@ -5,7 +5,7 @@ use proptest::test_runner::Config;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+use vocabulary::{PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};
 
 use super::*;
 use crate::{OutputReader, Part, Reading};
@@ -18,7 +18,7 @@ const MOST: usize = 300;
 /// Creates a tokenizer of single bytes, characters and pieces of JSON; `<tool_call>` and `<think>`
 /// are tokens.
 pub(super) fn tokenizer() -> Tokenizer {
-    let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+    let piece = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
     let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("</s>", PieceKind::Control)];
     pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), PieceKind::Byte)));
     for text in ["<tool_call>", "</tool_call>", "<think>", "</think>"] {
@@ -177,9 +177,9 @@ fn any_object_is_an_object() {
 #[test]
 fn tokens_of_a_tokenizer_json_count_by_their_bytes() {
     // Byte-level: `Ġ` is a space, `é` takes two tokens.
-    let vocabulary = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+    let vocabulary = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
     let texts = ["\"", "a", "Ġ", "Ã", "©", "\"a", "a\""];
-    let mut pieces: Vec<Piece> = texts.iter().map(|text| vocabulary(text, PieceKind::Normal)).collect();
+    let mut pieces: Vec<VocabularyEntry> = texts.iter().map(|text| vocabulary(text, PieceKind::Normal)).collect();
     pieces.push(vocabulary("<end>", PieceKind::Control));
     let kind = VocabularyKind::ByteLevel { pre_tokenizer: "gpt-2".to_owned(), merges: Vec::new() };
     let vocabulary = Vocabulary { eos: Some(7), ..Vocabulary::new(kind, pieces) };

@@ -32,13 +32,13 @@ const MAX_HEADER: usize = 512;
 pub(super) struct Harmony {
     parts: Parts,
     buffer: String,
-    state: State,
+    state: HarmonyState,
     /// Part of the header that the prompt contains.
     begun: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum HarmonyState {
     Header,
     Thinking,
     Answer,
@@ -50,7 +50,7 @@ impl Harmony {
     /// Creates a reader that continues a prompt, which may contain the beginning of the header.
     pub(super) fn new(prompt: &str) -> Self {
         let mut harmony =
-            Self { parts: Parts::default(), buffer: String::new(), state: State::Header, begun: String::new() };
+            Self { parts: Parts::default(), buffer: String::new(), state: HarmonyState::Header, begun: String::new() };
         if let Some((_, last)) = prompt.rsplit_once(START) {
             match last.split_once(MESSAGE) {
                 Some((_, text)) if ENDS.iter().any(|end| text.contains(end)) => {}
@@ -62,11 +62,11 @@ impl Harmony {
     }
 
     pub(super) fn is_thinking(&self) -> bool {
-        self.state == State::Thinking
+        self.state == HarmonyState::Thinking
     }
 
     pub(super) fn is_answering(&self) -> bool {
-        self.state == State::Answer
+        self.state == HarmonyState::Answer
     }
 
     pub(super) fn push(&mut self, text: &str) -> Vec<Part> {
@@ -78,8 +78,8 @@ impl Harmony {
     pub(super) fn finish(&mut self) -> Vec<Part> {
         while self.step() {}
         let rest = std::mem::take(&mut self.buffer);
-        match std::mem::replace(&mut self.state, State::Header) {
-            State::Call(header, name) => self.call(&header, name, &rest),
+        match std::mem::replace(&mut self.state, HarmonyState::Header) {
+            HarmonyState::Call(header, name) => self.call(&header, name, &rest),
             _ => self.parts.text(&rest),
         }
         self.parts.finish();
@@ -89,9 +89,9 @@ impl Harmony {
     /// Advances by one message or header, if enough text is known; returns whether it did.
     fn step(&mut self) -> bool {
         match &self.state {
-            State::Header => self.header(),
-            State::Thinking | State::Answer => self.text(),
-            State::Call(..) => self.arguments(),
+            HarmonyState::Header => self.header(),
+            HarmonyState::Thinking | HarmonyState::Answer => self.text(),
+            HarmonyState::Call(..) => self.arguments(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Harmony {
             // answer.
             _ => {
                 self.begun.clear();
-                self.state = State::Answer;
+                self.state = HarmonyState::Answer;
                 true
             }
         }
@@ -131,12 +131,12 @@ impl Harmony {
         let function = word("to=").filter(|name| !name.is_empty());
         self.state = match (function, word("<|channel|>")) {
             (Some(name), _) => {
-                State::Call(written.to_owned(), name.strip_prefix("functions.").unwrap_or(name).to_owned())
+                HarmonyState::Call(written.to_owned(), name.strip_prefix("functions.").unwrap_or(name).to_owned())
             }
-            (None, Some("analysis")) => State::Thinking,
-            _ => State::Answer,
+            (None, Some("analysis")) => HarmonyState::Thinking,
+            _ => HarmonyState::Answer,
         };
-        if self.state == State::Thinking {
+        if self.state == HarmonyState::Thinking {
             self.parts.begin_thinking();
         } else {
             self.parts.end_thinking();
@@ -146,7 +146,7 @@ impl Harmony {
     /// Handles the mark that ends a message: the next header begins.
     fn leave(&mut self, end: &str) {
         self.parts.end_thinking();
-        self.state = State::Header;
+        self.state = HarmonyState::Header;
         self.begun.clear();
         if end != "<|channel|>" {
             self.take(end.len());
@@ -166,7 +166,7 @@ impl Harmony {
 
     fn arguments(&mut self) -> bool {
         let found = first(&self.buffer, ENDS.into_iter());
-        let State::Call(header, name) = &self.state else { return false };
+        let HarmonyState::Call(header, name) = &self.state else { return false };
         let (header, name) = (header.clone(), name.clone());
         match found {
             Some((at, end)) if at <= MAX_CALL => {
@@ -178,7 +178,7 @@ impl Harmony {
             None if self.buffer.len() < MAX_CALL + MESSAGE.len() => false,
             _ => {
                 self.parts.text(&header);
-                self.state = State::Answer;
+                self.state = HarmonyState::Answer;
                 true
             }
         }

@@ -21,7 +21,7 @@ pub(super) struct Tagged {
     parts: Parts,
     /// Text that has not been emitted; within a call, the text after its opening mark.
     buffer: String,
-    state: State,
+    state: TaggedState,
     /// Whether the answer has text already. Then no thinking and no unmarked call can follow.
     spoken: bool,
     /// Whether the last part was a call. Then separators can precede another one.
@@ -29,7 +29,7 @@ pub(super) struct Tagged {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum TaggedState {
     Text,
     Thinking(&'static str),
     Call(Open),
@@ -58,9 +58,9 @@ impl Tagged {
         let state = match begun {
             Some(tags) => {
                 parts.begin_thinking();
-                State::Thinking(tags.close)
+                TaggedState::Thinking(tags.close)
             }
-            None => State::Text,
+            None => TaggedState::Text,
         };
         Self { tags, calls, tools, parts, buffer: String::new(), state, spoken: false, called: false }
     }
@@ -83,9 +83,9 @@ impl Tagged {
 
     fn step(&mut self, end: bool) -> Step {
         match self.state {
-            State::Text => self.text(end),
-            State::Thinking(close) => self.thinking(close, end),
-            State::Call(open) => self.call(open, end),
+            TaggedState::Text => self.text(end),
+            TaggedState::Thinking(close) => self.thinking(close, end),
+            TaggedState::Call(open) => self.call(open, end),
         }
     }
 
@@ -127,7 +127,7 @@ impl Tagged {
         match self.tags.filter(|tags| tags.open == mark) {
             Some(tags) => {
                 self.parts.begin_thinking();
-                self.state = State::Thinking(tags.close);
+                self.state = TaggedState::Thinking(tags.close);
             }
             None => self.open(mark),
         }
@@ -137,7 +137,7 @@ impl Tagged {
     fn open(&mut self, mark: &str) {
         let known = self.calls.and_then(|calls| calls.marks.iter().find(|known| known.open == mark));
         if let Some(mark) = known {
-            self.state = State::Call(Open { mark, scan: JsonScan::default(), searched: 0 });
+            self.state = TaggedState::Call(Open { mark, scan: JsonScan::default(), searched: 0 });
         }
     }
 
@@ -154,7 +154,7 @@ impl Tagged {
             if !self.called {
                 self.parts.text(&before);
             }
-            self.state = State::Call(Open { mark: &UNMARKED, scan: JsonScan::default(), searched: 0 });
+            self.state = TaggedState::Call(Open { mark: &UNMARKED, scan: JsonScan::default(), searched: 0 });
         }
         Some(may_be)
     }
@@ -173,13 +173,13 @@ impl Tagged {
         }
         self.take(close.len());
         self.parts.end_thinking();
-        self.state = State::Text;
+        self.state = TaggedState::Text;
         Step::On
     }
 
     fn call(&mut self, mut open: Open, end: bool) -> Step {
         let (found, close) = open.end(&self.buffer);
-        self.state = State::Call(open);
+        self.state = TaggedState::Call(open);
         match found {
             Some(at) if at <= MAX_CALL => {
                 let body = self.take(at);
@@ -211,7 +211,7 @@ impl Tagged {
                 }
                 (self.spoken, self.called) = (!rest.trim().is_empty(), true);
                 self.parts.text(rest);
-                self.state = State::Text;
+                self.state = TaggedState::Text;
             }
             None => self.refuse(&[mark.open, body, close]),
         }
@@ -223,7 +223,7 @@ impl Tagged {
             self.parts.text(text);
         }
         (self.spoken, self.called) = (true, false);
-        self.state = State::Text;
+        self.state = TaggedState::Text;
     }
 
     fn take(&mut self, length: usize) -> String {

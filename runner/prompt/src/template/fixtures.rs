@@ -8,7 +8,7 @@ use protocol::{Message, RenderRequest};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Map, Value, json};
-use vocabulary::chat_templates::Named;
+use vocabulary::chat_templates::NamedTemplate;
 use vocabulary::{chat_templates, special_tokens};
 
 use super::{ChatTemplate, conversation};
@@ -27,7 +27,7 @@ fn json_of(path: &Path) -> Option<Value> {
 }
 
 /// Returns the templates of a folder with their special tokens.
-fn templates(model: &Path) -> Option<(Vec<Named>, Map<String, Value>)> {
+fn templates(model: &Path) -> Option<(Vec<NamedTemplate>, Map<String, Value>)> {
     let config = json_of(&model.join("tokenizer_config.json"))?;
     let mut variables =
         json_of(&model.join("special_tokens_map.json")).map(|map| special_tokens::variables(&map)).unwrap_or_default();
@@ -40,10 +40,10 @@ fn templates(model: &Path) -> Option<(Vec<Named>, Map<String, Value>)> {
 }
 
 /// Returns every distinct template of the fixtures with the name of its tokenizer.
-fn all_templates() -> Vec<(String, Vec<Named>, Map<String, Value>)> {
+fn all_templates() -> Vec<(String, Vec<NamedTemplate>, Map<String, Value>)> {
     let Some(folder) = folder() else { return Vec::new() };
     let manifest = json_of(&folder.join("manifest.json")).expect("a manifest");
-    let mut all: Vec<(String, Vec<Named>, Map<String, Value>)> = Vec::new();
+    let mut all: Vec<(String, Vec<NamedTemplate>, Map<String, Value>)> = Vec::new();
     for (fixture, facts) in manifest["fixtures"].as_object().expect("fixtures") {
         let Some((named, variables)) = templates(&folder.join(fixture).join("model")) else { continue };
         if !all.iter().any(|(_, known, _)| *known == named) {

@@ -23,7 +23,7 @@ use protocol::RenderRequest;
 
 use super::clock::Clock;
 use crate::Error;
-use tree::{Command, Node, Operand, Pipe, Templates};
+use tree::{Node, Operand, Pipe, TemplateCommand, Templates};
 
 /// A parsed template.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl GoTemplate {
             collect(nodes, &mut names);
         }
         if !names.contains("messages") && !names.contains("response") {
-            let response = Command(vec![Operand::Field(vec!["Response".to_owned()])]);
+            let response = TemplateCommand(vec![Operand::Field(vec!["Response".to_owned()])]);
             let pipe = Pipe { line: 0, declared: Vec::new(), assigns: false, commands: vec![response] };
             templates.entry(String::new()).or_default().push(Node::Action(pipe));
             names.insert("response".to_owned());

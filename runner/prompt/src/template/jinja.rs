@@ -17,7 +17,7 @@ use std::io;
 use minijinja::{Environment, ErrorKind};
 use serde_json::Map;
 
-use vocabulary::chat_templates::Named;
+use vocabulary::chat_templates::NamedTemplate;
 
 use super::clock::Clock;
 use super::explain_length;
@@ -35,7 +35,7 @@ pub(super) struct Jinja(Environment<'static>);
 
 impl Jinja {
     /// Parses templates.
-    pub(super) fn read(named: &[Named], clock: Clock) -> Result<Self, Error> {
+    pub(super) fn read(named: &[NamedTemplate], clock: Clock) -> Result<Self, Error> {
         let mut environment = environment(clock);
         for (name, source) in named {
             let read = environment.add_template_owned(name.clone(), source::prepared(source));

@@ -31,7 +31,7 @@ pub(super) fn read(raw: &[u8]) -> std::result::Result<Library, Error> {
 
 /// The fields of a `tokenizer.json`, except for truncation and padding.
 #[derive(Deserialize)]
-struct Document {
+struct TokenizerFields {
     version: Option<String>,
     /// As in the library, their ids are those of the vocabulary, or follow it in this order.
     #[serde(default)]
@@ -45,7 +45,7 @@ struct Document {
 
 /// Creates the tokenizer of a `tokenizer.json` whose vocabulary and merges are in a table.
 pub(super) fn over(table: TokenTable, document: &str) -> std::result::Result<Library, Error> {
-    let document: Document = serde_json::from_str(document).map_err(Error::tokenizer)?;
+    let document: TokenizerFields = serde_json::from_str(document).map_err(Error::tokenizer)?;
     if let Some(version) = document.version.filter(|version| version != "1.0") {
         return Err(Error::tokenizer(format!("`tokenizer.json` has the version `{version}`, expected 1.0")));
     }

@@ -5,7 +5,7 @@
 //! follows if the file adds one, then the second text with its end token (llama.cpp,
 //! `format_prompt_rerank`).
 
-use super::{Around, Kind, Tokenizer};
+use super::{Around, Tokenizer, TokenizerKind};
 use crate::Error;
 
 /// Probe texts that most vocabularies have tokens for; the special tokens around a pair are derived
@@ -39,7 +39,7 @@ impl Tokenizer {
     /// The post-processor does not put the texts one after the other, each once.
     pub fn pair_form(&self) -> Result<PairForm, Error> {
         let around = match &self.kind {
-            Kind::Library { tokenizer, around, .. } => {
+            TokenizerKind::Library { tokenizer, around, .. } => {
                 if tokenizer.get_post_processor().is_some() {
                     let pair = |[first, second]: [&str; 2]| {
                         let both = tokenizer.encode((first, second), true).map_err(Error::tokenizer)?;
@@ -55,7 +55,7 @@ impl Tokenizer {
                 }
                 *around
             }
-            Kind::VocabularyTokenizer(tokenizer) => tokenizer.around(),
+            TokenizerKind::VocabularyTokenizer(tokenizer) => tokenizer.around(),
         };
         Ok(around.into())
     }
@@ -144,7 +144,7 @@ impl From<Around> for PairForm {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+    use vocabulary::{PieceKind, Vocabulary, VocabularyEntry, VocabularyKind};
 
     use super::*;
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn vocabularies_of_files_part_two_texts() {
         let pieces = ["[UNK]", "[CLS]", "[SEP]", "\u{2581}a", "\u{2581}b"];
-        let pieces = pieces.iter().map(|text| Piece {
+        let pieces = pieces.iter().map(|text| VocabularyEntry {
             text: (*text).to_owned(),
             score: 0.0,
             kind: if text.starts_with('[') { PieceKind::Control } else { PieceKind::Normal },

@@ -163,13 +163,13 @@ pub(super) fn table(vocabulary: &vocabulary::Vocabulary) -> TokenTable {
 
 #[cfg(test)]
 mod tests {
-    use vocabulary::{Piece, Vocabulary, VocabularyKind};
+    use vocabulary::{Vocabulary, VocabularyEntry, VocabularyKind};
 
     use super::*;
 
     #[test]
     fn longer_atoms_come_first() {
-        let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+        let piece = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
         let texts = [("abc", PieceKind::UserDefined), ("cdef", PieceKind::UserDefined), ("x", PieceKind::Control)];
         let pieces = |all| Pieces::new(table(&Vocabulary::new(VocabularyKind::SentencePiece, all)));
         let long = pieces(vec![piece(&"a".repeat(2000), PieceKind::Control)]).expect_err("long").to_string();

@@ -15,13 +15,13 @@ use crate::Error;
 pub(super) struct VocabularyTokenizer {
     pieces: Pieces,
     around: Around,
-    model: Model,
+    model: VocabularyModel,
     /// Whether the tokenizer puts a space before every text, which the decoder removes.
     add_space_prefix: bool,
 }
 
 #[derive(Debug)]
-enum Model {
+enum VocabularyModel {
     /// BPE by scores; a space is put before a text and after special tokens.
     Scores(Box<SentencePiece>),
     Words(WordPiece),
@@ -34,13 +34,17 @@ impl VocabularyTokenizer {
         let Vocabulary { kind, unknown, add_space_prefix, .. } = vocabulary;
         let pieces = Pieces::new(table)?;
         let model = match kind {
-            VocabularyKind::SentencePiece => Model::Scores(Box::new(SentencePiece::new(&pieces, unknown))),
+            VocabularyKind::SentencePiece => VocabularyModel::Scores(Box::new(SentencePiece::new(&pieces, unknown))),
             VocabularyKind::WordPiece { lowercase, strip_accents } => {
-                Model::Words(WordPiece::new(lowercase, strip_accents, unknown))
+                VocabularyModel::Words(WordPiece::new(lowercase, strip_accents, unknown))
             }
-            VocabularyKind::Unigram { character_map, merge_spaces } => {
-                Model::Likeliest(Unigram::new(&pieces, &character_map, merge_spaces, add_space_prefix, unknown)?)
-            }
+            VocabularyKind::Unigram { character_map, merge_spaces } => VocabularyModel::Likeliest(Unigram::new(
+                &pieces,
+                &character_map,
+                merge_spaces,
+                add_space_prefix,
+                unknown,
+            )?),
             VocabularyKind::ByteLevel { .. } | VocabularyKind::Other(_) => {
                 return Err(Error::tokenizer("the tokenizer model is not supported here"));
             }
@@ -77,12 +81,12 @@ impl VocabularyTokenizer {
                 }
                 Fragment::Text(text) => {
                     match &self.model {
-                        Model::Scores(model) => {
+                        VocabularyModel::Scores(model) => {
                             let space = if prefix { SPACE } else { "" };
                             model.cut(&self.pieces, &format!("{space}{}", text.replace(' ', SPACE)), &mut out);
                         }
-                        Model::Words(model) => model.cut(&self.pieces, text, &mut out)?,
-                        Model::Likeliest(model) => model.cut(&self.pieces, text, &mut out)?,
+                        VocabularyModel::Words(model) => model.cut(&self.pieces, text, &mut out)?,
+                        VocabularyModel::Likeliest(model) => model.cut(&self.pieces, text, &mut out)?,
                     }
                     prefix = false;
                 }
@@ -117,10 +121,10 @@ impl VocabularyTokenizer {
 mod tests {
     use super::*;
     use crate::tokenizer::pieces::table;
-    use vocabulary::{Piece, PieceKind};
+    use vocabulary::{PieceKind, VocabularyEntry};
 
-    fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
-        Piece { text: text.to_owned(), score, kind }
+    fn piece(text: &str, score: f32, kind: PieceKind) -> VocabularyEntry {
+        VocabularyEntry { text: text.to_owned(), score, kind }
     }
 
     fn texts(tokenizer: &VocabularyTokenizer, ids: &[u32]) -> Vec<String> {

@@ -9,13 +9,15 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use architectures::{Activation, HeadLayout, NormKind};
 use candle_core::Tensor;
-use device::{ExpertRows, HeadRows, Input, Machine, Made, Norm, Product, Purpose, Rotary, Rounded, WeightSet};
+use device::{
+    ExpertRows, GpuRuntime, HeadRows, Made, Norm, Product, ProductInput, Purpose, Rotary, Rounded, WeightSet,
+};
 
 use super::NormOf;
 use super::experts::Mixed;
 use super::matrix::DeviceMatrix;
 use super::{Angles, Candle, Kernels};
-use crate::backend::Part;
+use crate::backend::HeadPart;
 
 /// Rows of activations, `[tokens, width]`.
 #[derive(Debug)]
@@ -57,9 +59,9 @@ enum Base {
 /// Heads, to a part of which RoPE is applied.
 #[derive(Debug)]
 struct Rotated {
-    machine: Machine,
+    machine: GpuRuntime,
     base: Act,
-    part: Part,
+    part: HeadPart,
     angles: Angles,
 }
 
@@ -79,7 +81,7 @@ impl HeadsOf<'_> {
 
 #[derive(Clone, Debug)]
 struct Normed {
-    machine: Machine,
+    machine: GpuRuntime,
     x: Base,
     kind: NormKind,
     width: usize,
@@ -134,7 +136,7 @@ impl Act {
     }
 
     /// Returns a norm of `x`, computed when it is needed.
-    pub(super) fn normed(machine: &Machine, norm: &NormOf<Candle>, x: &Self) -> Result<Self> {
+    pub(super) fn normed(machine: &GpuRuntime, norm: &NormOf<Candle>, x: &Self) -> Result<Self> {
         Ok(Self::later(Later::Normed(Normed {
             machine: machine.clone(),
             x: match &x.later {
@@ -150,7 +152,7 @@ impl Act {
     }
 
     /// Returns heads to a part of which RoPE is applied when they are needed.
-    pub(super) fn rotated(machine: &Machine, base: Self, part: Part, angles: &Angles) -> Self {
+    pub(super) fn rotated(machine: &GpuRuntime, base: Self, part: HeadPart, angles: &Angles) -> Self {
         let machine = machine.clone();
         Self::later(Later::Rotated(Box::new(Rotated { machine, base, part, angles: angles.clone() })))
     }
@@ -185,9 +187,13 @@ impl Act {
         &self,
         kernels: &Kernels,
         rounds: bool,
-        take: impl FnOnce(Input<'_>) -> Result<T>,
+        take: impl FnOnce(ProductInput<'_>) -> Result<T>,
     ) -> Result<T> {
-        if rounds { take(Input::Rounded(&*self.rounded(&kernels.machine)?)) } else { take(Input::Rows(self.rows()?)) }
+        if rounds {
+            take(ProductInput::Rounded(&*self.rounded(&kernels.machine)?))
+        } else {
+            take(ProductInput::Rows(self.rows()?))
+        }
     }
 
     /// Returns the products of `x`, one for each matrix of a set, computed when they are needed.
@@ -241,7 +247,7 @@ impl Act {
     }
 
     /// Returns the rows rounded for products. A pending norm is computed in the same launch.
-    fn rounded(&self, machine: &Machine) -> Result<Arc<Rounded>> {
+    fn rounded(&self, machine: &GpuRuntime) -> Result<Arc<Rounded>> {
         if self.rounded.get().is_none() {
             let rounded = match &self.later {
                 Later::Normed(normed) if self.rows.get().is_none() && normed.is_of_whole_rows() => normed.rounded()?,
@@ -384,8 +390,8 @@ impl Products {
 
     fn launch(&self, purpose: Purpose<'_>) -> Result<Made> {
         let x = match &self.x {
-            Rows::Float(rows) => Input::Rows(rows),
-            Rows::Rounded(rows) => Input::Rounded(rows),
+            Rows::Float(rows) => ProductInput::Rows(rows),
+            Rows::Rounded(rows) => ProductInput::Rounded(rows),
         };
         let sets: Vec<WeightSet<'_>> =
             self.sets.iter().map(|set| set.iter().map(|own| own.with_bias()).collect()).collect();

@@ -4,37 +4,37 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use architectures::LayerState;
-use device::{Attention, CacheRows, CachedSpan, Machine, Memory};
+use device::{Attention, CacheRows, CachedSpan, GpuRuntime, Memory};
 use protocol::KvType;
 
 use super::act::Act;
 use super::state::State;
 use super::{Candle, Kernels};
 use crate::backend::{Attend, Sequence, Values};
-use crate::backends::blocks::{Blocks, Source};
+use crate::backends::blocks::{BlockAllocator, Blocks};
 use crate::failure;
 
 /// Keys and values of a layer.
 #[derive(Debug)]
 pub(crate) struct Cached {
     pub(super) kept: Blocks<Memory>,
-    pub(super) room: Room,
+    pub(super) room: DeviceBlocks,
 }
 
 /// Allocates blocks on the device.
 #[derive(Clone, Debug)]
-pub(super) struct Room {
-    machine: Machine,
+pub(super) struct DeviceBlocks {
+    machine: GpuRuntime,
     rows: CacheRows,
 }
 
-impl Room {
+impl DeviceBlocks {
     pub(super) fn kv_type(&self) -> KvType {
         self.rows.kind
     }
 }
 
-impl Source for Room {
+impl BlockAllocator for DeviceBlocks {
     type Block = Memory;
 
     fn block(&self) -> Result<Memory> {
@@ -54,13 +54,13 @@ impl Source for Room {
 impl Cached {
     /// Creates the state of a layer for a new sequence. Returns `None` if the layer is not
     /// attention, or if there are no kernels for its heads.
-    pub(super) fn new(machine: &Machine, state: LayerState, kv_type: KvType) -> Option<Self> {
+    pub(super) fn new(machine: &GpuRuntime, state: LayerState, kv_type: KvType) -> Option<Self> {
         let LayerState::Kv { kv_heads, key_dim, value_dim, window } = state else { return None };
         let [kv_heads, key_dim, value_dim] = [kv_heads, key_dim, value_dim].map(|size| size as usize);
         let rows = CacheRows { kv_heads, key_dim, value_dim, kind: kv_type };
-        Machine::can_attend(rows).then(|| Self {
+        GpuRuntime::can_attend(rows).then(|| Self {
             kept: Blocks::new(window.map(|window| window as usize)),
-            room: Room { machine: machine.clone(), rows },
+            room: DeviceBlocks { machine: machine.clone(), rows },
         })
     }
 
@@ -99,9 +99,9 @@ pub(super) fn attend(
                 kept.make_room(sequence.span.tokens, room)?;
                 rows = room.rows;
             }
-            State::Nothing if Machine::can_attend(text) => {
+            State::Nothing if GpuRuntime::can_attend(text) => {
                 let mut kept = Blocks::new(None);
-                kept.make_room(sequence.span.tokens, &Room { machine: machine.clone(), rows: text })?;
+                kept.make_room(sequence.span.tokens, &DeviceBlocks { machine: machine.clone(), rows: text })?;
                 texts.push(kept);
             }
             _ => return Ok(None),

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::Angles;
 use super::act::Act;
-use crate::backend::{Map, Part};
+use crate::backend::{HeadPart, Map};
 
 /// Reshapes `[tokens, heads · width]` to `[tokens, heads, width]`.
 pub(super) fn by_head(x: &Tensor, width: usize) -> Result<Tensor> {
@@ -32,7 +32,7 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Applies RoPE to a part of each head.
-pub(super) fn rotated(x: &Tensor, part: Part, angles: &Angles) -> Result<Tensor> {
+pub(super) fn rotated(x: &Tensor, part: HeadPart, angles: &Angles) -> Result<Tensor> {
     let heads = by_head(x, part.width)?;
     // `[1, heads, tokens, count]`, as candle's kernels require.
     let rotated = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;

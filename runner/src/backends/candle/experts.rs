@@ -5,12 +5,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use architectures::Activation;
 use candle_core::{Device, Tensor};
-use device::{ExpertInput, ExpertWeights, Input, Machine, Purpose, Routes, Routing, WeightSet};
+use device::{ExpertInput, ExpertWeights, GpuRuntime, ProductInput, Purpose, Routes, Routing, WeightSet};
 
 use super::act::Act;
 use super::matrix::DeviceMatrix;
 use super::{Candle, Kernels};
-use crate::backend::{ExpertsOf, Rule};
+use crate::backend::{ExpertsOf, RoutingRule};
 
 /// The experts of a layer.
 #[derive(Debug)]
@@ -28,13 +28,13 @@ pub(crate) struct Experts {
 #[derive(Debug)]
 struct RuleOf {
     bias: Option<Tensor>,
-    rest: Rule,
+    rest: RoutingRule,
 }
 
 /// Output of the routed experts, not combined yet.
 #[derive(Debug)]
 pub(super) struct Mixed {
-    machine: Machine,
+    machine: GpuRuntime,
     routes: Routes,
     made: Tensor,
     sum: Option<Tensor>,
@@ -45,7 +45,7 @@ impl Experts {
     /// experts or for the routing rule, if weights differ in layout, or if adapters add to the
     /// products.
     pub(super) fn new(kernels: &Kernels, experts: &ExpertsOf<'_, Candle>, device: &Device) -> Result<Option<Self>> {
-        let of_device = |network: &[&super::Matrix; 3]| -> Option<[Arc<DeviceMatrix>; 3]> {
+        let of_device = |network: &[&super::CandleMatrix; 3]| -> Option<[Arc<DeviceMatrix>; 3]> {
             let [gate, up, down] = network.map(|matrix| matrix.of_device().cloned());
             Some([gate?, up?, down?])
         };
@@ -75,12 +75,12 @@ impl Experts {
     pub(super) fn forward(&self, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
         let Kernels { machine, is_exact, .. } = &self.kernels;
         let routes = machine.route(self.rule.routing(), logits.rows()?)?;
-        let gate = |x: Input<'_>| {
+        let gate = |x: ProductInput<'_>| {
             let x = ExpertInput::OfTokens(x);
             machine.expert_product(&self.gates, &routes, Purpose::Gate(self.activation), x, *is_exact)
         };
         let gated = Act::made(x.input(&self.kernels, self.rounds[0], gate)?)?;
-        let down = |x: Input<'_>| {
+        let down = |x: ProductInput<'_>| {
             machine.expert_product(&self.downs, &routes, Purpose::Write, ExpertInput::OfRoutes(x), *is_exact)
         };
         let made = Act::made(gated.input(&self.kernels, self.rounds[1], down)?)?;
@@ -91,14 +91,14 @@ impl Experts {
 }
 
 impl RuleOf {
-    fn new(rule: &Rule, device: &Device) -> Result<Self> {
+    fn new(rule: &RoutingRule, device: &Device) -> Result<Self> {
         let bias = rule.bias.as_ref().map(|bias| Tensor::from_slice(bias, bias.len(), device)).transpose()?;
-        let Rule { scores, groups, top_k, normalize, scale, .. } = *rule;
-        Ok(Self { bias, rest: Rule { scores, bias: None, groups, top_k, normalize, scale } })
+        let RoutingRule { scores, groups, top_k, normalize, scale, .. } = *rule;
+        Ok(Self { bias, rest: RoutingRule { scores, bias: None, groups, top_k, normalize, scale } })
     }
 
     fn routing(&self) -> Routing<'_> {
-        let Rule { scores, groups, top_k, normalize, scale, .. } = self.rest;
+        let RoutingRule { scores, groups, top_k, normalize, scale, .. } = self.rest;
         Routing { scores, bias: self.bias.as_ref(), groups, top_k, normalizes: normalize, scale }
     }
 }

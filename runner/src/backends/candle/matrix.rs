@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use architectures::Rows;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
-use device::{DeviceWeight, Machine, RowBlocks};
+use device::{DeviceWeight, GpuRuntime, RowBlocks};
 use formats::encoding::Role;
 use formats::{Dtype, Encoding, GgmlType};
 
@@ -20,7 +20,7 @@ use crate::mapped::MappedTensor;
 
 /// A projection.
 #[derive(Debug)]
-pub(crate) struct Matrix {
+pub(crate) struct CandleMatrix {
     weight: Weight,
     bias: Option<Tensor>,
     adapters: Vec<LowRank<Candle>>,
@@ -45,7 +45,7 @@ pub(super) struct DeviceMatrix {
     float: OnceLock<Tensor>,
 }
 
-impl Matrix {
+impl CandleMatrix {
     pub(super) fn new(source: MatrixSource<Candle>, backend: &Candle) -> Result<Self> {
         let MatrixSource { weight, bias, adapters } = source;
         let Candle { device, reference, kernels, bytes, .. } = backend;
@@ -166,7 +166,7 @@ fn plain(encoding: Encoding) -> DType {
 }
 
 /// Uploads a weight that is transposed, or that no kernel reads, as numbers of a plain type.
-fn expanded(machine: &Machine, source: &WeightSource, taken: &AtomicU64) -> Result<DeviceWeight> {
+fn expanded(machine: &GpuRuntime, source: &WeightSource, taken: &AtomicU64) -> Result<DeviceWeight> {
     let (numbers, dtype) = numbers(source)?;
     let [rows, columns] = source.shape();
     let (plain, bytes) = match dtype {
@@ -177,7 +177,7 @@ fn expanded(machine: &Machine, source: &WeightSource, taken: &AtomicU64) -> Resu
     let memory = machine.upload(&bytes).context("the device has no room for the model's weights");
     let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
     taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    let codes = device::Array { memory, offset: 0, size: bytes.len() };
+    let codes = device::DeviceArray { memory, offset: 0, size: bytes.len() };
     let arrays = device::Arrays { codes, scales: None, biases: None, global_scale: None };
     DeviceWeight::new(Encoding::Plain(plain), [rows, columns], arrays, RowBlocks::all(rows))
 }

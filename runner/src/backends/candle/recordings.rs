@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use anyhow::{Context, Result};
 use candle_core::Tensor;
-use device::{CachedSpan, Machine, Obstacle, Recording, Spare, TILE_POSITIONS};
+use device::{CachedSpan, GpuRuntime, Obstacle, Recording, Spare, TILE_POSITIONS};
 use protocol::KvType;
 use protocol::limits::DEVICE_RECORDINGS;
 
@@ -44,7 +44,7 @@ struct Known {
 #[derive(Debug)]
 struct Pass {
     kind: PassKind,
-    progress: Progress,
+    progress: RecordingProgress,
 }
 
 /// Facts on which the launches of a pass depend.
@@ -58,7 +58,7 @@ struct PassKind {
 }
 
 #[derive(Debug)]
-enum Progress {
+enum RecordingProgress {
     /// The kind has occurred; it is recorded after this number of further passes.
     Seen(u32),
     /// The pass does something that cannot be recorded.
@@ -100,7 +100,7 @@ impl Known {
     }
 
     /// Removes and returns the progress of a kind.
-    fn take(&self, kind: PassKind) -> Option<Progress> {
+    fn take(&self, kind: PassKind) -> Option<RecordingProgress> {
         let mut all = self.passes();
         let at = all.iter().position(|pass| pass.kind == kind)?;
         Some(all.remove(at).progress)
@@ -108,7 +108,7 @@ impl Known {
 
     /// Stores the progress of a kind. Evicts the least recently used recordings while all of them
     /// exceed [`DEVICE_RECORDINGS`].
-    fn put(&self, kind: PassKind, progress: Progress) {
+    fn put(&self, kind: PassKind, progress: RecordingProgress) {
         let mut all = self.passes();
         all.push(Pass { kind, progress });
         while all.iter().map(|pass| pass.progress.bytes()).sum::<usize>() > DEVICE_RECORDINGS {
@@ -123,7 +123,7 @@ impl Spare for Known {
         let mut is_less = false;
         for pass in self.passes().iter_mut() {
             if pass.progress.bytes() > 0 {
-                pass.progress = Progress::Seen(PAUSE);
+                pass.progress = RecordingProgress::Seen(PAUSE);
                 is_less = true;
             }
         }
@@ -131,7 +131,7 @@ impl Spare for Known {
     }
 }
 
-impl Progress {
+impl RecordingProgress {
     fn bytes(&self) -> usize {
         if let Self::Recorded(own) = self { own.recording.bytes() } else { 0 }
     }
@@ -147,7 +147,7 @@ impl Recordings {
     /// Computes a pass on `machine`: replays its recording, or launches the kernels one by one.
     pub(super) fn pass(
         &self,
-        machine: &Machine,
+        machine: &GpuRuntime,
         angles: &mut Vec<Angles>,
         sequences: &mut [Sequence<'_, Candle>],
         parts: PassParts<'_, Candle>,
@@ -161,16 +161,18 @@ impl Recordings {
         // can be evicted for them.
         make_room(sequences)?;
         let (made, progress) = match self.known.take(kind) {
-            None => (parts.compute(angles, sequences), Progress::Seen(0)),
-            Some(Progress::Seen(0)) => match record(machine, kind, angles, sequences, parts) {
+            None => (parts.compute(angles, sequences), RecordingProgress::Seen(0)),
+            Some(RecordingProgress::Seen(0)) => match record(machine, kind, angles, sequences, parts) {
                 Ok((made, progress)) => (Ok(made), progress),
-                Err(error) => (Err(error), Progress::Seen(0)),
+                Err(error) => (Err(error), RecordingProgress::Seen(0)),
             },
-            Some(Progress::Seen(left)) => (parts.compute(angles, sequences), Progress::Seen(left - 1)),
-            Some(Progress::Refused) => (parts.compute(angles, sequences), Progress::Refused),
-            Some(Progress::Recorded(recorded)) => {
+            Some(RecordingProgress::Seen(left)) => {
+                (parts.compute(angles, sequences), RecordingProgress::Seen(left - 1))
+            }
+            Some(RecordingProgress::Refused) => (parts.compute(angles, sequences), RecordingProgress::Refused),
+            Some(RecordingProgress::Recorded(recorded)) => {
                 self.known.again.fetch_add(1, Ordering::Relaxed);
-                (recorded.again(machine, angles, sequences, parts.inputs), Progress::Recorded(recorded))
+                (recorded.again(machine, angles, sequences, parts.inputs), RecordingProgress::Recorded(recorded))
             }
         };
         self.known.put(kind, progress);
@@ -180,12 +182,12 @@ impl Recordings {
 
 /// Computes a pass and records its launches.
 fn record(
-    machine: &Machine,
+    machine: &GpuRuntime,
     kind: PassKind,
     angles: &mut Vec<Angles>,
     sequences: &mut [Sequence<'_, Candle>],
     parts: PassParts<'_, Candle>,
-) -> Result<(Act, Progress)> {
+) -> Result<(Act, RecordingProgress)> {
     let layers = sequences.first().map_or(0, |sequence| sequence.states.len());
     let recording = machine.record(kind.tiles, layers, MOST_BYTES);
     let made = parts.compute(angles, sequences)?;
@@ -193,18 +195,18 @@ fn record(
     let out = made.rows()?.clone();
     // The pass itself is computed, even if its recording fails.
     let progress = match recording.finish() {
-        Ok(recording) => Progress::Recorded(Box::new(Recorded { recording, out })),
-        Err(Obstacle::NoRoom) => Progress::Seen(PAUSE),
+        Ok(recording) => RecordingProgress::Recorded(Box::new(Recorded { recording, out })),
+        Err(Obstacle::NoRoom) => RecordingProgress::Seen(PAUSE),
         Err(Obstacle::Driver(error)) => {
             tell(kind, &format!("{error:#}"));
-            Progress::Seen(PAUSE)
+            RecordingProgress::Seen(PAUSE)
         }
         Err(Obstacle::TooLarge) => {
             tell(kind, &format!("a recording would exceed {MOST_BYTES} bytes"));
-            Progress::Refused
+            RecordingProgress::Refused
         }
         // Such models do so in every pass, as documented; no warning.
-        Err(Obstacle::Other) => Progress::Refused,
+        Err(Obstacle::Other) => RecordingProgress::Refused,
     };
     Ok((made, progress))
 }
@@ -223,7 +225,7 @@ fn tell(kind: PassKind, why: &str) {
 impl Recorded {
     fn again(
         &self,
-        machine: &Machine,
+        machine: &GpuRuntime,
         angles: &mut Vec<Angles>,
         sequences: &mut [Sequence<'_, Candle>],
         inputs: &mut Inputs<'_, Candle>,

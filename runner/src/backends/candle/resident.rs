@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result};
 use architectures::Rows;
-use device::{Array, Arrays, DeviceWeight, Machine, Memory, RowBlocks};
+use device::{Arrays, DeviceArray, DeviceWeight, GpuRuntime, Memory, RowBlocks};
 
 use crate::failure;
 use crate::holder_client::HolderClient;
@@ -34,7 +34,7 @@ impl Resident {
     /// The device has no memory left.
     pub(super) fn weight(
         &self,
-        machine: &Machine,
+        machine: &GpuRuntime,
         tensor: &MappedTensor,
         rows: Option<Rows>,
         taken: &AtomicU64,
@@ -60,11 +60,11 @@ impl Resident {
         Ok(Some(DeviceWeight::new(tensor.encoding(), [own_rows, columns], arrays, part)?))
     }
 
-    fn array(&self, machine: &Machine, (key, bytes): (ArrayKey, &[u8]), taken: &AtomicU64) -> Result<Array> {
+    fn array(&self, machine: &GpuRuntime, (key, bytes): (ArrayKey, &[u8]), taken: &AtomicU64) -> Result<DeviceArray> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let size = bytes.len();
         if let Some(memory) = all.get(&key).and_then(Weak::upgrade) {
-            return Ok(Array { memory, offset: 0, size });
+            return Ok(DeviceArray { memory, offset: 0, size });
         }
         let memory = if let Some((holder, device)) = &self.holder {
             holder.array(machine, device, key)?
@@ -75,7 +75,7 @@ impl Resident {
         taken.fetch_add(size as u64, Ordering::Relaxed);
         let memory = Arc::new(memory);
         all.insert(key, Arc::downgrade(&memory));
-        Ok(Array { memory, offset: 0, size })
+        Ok(DeviceArray { memory, offset: 0, size })
     }
 }
 

@@ -34,7 +34,7 @@ const MANY: usize = 8;
 
 /// Number format of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberFormat {
     F32,
     F16,
     Bf16,
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     E4m3,
 }
 
-impl Kind {
+impl NumberFormat {
     /// Returns the kind of an encoding that kernels read as it is stored.
     pub(super) fn of(encoding: Encoding) -> Option<Self> {
         match encoding {
@@ -88,8 +88,8 @@ mod kind {
 
 /// Up to [`GROUP`] rows of a weight.
 #[derive(Clone, Copy)]
-struct Rows<'a> {
-    kind: Kind,
+struct WeightRows<'a> {
+    kind: NumberFormat,
     /// The bytes of each row: `columns` little-endian numbers. Rows need not be adjacent.
     all: &'a [&'a [u8]],
     columns: usize,
@@ -111,7 +111,7 @@ impl Scales<'_> {
     const NONE: Self = Self { all: &[], groups: 0, shift: 0 };
 }
 
-impl Rows<'_> {
+impl WeightRows<'_> {
     /// Returns the scale of the sixteen elements of a row from `at` on.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
@@ -132,9 +132,11 @@ pub(super) fn products(
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns) = (rows.len().min(GROUP), weight.columns());
-    if let Some(kind) = Kind::of(weight.encoding()).filter(|kind| *kind == Kind::F32 || sums.len() < MANY) {
+    if let Some(kind) =
+        NumberFormat::of(weight.encoding()).filter(|kind| *kind == NumberFormat::F32 || sums.len() < MANY)
+    {
         let (own, scales) = as_they_lie(weight, kind, rows, room);
-        product(instructions, Rows { kind, all: &own[..count], columns, scales }, x, sums);
+        product(instructions, WeightRows { kind, all: &own[..count], columns, scales }, x, sums);
     } else {
         let expanded = of_size(room, count * columns);
         for (out, row) in expanded.chunks_exact_mut(columns).zip(rows) {
@@ -147,14 +149,14 @@ pub(super) fn products(
 /// Returns the bytes of up to 16 rows, and their scales, which are written to `room`.
 fn as_they_lie<'a>(
     weight: &Weight<'a>,
-    kind: Kind,
+    kind: NumberFormat,
     rows: impl ExactSizeIterator<Item = usize> + Clone,
     room: &'a mut Vec<f32>,
 ) -> ([&'a [u8]; GROUP], Scales<'a>) {
     let (columns, group) = (weight.columns(), weight.encoding().group_size() as usize);
-    let groups = if kind == Kind::E4m3 { columns.div_ceil(group) } else { 0 };
+    let groups = if kind == NumberFormat::E4m3 { columns.div_ceil(group) } else { 0 };
     let scales = of_size(room, rows.len().min(GROUP) * groups);
-    if kind == Kind::E4m3 {
+    if kind == NumberFormat::E4m3 {
         e4m3_scales(weight, rows.clone(), scales);
     }
     let bytes = weight.array(formats::encoding::Role::Weight);
@@ -180,7 +182,12 @@ pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
         *row = as_bytes(own);
     }
-    product(instructions, Rows { kind: Kind::F32, all: &rows[..count], columns, scales: Scales::NONE }, x, sums);
+    product(
+        instructions,
+        WeightRows { kind: NumberFormat::F32, all: &rows[..count], columns, scales: Scales::NONE },
+        x,
+        sums,
+    );
 }
 
 /// Returns the bytes of numbers, little-endian on all supported machines.
@@ -190,7 +197,7 @@ fn as_bytes(numbers: &[f32]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
-fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+fn product(instructions: Instructions, rows: WeightRows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     assert!(x.len() == sums.len() * rows.columns, "whole rows");
     match instructions.set() {
         #[cfg(target_arch = "x86_64")]
@@ -210,7 +217,7 @@ fn product(instructions: Instructions, rows: Rows<'_>, x: &[f32], sums: &mut [[f
 }
 
 /// Multiplies a row with one row of x, on any machine.
-fn scalar(rows: Rows<'_>, row: usize, x: &[f32]) -> f32 {
+fn scalar(rows: WeightRows<'_>, row: usize, x: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     for (at, x) in x.chunks(LANES).enumerate() {
         let own = sixteen(rows, row, at * LANES);
@@ -222,27 +229,27 @@ fn scalar(rows: Rows<'_>, row: usize, x: &[f32]) -> f32 {
 }
 
 /// Decodes up to sixteen numbers of a row; zeros behind its end.
-fn sixteen(rows: Rows<'_>, row: usize, at: usize) -> [f32; LANES] {
+fn sixteen(rows: WeightRows<'_>, row: usize, at: usize) -> [f32; LANES] {
     let mut numbers = [0.0; LANES];
     let bytes = &rows.all[row][at * rows.kind.bytes()..];
     match rows.kind {
-        Kind::E4m3 => {
+        NumberFormat::E4m3 => {
             let scale = rows.scale(row, at);
             for (number, code) in numbers.iter_mut().zip(bytes) {
                 *number = e4m3(*code) * scale;
             }
         }
-        Kind::F32 => {
+        NumberFormat::F32 => {
             for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
                 *number = f32::from_le_bytes(*bytes);
             }
         }
-        Kind::F16 => {
+        NumberFormat::F16 => {
             for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
                 *number = f16::from_le_bytes(*bytes).to_f32();
             }
         }
-        Kind::Bf16 => {
+        NumberFormat::Bf16 => {
             for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks().0) {
                 *number = bf16::from_le_bytes(*bytes).to_f32();
             }
@@ -264,7 +271,7 @@ pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [[0.0; GROUP]];
     product(
         instructions,
-        Rows { kind: Kind::F32, all: &[as_bytes(&a[..length])], columns: length, scales: Scales::NONE },
+        WeightRows { kind: NumberFormat::F32, all: &[as_bytes(&a[..length])], columns: length, scales: Scales::NONE },
         &b[..length],
         &mut sums,
     );

@@ -36,28 +36,28 @@ use super::instructions::{Instructions, Set};
 pub(super) use activations::{ActivationRows, Activations};
 pub(super) use panel::Panel;
 use panel::{DEPTH, LANES};
-use unpack::format::{Format, with_layout};
-use unpack::{Groups, Layout, Place};
+use unpack::format::{CodeFormat, with_layout};
+use unpack::{Groups, RowLayout, WeightLocation};
 
 /// Number of elements in a block of activations.
 const BLOCK: usize = 32;
 
 /// A matrix for integer products.
-pub(super) struct Matrix<'a> {
-    format: Format,
+pub(super) struct IntegerMatrix<'a> {
+    format: CodeFormat,
     columns: usize,
-    place: Place<'a>,
+    place: WeightLocation<'a>,
 }
 
 /// Returns whether there are integer kernels for weights of this encoding.
 pub(super) fn has_kernels(encoding: Encoding) -> bool {
-    Format::of(encoding).is_some()
+    CodeFormat::of(encoding).is_some()
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> IntegerMatrix<'a> {
     /// Creates the matrix; `None` if there are no kernels for its encoding.
     pub(super) fn new(weight: &Weight<'a>) -> Option<Self> {
-        let format = Format::of(weight.encoding())?;
+        let format = CodeFormat::of(weight.encoding())?;
         let (codes, rows) = (weight.array(Role::Weight), weight.rows());
         let groups = match weight.encoding() {
             encoding @ (Encoding::Affine { .. } | Encoding::Micro(_)) => {
@@ -69,7 +69,7 @@ impl<'a> Matrix<'a> {
             }
             _ => Groups::NONE,
         };
-        let place = Place { codes, row_bytes: codes.len().checked_div(rows)?, groups };
+        let place = WeightLocation { codes, row_bytes: codes.len().checked_div(rows)?, groups };
         Some(Self { format, columns: weight.columns(), place })
     }
 
@@ -94,7 +94,7 @@ impl<'a> Matrix<'a> {
         with_layout!(self.format, Own => self.of_layout::<Own>(instructions, &own[..count], x, panel, sums));
     }
 
-    fn of_layout<L: Layout>(
+    fn of_layout<L: RowLayout>(
         &self,
         instructions: Instructions,
         rows: &[usize],
@@ -115,7 +115,7 @@ impl<'a> Matrix<'a> {
             };
         }
         for first in (0..self.columns).step_by(DEPTH) {
-            let part = Part { place: &self.place, rows, first, columns: DEPTH.min(self.columns - first) };
+            let part = PanelColumns { place: &self.place, rows, first, columns: DEPTH.min(self.columns - first) };
             match instructions.set() {
                 // SAFETY: the set exists only if the machine has the instructions.
                 #[cfg(target_arch = "x86_64")]
@@ -136,8 +136,8 @@ impl<'a> Matrix<'a> {
 }
 
 /// Columns of rows that make up a panel.
-struct Part<'a> {
-    place: &'a Place<'a>,
+struct PanelColumns<'a> {
+    place: &'a WeightLocation<'a>,
     /// Numbers of the rows, at most 16.
     rows: &'a [usize],
     /// First column.

@@ -25,7 +25,7 @@ const PARALLEL_FROM: usize = 1 << 16;
 
 /// The form in which the rows of a weight are multiplied.
 enum Reader<'a> {
-    Integers(int8::Matrix<'a>, Option<Rows>),
+    Integers(int8::IntegerMatrix<'a>, Option<Rows>),
     Bf16(Weight<'a>, Option<Rows>),
     Mapped(Weight<'a>, Option<Rows>),
     Numbers(&'a [f32]),
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         match &matrix.weight {
             WeightSource::Mapped { tensor, rows } => {
                 let weight = tensor.weight();
-                let integers = if matrix.rounding == Rounding::Int8 { int8::Matrix::new(&weight) } else { None };
+                let integers = if matrix.rounding == Rounding::Int8 { int8::IntegerMatrix::new(&weight) } else { None };
                 Some(match integers {
                     Some(matrix) => Self::Integers(matrix, *rows),
                     None if matrix.rounding == Rounding::Bf16 => Self::Bf16(weight, *rows),
@@ -163,7 +163,7 @@ struct Scratch {
     /// Expanded rows.
     rows: Vec<f32>,
     #[cfg(target_arch = "x86_64")]
-    bf16: float::bf16_rows::Room,
+    bf16: float::bf16_rows::RowScratch,
 }
 
 thread_local!(static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) });
@@ -175,7 +175,7 @@ impl Scratch {
             panel: Panel::new(),
             rows: Vec::new(),
             #[cfg(target_arch = "x86_64")]
-            bf16: float::bf16_rows::Room::EMPTY,
+            bf16: float::bf16_rows::RowScratch::EMPTY,
         }
     }
 }

@@ -21,7 +21,7 @@ use super::instructions::Instructions;
 use super::kv_rows::{CacheRows, encode_row, row_bytes};
 use super::rotation;
 use crate::backend::{KeyRotation, Shift};
-use crate::backends::blocks::{BLOCK, Blocks, Source};
+use crate::backends::blocks::{BLOCK, BlockAllocator, Blocks};
 use crate::backends::checkpoints::Checkpoints;
 
 /// State that one layer keeps of one sequence.
@@ -110,20 +110,20 @@ pub(crate) enum Half {
 /// Keys and values of a layer.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    rows: Rows,
+    rows: KvLayout,
     kept: Blocks<MmapMut>,
 }
 
 /// Layout of keys and values in a block.
 #[derive(Clone, Copy, Debug)]
-struct Rows {
+struct KvLayout {
     kv_heads: usize,
     key_dim: usize,
     value_dim: usize,
     kv_type: KvType,
 }
 
-impl Source for Rows {
+impl BlockAllocator for KvLayout {
     type Block = MmapMut;
 
     fn block(&self) -> Result<MmapMut> {
@@ -138,7 +138,7 @@ impl Source for Rows {
     }
 }
 
-impl Rows {
+impl KvLayout {
     /// Returns the size of a row of keys and of a row of values, in bytes.
     fn row_bytes(&self) -> [usize; 2] {
         let values = if self.value_dim == 0 { 0 } else { row_bytes(self.kv_type, self.value_dim) };
@@ -172,7 +172,7 @@ impl Rows {
 
 impl Kv {
     pub(crate) fn new([kv_heads, key_dim, value_dim]: [usize; 3], window: Option<usize>, kv_type: KvType) -> Self {
-        Self { rows: Rows { kv_heads, key_dim, value_dim, kv_type }, kept: Blocks::new(window) }
+        Self { rows: KvLayout { kv_heads, key_dim, value_dim, kv_type }, kept: Blocks::new(window) }
     }
 
     /// Returns the rows of positions `from..to` of a head, block by block.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use protocol::DeviceChoice;
 
 use crate::machine::{
-    Action, Ask, Context, End, Event, Failure, KeepAlive, KeepAliveChoice, Limits, Machine, Moment, Outcome, RequestId,
-    Residence, RunnerId, Stop, Why,
+    Action, Ask, Context, End, Event, KeepAlive, KeepAliveChoice, Limits, Machine, Moment, Outcome, RequestId,
+    Residence, RunnerFailure, RunnerId, Stop, Why,
 };
 use crate::{Attempt, Error};
 
@@ -181,11 +181,11 @@ impl World {
                 self.crash(runner, End::Killed(text()));
             }
             (Pending::Load(runner) | Pending::Rebuild(runner), Turn::OutOfMemory) => {
-                self.tell(Event::Failed { runner, failure: Failure::OutOfMemory(text()) });
+                self.tell(Event::Failed { runner, failure: RunnerFailure::OutOfMemory(text()) });
             }
             (Pending::Load(runner) | Pending::Rebuild(runner), Turn::Refused) => {
                 let error = Error::Refused { kind: protocol::FailureKind::Internal, message: text() };
-                self.tell(Event::Failed { runner, failure: Failure::Refused(error) });
+                self.tell(Event::Failed { runner, failure: RunnerFailure::Refused(error) });
             }
             (Pending::Load(runner), Turn::Well) => {
                 self.processes.get_mut(&runner).expect("it loads").ready = true;

@@ -13,18 +13,18 @@ pub(super) fn read(body: &str, quote: &str) -> Option<Vec<Call>> {
     let rest = body.trim().strip_prefix("call:")?;
     let (name, _) = rest.split_once('{')?;
     is_name(name).then_some(())?;
-    let mut source = Source { rest: &rest[name.len()..], quote };
+    let mut source = Unread { rest: &rest[name.len()..], quote };
     let Value::Object(arguments) = source.value(0)? else { return None };
     source.rest.trim().is_empty().then(|| vec![Call { name: name.to_owned(), arguments }])
 }
 
 /// The unread rest.
-struct Source<'s> {
+struct Unread<'s> {
     rest: &'s str,
     quote: &'s str,
 }
 
-impl<'s> Source<'s> {
+impl<'s> Unread<'s> {
     fn eat(&mut self, text: &str) -> bool {
         let after = self.rest.trim_start().strip_prefix(text);
         self.rest = after.unwrap_or(self.rest);

@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 64;
 pub(super) fn read(body: &str) -> Option<Vec<Call>> {
     let body = body.trim();
     let inner = body.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(body);
-    let mut source = Source(inner);
+    let mut source = Unread(inner);
     let mut calls = Vec::new();
     loop {
         while source.eat(',') || source.eat(';') {}
@@ -25,15 +25,15 @@ pub(super) fn read(body: &str) -> Option<Vec<Call>> {
 
 /// Parses a text that is one value.
 pub(crate) fn literal(text: &str) -> Option<Value> {
-    let mut source = Source(text);
+    let mut source = Unread(text);
     let value = source.value(0)?;
     source.rest().is_empty().then_some(value)
 }
 
 /// The unread rest.
-struct Source<'s>(&'s str);
+struct Unread<'s>(&'s str);
 
-impl<'s> Source<'s> {
+impl<'s> Unread<'s> {
     fn rest(&mut self) -> &'s str {
         self.0 = self.0.trim_start();
         self.0

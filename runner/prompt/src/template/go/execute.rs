@@ -1,7 +1,7 @@
 //! Execution of a Go template with its data.
 
 use super::functions::{call, entry};
-use super::tree::{Branch, Command, Node, Operand, Pipe, Templates};
+use super::tree::{Branch, Node, Operand, Pipe, TemplateCommand, Templates};
 use super::value::Value;
 use crate::template::clock::Clock;
 use crate::template::explain_length;
@@ -195,7 +195,12 @@ impl Run<'_> {
         Ok(last.unwrap_or(Value::Nil))
     }
 
-    fn command(&mut self, Command(operands): &Command, dot: &Value, last: Option<Value>) -> Result<Value, String> {
+    fn command(
+        &mut self,
+        TemplateCommand(operands): &TemplateCommand,
+        dot: &Value,
+        last: Option<Value>,
+    ) -> Result<Value, String> {
         let [first, args @ ..] = &operands[..] else { return Ok(Value::Nil) };
         if let Operand::Function(name) = first {
             return self.function(name, args, dot, last);

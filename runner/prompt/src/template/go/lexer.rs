@@ -4,7 +4,7 @@ use crate::Error;
 
 /// A token, and its line.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Token {
+pub(super) struct LexerToken {
     pub(super) word: Word,
     pub(super) line: usize,
 }
@@ -39,7 +39,7 @@ const SIGNS: [&str; 6] = [":=", "=", "|", ",", "(", ")"];
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// Splits a template into tokens; comments are omitted.
-pub(super) fn lex(source: &str) -> Result<Vec<Token>, Error> {
+pub(super) fn lex(source: &str) -> Result<Vec<LexerToken>, Error> {
     let mut lexer = Lexer { source, at: 0, counted: (0, 1), tokens: Vec::new() };
     let mut trims = false;
     while lexer.at < source.len() {
@@ -73,7 +73,7 @@ struct Lexer<'s> {
     at: usize,
     /// Position of the last token, and its line.
     counted: (usize, usize),
-    tokens: Vec<Token>,
+    tokens: Vec<LexerToken>,
 }
 
 impl<'s> Lexer<'s> {
@@ -88,7 +88,7 @@ impl<'s> Lexer<'s> {
 
     fn push(&mut self, word: Word) {
         self.counted = (self.at, self.line());
-        self.tokens.push(Token { word, line: self.counted.1 });
+        self.tokens.push(LexerToken { word, line: self.counted.1 });
     }
 
     fn failed<T>(&self, reason: &str) -> Result<T, Error> {

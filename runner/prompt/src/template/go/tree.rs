@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::functions;
-use super::lexer::{Token, Word, lex};
+use super::lexer::{LexerToken, Word, lex};
 use crate::Error;
 
 /// Maximum depth of nested parentheses and blocks.
@@ -43,12 +43,12 @@ pub(super) struct Pipe {
     pub(super) declared: Vec<String>,
     /// True for `=`, which assigns to existing variables.
     pub(super) assigns: bool,
-    pub(super) commands: Vec<Command>,
+    pub(super) commands: Vec<TemplateCommand>,
 }
 
 /// An operation, followed by its arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Command(pub(super) Vec<Operand>);
+pub(super) struct TemplateCommand(pub(super) Vec<Operand>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operand {
@@ -122,7 +122,7 @@ impl End {
 }
 
 struct Parser {
-    tokens: Vec<Token>,
+    tokens: Vec<LexerToken>,
     at: usize,
     depth: usize,
     /// Number of open loops; `break` and `continue` require one.
@@ -191,36 +191,36 @@ impl Parser {
                 None => return Ok((nodes, None)),
                 Some(Word::Text(text)) => nodes.push(Node::Text(text)),
                 Some(Word::Open) => match self.deeper(Self::action)? {
-                    Part::Node(node) => nodes.push(node),
-                    Part::Nothing => {}
-                    Part::End(end) => return Ok((nodes, Some(end))),
+                    ParsedAction::Node(node) => nodes.push(node),
+                    ParsedAction::Nothing => {}
+                    ParsedAction::End(end) => return Ok((nodes, Some(end))),
                 },
                 Some(_) => return self.failed("unexpected word outside of an action"),
             }
         }
     }
 
-    fn action(&mut self) -> Result<Part, Error> {
+    fn action(&mut self) -> Result<ParsedAction, Error> {
         let Some(Word::Name(name)) = self.solid().cloned() else { return self.pipe_action() };
         let begin = self.at;
         self.at += 1;
         Ok(match name.as_str() {
             "end" => {
                 self.close()?;
-                Part::End(End::End)
+                ParsedAction::End(End::End)
             }
-            "else" => Part::End(End::Else(self.after_else()?)),
-            "if" => Part::Node(Node::If(self.branch("if")?)),
-            "with" => Part::Node(Node::With(self.branch("with")?)),
-            "range" => Part::Node(Node::Range(self.branch("range")?)),
+            "else" => ParsedAction::End(End::Else(self.after_else()?)),
+            "if" => ParsedAction::Node(Node::If(self.branch("if")?)),
+            "with" => ParsedAction::Node(Node::With(self.branch("with")?)),
+            "range" => ParsedAction::Node(Node::Range(self.branch("range")?)),
             "break" | "continue" => {
                 self.close()?;
                 if self.loops == 0 {
                     return self.failed(&format!("`{name}` is only valid in a loop"));
                 }
-                Part::Node(if name == "break" { Node::Break } else { Node::Continue })
+                ParsedAction::Node(if name == "break" { Node::Break } else { Node::Continue })
             }
-            "template" => Part::Node(self.template()?),
+            "template" => ParsedAction::Node(self.template()?),
             "define" => self.define()?,
             "block" => self.block()?,
             _ => {
@@ -243,9 +243,9 @@ impl Parser {
         Ok(Some(word))
     }
 
-    fn pipe_action(&mut self) -> Result<Part, Error> {
+    fn pipe_action(&mut self) -> Result<ParsedAction, Error> {
         let pipe = self.pipe(&Word::Close)?;
-        Ok(Part::Node(Node::Action(pipe)))
+        Ok(ParsedAction::Node(Node::Action(pipe)))
     }
 
     /// Parses the rest of `if`, `with` or `range`, to the end of the block.
@@ -310,19 +310,19 @@ impl Parser {
         Ok(())
     }
 
-    fn define(&mut self) -> Result<Part, Error> {
+    fn define(&mut self) -> Result<ParsedAction, Error> {
         let name = self.name_of_template()?;
         self.close()?;
         self.body(name)?;
-        Ok(Part::Nothing)
+        Ok(ParsedAction::Nothing)
     }
 
-    fn block(&mut self) -> Result<Part, Error> {
+    fn block(&mut self) -> Result<ParsedAction, Error> {
         let line = self.line();
         let name = self.name_of_template()?;
         let pipe = self.pipe(&Word::Close)?;
         self.body(name.clone())?;
-        Ok(Part::Node(Node::Template { name, pipe: Some(pipe), line }))
+        Ok(ParsedAction::Node(Node::Template { name, pipe: Some(pipe), line }))
     }
 
     /// Parses a pipeline, including the word that ends it.
@@ -398,12 +398,12 @@ impl Parser {
     }
 
     /// Parses operands up to a `|` or the end.
-    fn command(&mut self, end: &Word) -> Result<Command, Error> {
+    fn command(&mut self, end: &Word) -> Result<TemplateCommand, Error> {
         let mut operands = Vec::new();
         loop {
             match self.solid() {
                 None => return self.failed("an action is not closed"),
-                Some(word) if word == end || *word == Word::Sign("|") => return Ok(Command(operands)),
+                Some(word) if word == end || *word == Word::Sign("|") => return Ok(TemplateCommand(operands)),
                 Some(_) => {
                     let operand = self.operand()?;
                     let apart = match self.peek() {
@@ -453,7 +453,7 @@ impl Parser {
 }
 
 /// Result of parsing an action.
-enum Part {
+enum ParsedAction {
     Node(Node),
     /// A definition without output.
     Nothing,

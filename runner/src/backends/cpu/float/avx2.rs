@@ -9,7 +9,7 @@ use std::arch::x86_64::{
 };
 
 use super::kind::{self, BF16, E4M3, F16, F32};
-use super::{GROUP, Kind, LANES, Rows, sixteen};
+use super::{GROUP, LANES, NumberFormat, WeightRows, sixteen};
 
 /// Number of rows of weights, and of rows of x, in a tile.
 const TILE: usize = 2;
@@ -18,17 +18,17 @@ const WIDTH: usize = 8;
 
 /// Multiplies the rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+pub(super) fn product(rows: WeightRows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     match rows.kind {
-        Kind::F32 => of_kind::<F32>(rows, x, sums),
-        Kind::F16 => of_kind::<F16>(rows, x, sums),
-        Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
-        Kind::E4m3 => of_kind::<E4M3>(rows, x, sums),
+        NumberFormat::F32 => of_kind::<F32>(rows, x, sums),
+        NumberFormat::F16 => of_kind::<F16>(rows, x, sums),
+        NumberFormat::Bf16 => of_kind::<BF16>(rows, x, sums),
+        NumberFormat::E4m3 => of_kind::<E4M3>(rows, x, sums),
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+fn of_kind<const KIND: u8>(rows: WeightRows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     for (x, sums) in x.chunks(TILE * rows.columns).zip(sums.chunks_mut(TILE)) {
         for (at, own) in rows.all.chunks(TILE).enumerate() {
             // A single row is computed twice; the second result is ignored.
@@ -46,13 +46,13 @@ fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]])
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn tile<const KIND: u8, const N: usize>(
-    rows: Rows<'_>,
+    rows: WeightRows<'_>,
     two: [&[u8]; TILE],
     lane: usize,
     x: &[f32],
     sums: &mut [[f32; GROUP]],
 ) {
-    let Rows { columns, .. } = rows;
+    let WeightRows { columns, .. } = rows;
     assert!(x.len() >= N * columns && two.iter().all(|row| row.len() == columns * kind::bytes(KIND)));
     let mut totals = [[[_mm256_setzero_ps(); 2]; TILE]; N];
     let whole = columns / LANES * LANES;

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
 };
 
 use super::kind::{self, BF16, E4M3, F16, F32};
-use super::{GROUP, Kind, LANES, MANY, Rows, sixteen};
+use super::{GROUP, LANES, MANY, NumberFormat, WeightRows, sixteen};
 
 /// Number of rows of weights in a tile.
 pub(super) const ROWS: usize = 4;
@@ -23,17 +23,17 @@ pub(super) const CACHED: usize = 1 << 16;
 
 /// Multiplies the rows with all rows of x.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn product(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+pub(super) fn product(rows: WeightRows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     match rows.kind {
-        Kind::F32 => of_kind::<F32>(rows, x, sums),
-        Kind::F16 => of_kind::<F16>(rows, x, sums),
-        Kind::Bf16 => of_kind::<BF16>(rows, x, sums),
-        Kind::E4m3 => of_kind::<E4M3>(rows, x, sums),
+        NumberFormat::F32 => of_kind::<F32>(rows, x, sums),
+        NumberFormat::F16 => of_kind::<F16>(rows, x, sums),
+        NumberFormat::Bf16 => of_kind::<BF16>(rows, x, sums),
+        NumberFormat::E4m3 => of_kind::<E4M3>(rows, x, sums),
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
+fn of_kind<const KIND: u8>(rows: WeightRows<'_>, x: &[f32], sums: &mut [[f32; GROUP]]) {
     if sums.len() < MANY {
         // Reads one row after another: sequential access is fastest.
         for (lane, row) in rows.all.iter().enumerate() {
@@ -53,7 +53,7 @@ fn of_kind<const KIND: u8>(rows: Rows<'_>, x: &[f32], sums: &mut [[f32; GROUP]])
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 fn tokens_of<const KIND: u8, const R: usize>(
-    rows: Rows<'_>,
+    rows: WeightRows<'_>,
     own: [&[u8]; R],
     lane: usize,
     x: &[f32],
@@ -78,13 +78,13 @@ fn tokens_of<const KIND: u8, const R: usize>(
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 #[inline]
 fn tile<const KIND: u8, const R: usize, const N: usize>(
-    rows: Rows<'_>,
+    rows: WeightRows<'_>,
     all: [&[u8]; R],
     lane: usize,
     x: &[f32],
     sums: &mut [[f32; GROUP]],
 ) {
-    let Rows { columns, .. } = rows;
+    let WeightRows { columns, .. } = rows;
     assert!(x.len() >= N * columns && all.iter().all(|row| row.len() == columns * kind::bytes(KIND)));
     let mut totals = [[_mm512_setzero_ps(); R]; N];
     let whole = columns / LANES * LANES;

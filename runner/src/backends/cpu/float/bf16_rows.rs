@@ -17,7 +17,7 @@ use std::arch::x86_64::{
 use formats::{Encoding, Weight};
 
 use super::avx512::{CACHED, ROWS, TOKENS, put};
-use super::{GROUP, Kind, LANES, MANY, Rows, Scales, as_they_lie};
+use super::{GROUP, LANES, MANY, NumberFormat, Scales, WeightRows, as_they_lie};
 use crate::pool::{Pool, SharedSlice};
 
 /// Number of elements that one instruction multiplies.
@@ -73,9 +73,9 @@ fn round(x: &[f32], out: &mut [u16]) {
 /// Returns whether weights of this encoding, with rows of `columns` elements, can be multiplied
 /// here.
 pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> bool {
-    let is_taken = match Kind::of(encoding) {
-        Some(Kind::Bf16) => true,
-        Some(Kind::E4m3) => encoding.group_size() as usize >= RUN,
+    let is_taken = match NumberFormat::of(encoding) {
+        Some(NumberFormat::Bf16) => true,
+        Some(NumberFormat::E4m3) => encoding.group_size() as usize >= RUN,
         _ => false,
     };
     is_taken && Bf16Rows::fits(columns)
@@ -83,13 +83,13 @@ pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> boo
 
 /// Scratch memory for a few rows of a weight.
 #[derive(Debug)]
-pub(in crate::backends::cpu) struct Room {
+pub(in crate::backends::cpu) struct RowScratch {
     /// FP8 numbers as BF16.
     numbers: Vec<u16>,
     scales: Vec<f32>,
 }
 
-impl Room {
+impl RowScratch {
     /// Empty buffers; they only grow.
     pub(in crate::backends::cpu) const EMPTY: Self = Self { numbers: Vec::new(), scales: Vec::new() };
 }
@@ -103,16 +103,17 @@ pub(in crate::backends::cpu) fn products(
     weight: &Weight<'_>,
     rows: impl ExactSizeIterator<Item = usize> + Clone,
     x: &[u16],
-    room: &mut Room,
+    room: &mut RowScratch,
     sums: &mut [[f32; GROUP]],
 ) {
     let (count, columns, encoding) = (rows.len().min(GROUP), weight.columns(), weight.encoding());
-    let kind =
-        Kind::of(encoding).filter(|_| takes(encoding, columns)).expect("invariant: the caller has checked `takes`");
+    let kind = NumberFormat::of(encoding)
+        .filter(|_| takes(encoding, columns))
+        .expect("invariant: the caller has checked `takes`");
     let (own, scales) = as_they_lie(weight, kind, rows, &mut room.scales);
     let (own, x) = (&own[..count], &x[..sums.len() * columns]);
-    if kind == Kind::E4m3 {
-        e4m3::products(Rows { kind, all: own, columns, scales }, x, &mut room.numbers, sums);
+    if kind == NumberFormat::E4m3 {
+        e4m3::products(WeightRows { kind, all: own, columns, scales }, x, &mut room.numbers, sums);
     } else {
         of_bf16(own, columns, x, sums);
     }

@@ -10,29 +10,29 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Returns the encoding, the bytes and the decoded values of numbers in a kind.
-fn encoded(kind: Kind, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
+fn encoded(kind: NumberFormat, numbers: &[f32]) -> (Encoding, Vec<u8>, Vec<f32>) {
     match kind {
-        Kind::F32 => {
+        NumberFormat::F32 => {
             (Encoding::Plain(Dtype::F32), numbers.iter().flat_map(|x| x.to_le_bytes()).collect(), numbers.to_vec())
         }
-        Kind::F16 => {
+        NumberFormat::F16 => {
             let halves: Vec<f16> = numbers.iter().map(|x| f16::from_f32(*x)).collect();
             let bytes = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
             (Encoding::Plain(Dtype::F16), bytes, halves.iter().map(|x| x.to_f32()).collect())
         }
-        Kind::Bf16 => {
+        NumberFormat::Bf16 => {
             let halves: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
             let bytes = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
             (Encoding::Plain(Dtype::Bf16), bytes, halves.iter().map(|x| x.to_f32()).collect())
         }
-        Kind::E4m3 => unreachable!("it has scales"),
+        NumberFormat::E4m3 => unreachable!("it has scales"),
     }
 }
 
 /// Compares all sets with double precision. Sets with fused multiply-add must agree bit for bit.
 #[test]
 fn every_set_agrees_with_double_precision() {
-    for kind in [Kind::F32, Kind::F16, Kind::Bf16] {
+    for kind in [NumberFormat::F32, NumberFormat::F16, NumberFormat::Bf16] {
         for (rows, columns, m) in [(1, 1, 1), (16, 16, 6), (5, 33, 3), (16, 576, 9), (3, 100, 40), (16, 47, 13)] {
             let (encoding, bytes, own) = encoded(kind, &numbers(rows * columns, 3));
             let x = numbers(m * columns, 11);
@@ -65,7 +65,9 @@ fn every_set_agrees_with_double_precision() {
 /// A result does not depend on the number of rows of x.
 #[test]
 fn a_row_is_computed_alike_alone_and_with_others() {
-    for (kind, columns) in [Kind::F32, Kind::F16, Kind::Bf16].into_iter().flat_map(|kind| [(kind, 96), (kind, 47)]) {
+    for (kind, columns) in
+        [NumberFormat::F32, NumberFormat::F16, NumberFormat::Bf16].into_iter().flat_map(|kind| [(kind, 96), (kind, 47)])
+    {
         let (encoding, bytes, _) = encoded(kind, &numbers(16 * columns, 1));
         let arrays = Arrays { data: &bytes, ..Arrays::default() };
         let weight = Weight::new(encoding, &[16, columns as u64], arrays).expect("a weight");
@@ -165,7 +167,7 @@ fn bf16_instructions_agree_with_double_precision() {
     for (rows, columns, m) in
         [(1, 32, 1), (16, 64, 6), (5, 96, 3), (16, 576, 29), (3, 2048, 9), (7, 160, 8), (13, 96, 130)]
     {
-        let (encoding, bytes, _) = encoded(Kind::Bf16, &numbers(rows * columns, 3));
+        let (encoding, bytes, _) = encoded(NumberFormat::Bf16, &numbers(rows * columns, 3));
         let arrays = Arrays { data: &bytes, ..Arrays::default() };
         let weight = Weight::new(encoding, &[rows as u64, columns as u64], arrays).expect("a weight");
         check_bf16(&weight, m, &pool);
@@ -193,7 +195,7 @@ fn pool_for_bf16() -> Option<Pool> {
 #[cfg(target_arch = "x86_64")]
 fn with_bf16(weight: &Weight<'_>, x: &[f32], pool: &Pool) -> Vec<[f32; GROUP]> {
     let columns = weight.columns();
-    let (mut rounded, mut room) = (bf16_rows::Bf16Rows::EMPTY, bf16_rows::Room::EMPTY);
+    let (mut rounded, mut room) = (bf16_rows::Bf16Rows::EMPTY, bf16_rows::RowScratch::EMPTY);
     let mut sums = vec![[0.0; GROUP]; x.len() / columns];
     // SAFETY: the caller has checked for the instructions.
     unsafe {

@@ -13,7 +13,7 @@ const PARALLEL_FROM: usize = 1 << 14;
 /// A block of activations: `x = e·p`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Block {
+pub(super) struct ActivationBlock {
     /// `e`.
     pub(super) scale: f32,
     /// `Σ p`.
@@ -24,14 +24,14 @@ pub(super) struct Block {
     pub(super) quants: [i8; BLOCK],
 }
 
-impl Block {
+impl ActivationBlock {
     const ZERO: Self = Self { scale: 0.0, sum: 0.0, halves: [0.0; 2], quants: [0; BLOCK] };
 }
 
 /// Rows of x, `[m, blocks]`.
 #[derive(Debug)]
 pub(in crate::backends::cpu) struct Activations {
-    blocks: Vec<Block>,
+    blocks: Vec<ActivationBlock>,
     /// Number of blocks in a row.
     row_blocks: usize,
 }
@@ -56,7 +56,7 @@ impl Activations {
         assert!(Self::fits(columns), "whole blocks");
         // The buffer only grows; blocks that are not written here are not read.
         if self.blocks.len() < x.len() / BLOCK {
-            self.blocks.resize(x.len() / BLOCK, Block::ZERO);
+            self.blocks.resize(x.len() / BLOCK, ActivationBlock::ZERO);
         }
         self.row_blocks = columns / BLOCK;
         let row_blocks = self.row_blocks;
@@ -79,25 +79,25 @@ impl Activations {
 /// Some rows of activations, `[m, blocks]`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::backends::cpu) struct ActivationRows<'a> {
-    blocks: &'a [Block],
+    blocks: &'a [ActivationBlock],
     /// Number of blocks in a row.
     row_blocks: usize,
 }
 
 impl<'a> ActivationRows<'a> {
     /// Returns the blocks of a row from `first` on.
-    pub(super) fn row(self, row: usize, first: usize) -> &'a [Block] {
+    pub(super) fn row(self, row: usize, first: usize) -> &'a [ActivationBlock] {
         &self.blocks[row * self.row_blocks + first..(row + 1) * self.row_blocks]
     }
 
     /// Returns the blocks of consecutive rows from `first` on, and the distance between rows in
     /// blocks.
-    pub(super) fn rows(self, row: usize, count: usize, first: usize) -> (&'a [Block], usize) {
+    pub(super) fn rows(self, row: usize, count: usize, first: usize) -> (&'a [ActivationBlock], usize) {
         (&self.blocks[row * self.row_blocks + first..(row + count) * self.row_blocks], self.row_blocks)
     }
 }
 
-fn round(instructions: Instructions, x: &[f32], blocks: &mut [Block]) {
+fn round(instructions: Instructions, x: &[f32], blocks: &mut [ActivationBlock]) {
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx512() {
         // SAFETY: the features were detected.
@@ -124,7 +124,7 @@ pub(super) fn inverse(scale: f32) -> f32 {
 /// Rounds on any machine; the reference for the other implementations.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
-pub(super) fn round_with(x: &[f32], blocks: &mut [Block]) {
+pub(super) fn round_with(x: &[f32], blocks: &mut [ActivationBlock]) {
     for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
         let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
         // Codes cannot represent NaN. The scale becomes NaN instead, and with it all sums of the
@@ -155,15 +155,16 @@ mod tests {
         wrong[128..160].fill(0.0);
         let tiny: Vec<f32> = plain.iter().zip(0..).map(|(x, at)| x * [1e-37, 1e-38, 1e-40, 1e-45][at / 48]).collect();
         for x in [plain, wrong, tiny] {
-            let mut expected = vec![Block::ZERO; x.len() / BLOCK];
+            let mut expected = vec![ActivationBlock::ZERO; x.len() / BLOCK];
             round_with(&x, &mut expected);
             for instructions in Instructions::available() {
-                let mut blocks = vec![Block::ZERO; x.len() / BLOCK];
+                let mut blocks = vec![ActivationBlock::ZERO; x.len() / BLOCK];
                 round(instructions, &x, &mut blocks);
                 for (block, expected) in blocks.iter().zip(&expected) {
                     assert_eq!(block.quants, expected.quants, "{instructions}");
-                    let numbers =
-                        |block: &Block| [block.scale, block.sum, block.halves[0], block.halves[1]].map(f32::to_bits);
+                    let numbers = |block: &ActivationBlock| {
+                        [block.scale, block.sum, block.halves[0], block.halves[1]].map(f32::to_bits)
+                    };
                     let alike =
                         numbers(block) == numbers(expected) || (block.scale.is_nan() && expected.scale.is_nan());
                     assert!(alike, "{instructions}: {block:?} is not {expected:?}");

@@ -11,11 +11,11 @@ use std::arch::x86_64::{
     _mm256_storeu_si256,
 };
 
-use super::activations::{Block, round_with};
+use super::activations::{ActivationBlock, round_with};
 use super::panel::{DEPTH, LANES, PART, Panel, RUN};
-use super::unpack::Layout;
+use super::unpack::RowLayout;
 use super::unpack::vectors::{Vectors, transposed};
-use super::{ActivationRows, BLOCK, Part};
+use super::{ActivationRows, BLOCK, PanelColumns};
 
 /// Number of rows of x in a tile.
 const ROWS: usize = 4;
@@ -24,13 +24,13 @@ const WIDTH: usize = 8;
 
 /// See [`round_with`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
+pub(super) fn round(x: &[f32], blocks: &mut [ActivationBlock]) {
     round_with(x, blocks);
 }
 
 /// Interleaves the codes of all rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
+fn interleave_all(part: &PanelColumns<'_>, panel: &mut Panel) {
     for strip in 0..part.columns / (WIDTH * RUN) {
         interleave(panel, strip, 0);
         interleave(panel, strip, WIDTH);
@@ -59,7 +59,7 @@ macro_rules! kernels {
 
         #[target_feature(enable = $features)]
         fn $rows<const SIZE: usize, const BYTES: bool>(
-            part: &Part<'_>,
+            part: &PanelColumns<'_>,
             x: ActivationRows<'_>,
             panel: &Panel,
             sums: &mut [[f32; LANES]],
@@ -85,7 +85,7 @@ macro_rules! kernels {
         fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
             panel: &Panel,
             lane: usize,
-            (x, stride): (&[Block], usize),
+            (x, stride): (&[ActivationBlock], usize),
             blocks: usize,
             sums: &mut [[f32; LANES]; N],
         ) {
@@ -171,14 +171,14 @@ fn dot_vnni<const BYTES: bool>(sums: __m256i, codes: __m256i, quants: __m256i) -
 /// Adds the products of four codes of a layout in each lane.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+fn few_dot<L: RowLayout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     if L::WIDE { dot::<true>(sums, codes, quants) } else { dot::<false>(sums, codes, quants) }
 }
 
 /// Adds the products of four codes of a layout in each lane with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 #[inline]
-fn few_dot_vnni<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+fn few_dot_vnni<L: RowLayout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, codes, quants)
 }
 

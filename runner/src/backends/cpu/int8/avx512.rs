@@ -11,18 +11,18 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-use super::activations::{Block, inverse};
+use super::activations::{ActivationBlock, inverse};
 use super::panel::{DEPTH, LANES, PART, Panel, RUN};
-use super::unpack::Layout;
+use super::unpack::RowLayout;
 use super::unpack::vectors::Vectors;
-use super::{ActivationRows, BLOCK, Part};
+use super::{ActivationRows, BLOCK, PanelColumns};
 
 /// Number of rows of x in a tile.
 const ROWS: usize = 8;
 
 /// See [`super::activations::round_with`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
+pub(super) fn round(x: &[f32], blocks: &mut [ActivationBlock]) {
     for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(blocks) {
         // SAFETY: there are 32 elements.
         let halves = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(LANES))] };
@@ -47,7 +47,7 @@ pub(super) fn round(x: &[f32], blocks: &mut [Block]) {
 
 /// Interleaves the codes of all rows.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-fn interleave_all(part: &Part<'_>, panel: &mut Panel) {
+fn interleave_all(part: &PanelColumns<'_>, panel: &mut Panel) {
     for strip in 0..part.columns.div_ceil(LANES * RUN) {
         interleave(panel, strip);
     }
@@ -100,7 +100,7 @@ macro_rules! kernels {
 
         #[target_feature(enable = $features)]
         fn $rows<const SIZE: usize, const BYTES: bool>(
-            part: &Part<'_>,
+            part: &PanelColumns<'_>,
             x: ActivationRows<'_>,
             panel: &Panel,
             sums: &mut [[f32; LANES]],
@@ -125,7 +125,7 @@ macro_rules! kernels {
         #[inline]
         fn $tile<const SIZE: usize, const BYTES: bool, const N: usize>(
             panel: &Panel,
-            (x, stride): (&[Block], usize),
+            (x, stride): (&[ActivationBlock], usize),
             blocks: usize,
             sums: &mut [[f32; LANES]],
         ) {
@@ -217,6 +217,6 @@ fn dot_vnni<const BYTES: bool>(sums: __m512i, codes: __m512i, quants: __m512i) -
 /// Adds the products of four codes in each of eight lanes with one instruction.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn few_dot<L: Layout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
+fn few_dot<L: RowLayout>(sums: __m256i, codes: __m256i, quants: __m256i) -> __m256i {
     _mm256_dpbusd_epi32(sums, codes, quants)
 }

@@ -11,9 +11,9 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi64,
 };
 
-use super::activations::Block;
+use super::activations::ActivationBlock;
 use super::panel::LANES;
-use super::unpack::{Layout, OfUnit, Order, Place, Units};
+use super::unpack::{OfUnit, Order, RowLayout, Units, WeightLocation};
 
 /// Greatest number of rows of x for which this is faster than interleaving the codes.
 pub(super) const FEW: usize = 4;
@@ -22,7 +22,7 @@ pub(super) const FEW: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct Whole<'a> {
     /// Location of the weight's data.
-    pub(super) place: &'a Place<'a>,
+    pub(super) place: &'a WeightLocation<'a>,
     /// Numbers of the rows, at most 16.
     pub(super) rows: &'a [usize],
     pub(super) columns: usize,
@@ -36,7 +36,7 @@ macro_rules! kernel {
     ($features:literal, $few:ident, $rows:ident, $unit:ident, $run:ident, $pairs:ident, $dot:ident) => {
         /// Multiplies with few rows of x.
         #[target_feature(enable = $features)]
-        pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::Layout>(
+        pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::RowLayout>(
             whole: $crate::backends::cpu::int8::few::Whole<'_>,
             x: $crate::backends::cpu::int8::ActivationRows<'_>,
             sums: &mut $crate::backends::cpu::int8::few::Sums,
@@ -51,7 +51,7 @@ macro_rules! kernel {
         }
 
         #[target_feature(enable = $features)]
-        fn $rows<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
+        fn $rows<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
             whole: $crate::backends::cpu::int8::few::Whole<'_>,
             x: $crate::backends::cpu::int8::ActivationRows<'_>,
             sums: [&mut [f32; 16]; N],
@@ -59,7 +59,7 @@ macro_rules! kernel {
             use std::arch::x86_64::{_mm256_set1_ps, _mm256_storeu_ps};
             use $crate::backends::cpu::int8::BLOCK;
             use $crate::backends::cpu::int8::unpack::vectors::Vectors;
-            use $crate::backends::cpu::int8::unpack::{Factors, Rows};
+            use $crate::backends::cpu::int8::unpack::{Factors, UnpackedRows};
             let elements = L::RUNS * BLOCK;
             let mut blocks: [&[_]; N] = [&[]; N];
             for token in 0..N {
@@ -72,7 +72,7 @@ macro_rules! kernel {
                 if lane >= whole.rows.len() {
                     continue;
                 }
-                let rows = Rows::new(whole.place, whole.rows, lane);
+                let rows = UnpackedRows::new(whole.place, whole.rows, lane);
                 let mut totals = [_mm256_set1_ps(0.0); N];
                 let count = whole.columns / elements;
                 // A separate loop: nested loops cost more than they save if each unit has its own
@@ -107,11 +107,11 @@ macro_rules! kernel {
         /// Passes run numbers as constants, so that each run is compiled separately.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $unit<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
+        fn $unit<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             if L::NIBBLES.is_some() {
@@ -137,11 +137,11 @@ macro_rules! kernel {
         /// Adds the products of a run of eight rows.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $run<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize, const RUN: u8>(
+        fn $run<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize, const RUN: u8>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{
@@ -209,12 +209,12 @@ macro_rules! kernel {
         /// Adds the products of a run of nibbles of eight rows, two rows in a vector.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $pairs<L: $crate::backends::cpu::int8::unpack::Layout, const N: usize>(
+        fn $pairs<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             run: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::Block]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{_mm256_add_epi32, _mm256_setzero_si256};
@@ -266,7 +266,7 @@ pub(super) fn add_part(
 /// 1 and 5, and so on.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn nibbles<L: Layout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]; 4] {
+pub(super) fn nibbles<L: RowLayout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]; 4] {
     let how = L::NIBBLES.expect("invariant: runs are nibbles");
     let mut codes = [[_mm256_setzero_si256(); 2]; 4];
     let mask = _mm256_set1_epi8(15);
@@ -291,7 +291,7 @@ pub(super) fn nibbles<L: Layout>(units: &Units<'_>, run: usize) -> [[__m256i; 2]
 /// Returns the activations for the low and for the high nibbles of a run, each of them twice.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
+pub(super) fn quants_of_nibbles<L: RowLayout>(block: &ActivationBlock) -> [__m256i; 2] {
     // SAFETY: a block has 32 quants.
     let mut all = unsafe { _mm256_loadu_si256(block.quants.as_ptr().cast()) };
     match L::NIBBLES.expect("invariant: runs are nibbles").order {
@@ -312,7 +312,7 @@ pub(super) fn quants_of_nibbles<L: Layout>(block: &Block) -> [__m256i; 2] {
 /// odd lanes if the layout does not need halves.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(super) fn sums_of_pairs<L: Layout>([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
+pub(super) fn sums_of_pairs<L: RowLayout>([a, b, c, d]: [__m256i; 4]) -> [__m256i; 2] {
     if !L::HALVES {
         let ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
         let cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));

@@ -3,8 +3,8 @@
 
 use std::mem::offset_of;
 
-use super::unpack::{Factors, Layout, Machine, Rows};
-use super::{BLOCK, Part};
+use super::unpack::{Factors, RowLayout, UnpackedRows, VectorUnit};
+use super::{BLOCK, PanelColumns};
 
 /// Number of rows in a panel.
 pub(super) const LANES: usize = 16;
@@ -56,7 +56,7 @@ impl Panel {
     /// The CPU has the instructions of the machine `M`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
-    pub(super) unsafe fn unpack<M: Machine, L: Layout>(&mut self, part: &Part<'_>) {
+    pub(super) unsafe fn unpack<M: VectorUnit, L: RowLayout>(&mut self, part: &PanelColumns<'_>) {
         const {
             let units = DEPTH / (L::RUNS * BLOCK);
             assert!(
@@ -69,7 +69,7 @@ impl Panel {
         assert!((part.first + part.columns) / elements * L::BYTES <= part.place.row_bytes, "columns of the rows");
         let mut factors = Factors::ZERO;
         for lane in [0, HALF] {
-            let rows = Rows::new(part.place, part.rows, lane);
+            let rows = UnpackedRows::new(part.place, part.rows, lane);
             for at in 0..part.columns / elements {
                 let unit = part.first / elements + at;
                 rows.prefetch::<M, L>(unit);
@@ -106,7 +106,7 @@ impl Panel {
 /// Passes run numbers as constants, so that each run is compiled separately.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "what is inlined into a function for AVX2 is compiled for AVX2")]
-fn unpack_unit<M: Machine, L: Layout>(unit: &[u8], codes: &mut [[u8; BLOCK]]) {
+fn unpack_unit<M: VectorUnit, L: RowLayout>(unit: &[u8], codes: &mut [[u8; BLOCK]]) {
     const { assert!(matches!(L::RUNS, 1 | 2 | 8), "those are written out below") };
     codes[0] = L::codes::<M>(unit, 0).into();
     if L::RUNS > 1 {

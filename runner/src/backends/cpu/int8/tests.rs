@@ -22,7 +22,7 @@ fn scalar() -> Instructions {
 fn products(instructions: Instructions, weight: &Weight<'_>, x: &[f32]) -> Vec<Vec<f32>> {
     let columns = weight.columns();
     let activations = rounded(instructions, x, columns);
-    let matrix = Matrix::new(weight).expect("an encoding with kernels");
+    let matrix = IntegerMatrix::new(weight).expect("an encoding with kernels");
     let (mut panel, mut sums) = (Panel::new(), vec![[f32::NAN; LANES]; x.len() / columns]);
     matrix.products(instructions, 0..weight.rows(), activations.after(0), &mut panel, &mut sums);
     sums.iter().map(|sums| sums[..weight.rows()].to_vec()).collect()
@@ -319,7 +319,7 @@ fn a_row_that_is_not_there_is_not_read() {
     let arrays = Arrays { data: &data, ..Arrays::default() };
     let weight = Weight::new(Encoding::Blocks(GgmlType::Q4_0), &[4, 64], arrays).expect("a weight");
     let activations = rounded(Instructions::best(), &activations(64, 1), 64);
-    let matrix = Matrix::new(&weight).expect("an encoding with kernels");
+    let matrix = IntegerMatrix::new(&weight).expect("an encoding with kernels");
     matrix.products(Instructions::best(), 3..5, activations.after(0), &mut Panel::new(), &mut [[0.0; LANES]]);
 }
 

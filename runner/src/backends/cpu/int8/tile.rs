@@ -1,13 +1,18 @@
 //! Products of a panel with rows of x, for any machine; the reference for the other kernels.
 
-use super::activations::Block;
+use super::activations::ActivationBlock;
 use super::panel::{LANES, PART, Panel, RUN};
-use super::unpack::Layout;
+use super::unpack::RowLayout;
 use super::unpack::portable::Portable;
-use super::{ActivationRows, BLOCK, Part};
+use super::{ActivationRows, BLOCK, PanelColumns};
 
 /// Adds the products of a part with all rows of x to `sums`.
-pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: ActivationRows<'_>, panel: &mut Panel, sums: &mut [[f32; LANES]]) {
+pub(super) fn scalar<L: RowLayout>(
+    part: &PanelColumns<'_>,
+    x: ActivationRows<'_>,
+    panel: &mut Panel,
+    sums: &mut [[f32; LANES]],
+) {
     // SAFETY: it needs no special instructions.
     unsafe { panel.unpack::<Portable, L>(part) };
     panel.interleave();
@@ -18,7 +23,7 @@ pub(super) fn scalar<L: Layout>(part: &Part<'_>, x: ActivationRows<'_>, panel: &
 }
 
 /// Adds the products with one row of x. `SIZE` elements share a scale.
-fn add<const SIZE: usize>(panel: &Panel, blocks: &[Block], sums: &mut [f32; LANES]) {
+fn add<const SIZE: usize>(panel: &Panel, blocks: &[ActivationBlock], sums: &mut [f32; LANES]) {
     let halves = BLOCK / SIZE;
     for at in 0..blocks.len() * halves {
         let (block, half) = (&blocks[at / halves], at % halves);
@@ -49,8 +54,8 @@ macro_rules! products {
     ($features:literal, $products:ident, $rows:ident) => {
         /// Adds the products of a part with all rows of x.
         #[target_feature(enable = $features)]
-        pub(super) fn $products<L: Layout>(
-            part: &Part<'_>,
+        pub(super) fn $products<L: RowLayout>(
+            part: &PanelColumns<'_>,
             x: ActivationRows<'_>,
             panel: &mut Panel,
             sums: &mut [[f32; LANES]],

@@ -35,7 +35,7 @@ use super::panel::{HALF, PART};
 
 /// Location of a weight's rows in memory.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct WeightLocation<'a> {
     /// Codes, or whole GGML blocks.
     pub(super) codes: &'a [u8],
     pub(super) row_bytes: usize,
@@ -69,15 +69,15 @@ impl Groups<'_> {
 ///
 /// Invariant: all of them are within the codes.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
-    place: &'a Place<'a>,
+pub(super) struct UnpackedRows<'a> {
+    place: &'a WeightLocation<'a>,
     rows: [usize; HALF],
 }
 
-impl<'a> Rows<'a> {
+impl<'a> UnpackedRows<'a> {
     /// Selects rows from `lane` on. Missing rows are replaced by the last one, whose results are
     /// ignored.
-    pub(super) fn new(place: &'a Place<'a>, all: &[usize], lane: usize) -> Self {
+    pub(super) fn new(place: &'a WeightLocation<'a>, all: &[usize], lane: usize) -> Self {
         let mut rows = [0; HALF];
         for (at, row) in rows.iter_mut().enumerate() {
             *row = all[(lane + at).min(all.len() - 1)];
@@ -87,7 +87,7 @@ impl<'a> Rows<'a> {
         Self { place, rows }
     }
 
-    pub(super) fn place(&self) -> &'a Place<'a> {
+    pub(super) fn place(&self) -> &'a WeightLocation<'a> {
         self.place
     }
 
@@ -98,8 +98,8 @@ impl<'a> Rows<'a> {
     /// Prefetches the same unit of later rows, which are likely next. Decoding is bound by memory,
     /// and hardware prefetchers do not predict short runs of many rows.
     #[inline(always)]
-    pub(super) fn prefetch<M: Machine, L: Layout>(&self, unit: usize) {
-        let Place { codes, row_bytes, .. } = *self.place;
+    pub(super) fn prefetch<M: VectorUnit, L: RowLayout>(&self, unit: usize) {
+        let WeightLocation { codes, row_bytes, .. } = *self.place;
         let ahead = HALF * row_bytes * (AHEAD / (HALF * row_bytes)).max(1);
         for row in self.rows {
             let next = codes.as_ptr().wrapping_add(row * row_bytes + ahead + unit * L::BYTES);
@@ -114,7 +114,7 @@ impl<'a> Rows<'a> {
     /// # Safety
     /// Rows have this unit.
     #[inline(always)]
-    pub(super) unsafe fn units<L: Layout>(&self, unit: usize) -> Units<'a> {
+    pub(super) unsafe fn units<L: RowLayout>(&self, unit: usize) -> Units<'a> {
         let mut units = [&[][..]; HALF];
         for (bytes, row) in units.iter_mut().zip(self.rows) {
             let from = row * self.place.row_bytes + unit * L::BYTES;
@@ -144,7 +144,7 @@ impl Factors {
 
     /// Returns the factors of the `nth` of the units that are computed together.
     #[inline(always)]
-    pub(super) fn of<L: Layout>(&self, nth: usize) -> OfUnit<'_> {
+    pub(super) fn of<L: RowLayout>(&self, nth: usize) -> OfUnit<'_> {
         OfUnit { factors: self, first: nth * L::PARTS }
     }
 }
@@ -166,7 +166,7 @@ impl OfUnit<'_> {
 }
 
 /// Layout of the units of a row: runs of 32 codes, with their scales and offsets.
-pub(super) trait Layout {
+pub(super) trait RowLayout {
     /// Size of a unit in bytes, without separate scales and biases.
     const BYTES: usize;
     /// Number of runs in a unit: 1, 2 or 8.
@@ -184,10 +184,10 @@ pub(super) trait Layout {
     /// multiple of this.
     const TOGETHER: usize = 1;
     /// Unpacks the codes of a run.
-    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes;
+    fn codes<M: VectorUnit>(unit: &[u8], run: u8) -> M::Codes;
     /// Computes `d` and `m` of unit `unit` of each row, and of the next units that are computed
     /// with it.
-    fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, units: &Units<'_>, factors: &mut Factors);
+    fn factors<M: VectorUnit>(rows: &UnpackedRows<'_>, unit: usize, units: &Units<'_>, factors: &mut Factors);
 }
 
 /// Runs that consist of the nibbles of 16 bytes each.
@@ -220,7 +220,7 @@ impl Nibbles {
 
     /// Unpacks the codes of a run.
     #[inline(always)]
-    pub(super) fn codes<M: Machine>(self, unit: &[u8], run: u8) -> M::Codes {
+    pub(super) fn codes<M: VectorUnit>(self, unit: &[u8], run: u8) -> M::Codes {
         let packed = self.of(unit, run);
         let codes = match self.order {
             Order::Halves => M::Codes::nibbles(packed),
@@ -232,7 +232,7 @@ impl Nibbles {
 }
 
 /// Operations for which compilers do not find the best instructions.
-pub(super) trait Machine {
+pub(super) trait VectorUnit {
     /// Codes of 32 elements.
     type Codes: Codes;
     /// Converts a float16 number from its bits.

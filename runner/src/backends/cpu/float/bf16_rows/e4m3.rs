@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi8,
 };
 
-use super::{GROUP, MANY, ROWS, RUN, Rows, Scales, at_a_time, load, put, zeros};
+use super::{GROUP, MANY, ROWS, RUN, Scales, WeightRows, at_a_time, load, put, zeros};
 
 /// Number of codes that are converted at a time.
 const CODES: usize = 2 * RUN;
@@ -50,8 +50,8 @@ struct Tile<'a, const R: usize> {
 
 /// Multiplies up to 16 rows with all rows of x. `room` is scratch memory for some rows as BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
-pub(super) fn products(rows: Rows<'_>, x: &[u16], room: &mut Vec<u16>, sums: &mut [[f32; GROUP]]) {
-    let Rows { all: rows, columns, scales: Scales { all, groups, shift }, .. } = rows;
+pub(super) fn products(rows: WeightRows<'_>, x: &[u16], room: &mut Vec<u16>, sums: &mut [[f32; GROUP]]) {
+    let WeightRows { all: rows, columns, scales: Scales { all, groups, shift }, .. } = rows;
     let scales_of = |row: usize| &all[row * groups..(row + 1) * groups];
     if sums.len() < MANY {
         // Reads one row after another: sequential access is fastest.

@@ -3,7 +3,7 @@
 
 use formats::codec::codebook;
 
-use super::{Codes, Factors, Layout, Machine, Nibbles, Order, Rows, Units, field};
+use super::{Codes, Factors, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -55,7 +55,7 @@ macro_rules! block {
     };
     (@ $layout:ident, $bytes:literal, $wide:literal, $factors:ident, $number:literal, $nibbles:expr,
         |$unit:ident, $run:ident| $codes:expr) => {
-        impl Layout for $layout {
+        impl RowLayout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 1;
             const HALVES: bool = false;
@@ -63,12 +63,12 @@ macro_rules! block {
             const NIBBLES: Option<Nibbles> = $nibbles;
 
             #[inline(always)]
-            fn codes<M: Machine>($unit: &[u8], $run: u8) -> M::Codes {
+            fn codes<M: VectorUnit>($unit: &[u8], $run: u8) -> M::Codes {
                 $codes
             }
 
             #[inline(always)]
-            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
+            fn factors<M: VectorUnit>(_rows: &UnpackedRows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
                 $factors::<M>(units, factors, $number);
             }
         }
@@ -89,7 +89,7 @@ pub(super) const fn halves(at: usize, table: Option<&'static [u8; 16]>) -> Nibbl
 
 /// Returns signed codes plus 128.
 #[inline(always)]
-fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
+fn flipped<M: VectorUnit>(codes: &[u8; BLOCK]) -> M::Codes {
     let mut words = [0; BLOCK];
     for (word, codes) in words.as_chunks_mut::<8>().0.iter_mut().zip(codes.as_chunks::<8>().0) {
         *word = (u64::from_le_bytes(*codes) ^ 0x8080_8080_8080_8080).to_le_bytes();
@@ -99,7 +99,7 @@ fn flipped<M: Machine>(codes: &[u8; BLOCK]) -> M::Codes {
 
 /// Sets `d`, and `m = zero · d`.
 #[inline(always)]
-fn scaled<M: Machine>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
+fn scaled<M: VectorUnit>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
     let scales = halves_at::<M>(units, 0);
     factors.scales[0] = scales;
     for (offset, scale) in factors.offsets[0].iter_mut().zip(scales) {
@@ -109,14 +109,14 @@ fn scaled<M: Machine>(units: &Units<'_>, factors: &mut Factors, zero: f32) {
 
 /// Sets `d`, and `m` from the float16 number at `place`.
 #[inline(always)]
-fn shifted<M: Machine>(units: &Units<'_>, factors: &mut Factors, place: usize) {
+fn shifted<M: VectorUnit>(units: &Units<'_>, factors: &mut Factors, place: usize) {
     factors.scales[0] = halves_at::<M>(units, 0);
     factors.offsets[0] = halves_at::<M>(units, place);
 }
 
 /// Converts the float16 number at a place of each row's unit.
 #[inline(always)]
-fn halves_at<M: Machine>(units: &Units<'_>, place: usize) -> [f32; HALF] {
+fn halves_at<M: VectorUnit>(units: &Units<'_>, place: usize) -> [f32; HALF] {
     let mut bits = [0; HALF];
     for (row, bits) in bits.iter_mut().enumerate() {
         // Also loads the two bytes behind the number, because a 32-bit load is cheaper.
@@ -127,11 +127,11 @@ fn halves_at<M: Machine>(units: &Units<'_>, place: usize) -> [f32; HALF] {
 
 /// Unpacks fifth bits, followed by nibbles.
 #[inline(always)]
-fn five_bits<M: Machine>(packed: &[u8; 20]) -> M::Codes {
+fn five_bits<M: VectorUnit>(packed: &[u8; 20]) -> M::Codes {
     M::Codes::nibbles(field(packed, 4)).with(M::Codes::spread(*field(packed, 0)), 4)
 }
 
-impl Layout for Mxfp4 {
+impl RowLayout for Mxfp4 {
     const BYTES: usize = 17;
     const RUNS: usize = 1;
     const HALVES: bool = false;
@@ -140,12 +140,12 @@ impl Layout for Mxfp4 {
     const NIBBLES: Option<Nibbles> = Some(halves(1, Some(&E2M1)));
 
     #[inline(always)]
-    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+    fn codes<M: VectorUnit>(unit: &[u8], run: u8) -> M::Codes {
         halves(1, Some(&E2M1)).codes::<M>(unit, run)
     }
 
     #[inline(always)]
-    fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
+    fn factors<M: VectorUnit>(_rows: &UnpackedRows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
         for (at, unit) in units.iter().enumerate() {
             let d = codebook::half_of_e8m0(unit[0]);
             (factors.scales[0][at], factors.offsets[0][at]) = (d, -12.0 * d);
@@ -156,7 +156,7 @@ impl Layout for Mxfp4 {
 /// Order of the nibbles of `NVFP4`.
 const QUARTERS: Nibbles = Nibbles { at: 4, order: Order::Quarters, table: Some(&E2M1) };
 
-impl Layout for Nvfp4 {
+impl RowLayout for Nvfp4 {
     const BYTES: usize = 36;
     const RUNS: usize = 2;
     const HALVES: bool = true;
@@ -165,12 +165,12 @@ impl Layout for Nvfp4 {
     const NIBBLES: Option<Nibbles> = Some(QUARTERS);
 
     #[inline(always)]
-    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+    fn codes<M: VectorUnit>(unit: &[u8], run: u8) -> M::Codes {
         QUARTERS.codes::<M>(unit, run)
     }
 
     #[inline(always)]
-    fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
+    fn factors<M: VectorUnit>(_rows: &UnpackedRows<'_>, _unit: usize, units: &Units<'_>, factors: &mut Factors) {
         let mut codes = [[0; HALF]; 4];
         for (row, unit) in units.iter().enumerate() {
             for (part, code) in field::<4>(unit, 0).iter().enumerate() {

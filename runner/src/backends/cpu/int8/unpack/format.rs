@@ -5,7 +5,7 @@ use formats::{Encoding, GgmlType};
 
 /// Format of the codes of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::backends::cpu::int8) enum Format {
+pub(in crate::backends::cpu::int8) enum CodeFormat {
     Q4_0,
     Q4_1,
     Q5_0,
@@ -35,7 +35,7 @@ pub(in crate::backends::cpu::int8) enum Format {
     Nvfp4,
 }
 
-impl Format {
+impl CodeFormat {
     /// Returns the format of an encoding; `None` if there are no integer kernels for it.
     pub(in crate::backends::cpu::int8) fn of(encoding: Encoding) -> Option<Self> {
         Some(match encoding {
@@ -73,130 +73,130 @@ impl Format {
 /// Evaluates `$work` with `$layout` as a name of the format's layout type.
 macro_rules! with_layout {
     ($format:expr, $layout:ident => $work:expr) => {{
-        use $crate::backends::cpu::int8::unpack::format::Format;
+        use $crate::backends::cpu::int8::unpack::format::CodeFormat;
         use $crate::backends::cpu::int8::unpack::{blocks, grids, separate_scales, super_blocks};
         match $format {
-            Format::Q4_0 => {
+            CodeFormat::Q4_0 => {
                 type $layout = blocks::Q4_0;
                 $work
             }
-            Format::Q4_1 => {
+            CodeFormat::Q4_1 => {
                 type $layout = blocks::Q4_1;
                 $work
             }
-            Format::Q5_0 => {
+            CodeFormat::Q5_0 => {
                 type $layout = blocks::Q5_0;
                 $work
             }
-            Format::Q5_1 => {
+            CodeFormat::Q5_1 => {
                 type $layout = blocks::Q5_1;
                 $work
             }
-            Format::Q8_0 => {
+            CodeFormat::Q8_0 => {
                 type $layout = blocks::Q8_0;
                 $work
             }
-            Format::Iq4Nl => {
+            CodeFormat::Iq4Nl => {
                 type $layout = blocks::Iq4Nl;
                 $work
             }
-            Format::Mxfp4Blocks => {
+            CodeFormat::Mxfp4Blocks => {
                 type $layout = blocks::Mxfp4;
                 $work
             }
-            Format::Nvfp4Blocks => {
+            CodeFormat::Nvfp4Blocks => {
                 type $layout = blocks::Nvfp4;
                 $work
             }
-            Format::Q2K => {
+            CodeFormat::Q2K => {
                 type $layout = super_blocks::Q2K;
                 $work
             }
-            Format::Q3K => {
+            CodeFormat::Q3K => {
                 type $layout = super_blocks::Q3K;
                 $work
             }
-            Format::Q4K => {
+            CodeFormat::Q4K => {
                 type $layout = super_blocks::Q4K;
                 $work
             }
-            Format::Q5K => {
+            CodeFormat::Q5K => {
                 type $layout = super_blocks::Q5K;
                 $work
             }
-            Format::Q6K => {
+            CodeFormat::Q6K => {
                 type $layout = super_blocks::Q6K;
                 $work
             }
-            Format::Iq4Xs => {
+            CodeFormat::Iq4Xs => {
                 type $layout = super_blocks::Iq4Xs;
                 $work
             }
-            Format::Iq2Xxs => {
+            CodeFormat::Iq2Xxs => {
                 type $layout = grids::Iq2Xxs;
                 $work
             }
-            Format::Iq2Xs => {
+            CodeFormat::Iq2Xs => {
                 type $layout = grids::Iq2Xs;
                 $work
             }
-            Format::Iq2S => {
+            CodeFormat::Iq2S => {
                 type $layout = grids::Iq2S;
                 $work
             }
-            Format::Iq3Xxs => {
+            CodeFormat::Iq3Xxs => {
                 type $layout = grids::Iq3Xxs;
                 $work
             }
-            Format::Iq3S => {
+            CodeFormat::Iq3S => {
                 type $layout = grids::Iq3S;
                 $work
             }
-            Format::Iq1S => {
+            CodeFormat::Iq1S => {
                 type $layout = grids::Iq1S;
                 $work
             }
-            Format::Iq1M => {
+            CodeFormat::Iq1M => {
                 type $layout = grids::Iq1M;
                 $work
             }
-            Format::Tq1 => {
+            CodeFormat::Tq1 => {
                 type $layout = super_blocks::Tq1;
                 $work
             }
-            Format::Tq2 => {
+            CodeFormat::Tq2 => {
                 type $layout = super_blocks::Tq2;
                 $work
             }
-            Format::Affine(2) => {
+            CodeFormat::Affine(2) => {
                 type $layout = separate_scales::Affine<2>;
                 $work
             }
-            Format::Affine(3) => {
+            CodeFormat::Affine(3) => {
                 type $layout = separate_scales::Affine<3>;
                 $work
             }
-            Format::Affine(4) => {
+            CodeFormat::Affine(4) => {
                 type $layout = separate_scales::Affine<4>;
                 $work
             }
-            Format::Affine(5) => {
+            CodeFormat::Affine(5) => {
                 type $layout = separate_scales::Affine<5>;
                 $work
             }
-            Format::Affine(6) => {
+            CodeFormat::Affine(6) => {
                 type $layout = separate_scales::Affine<6>;
                 $work
             }
-            Format::Affine(_) => {
+            CodeFormat::Affine(_) => {
                 type $layout = separate_scales::Affine<8>;
                 $work
             }
-            Format::Mxfp4 => {
+            CodeFormat::Mxfp4 => {
                 type $layout = separate_scales::Mxfp4;
                 $work
             }
-            Format::Nvfp4 => {
+            CodeFormat::Nvfp4 => {
                 type $layout = separate_scales::Nvfp4;
                 $work
             }

@@ -5,7 +5,7 @@
 use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, SIGNS};
 
 use super::super_blocks::super_block;
-use super::{Codes, Factors, Layout, Machine, Rows, Units, field};
+use super::{Codes, Factors, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -96,7 +96,7 @@ super_block!(Iq1M, 56, halves true, wide false, parts 16, factors iq1_m, |unit, 
 
 /// Applies signs to coordinates and adds 64.
 #[inline(always)]
-fn signed<M: Machine>(points: [u64; 4], signs: [u8; 4]) -> M::Codes {
+fn signed<M: VectorUnit>(points: [u64; 4], signs: [u8; 4]) -> M::Codes {
     M::Codes::eights(points).with(M::Codes::from([64; BLOCK]), 0).mirrored(signs)
 }
 
@@ -125,18 +125,18 @@ fn centred<const PARTS: usize>(scales: [f32; PARTS]) -> ([f32; PARTS], [f32; PAR
 }
 
 #[inline(always)]
-fn iq2_xxs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn iq2_xxs<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let d = M::half(*field(unit, 0));
     centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (0.5 + f32::from(unit[2 + RUN * run + 7] >> 4)) * 0.25))
 }
 
 #[inline(always)]
-fn iq2_xs<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn iq2_xs<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     scales_of_sixteen(M::half(*field(unit, 0)), *field(unit, 66))
 }
 
 #[inline(always)]
-fn iq2_s<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn iq2_s<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     scales_of_sixteen(M::half(*field(unit, 0)), *field(unit, 74))
 }
 
@@ -151,19 +151,19 @@ fn scales_of_sixteen(d: f32, nibbles: [u8; 8]) -> ([f32; 16], [f32; 16]) {
 }
 
 #[inline(always)]
-fn iq3_xxs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn iq3_xxs<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let d = M::half(*field(unit, 0));
     centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (0.5 + f32::from(unit[66 + 4 * run + 3] >> 4)) * 0.5))
 }
 
 #[inline(always)]
-fn iq3_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn iq3_s<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let (d, nibbles): (_, &[u8; 4]) = (M::half(*field(unit, 0)), field(unit, 106));
     centred([0, 1, 2, 3, 4, 5, 6, 7].map(|run| d * (1.0 + 2.0 * nibble(nibbles, run))))
 }
 
 #[inline(always)]
-fn iq1_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn iq1_s<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let d = M::half(*field(unit, 0));
     let words = [0, 1, 2, 3, 4, 5, 6, 7].map(|run| u16::from_le_bytes(*field(unit, 34 + 2 * run)));
     let scales = words.map(|word| d * f32::from(2 * (word >> 12 & 7) + 1));
@@ -175,7 +175,7 @@ fn iq1_s<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
 }
 
 #[inline(always)]
-fn iq1_m<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn iq1_m<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     let words = [0, 1, 2, 3].map(|word| u16::from_le_bytes(*field(unit, 48 + 2 * word)));
     let bits = words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 | words[3] >> 12 << 12;
     // Codes are eighths of coordinates.

@@ -3,14 +3,14 @@
 use formats::codec::{micro_scale, unpack_codes};
 use formats::encoding::Micro;
 
-use super::{Codes, Factors, Machine};
+use super::{Codes, Factors, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
 /// The machine without special instructions.
 pub(in crate::backends::cpu::int8) struct Portable;
 
-impl Machine for Portable {
+impl VectorUnit for Portable {
     type Codes = [u8; BLOCK];
 
     fn half(bits: [u8; 2]) -> f32 {

@@ -6,7 +6,7 @@ use formats::codec::micro_scale;
 use formats::encoding::Micro;
 
 use super::blocks::E2M1;
-use super::{Codes, Factors, Groups, Layout, Machine, Nibbles, Order, Rows, Units};
+use super::{Codes, Factors, Groups, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -55,7 +55,7 @@ fn copied<const SIZE: usize>(all: &[u8], places: [usize; HALF]) -> [[u8; SIZE]; 
     windows
 }
 
-impl<const BITS: usize> Layout for Affine<BITS> {
+impl<const BITS: usize> RowLayout for Affine<BITS> {
     const BYTES: usize = BITS * BLOCK / 8;
     const RUNS: usize = 1;
     const HALVES: bool = false;
@@ -64,7 +64,7 @@ impl<const BITS: usize> Layout for Affine<BITS> {
     const TOGETHER: usize = TOGETHER;
 
     #[inline(always)]
-    fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+    fn codes<M: VectorUnit>(unit: &[u8], run: u8) -> M::Codes {
         match BITS {
             4 => pairs(None).codes::<M>(unit, run),
             8 => M::Codes::from(*super::field(unit, 0)),
@@ -73,7 +73,7 @@ impl<const BITS: usize> Layout for Affine<BITS> {
     }
 
     #[inline(always)]
-    fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
+    fn factors<M: VectorUnit>(rows: &UnpackedRows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
         let Groups { units, dtype, scales, biases, count, .. } = rows.place().groups;
         let group = unit >> units.trailing_zeros();
         let first = rows.rows().map(|row| row * count + group);
@@ -93,7 +93,7 @@ impl<const BITS: usize> Layout for Affine<BITS> {
 
 /// Converts eight numbers of each row from its place on, transposed to lanes; zeros behind the end.
 #[inline(always)]
-fn numbers<M: Machine>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut [[f32; HALF]; TOGETHER]) {
+fn numbers<M: VectorUnit>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut [[f32; HALF]; TOGETHER]) {
     if dtype == Dtype::F32 {
         let mut numbers = [[0.0; HALF]; HALF];
         let mut spare = None;
@@ -114,7 +114,7 @@ fn numbers<M: Machine>(dtype: Dtype, all: &[u8], first: [usize; HALF], out: &mut
 /// decodes.
 macro_rules! micro {
     ($layout:ident, $scales:literal, $multipliers:ident) => {
-        impl Layout for $layout {
+        impl RowLayout for $layout {
             const BYTES: usize = BLOCK / 2;
             const RUNS: usize = 1;
             const HALVES: bool = $scales == 2;
@@ -122,12 +122,12 @@ macro_rules! micro {
             const NIBBLES: Option<Nibbles> = Some(pairs(Some(&E2M1)));
 
             #[inline(always)]
-            fn codes<M: Machine>(unit: &[u8], run: u8) -> M::Codes {
+            fn codes<M: VectorUnit>(unit: &[u8], run: u8) -> M::Codes {
                 pairs(Some(&E2M1)).codes::<M>(unit, run)
             }
 
             #[inline(always)]
-            fn factors<M: Machine>(rows: &Rows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
+            fn factors<M: VectorUnit>(rows: &UnpackedRows<'_>, unit: usize, _units: &Units<'_>, factors: &mut Factors) {
                 let Groups { scales, count, global, .. } = rows.place().groups;
                 let mut codes = [[0; $scales]; HALF];
                 for (codes, row) in codes.iter_mut().zip(rows.rows()) {
@@ -152,7 +152,7 @@ micro!(Nvfp4, 2, e4m3);
 
 /// Decodes scales that are exponents.
 #[inline(always)]
-fn powers<M: Machine>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
+fn powers<M: VectorUnit>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
     let mut powers = [0.0; HALF];
     for lane in 0..HALF {
         powers[lane] = micro_scale(Micro::Mxfp4, codes[lane][0], None);
@@ -162,7 +162,7 @@ fn powers<M: Machine>(codes: [[u8; 1]; HALF]) -> [[f32; HALF]; 1] {
 
 /// Decodes scales that are E4M3 numbers.
 #[inline(always)]
-fn e4m3<M: Machine>(codes: [[u8; 2]; HALF]) -> [[f32; HALF]; 2] {
+fn e4m3<M: VectorUnit>(codes: [[u8; 2]; HALF]) -> [[f32; HALF]; 2] {
     let mut pairs = [0; HALF];
     for lane in 0..HALF {
         pairs[lane] = u16::from_le_bytes(codes[lane]);

@@ -1,7 +1,7 @@
 //! GGML's blocks of 256 elements: the K types, `IQ4_XS`, and the ternary types.
 
 use super::blocks::{STEPS, halves};
-use super::{Codes, Factors, Layout, Machine, Nibbles, Rows, Units, field};
+use super::{Codes, Factors, Nibbles, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -54,7 +54,7 @@ macro_rules! super_block {
     };
     (@ $layout:ident, $bytes:literal, $halves:literal, $wide:literal, |$unit:ident, $run:ident| $codes:expr,
         [$($nibbles:expr)?], |$units:ident, $factors:ident| $body:block) => {
-        impl Layout for $layout {
+        impl RowLayout for $layout {
             const BYTES: usize = $bytes;
             const RUNS: usize = 8;
             const HALVES: bool = $halves;
@@ -62,12 +62,12 @@ macro_rules! super_block {
             $(const NIBBLES: Option<Nibbles> = Some($nibbles);)?
 
             #[inline(always)]
-            fn codes<M: Machine>($unit: &[u8], $run: u8) -> M::Codes {
+            fn codes<M: VectorUnit>($unit: &[u8], $run: u8) -> M::Codes {
                 $codes
             }
 
             #[inline(always)]
-            fn factors<M: Machine>(_rows: &Rows<'_>, _unit: usize, $units: &Units<'_>, $factors: &mut Factors) $body
+            fn factors<M: VectorUnit>(_rows: &UnpackedRows<'_>, _unit: usize, $units: &Units<'_>, $factors: &mut Factors) $body
         }
     };
 }
@@ -105,19 +105,19 @@ super_block!(Tq2, 66, halves false, wide false, parts 8, factors tq2_0, |unit, r
 
 /// Element `l` of run `j` in half `n` is bits `2j` and `2j + 1` of byte `32n + l`.
 #[inline(always)]
-fn two_bits<M: Machine>(packed: &[u8], run: u8) -> M::Codes {
+fn two_bits<M: VectorUnit>(packed: &[u8], run: u8) -> M::Codes {
     M::Codes::from(*field(packed, usize::from(run / 4) * BLOCK)).bits(2 * (run % 4), 3)
 }
 
 /// Bit `run` of byte `l` belongs to element `l` of the run.
 #[inline(always)]
-fn bit<M: Machine>(bits: &[u8; BLOCK], run: u8) -> M::Codes {
+fn bit<M: VectorUnit>(bits: &[u8; BLOCK], run: u8) -> M::Codes {
     M::Codes::from(*bits).bits(run, 1)
 }
 
 /// The low nibbles of each 32 bytes are 32 elements, the high ones the next 32.
 #[inline(always)]
-fn four_bits<M: Machine>(nibbles: &[u8], run: u8) -> M::Codes {
+fn four_bits<M: VectorUnit>(nibbles: &[u8], run: u8) -> M::Codes {
     M::Codes::from(*field(nibbles, usize::from(run / 2) * BLOCK)).bits(4 * (run % 2), 15)
 }
 
@@ -161,14 +161,14 @@ const FACTORS: [[u8; BLOCK]; 8] = {
 };
 
 #[inline(always)]
-fn q2_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn q2_k<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     let (d, least) = (M::half(*field(unit, 80)), M::half(*field(unit, 82)));
     let packed: [u8; 16] = *field(unit, 0);
     (packed.map(|scale| d * f32::from(scale & 15)), packed.map(|scale| -least * f32::from(scale >> 4)))
 }
 
 #[inline(always)]
-fn q3_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn q3_k<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     let d = M::half(*field(unit, 108));
     let word = |at: usize| u32::from_le_bytes(*field(unit, 96 + at));
     let [first, second, high] = [word(0), word(4), word(8)];
@@ -184,7 +184,7 @@ fn q3_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
 
 /// Computes factors from `d`, `dmin`, and eight scales and offsets of six bits.
 #[inline(always)]
-fn six_bits<M: Machine>(units: &Units<'_>, factors: &mut Factors) {
+fn six_bits<M: VectorUnit>(units: &Units<'_>, factors: &mut Factors) {
     let (mut both, mut packed) = ([0; HALF], [&[0; 12]; HALF]);
     for row in 0..HALF {
         (both[row], packed[row]) = (u32::from_le_bytes(*field(units[row], 0)), field(units[row], 4));
@@ -197,7 +197,7 @@ fn six_bits<M: Machine>(units: &Units<'_>, factors: &mut Factors) {
 }
 
 #[inline(always)]
-fn q6_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
+fn q6_k<M: VectorUnit>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
     let d = M::half(*field(unit, 208));
     let packed: [u8; 16] = *field(unit, 192);
     let scales = packed.map(|scale| d * f32::from(scale.cast_signed()));
@@ -205,7 +205,7 @@ fn q6_k<M: Machine>(unit: &[u8]) -> ([f32; 16], [f32; 16]) {
 }
 
 #[inline(always)]
-fn iq4_xs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn iq4_xs<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let (d, high) = (M::half(*field(unit, 0)), u16::from_le_bytes(*field(unit, 2)));
     let mut scales = [0.0; 8];
     for (at, number) in scales.iter_mut().enumerate() {
@@ -216,13 +216,13 @@ fn iq4_xs<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
 }
 
 #[inline(always)]
-fn tq1_0<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn tq1_0<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let d = M::half(*field(unit, 52));
     ([d; 8], [-d; 8])
 }
 
 #[inline(always)]
-fn tq2_0<M: Machine>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
+fn tq2_0<M: VectorUnit>(unit: &[u8]) -> ([f32; 8], [f32; 8]) {
     let d = M::half(*field(unit, 64));
     ([d; 8], [-d; 8])
 }

@@ -19,7 +19,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 
-use super::{Codes, Factors, Machine};
+use super::{Codes, Factors, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
 use crate::backends::cpu::int8::panel::HALF;
 
@@ -37,7 +37,7 @@ pub(in crate::backends::cpu::int8) struct Vector(pub(in crate::backends::cpu::in
 /// Order of quarters 0, 2, 1 and 3.
 const QUARTERS: i32 = 0b11_01_10_00;
 
-impl Machine for Vectors {
+impl VectorUnit for Vectors {
     type Codes = Vector;
 
     #[inline(always)]
@@ -150,7 +150,7 @@ const fn windows(bits: usize, eight: usize) -> ([u8; BLOCK], [u16; BLOCK / 2]) {
     (places, factors)
 }
 
-/// See [`Machine::halves`].
+/// See [`VectorUnit::halves`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn halves(bits: [u32; HALF]) -> [f32; HALF] {
@@ -207,8 +207,8 @@ fn four(a: u16, b: u16, c: u16, d: u16) -> u64 {
     u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48
 }
 
-/// See [`Machine::e4m3`]. As float16, the same exponent and mantissa bits are a number smaller by a
-/// factor of 2⁸.
+/// See [`VectorUnit::e4m3`]. As float16, the same exponent and mantissa bits are a number smaller
+/// by a factor of 2⁸.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
@@ -227,7 +227,7 @@ fn e4m3(pairs: [u16; HALF]) -> [[f32; HALF]; 2] {
     numbers
 }
 
-/// See [`Machine::transpose`].
+/// See [`VectorUnit::transpose`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {

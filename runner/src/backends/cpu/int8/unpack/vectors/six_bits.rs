@@ -10,8 +10,8 @@ use std::arch::x86_64::{
 use super::super::Factors;
 use crate::backends::cpu::int8::panel::HALF;
 
-/// See [`Machine::six_bits`](super::super::Machine::six_bits). Interleaves the bytes of eight rows
-/// first, then splits them into one vector for each two parts.
+/// See [`VectorUnit::six_bits`](super::super::VectorUnit::six_bits). Interleaves the bytes of eight
+/// rows first, then splits them into one vector for each two parts.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn six_bits(packed: [&[u8; 12]; HALF], d: &[f32; HALF], m: &[f32; HALF], factors: &mut Factors) {
