@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use content::Digest;
 
-use crate::{Error, Store, files, name_table, tags};
+use crate::{Error, Store, files, name_table};
 
 /// How long a blob without a referring manifest stays in a repository.
 pub const BLOB_LINK_LIFE: Duration = Duration::from_hours(24);
@@ -218,7 +218,7 @@ impl Store {
     }
 
     fn repository_folder(&self, repository: &str) -> Result<PathBuf, Error> {
-        Ok(self.0.layout.links().join(tags::repository_path(repository)?))
+        Ok(self.0.layout.links().join(name_table::repository_path(repository)?))
     }
 
     fn link_path(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<PathBuf, Error> {

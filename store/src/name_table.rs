@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use content::Digest;
 
-use crate::{Error, Store, files, tags};
+use crate::{Error, Store, files};
 
 /// The entries below a folder.
 #[derive(Debug, Default)]
@@ -40,13 +40,13 @@ impl TableEntry {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let reason = |error: Error| format!("its name is not a valid tag: {error}; remove the file");
         let damaged = |error| Error::Damaged { path: self.path.clone(), reason: reason(error) };
-        tags::file(&self.tag()).map(drop).map_err(damaged)
+        file(&self.tag()).map(drop).map_err(damaged)
     }
 }
 
 /// The path of the file for `name` (`host/repository:tag`) below `root`.
 pub(crate) fn path(root: &Path, name: &str) -> Result<PathBuf, Error> {
-    Ok(root.join(tags::file(name)?))
+    Ok(root.join(file(name)?))
 }
 
 /// Finds every entry below `root` whose name begins with a colon. A folder that cannot be listed
@@ -119,4 +119,40 @@ impl Store {
         let stays = folders.into_iter().find(|folder| fs::remove_dir(folder).is_err());
         self.0.pending_renames.sync(stays.unwrap_or(root)).map(|()| true)
     }
+}
+
+/// The relative path of the tag `host/repository:tag`.
+pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
+    let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
+    let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
+    let folder = repository_path(repository)?;
+    check(tag, false).map_err(bad)?;
+    Ok(folder.join(format!(":{tag}")))
+}
+
+/// The relative path of `host/repository`.
+pub(crate) fn repository_path(repository: &str) -> Result<PathBuf, Error> {
+    let bad =
+        |reason| content::Error::BadName { name: repository.chars().take(160).collect(), what: "a repository", reason };
+    let mut path = PathBuf::new();
+    for (position, part) in repository.split('/').enumerate() {
+        // The first part is a host, which may contain a port.
+        check(part, position == 0).map_err(bad)?;
+        path.push(part);
+    }
+    if !repository.contains('/') {
+        return Err(bad("expected HOST/REPOSITORY").into());
+    }
+    Ok(path)
+}
+
+pub(crate) fn check(part: &str, host: bool) -> Result<(), &'static str> {
+    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
+        return Err("each part has 1 to 255 characters and does not begin with a dot");
+    }
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
+    if part.starts_with(':') || !part.bytes().all(allowed) {
+        return Err("each part has only A-Z a-z 0-9 . _ -");
+    }
+    Ok(())
 }

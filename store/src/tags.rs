@@ -86,7 +86,7 @@ impl Store {
     /// out.
     pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
         let mut found = Vec::new();
-        let folder = self.0.layout.tags().join(repository_path(repository)?);
+        let folder = self.0.layout.tags().join(name_table::repository_path(repository)?);
         for entry in files::entries_if_there(&folder)? {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(tag) = name.strip_prefix(':') else { continue };
@@ -109,44 +109,8 @@ impl Store {
     }
 
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
-        Ok(self.0.layout.tags().join(file(name)?))
+        Ok(self.0.layout.tags().join(name_table::file(name)?))
     }
-}
-
-/// The relative path of the tag `host/repository:tag`.
-pub(crate) fn file(name: &str) -> Result<PathBuf, Error> {
-    let bad = |reason| content::Error::BadName { name: name.chars().take(160).collect(), what: "a tag", reason };
-    let (repository, tag) = name.rsplit_once(':').ok_or_else(|| bad("expected HOST/REPOSITORY:TAG"))?;
-    let folder = repository_path(repository)?;
-    check(tag, false).map_err(bad)?;
-    Ok(folder.join(format!(":{tag}")))
-}
-
-/// The relative path of `host/repository`.
-pub(crate) fn repository_path(repository: &str) -> Result<PathBuf, Error> {
-    let bad =
-        |reason| content::Error::BadName { name: repository.chars().take(160).collect(), what: "a repository", reason };
-    let mut path = PathBuf::new();
-    for (position, part) in repository.split('/').enumerate() {
-        // The first part is a host, which may contain a port.
-        check(part, position == 0).map_err(bad)?;
-        path.push(part);
-    }
-    if !repository.contains('/') {
-        return Err(bad("expected HOST/REPOSITORY").into());
-    }
-    Ok(path)
-}
-
-fn check(part: &str, host: bool) -> Result<(), &'static str> {
-    if part.is_empty() || part.starts_with('.') || part.len() > 255 {
-        return Err("each part has 1 to 255 characters and does not begin with a dot");
-    }
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-') || (host && b == b':');
-    if part.starts_with(':') || !part.bytes().all(allowed) {
-        return Err("each part has only A-Z a-z 0-9 . _ -");
-    }
-    Ok(())
 }
 
 fn parse(path: &Path, text: &str) -> Result<Digest, Error> {
@@ -183,7 +147,7 @@ pub(crate) fn walk(root: &Path) -> FoundTags {
 /// Reads the tag in a file; `None` if the file was removed since it was listed.
 fn read(path: &Path, repository: &str, tag: &str) -> Result<Option<TagEntry>, Error> {
     let Some(text) = files::read_if_there(path)? else { return Ok(None) };
-    if let Err(reason) = check(tag, false) {
+    if let Err(reason) = name_table::check(tag, false) {
         let reason = format!("its name is no tag's: {reason}; remove the file");
         return Err(Error::Damaged { path: path.to_owned(), reason });
     }
