@@ -13,9 +13,10 @@ mod micro;
 mod rows;
 mod simd;
 mod small_float;
+mod target;
 
 pub use ggml::{codebook, grid};
-pub use rows::{EncodedBuffers, EncodingTarget};
+pub use target::{EncodedBuffers, EncodingTarget};
 
 use rows::{EncodingRows, NumberSource};
 
@@ -39,7 +40,7 @@ pub struct Encoded {
 
 impl Encoded {
     /// Appends space for more rows and returns it.
-    fn extend(&mut self, bytes: rows::Bytes) -> EncodedBuffers<'_> {
+    fn extend(&mut self, bytes: target::Bytes) -> EncodedBuffers<'_> {
         fn more(bytes: &mut Vec<u8>, count: usize) -> &mut [u8] {
             let start = bytes.len();
             bytes.resize(start + count, 0);
@@ -155,7 +156,7 @@ pub fn transcode_into(source: &Weight<'_>, target: EncodingTarget, out: EncodedB
     rows.encode(out);
 }
 
-pub(crate) fn decode_row(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
+fn decode_row(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
     match weight.encoding {
         Encoding::Plain(dtype) => float::decode(dtype, weight.row_of(weight.data, row), out),
         Encoding::Blocks(kind) => ggml::decode(kind, weight.row_of(weight.data, row), out),
@@ -166,6 +167,31 @@ pub(crate) fn decode_row(weight: &Weight<'_>, row: usize, out: &mut [f32]) {
         Encoding::Micro(micro) => micro::decode_row(weight, micro, row, out),
         Encoding::BlockFp8 { rows, columns } => {
             block_fp8::decode_row(weight, rows as usize, columns as usize, row, out);
+        }
+    }
+}
+
+impl Weight<'_> {
+    /// Decodes one row, counted over all matrices, to float32. The result is exactly that of the
+    /// encoding's definition, with one rounding per operation.
+    ///
+    /// # Panics
+    /// If the row does not exist, or `out` does not have the length of a row.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows() && out.len() == self.columns, "row {row} of {} into {}", self.rows(), out.len());
+        decode_row(self, row, out);
+    }
+
+    /// Decodes all rows.
+    ///
+    /// # Panics
+    /// If `out` does not have the weight's number of elements.
+    pub fn decode(&self, out: &mut [f32]) {
+        assert_eq!(out.len(), self.rows() * self.columns, "as many numbers as the weight has");
+        if self.columns > 0 {
+            for (row, out) in out.chunks_exact_mut(self.columns).enumerate() {
+                self.decode_row(row, out);
+            }
         }
     }
 }

@@ -23,6 +23,7 @@
 //!
 //! A tensor's name can be any text of up to 64 bytes and must never be used as a path.
 
+mod cursor;
 mod file_type;
 mod owned;
 mod parse;

@@ -6,7 +6,7 @@
 
 use crate::dtype::element_count;
 use crate::encoding::{Micro, Role};
-use crate::{Dtype, Encoding, codec};
+use crate::{Dtype, Encoding};
 
 /// Numbers of a plain float type, as bytes.
 #[derive(Clone, Copy, Debug)]
@@ -158,29 +158,6 @@ impl<'a> Weight<'a> {
             scale: self.scale.map(numbers),
             bias: self.bias.map(numbers),
             ..*self
-        }
-    }
-
-    /// Decodes one row, counted over all matrices, to float32. The result is exactly that of the
-    /// encoding's definition, with one rounding per operation.
-    ///
-    /// # Panics
-    /// If the row does not exist, or `out` does not have the length of a row.
-    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.rows() && out.len() == self.columns, "row {row} of {} into {}", self.rows(), out.len());
-        codec::decode_row(self, row, out);
-    }
-
-    /// Decodes all rows.
-    ///
-    /// # Panics
-    /// If `out` does not have the weight's number of elements.
-    pub fn decode(&self, out: &mut [f32]) {
-        assert_eq!(out.len(), self.rows() * self.columns, "as many numbers as the weight has");
-        if self.columns > 0 {
-            for (row, out) in out.chunks_exact_mut(self.columns).enumerate() {
-                self.decode_row(row, out);
-            }
         }
     }
 

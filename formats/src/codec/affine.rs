@@ -11,8 +11,8 @@ mod avx2;
 
 use super::bits;
 use super::float;
-use super::rows::{EncodedBuffers, EncodingTarget};
 use super::simd::{self, Work};
+use super::target::{EncodedBuffers, EncodingTarget};
 use crate::Weight;
 use crate::weight::Numbers;
 

@@ -11,14 +11,11 @@ mod avx2;
 
 use super::bits;
 use super::float;
-use super::rows::{EncodedBuffers, EncodingTarget};
 use super::simd::{self, Work};
 use super::small_float::{self, E4M3, e8m0, exponent_above, power_of_two, to_e2m1, to_e4m3};
+use super::target::{EncodedBuffers, EncodingTarget, NVFP4_LARGEST};
 use crate::encoding::Micro;
 use crate::{Dtype, Weight};
-
-/// The largest product of an element and a scale of nvfp4: 6 · 448.
-pub(super) const NVFP4_LARGEST: f32 = 2688.0;
 
 /// Scaling of the elements of a group: `element = round(value / step) · factor`.
 #[derive(Clone, Copy, Debug, Default)]

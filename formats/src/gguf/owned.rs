@@ -1,6 +1,6 @@
 //! Metadata values to be written to a file: owned, and already in the file's encoding.
 
-use super::parse::Cursor;
+use super::cursor::Cursor;
 use super::{Array, Endian, Value, ValueType};
 
 /// A value in the encoding of a little-endian file.

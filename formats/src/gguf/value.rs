@@ -1,7 +1,6 @@
 //! Metadata values.
 
 use super::Endian;
-use super::parse::Cursor;
 
 /// Type of a value, with its number in a file.
 #[expect(missing_docs, reason = "the names are the format's own")]
@@ -89,7 +88,7 @@ pub struct Array<'a> {
     pub(super) endian: Endian,
 }
 
-impl<'a> Array<'a> {
+impl Array<'_> {
     /// Returns the type of the items.
     pub fn kind(&self) -> ValueType {
         self.kind
@@ -103,14 +102,6 @@ impl<'a> Array<'a> {
     /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// Decodes the items one by one.
-    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
-        let mut cursor = Cursor::new(self.bytes, self.endian);
-        let kind = self.kind;
-        // Every item was parsed once with the file, so none is missing here.
-        (0..self.count).map_while(move |_| cursor.value(kind, 0).ok())
     }
 }
 

@@ -17,10 +17,10 @@ use std::arch::x86_64::{
 };
 
 use super::super::bits;
-use super::super::rows::EncodedBuffers;
 use super::super::simd::avx2::{
     LANES, RUN, available, bytes, greatest, load, load_run, numbers, unsigned_bytes, write, write_nibbles,
 };
+use super::super::target::EncodedBuffers;
 
 use super::{CodeLayout, SMALLEST_STEP};
 use crate::Dtype;

@@ -6,6 +6,7 @@
 
 #![expect(clippy::cast_sign_loss, reason = "codes are cut down to bytes as the reference does it, also negative ones")]
 
+mod extremes;
 mod lanes;
 mod rounding;
 

@@ -13,12 +13,12 @@ use std::arch::x86_64::{
 };
 
 use super::super::bits;
-use super::super::rows::{EncodedBuffers, EncodingTarget};
 use super::super::simd::avx2::{
     LANES, RUN, available, bytes, greatest, in_order, load, load_bytes, load_run, numbers, round, signed_bytes, store,
     unsigned_bytes, write_nibbles,
 };
 use super::super::small_float::{E2M1_DISTINCT, E4M3, power_of_two, to_e2m1};
+use super::super::target::{EncodedBuffers, EncodingTarget};
 use super::{Scaling, encode_group, factor, limit, scaling};
 use crate::Dtype;
 use crate::encoding::Micro;

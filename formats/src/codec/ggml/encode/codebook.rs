@@ -4,9 +4,10 @@
 
 use super::super::codebook::{E2M1, STEPS, half_of_e8m0};
 use super::super::half;
+use super::extremes::largest_magnitude;
 use super::fit::{ZERO, most_extreme, side_by_side};
 use super::lanes::Lanes;
-use super::rounding::{largest_magnitude, nearest, reciprocal, truncate};
+use super::rounding::{nearest, reciprocal, truncate};
 
 /// Midpoints between the steps: from each on, the next step is nearer.
 const MIDPOINTS: [f32; 15] = {

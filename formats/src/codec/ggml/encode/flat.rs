@@ -2,8 +2,9 @@
 //! `quantize_row_*_ref` in `ggml-quants.c`.
 
 use super::super::half;
+use super::extremes::{largest_magnitude, least_and_greatest, most_extreme};
 use super::lanes::Lanes;
-use super::rounding::{ALMOST_HALF, largest_magnitude, least_and_greatest, most_extreme, reciprocal};
+use super::rounding::{ALMOST_HALF, reciprocal};
 
 /// `d` is the number of largest magnitude divided by -8, so that this number gets code 0.
 #[inline(always)]

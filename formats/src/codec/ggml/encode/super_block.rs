@@ -7,9 +7,10 @@
 
 use super::super::half;
 use super::super::super_block::{ScalesAndMinima, pack_six_bits};
+use super::extremes::largest_magnitude;
 use super::fit::{Candidates, Fit, ZERO, above_minimum, side_by_side, step_by_step, symmetric};
 use super::lanes::Lanes;
-use super::rounding::{largest_magnitude, nearest};
+use super::rounding::nearest;
 
 /// Scales and minima have 4 bits.
 #[inline(always)]

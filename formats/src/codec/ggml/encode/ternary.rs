@@ -2,8 +2,9 @@
 //! Source of the formulas: `quantize_row_tq*_ref` in `ggml-quants.c`.
 
 use super::super::half;
+use super::extremes::largest_magnitude;
 use super::lanes::Lanes;
-use super::rounding::{away_from_zero, largest_magnitude, reciprocal};
+use super::rounding::{away_from_zero, reciprocal};
 
 /// See [`super::super::ternary::tq1_0`] for the layout.
 #[inline(always)]
