@@ -11,7 +11,7 @@
 //!
 //! `…0` stands for `model.layers.0`.
 
-use crate::blueprint::{Blueprint, Matrices, Projection, Rows};
+use crate::blueprint::{Adaptable, Blueprint, Rows};
 use crate::family::Family;
 
 /// Name of a projection that an adapter changes.
@@ -21,15 +21,6 @@ pub struct AdaptedName {
     pub module: String,
     /// Index of the expert, if the name contains one.
     pub expert: Option<u64>,
-}
-
-/// Target that an adapter can change.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Adaptable<'a> {
-    /// A single projection.
-    One(&'a Projection),
-    /// This many projections of the same shape: of experts or of heads.
-    Many(&'a Matrices, u64),
 }
 
 impl AdaptedName {

@@ -11,6 +11,7 @@
 //! Sizes are in elements, contexts and windows in tokens. Tensors are identified by canonical
 //! names.
 
+mod adaptable;
 pub(crate) mod check;
 mod ffn;
 mod mixer;
@@ -20,6 +21,7 @@ mod state;
 mod tensor;
 mod wire;
 
+pub use adaptable::Adaptable;
 pub(crate) use check::adaptable;
 pub use ffn::{Activation, Experts, Ffn, Gated, Groups, Plain, Router, RouterScores, SharedExpert};
 pub use mixer::{

@@ -167,7 +167,7 @@ impl<'a> Config<'a> {
             .object("rope_parameters")?
             .and_then(|parameters| parameters.float("partial_rotary_factor").transpose());
         let factor = newer.transpose()?.or(self.float("partial_rotary_factor")?);
-        Ok(factor.map(|factor| crate::dense::share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
+        Ok(factor.map(|factor| share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
     }
 
     /// Returns the scaling of frequencies, and the factor of rotated elements. `model` is the
@@ -255,6 +255,12 @@ impl<'a> Config<'a> {
             _ => 1.0,
         })
     }
+}
+
+/// Returns a share of a size, rounded down as Python's `int` does; 0 if it is negative or NaN.
+#[expect(clippy::cast_sign_loss, reason = "it is not negative")]
+pub(crate) fn share(size: u64, factor: f64) -> u64 {
+    (size as f64 * factor).max(0.0) as u64
 }
 
 #[cfg(test)]

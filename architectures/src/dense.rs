@@ -6,12 +6,11 @@
 
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, Output,
-    Projection, Residual, Tensor,
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart,
+    Output, Projection, Residual, Tensor,
 };
 use crate::config_json::{self, Config};
-use crate::gguf_keys::{self, Keys};
-use crate::plain::{attention, layer_norm};
+use crate::gguf_keys::{self, Keys, all_but_every};
 use crate::rope::Divisors;
 use crate::{Error, Rope, TensorNames};
 
@@ -119,17 +118,6 @@ pub(crate) struct Defaults {
 
 /// Defaults of Llama, on which the defaults of other families are based.
 pub(crate) const LLAMA: Defaults = Defaults { kv_heads: None, head_dim: None, context: 2048, theta: 10_000.0 };
-
-/// Returns for each layer whether it is of a kind that all layers have except every `step`-th one.
-pub(crate) fn all_but_every(step: u64, layers: u64) -> Vec<bool> {
-    (1..=layers.min(MAX_LAYERS)).map(|layer| !layer.is_multiple_of(step)).collect()
-}
-
-/// Returns a share of a size, rounded down as Python's `int` does; 0 if it is negative or NaN.
-#[expect(clippy::cast_sign_loss, reason = "it is not negative")]
-pub(crate) fn share(size: u64, factor: f64) -> u64 {
-    (size as f64 * factor).max(0.0) as u64
-}
 
 /// Returns the number of layers, checked before anything is allocated for each of them.
 pub(crate) fn layer_count(layers: u64) -> Result<usize, Error> {
@@ -427,4 +415,42 @@ pub(crate) fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
     let tokens = keys.gguf.array("tokenizer.ggml.tokens").map(|tokens| tokens.len());
     let found = keys.unsigned("vocab_size")?.or(tokens);
     found.ok_or_else(|| gguf_keys::fail("there is neither a `token_embd.weight` nor a vocabulary"))
+}
+
+/// Returns a layer norm, with a bias if the model has one.
+pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
+    let bias = format!("{module}.bias");
+    Norm {
+        kind: NormKind::Layer,
+        weight: Tensor::named(format!("{module}.weight")),
+        bias: names.has(&bias).then(|| Tensor::named(bias)),
+        epsilon,
+        offset: 0.0,
+    }
+}
+
+/// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and
+/// output projections.
+pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: [Projection; 4]) -> Attention {
+    Attention {
+        heads,
+        kv_heads: heads,
+        head_dim,
+        value_dim: head_dim,
+        layout: HeadLayout::Half,
+        scale: (head_dim as f64).powf(-0.5),
+        soft_cap: None,
+        window: None,
+        rope: None,
+        query,
+        key,
+        value,
+        output,
+        clip: None,
+        normed: NormedPart::Head,
+        query_norm: None,
+        key_norm: None,
+        sinks: None,
+        gate: None,
+    }
 }

@@ -39,6 +39,7 @@ mod stablelm;
 mod starcoder2;
 mod xlm_roberta;
 
+use crate::Error;
 use crate::family::Family;
 
 /// Missing features of requested architectures, by `model_type`: no blueprint can express them yet.
@@ -93,3 +94,33 @@ pub(crate) const ALL: &[&Family] = &[
     &falcon::FAMILY,
     &minimax_m2::FAMILY,
 ];
+
+impl Family {
+    /// All families, in the order in which they are tried.
+    pub const ALL: &'static [&'static Self] = ALL;
+
+    /// Returns the family with this user-visible name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|family| family.name == name)
+    }
+
+    /// Returns the family that reads GGUF files of this architecture.
+    pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
+        let is_called = |family: &&Self| {
+            let mut also = family.gguf.also.iter();
+            family.gguf.architecture == architecture || also.any(|alias| alias.architecture == architecture)
+        };
+        Self::ALL.iter().copied().filter(is_called).find(|family| family.gguf.read.is_some())
+    }
+
+    pub(crate) fn of_config(model_type: &str) -> Option<&'static Self> {
+        Self::ALL.iter().copied().find(|family| family.model_types.contains(&model_type))
+    }
+
+    pub(crate) fn unknown(name: &str) -> Error {
+        let supported: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
+        let lacks = LACKING.iter().find(|(own, _)| *own == name);
+        let lacks = lacks.map(|(_, what)| format!(" (it needs {what})")).unwrap_or_default();
+        Error::Unknown { name: name.chars().take(60).collect(), lacks, supported: supported.join(", ") }
+    }
+}

@@ -166,7 +166,7 @@ impl<'a> Keys<'a> {
             }
             return Ok(Some(flags));
         }
-        Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| crate::dense::all_but_every(n, layers)))
+        Ok(self.unsigned(KEY)?.filter(|n| *n > 0).map(|n| all_but_every(n, layers)))
     }
 
     /// Returns the labels of a scoring head's outputs.
@@ -245,6 +245,11 @@ impl<'a> Keys<'a> {
     pub(crate) fn yarn_log_multiplier(self) -> Result<Option<f64>, Error> {
         Ok(self.float("rope.scaling.yarn_log_multiplier")?.filter(|weight| *weight != 0.0))
     }
+}
+
+/// Returns for each layer whether it is of a kind that all layers have except every `step`-th one.
+pub(crate) fn all_but_every(step: u64, layers: u64) -> Vec<bool> {
+    (1..=layers.min(MAX_LAYERS)).map(|layer| !layer.is_multiple_of(step)).collect()
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@
 
 use crate::blueprint::{Blueprint, Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 use crate::config_json::{self, Config};
+use crate::dense::layer_norm;
 use crate::dense::projection;
 use crate::gguf_keys::Keys;
-use crate::plain::layer_norm;
 use crate::{Error, TensorNames};
 
 /// Suffix of transformers' classes with such a head.

@@ -22,6 +22,7 @@ mod adapted;
 pub mod blueprint;
 mod config_json;
 mod dense;
+mod describe;
 mod error;
 pub mod exchange;
 mod experts;
@@ -31,6 +32,7 @@ mod gguf_keys;
 mod harmless_keys;
 mod heads;
 mod keys_read;
+mod name_tables;
 pub mod names;
 mod names_of_0_1;
 mod plain;
@@ -38,15 +40,16 @@ mod rope;
 mod sizes;
 mod tensor_names;
 
-pub use adapted::{Adaptable, AdaptedName};
+pub use adapted::AdaptedName;
 pub use blueprint::{
-    Activation, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups, HeadLayout, Latent,
-    LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart, Output, Plain,
-    Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation, ScorerDense,
-    ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
+    Activation, Adaptable, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups,
+    HeadLayout, Latent, LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart,
+    Output, Plain, Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation,
+    ScorerDense, ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
 };
+pub use describe::{describe, unread_keys};
 pub use error::Error;
-pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm, describe, unread_keys};
+pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm};
 pub use harmless_keys::is_harmless as is_harmless_key;
 pub use names_of_0_1::source_name;
 pub use rope::{Divisors, Rope, RopeScaling, Switch};

@@ -5,9 +5,7 @@
 //! their names, so that no name is mapped wrongly.
 
 use crate::family::Family;
-
-/// Rows of a table: GGUF's name and the canonical name.
-pub(crate) type Table = &'static [(&'static str, &'static str)];
+use crate::name_tables::Table;
 
 /// Names outside of layers.
 const MODEL: Table = &[
@@ -47,20 +45,6 @@ const LAYER: Table = &[
     // Stacks of a layer that share a blob.
     ("ffn_exps", "mlp.experts"),
     ("ffn_shexp", "mlp.shared_expert"),
-];
-
-/// Name of the second norm in families with norms before the parts of a layer.
-pub(crate) const PRE_NORMS: Table = &[("ffn_norm", "post_attention_layernorm")];
-
-/// Names of the norms in families with norms only after the parts of a layer.
-pub(crate) const POST_NORMS: Table =
-    &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
-
-/// Names of the norms in families with norms before and after the parts of a layer.
-pub(crate) const ALL_NORMS: Table = &[
-    ("post_attention_norm", "post_attention_layernorm"),
-    ("ffn_norm", "pre_feedforward_layernorm"),
-    ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
 /// Returns the canonical name of a tensor of a folder. The text part of a model with vision has a

@@ -1,7 +1,8 @@
 //! Tensor names that version 0.1 assigned when it imported GGUF files. Blobs of that version
 //! contain them, so this table never changes, even if the tables of families do.
 
-use crate::names::{Table, in_layer, to_gguf};
+use crate::name_tables::Table;
+use crate::names::{in_layer, to_gguf};
 
 const MODEL: Table = &[
     ("token_embd.weight", "model.embed_tokens.weight"),

@@ -1,51 +1,10 @@
 //! Shared components of transformers with a structure other than Llama's, whose names and sizes
 //! differ by family.
 
-use crate::blueprint::{
-    Activation, Attention, Blueprint, Ffn, HeadLayout, Mixer, Norm, NormKind, NormedPart, Plain, Projection, Rows,
-    Tensor,
-};
+use crate::blueprint::{Activation, Blueprint, Ffn, Mixer, NormKind, Plain, Projection, Rows};
 use crate::dense::{Dense, projection};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
-
-/// Returns a layer norm, with a bias if the model has one.
-pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
-    let bias = format!("{module}.bias");
-    Norm {
-        kind: NormKind::Layer,
-        weight: Tensor::named(format!("{module}.weight")),
-        bias: names.has(&bias).then(|| Tensor::named(bias)),
-        epsilon,
-        offset: 0.0,
-    }
-}
-
-/// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and
-/// output projections.
-pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: [Projection; 4]) -> Attention {
-    Attention {
-        heads,
-        kv_heads: heads,
-        head_dim,
-        value_dim: head_dim,
-        layout: HeadLayout::Half,
-        scale: (head_dim as f64).powf(-0.5),
-        soft_cap: None,
-        window: None,
-        rope: None,
-        query,
-        key,
-        value,
-        output,
-        clip: None,
-        normed: NormedPart::Head,
-        query_norm: None,
-        key_norm: None,
-        sinks: None,
-        gate: None,
-    }
-}
 
 /// Splits a tensor with queries, keys and values that are stored key head by key head: the rows of
 /// its queries, then of its key, then of its value. The check of the blueprint refuses sizes that

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::WireTensor;
-
 /// Tensor of the model, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WireTensor", into = "WireTensor")]
@@ -192,5 +190,28 @@ impl Matrices {
             Self::Blocks(tensor) => (tensor, None),
         };
         std::iter::once(weight).chain(bias)
+    }
+}
+
+/// Name of a tensor, or a name with a view.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WireTensor {
+    Whole(String),
+    Part { name: String, view: View },
+}
+
+impl From<Tensor> for WireTensor {
+    fn from(Tensor { name, view }: Tensor) -> Self {
+        if view.is_whole() { Self::Whole(name) } else { Self::Part { name, view } }
+    }
+}
+
+impl From<WireTensor> for Tensor {
+    fn from(wire: WireTensor) -> Self {
+        match wire {
+            WireTensor::Whole(name) => Self::named(name),
+            WireTensor::Part { name, view } => Self { name, view },
+        }
     }
 }

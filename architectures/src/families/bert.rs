@@ -4,10 +4,9 @@ use crate::blueprint::{
     Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor, TokenTypes,
 };
 use crate::config_json::{Config, fail};
-use crate::dense::{layer_count, projection, vocabulary};
+use crate::dense::{attention, layer_count, layer_norm, projection, vocabulary};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::plain::{attention, layer_norm};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {

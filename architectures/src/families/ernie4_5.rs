@@ -5,7 +5,7 @@ use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "ernie4_5",
@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         read: Some(llama::read_interleaved),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         attention_scale: Some(llama::by_head_size),
         ..GgufForm::not_yet("ernie4_5")

@@ -3,16 +3,17 @@
 
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS, all_but_every};
+use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::gguf_keys::all_but_every;
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "exaone4",
     model_types: &["exaone4"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::POST_NORMS, ..GgufForm::not_yet("exaone4") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::POST_NORMS, ..GgufForm::not_yet("exaone4") },
     hugging_face: HuggingFaceForm::of("Exaone4ForCausalLM", "exaone4"),
 };
 

@@ -5,10 +5,10 @@ use crate::blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor,
 };
 use crate::config_json::{Config, fail};
-use crate::dense::{Dense, ONE_NORM, layer_count, projection};
+use crate::dense::{Dense, ONE_NORM, attention, layer_count, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::plain::{attention, by_key_head, layer_norm, one_by_one, with_layer_norms, without_gates};
+use crate::plain::{by_key_head, one_by_one, with_layer_norms, without_gates};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {

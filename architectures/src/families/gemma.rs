@@ -9,7 +9,7 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma",
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "gemma",
         also: &[],
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),

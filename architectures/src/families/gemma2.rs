@@ -7,13 +7,13 @@ use crate::config_json::Config;
 use crate::dense::{ALL_NORMS, Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma2",
     model_types: &["gemma2"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::ALL_NORMS, ..GgufForm::not_yet("gemma2") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::ALL_NORMS, ..GgufForm::not_yet("gemma2") },
     hugging_face: HuggingFaceForm::of("Gemma2ForCausalLM", "gemma2"),
 };
 

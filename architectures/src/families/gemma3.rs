@@ -10,7 +10,7 @@ use crate::config_json::{self, Config};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_types};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::{self, Keys};
-use crate::{Error, Rope, RopeScaling, TensorNames, names};
+use crate::{Error, Rope, RopeScaling, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma3",
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "gemma3",
         also: &[],
         read: Some(read_gguf),
-        names: names::ALL_NORMS,
+        names: name_tables::ALL_NORMS,
         model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(attention_scale),

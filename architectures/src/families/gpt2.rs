@@ -5,10 +5,10 @@ use crate::blueprint::{
     View,
 };
 use crate::config_json::{self, Config};
-use crate::dense::layer_count;
+use crate::dense::{attention, layer_count, layer_norm};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::plain::{self, attention, layer_norm};
+use crate::plain;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {

@@ -4,10 +4,11 @@
 use crate::Rope;
 use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor};
 use crate::config_json::Config;
-use crate::dense::{layer_count, projection, share};
+use crate::config_json::share;
+use crate::dense::{attention, layer_count, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::plain::{self, attention, by_key_head, layer_norm};
+use crate::plain::{self, by_key_head};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {

@@ -8,7 +8,7 @@ use crate::config_json::{Config, fail};
 use crate::dense::{self, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "granite",
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "granite",
         also: &[],
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         model_names: &[],
         layout: HeadLayout::Interleaved,
         attention_scale: None,

@@ -6,7 +6,7 @@ use crate::config_json::Config;
 use crate::experts::{self, router, switched};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "granitemoe",
@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("granitemoe")
     },

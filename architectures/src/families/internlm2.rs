@@ -8,7 +8,7 @@ use crate::dense::{Defaults, Dense, LLAMA, NormNames, projection};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::plain::by_key_head;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "internlm2",
@@ -17,7 +17,7 @@ pub(super) const FAMILY: Family = Family {
     gguf: &GgufForm {
         // The converter separates queries, keys and values, and orders rows as for Llama.
         read: Some(llama::read_interleaved),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         layout: HeadLayout::Interleaved,
         attention_scale: Some(llama::by_head_size),
         ..GgufForm::not_yet("internlm2")

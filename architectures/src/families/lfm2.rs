@@ -2,7 +2,8 @@
 
 use crate::blueprint::{Blueprint, Ffn, Mixer, Residual, Rows, ShortConv, Tensor};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, projection, share};
+use crate::config_json::share;
+use crate::dense::{Defaults, Dense, LLAMA, projection};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;

@@ -8,7 +8,7 @@ use crate::dense::{self, Dense};
 use crate::experts;
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, RopeScaling, TensorNames, names};
+use crate::{Error, RopeScaling, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "llama",
@@ -31,7 +31,7 @@ pub(super) const GGUF: GgufForm = GgufForm {
     architecture: "llama",
     also: &[],
     read: Some(read_gguf),
-    names: names::PRE_NORMS,
+    names: name_tables::PRE_NORMS,
     model_names: &[],
     layout: HeadLayout::Interleaved,
     attention_scale: Some(by_head_size),

@@ -8,13 +8,13 @@ use crate::dense::{Defaults, Dense};
 use crate::experts::{self, ExpertSizes, count};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "minimax_m2",
     model_types: &["minimax_m2"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::PRE_NORMS, ..GgufForm::not_yet("minimax-m2") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::PRE_NORMS, ..GgufForm::not_yet("minimax-m2") },
     hugging_face: HuggingFaceForm::of("MiniMaxM2ForCausalLM", "minimax_m2"),
 };
 

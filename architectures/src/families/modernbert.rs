@@ -3,10 +3,9 @@
 use crate::Rope;
 use crate::blueprint::{Activation, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Residual, Rows, Tensor};
 use crate::config_json::Config;
-use crate::dense::{layer_count, projection, vocabulary};
+use crate::dense::{attention, layer_count, layer_norm, projection, vocabulary};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{self, Keys};
-use crate::plain::{attention, layer_norm};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {

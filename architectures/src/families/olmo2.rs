@@ -6,13 +6,13 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, Rope, TensorNames, names};
+use crate::{Error, Rope, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "olmo2",
     model_types: &["olmo2"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::POST_NORMS, ..GgufForm::not_yet("olmo2") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::POST_NORMS, ..GgufForm::not_yet("olmo2") },
     hugging_face: HuggingFaceForm::of("Olmo2ForCausalLM", "olmo2"),
 };
 

@@ -6,13 +6,13 @@ use crate::dense::{Defaults, Dense, LLAMA};
 use crate::experts::{self, ExpertSizes, MODULES, count, experts};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "olmoe",
     model_types: &["olmoe"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::PRE_NORMS, ..GgufForm::not_yet("olmoe") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::PRE_NORMS, ..GgufForm::not_yet("olmoe") },
     hugging_face: HuggingFaceForm::of("OlmoeForCausalLM", "olmoe"),
 };
 

@@ -9,7 +9,7 @@ use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, layer_types};
 use crate::family::{Alias, Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen2",
@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
         // Names of the text part of vision models, by llama.cpp and Ollama.
         also: &[Alias::of("qwen2vl"), Alias::of("qwen25vl")],
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),

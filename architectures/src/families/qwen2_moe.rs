@@ -6,7 +6,7 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, experts, names};
+use crate::{Error, TensorNames, experts, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen2_moe",
@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         attention_scale: Some(llama::by_head_size),
         ..GgufForm::not_yet("qwen2moe")
     },

@@ -8,7 +8,7 @@ use crate::config_json::Config;
 use crate::dense::{Defaults, Dense};
 use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen3",
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
         // Text part of vision models.
         also: &[Alias::of("qwen3vl")],
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         model_names: &[],
         layout: HeadLayout::Half,
         attention_scale: Some(llama::by_head_size),

@@ -2,9 +2,10 @@
 
 use crate::blueprint::{Blueprint, DecayRate, DeltaNet, Mixer, Norm, Projection, RouterScores, Rows, Tensor};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, all_but_every, projection};
+use crate::dense::{Defaults, Dense, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::gguf_keys::all_but_every;
 use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {

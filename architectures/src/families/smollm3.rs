@@ -5,10 +5,11 @@ use serde_json::{Value as Json, json};
 use super::{llama, qwen2};
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, all_but_every};
+use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, names};
+use crate::gguf_keys::all_but_every;
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "smollm3",
@@ -18,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
         architecture: "smollm3",
         also: &[],
         read: Some(read_gguf),
-        names: names::PRE_NORMS,
+        names: name_tables::PRE_NORMS,
         model_names: &[],
         layout: HeadLayout::Interleaved,
         attention_scale: Some(llama::by_head_size),

@@ -7,13 +7,13 @@ use crate::dense::{Defaults, Dense, LLAMA, NormNames, ONE_NORM, PRE_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::plain::with_layer_norms;
-use crate::{Error, TensorNames, names};
+use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "stablelm",
     model_types: &["stablelm"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: names::PRE_NORMS, ..GgufForm::not_yet("stablelm") },
+    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::PRE_NORMS, ..GgufForm::not_yet("stablelm") },
     hugging_face: HuggingFaceForm::of("StableLmForCausalLM", "stablelm"),
 };
 

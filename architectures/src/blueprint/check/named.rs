@@ -1,9 +1,9 @@
 //! Checks of tensor names and views. Names become keys of messages and maps. They are never used as
 //! paths, but they may be long. Views are checked against the tensors when the tensors are loaded.
 
-use crate::adapted::Adaptable;
 use crate::blueprint::{
-    Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows, Tensor, View,
+    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows,
+    Tensor, View,
 };
 use crate::rope::Divisors;
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::blueprint::Rows;
+use crate::blueprint::{Rows, View};
 use crate::{Document, TensorNames, describe};
 
 fn blueprint() -> Blueprint {
