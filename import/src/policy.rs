@@ -8,6 +8,7 @@ mod part;
 mod scheme;
 mod survey;
 mod tables;
+mod type_names;
 mod user;
 
 use formats::dtype::element_count;
@@ -79,7 +80,7 @@ impl Policy {
             UserChoice::Type(to) if to == from => Decision::Keep(Reason::Already),
             UserChoice::Type(to) => {
                 check(from, to, shape).map_err(|reason| {
-                    let (rule, to) = (rule.describe(), scheme::type_name(to));
+                    let (rule, to) = (rule.describe(), type_names::type_name(to));
                     Error::Source(format!(
                         "the policy's {rule} asks for {to}, which `{name}` cannot be: {reason}; give it a rule of its \
                          own before that one"

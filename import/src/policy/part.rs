@@ -1,8 +1,9 @@
 //! Functions of tensors in a model.
 
-use serde::Deserialize;
+use std::sync::LazyLock;
 
-use super::tables;
+use regex::Regex;
+use serde::Deserialize;
 
 /// Function of a tensor in a model, as far as it determines the required precision. Derived from
 /// the name alone.
@@ -48,8 +49,9 @@ pub(super) enum TensorRole {
 impl TensorRole {
     /// Returns the function of a tensor with this name.
     pub(super) fn of(name: &str) -> Self {
-        let parts = &tables::tables().parts;
-        parts.iter().find(|(pattern, _)| pattern.is_match(name)).map_or(Self::Other, |(_, part)| *part)
+        static PATTERNS: LazyLock<Vec<(Regex, TensorRole)>> =
+            LazyLock::new(|| patterns().expect("invariant: a test reads the table, which is part of the program"));
+        PATTERNS.iter().find(|(pattern, _)| pattern.is_match(name)).map_or(Self::Other, |(_, part)| *part)
     }
 
     /// True for projections of values, alone or combined with queries or keys: llama.cpp counts
@@ -57,6 +59,26 @@ impl TensorRole {
     pub(super) fn has_values(self) -> bool {
         matches!(self, Self::AttentionV | Self::AttentionQkv | Self::AttentionKvB)
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireParts {
+    part: Vec<WirePart>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WirePart {
+    part: TensorRole,
+    name: String,
+}
+
+/// Returns the patterns of names in order of precedence.
+fn patterns() -> Result<Vec<(Regex, TensorRole)>, String> {
+    let parts: WireParts = toml::from_str(include_str!("tables/parts.toml")).map_err(|error| error.to_string())?;
+    let pattern = |wire: WirePart| Ok((Regex::new(&wire.name).map_err(|error| error.to_string())?, wire.part));
+    parts.part.into_iter().map(pattern).collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
-//! Built-in tables, parsed once: the classes of tensors and the rules of each type.
+//! Built-in rules of each type, parsed once.
 
 use std::sync::LazyLock;
 
 use formats::Encoding;
-use regex::Regex;
 use serde::Deserialize;
 
 use super::condition::Condition;
 use super::part::TensorRole;
-use super::scheme;
+use super::type_names;
 
 /// Choice of a rule for the tensors to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +41,6 @@ pub(super) struct Mix {
 
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// Patterns in order of precedence.
-    pub(super) parts: Vec<(Regex, TensorRole)>,
     pub(super) mlx: Vec<PolicyRule>,
     pub(super) ggml: Vec<PolicyRule>,
     pub(super) plain: Vec<PolicyRule>,
@@ -55,19 +52,6 @@ pub(super) fn tables() -> &'static Tables {
     static TABLES: LazyLock<Tables> =
         LazyLock::new(|| read().expect("invariant: a test reads the tables, which are part of the program"));
     &TABLES
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WireParts {
-    part: Vec<WirePart>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WirePart {
-    part: TensorRole,
-    name: String,
 }
 
 #[derive(Deserialize)]
@@ -104,10 +88,7 @@ struct WireRule {
 }
 
 fn read() -> Result<Tables, String> {
-    let parts: WireParts = parse(include_str!("tables/parts.toml"))?;
-    let parts = parts.part.into_iter().map(|wire| Ok((Regex::new(&wire.name).map_err(text)?, wire.part)));
     Ok(Tables {
-        parts: parts.collect::<Result<_, String>>()?,
         mlx: rules(include_str!("tables/mlx.toml"))?,
         ggml: rules(include_str!("tables/ggml.toml"))?,
         plain: rules(include_str!("tables/plain.toml"))?,
@@ -131,7 +112,7 @@ fn mixes(table: &str) -> Result<Vec<Mix>, String> {
     let wire: WireMixes = parse(table)?;
     let mix = |mix: &WireMix| {
         let all = wire.first.iter().chain(&mix.rules).chain(&wire.last);
-        let base = scheme::encoding(&mix.base).ok_or_else(|| format!("`{}` is not a type", mix.base))?;
+        let base = type_names::encoding(&mix.base).ok_or_else(|| format!("`{}` is not a type", mix.base))?;
         Ok(Mix { name: mix.name.clone(), base, rules: all.map(rule).collect::<Result<_, String>>()? })
     };
     wire.mix.iter().map(mix).collect()
@@ -142,7 +123,7 @@ fn rule(wire: &WireRule) -> Result<PolicyRule, String> {
         "keep" => RuleChoice::Keep,
         "base" => RuleChoice::Base,
         "eight" => RuleChoice::Eight,
-        name => RuleChoice::Type(scheme::encoding(name).ok_or_else(|| format!("`{name}` is not a type"))?),
+        name => RuleChoice::Type(type_names::encoding(name).ok_or_else(|| format!("`{name}` is not a type"))?),
     };
     Ok(PolicyRule { parts: wire.parts.clone(), when: wire.when.clone(), choice })
 }

@@ -54,7 +54,7 @@ fn tensors(shape: &Shape) -> Vec<(String, Vec<u64>)> {
 
 fn named(decision: Decision) -> String {
     match decision {
-        Decision::Encode(encoding) => scheme::type_name(encoding),
+        Decision::Encode(encoding) => type_names::type_name(encoding),
         Decision::Keep(Reason::Precision) => "keep".to_owned(),
         other => format!("{other:?}"),
     }

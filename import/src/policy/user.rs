@@ -13,7 +13,7 @@ use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::scheme;
+use super::type_names;
 use crate::Error;
 
 /// Largest number of rules. Policies have few; a longer file is not a policy.
@@ -97,7 +97,7 @@ fn read(text: &str, wire: &WireRule) -> Result<UserRule, Error> {
     let choice = match name.to_ascii_lowercase().as_str() {
         "keep" => UserChoice::Keep,
         "drop" => UserChoice::Drop,
-        lower => UserChoice::Type(scheme::encoding(lower).ok_or_else(|| {
+        lower => UserChoice::Type(type_names::encoding(lower).ok_or_else(|| {
             let known = "`keep`, `drop` or a type of one tensor such as `q6_k`, `int4:64` or `mxfp8`";
             at(wire.r#type.span(), format!("the type `{name}` is not known, expected {known}"))
         })?),
