@@ -16,6 +16,7 @@ mod rope;
 mod sentencepiece;
 mod special;
 mod tokenizer;
+mod tokenizer_parts;
 
 use architectures::Architecture;
 use formats::{Dtype, Gguf};

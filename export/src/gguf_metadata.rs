@@ -14,6 +14,7 @@
 mod keys;
 mod sentencepiece;
 mod special;
+mod token_list;
 mod tokenizer;
 mod tokenizer_json;
 

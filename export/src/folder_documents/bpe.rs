@@ -4,7 +4,7 @@ use import::Error;
 use serde_json::{Map, Value as Json, json};
 use vocabulary::pre_tokenizer::{self, PreTokenizer, Spelling};
 
-use super::tokenizer::Parts;
+use super::tokenizer_parts::Parts;
 use super::{fail, sentencepiece};
 
 /// Returns the parts of a byte-level tokenizer; `None` if the pre-tokenizer `pre` is unknown.

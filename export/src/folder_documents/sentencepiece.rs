@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value as Json, json};
 use vocabulary::{PieceKind, Vocabulary, VocabularyEntry};
 
-use super::tokenizer::Parts;
+use super::tokenizer_parts::Parts;
 
 /// Character that represents a space in pieces.
 const SPACE: &str = "\u{2581}";

@@ -8,15 +8,6 @@ use vocabulary::{PieceKind, Vocabulary, VocabularyKind};
 
 use super::{bpe, sentencepiece};
 
-/// Parts that differ between kinds of tokenizers.
-pub(super) struct Parts {
-    pub(super) normalizer: Json,
-    pub(super) pre_tokenizer: Json,
-    pub(super) decoder: Json,
-    /// Fields of the model, except for `vocab` and fields that all kinds share.
-    pub(super) model: Map<String, Json>,
-}
-
 /// Builds a `tokenizer.json`; `None` if no tokenizer of the library splits text as the file
 /// requires.
 ///

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 use vocabulary::PieceKind;
 
-use super::tokenizer::{TokenizerModel, TokensById, Vocabulary, looks_special, merges};
+use super::token_list::{TokenizerModel, TokensById, Vocabulary, looks_special, merges};
 use super::tokenizer_json::{TokenizerJson, fail, kind};
 use import::Error;
 

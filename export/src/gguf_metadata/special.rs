@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value as Json;
 use vocabulary::chat_templates;
 
-use super::tokenizer::Vocabulary;
+use super::token_list::Vocabulary;
 use super::tokenizer_json::{Around, TokenizerJson};
 use formats::gguf::OwnedValue;
 
@@ -153,7 +153,7 @@ mod tests {
 
     use vocabulary::PieceKind;
 
-    use super::super::tokenizer::TokenizerModel;
+    use super::super::token_list::TokenizerModel;
     use super::*;
 
     /// Returns the keys and the losses.
