@@ -137,7 +137,7 @@ impl Dialect {
         let mut markers = match self.form {
             Form::Text => Vec::new(),
             Form::Tagged(tags) => vec![tags.open, tags.close],
-            Form::Harmony => super::harmony::MARKERS.to_vec(),
+            Form::Harmony => HARMONY_MARKERS.to_vec(),
         };
         if self.form == (Form::Tagged(THINKING[2])) {
             // The word after the token is normal text.
@@ -158,7 +158,7 @@ impl Dialect {
     /// Returns the spelling of a forced call.
     pub(crate) fn spelling(&self) -> Spelling {
         match (self.form, self.calls) {
-            (Form::Harmony, _) => super::harmony::SPELLING,
+            (Form::Harmony, _) => HARMONY_SPELLING,
             (_, Some(calls)) => calls.spelling,
             (_, None) => syntaxes::GENERIC.spelling,
         }
@@ -173,6 +173,19 @@ impl Dialect {
         }
     }
 }
+
+pub(super) const HARMONY_MARKERS: [&str; 7] =
+    [HARMONY_START, "<|channel|>", "<|constrain|>", HARMONY_MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
+
+pub(super) const HARMONY_SPELLING: Spelling = Spelling {
+    before: "<|channel|>commentary to=functions.",
+    between: " <|constrain|>json<|message|>",
+    after: "<|call|>",
+};
+
+pub(super) const HARMONY_START: &str = "<|start|>";
+
+pub(super) const HARMONY_MESSAGE: &str = "<|message|>";
 
 #[cfg(test)]
 mod tests {

@@ -5,25 +5,15 @@
 //! to `functions.NAME` is a call; everything else is the answer.
 
 use super::MAX_CALL;
-use super::dialect::Spelling;
+use super::dialect::{HARMONY_MESSAGE, HARMONY_START};
 use super::marks::{first, settled};
 use super::parts::{Call, Part, Parts};
 use super::tools::object;
 
-pub(super) const MARKERS: [&str; 7] =
-    [START, "<|channel|>", "<|constrain|>", MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
-pub(super) const SPELLING: Spelling = Spelling {
-    before: "<|channel|>commentary to=functions.",
-    between: " <|constrain|>json<|message|>",
-    after: "<|call|>",
-};
-
-const START: &str = "<|start|>";
-const MESSAGE: &str = "<|message|>";
 /// Marks that end a message's text.
-const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", START, "<|channel|>"];
+const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", HARMONY_START, "<|channel|>"];
 /// Possible beginnings of a header.
-const HEADERS: [&str; 6] = [START, "<|channel|>", "<|constrain|>", MESSAGE, "to=", "assistant"];
+const HEADERS: [&str; 6] = [HARMONY_START, "<|channel|>", "<|constrain|>", HARMONY_MESSAGE, "to=", "assistant"];
 /// Maximum length of a header in bytes; a longer one is treated as text.
 const MAX_HEADER: usize = 512;
 
@@ -51,8 +41,8 @@ impl Harmony {
     pub(super) fn new(prompt: &str) -> Self {
         let mut harmony =
             Self { parts: Parts::default(), buffer: String::new(), state: HarmonyState::Header, begun: String::new() };
-        if let Some((_, last)) = prompt.rsplit_once(START) {
-            match last.split_once(MESSAGE) {
+        if let Some((_, last)) = prompt.rsplit_once(HARMONY_START) {
+            match last.split_once(HARMONY_MESSAGE) {
                 Some((_, text)) if ENDS.iter().any(|end| text.contains(end)) => {}
                 Some((header, _)) => harmony.enter(header, header),
                 None => last.clone_into(&mut harmony.begun),
@@ -96,7 +86,7 @@ impl Harmony {
     }
 
     fn header(&mut self) -> bool {
-        let found = self.buffer.find(MESSAGE).filter(|at| *at <= MAX_HEADER);
+        let found = self.buffer.find(HARMONY_MESSAGE).filter(|at| *at <= MAX_HEADER);
         // Leading blanks are not part of a header, whichever piece contains them.
         let head = self.buffer[..found.unwrap_or(self.buffer.len())].trim_start();
         let blank = head.is_empty();
@@ -106,12 +96,12 @@ impl Harmony {
             blank || !self.begun.trim_start_matches("assistant").is_empty() || HEADERS.iter().any(|start| fits(start));
         match found {
             Some(at) if is_header => {
-                let written = self.take(at + MESSAGE.len());
+                let written = self.take(at + HARMONY_MESSAGE.len());
                 let header = std::mem::take(&mut self.begun) + &written[..at];
                 self.enter(&header, &written);
                 true
             }
-            None if is_header && self.buffer.len() < MAX_HEADER + MESSAGE.len() => false,
+            None if is_header && self.buffer.len() < MAX_HEADER + HARMONY_MESSAGE.len() => false,
             // Not a header: the model deviates from the format, and its text is treated as the
             // answer.
             _ => {
@@ -175,7 +165,7 @@ impl Harmony {
                 self.leave(end);
                 true
             }
-            None if self.buffer.len() < MAX_CALL + MESSAGE.len() => false,
+            None if self.buffer.len() < MAX_CALL + HARMONY_MESSAGE.len() => false,
             _ => {
                 self.parts.text(&header);
                 self.state = HarmonyState::Answer;
