@@ -1,6 +1,8 @@
 //! Arguments of kernels, as `cuda/` declares them: plain structures with the same fields in the
 //! same order.
 
+use architectures::Activation;
+
 /// An address in device memory; 0 is a null pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
@@ -331,3 +333,19 @@ unsafe impl Arguments for KeepArguments {}
 // SAFETY: as `attention.cuh` declares it.
 #[expect(unsafe_code, reason = "a promise about two declarations")]
 unsafe impl Arguments for AttendArguments {}
+
+/// Returns the number of an activation in `products.cuh`.
+pub(crate) fn number(activation: Activation) -> u32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::Gelu => 2,
+        Activation::Relu => 3,
+        Activation::ClampedSilu { .. } => 4,
+    }
+}
+
+/// Returns the limit of an activation that clamps; else 0.
+pub(crate) fn limit(activation: Activation) -> f32 {
+    if let Activation::ClampedSilu { limit } = activation { limit as f32 } else { 0.0 }
+}

@@ -13,8 +13,8 @@ use candle_core::Tensor;
 
 use crate::arguments::{Address, Group, MixArguments, RouteArguments};
 use crate::machine::{GpuRuntime, Grid, Memory, MemoryPlace, bytes_of};
-use crate::product::WeightSet;
 use crate::weight::DeviceWeight;
+use crate::weight::WeightSet;
 
 /// Limits and block sizes of `experts.cuh`.
 const MOST_EXPERTS: usize = 512;
@@ -130,7 +130,7 @@ impl GpuRuntime {
     /// # Errors
     /// The weights differ in layout, or memory is exhausted.
     pub fn expert_weights(&self, sets: &[WeightSet<'_>]) -> Result<ExpertWeights> {
-        let (_, widths) = crate::product::ensure_alike(sets)?;
+        let (_, widths) = crate::weight::ensure_alike(sets)?;
         let known = sets.iter().map(|set| self.weight_set(set)).collect::<Result<Vec<_>>>()?;
         Ok(ExpertWeights {
             sets: self.upload(bytes_of(&known))?,

@@ -21,20 +21,12 @@
 
 mod arguments;
 mod attention;
-#[cfg(feature = "cuda")]
-mod cuda;
-#[cfg(feature = "cuda")]
-mod cuda_shared;
 mod emulator;
 mod experts;
 mod machine;
 mod product;
-mod recording;
 mod rows;
 mod select;
-mod shared;
-#[cfg(feature = "cuda")]
-mod staging;
 #[cfg(test)]
 mod tests;
 mod weight;
@@ -48,10 +40,10 @@ pub use arguments::Change;
 pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, Rotary, TILE_POSITIONS};
 pub use emulator::compile_kernels;
 pub use experts::{ExpertWeights, Routes, Routing};
+pub use machine::recording::{Obstacle, Recording, RecordingGuard};
+pub use machine::shared::{MappedSlab, Slab, SlabUse, Vault};
 pub use machine::{GpuRuntime, Memory, Spare};
-pub use product::{ExpertInput, ExpertRows, MOST_PRODUCTS, Made, Product, ProductInput, Purpose, WeightSet};
-pub use recording::{Obstacle, Recording, RecordingGuard};
+pub use product::{ExpertInput, ExpertRows, Made, Product, ProductInput, Purpose};
 pub use rows::{Map, Norm, NormOutput, Rounded};
 pub use select::{Best, MOST_BEST, Selection};
-pub use shared::{MappedSlab, Slab, SlabUse, Vault};
-pub use weight::{Arrays, DeviceArray, DeviceWeight, RowBlocks};
+pub use weight::{Arrays, DeviceArray, DeviceWeight, MOST_PRODUCTS, RowBlocks, WeightSet};

@@ -1,6 +1,11 @@
 //! Machine: runs kernels, and owns the memory that they work on.
 
+#[cfg(feature = "cuda")]
+mod cuda;
+mod launch;
 mod memory;
+pub(crate) mod recording;
+pub(crate) mod shared;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +16,11 @@ use anyhow::{Context, Result, bail, ensure};
 use candle_core::{DType, Device, Storage, Tensor};
 
 use crate::arguments::{Address, Arguments};
-#[cfg(feature = "cuda")]
-use crate::cuda;
 use crate::emulator;
-use crate::recording::{Launch, Recorder};
+use launch::Launch;
 pub use memory::{Memory, Spare};
 pub(crate) use memory::{MemoryPlace, Owner};
+use recording::Recorder;
 
 /// A device with our kernels. Clones share it.
 #[derive(Clone)]
@@ -46,7 +50,7 @@ pub(crate) struct Fresh {
 
 enum FreshNumbers {
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Numbers),
+    Cuda(cuda::DeviceNumbers),
     Emulated(Vec<f32>),
 }
 

@@ -1,18 +1,16 @@
 //! Products of activations with weights, `y = x · Wᵀ + b`, with an operation on y in the same
 //! kernel.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use architectures::Activation;
 use candle_core::Tensor;
 
-use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, MOST_WEIGHTS, ProductArguments, WRITE};
+use crate::arguments::{self, ACTIVATE, ADD, GATE, Group, ProductArguments, WRITE, limit, number};
 use crate::experts::{ExpertWeights, Routes};
 use crate::machine::{COUNTERS, GpuRuntime, Grid, bytes_of};
 use crate::rows::{RUN, Rounded};
-use crate::weight::DeviceWeight;
+use crate::weight::{DeviceWeight, WeightSet, ensure_alike};
 
-/// Greatest number of weights in one product.
-pub const MOST_PRODUCTS: usize = MOST_WEIGHTS;
 /// Number of rows of a weight and of x (at most) in a thread block, and of its threads, see
 /// `products.cuh`.
 const FEW_ROWS: usize = 4;
@@ -40,9 +38,6 @@ pub struct Product<'a> {
     /// Whether floats are never rounded to the types of tensor cores. Set for comparisons.
     pub is_exact: bool,
 }
-
-/// Weights for the same rows of x, each with an optional bias, `[rows]` of float32.
-pub type WeightSet<'a> = Vec<(&'a DeviceWeight, Option<&'a Tensor>)>;
 
 /// Results of products.
 #[derive(Debug)]
@@ -289,22 +284,6 @@ struct Shape {
     is_exact: bool,
 }
 
-/// Checks that one launch can compute with all sets. Returns a weight with the common layout, and
-/// the number of rows of each weight of a set.
-pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeight, Vec<usize>)> {
-    let set = sets.first().context("invariant: there is a set of weights")?;
-    let (like, _) = *set.first().context("invariant: there is a weight")?;
-    let fits = |own: &WeightSet<'_>| {
-        let alike = |((own, _), (other, _)): (&(&DeviceWeight, _), &(&DeviceWeight, _))| {
-            own.is_like(like) && own.rows() == other.rows()
-        };
-        own.len() == set.len() && own.iter().zip(set).all(alike)
-    };
-    ensure!(sets.iter().all(fits), "invariant: weights of one kind and shape");
-    ensure!((1..=MOST_PRODUCTS).contains(&set.len()), "invariant: one to {MOST_PRODUCTS} weights");
-    Ok((like, set.iter().map(|(weight, _)| weight.rows()).collect()))
-}
-
 /// Returns the assignment of rows of x to sets, for kernels.
 fn groups(runs: &[ExpertRows], experts: usize, tokens: usize) -> Result<Vec<Group>> {
     let group = |run: &ExpertRows| {
@@ -323,22 +302,6 @@ impl ProductInput<'_> {
             Self::Rounded(x) => [x.rows, x.columns],
         })
     }
-}
-
-/// Returns the number of an activation in `products.cuh`.
-pub(crate) fn number(activation: Activation) -> u32 {
-    match activation {
-        Activation::Silu => 0,
-        Activation::GeluTanh => 1,
-        Activation::Gelu => 2,
-        Activation::Relu => 3,
-        Activation::ClampedSilu { .. } => 4,
-    }
-}
-
-/// Returns the limit of an activation that clamps; else 0.
-pub(crate) fn limit(activation: Activation) -> f32 {
-    if let Activation::ClampedSilu { limit } = activation { limit as f32 } else { 0.0 }
 }
 
 fn ensure_one(widths: &[usize]) -> Result<()> {

@@ -4,9 +4,8 @@ use anyhow::{Result, bail, ensure};
 use architectures::{Activation, NormKind};
 use candle_core::Tensor;
 
-use crate::arguments::{Address, MapArguments, NormArguments};
+use crate::arguments::{Address, MapArguments, NormArguments, limit, number};
 use crate::machine::{GpuRuntime, Grid, Memory};
-use crate::product::{limit, number};
 
 /// Number of elements that share a scale when they are rounded.
 pub(crate) const RUN: usize = 32;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use candle_core::Tensor;
 use formats::encoding::Micro;
 use formats::{Dtype, Encoding, GgmlType};
 
@@ -243,3 +244,25 @@ impl RowBlocks {
         Some(u64::from(self.first) + last.checked_div(block)? * stride + last % block + 1)
     }
 }
+
+/// Weights for the same rows of x, each with an optional bias, `[rows]` of float32.
+pub type WeightSet<'a> = Vec<(&'a DeviceWeight, Option<&'a Tensor>)>;
+
+/// Checks that one launch can compute with all sets. Returns a weight with the common layout, and
+/// the number of rows of each weight of a set.
+pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeight, Vec<usize>)> {
+    let set = sets.first().context("invariant: there is a set of weights")?;
+    let (like, _) = *set.first().context("invariant: there is a weight")?;
+    let fits = |own: &WeightSet<'_>| {
+        let alike = |((own, _), (other, _)): (&(&DeviceWeight, _), &(&DeviceWeight, _))| {
+            own.is_like(like) && own.rows() == other.rows()
+        };
+        own.len() == set.len() && own.iter().zip(set).all(alike)
+    };
+    ensure!(sets.iter().all(fits), "invariant: weights of one kind and shape");
+    ensure!((1..=MOST_PRODUCTS).contains(&set.len()), "invariant: one to {MOST_PRODUCTS} weights");
+    Ok((like, set.iter().map(|(weight, _)| weight.rows()).collect()))
+}
+
+/// Greatest number of weights in one product.
+pub const MOST_PRODUCTS: usize = arguments::MOST_WEIGHTS;

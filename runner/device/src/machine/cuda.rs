@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "the driver works on addresses")]
 
+pub(super) mod staging;
+
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr;
@@ -17,8 +19,8 @@ use candle_core::cuda_backend::cudarc::nvrtc::Ptx;
 use candle_core::{CudaDevice, CudaStorage, Storage};
 
 use crate::arguments::{Address, Arguments};
-use crate::recording::Launch;
-use crate::staging::{self, Staging, Uploads};
+use crate::machine::cuda::staging::{Staging, Uploads};
+use crate::machine::launch::Launch;
 
 /// All kernels, for every supported generation.
 const FATBIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));

@@ -9,10 +9,10 @@ use anyhow::{Result, bail, ensure};
 
 use super::{GpuRuntime, Kernels};
 use crate::arguments::Address;
-#[cfg(feature = "cuda")]
-use crate::cuda;
 use crate::emulator;
-use crate::shared::MappedSlab;
+#[cfg(feature = "cuda")]
+use crate::machine::cuda;
+use crate::machine::shared::MappedSlab;
 
 /// Device memory, aligned to at least 16 bytes. New memory has unspecified contents.
 pub struct Memory {

@@ -25,18 +25,8 @@ use candle_core::Tensor;
 
 use crate::arguments::Address;
 use crate::attention::{CachedSpan, TableShape};
+use crate::machine::launch::Launch;
 use crate::machine::{GpuRuntime, Grid, Memory, MemoryPlace, Owner, Steps};
-
-/// A recorded launch.
-pub(crate) struct Launch {
-    pub(crate) kernel: String,
-    pub(crate) blocks: [u32; 3],
-    pub(crate) threads: usize,
-    pub(crate) shared: usize,
-    /// Bytes of its arguments, aligned to 8.
-    pub(crate) arguments: Vec<u64>,
-    pub(crate) size: usize,
-}
 
 /// An object that a recording keeps alive.
 type Used = Box<dyn Any + Send + Sync>;

@@ -8,6 +8,9 @@
 //! creator has ended.
 
 #[cfg(feature = "cuda")]
+mod cuda;
+
+#[cfg(feature = "cuda")]
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,8 +18,6 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 
 use crate::arguments::Address;
-#[cfg(feature = "cuda")]
-use crate::cuda_shared as cuda;
 use crate::emulator;
 
 /// The memory of a device, for a process that holds weights for other processes.

@@ -16,7 +16,7 @@ use candle_core::cuda_backend::cudarc::driver::{
     CudaContext, CudaEvent, CudaStream, DevicePtrMut, PinnedHostSlice, result,
 };
 
-use crate::cuda::{Memory, failed};
+use crate::machine::cuda::{Memory, failed};
 
 /// Size of a buffer in bytes.
 const BUFFER: usize = 32 << 20;

@@ -13,9 +13,9 @@ use anyhow::{Context, Result, ensure};
 use candle_core::cuda_backend::cudarc::driver::{CudaContext, DriverError, sys};
 
 use crate::arguments::Address;
-use crate::cuda::failed;
-use crate::shared::SlabUse;
-use crate::staging::Staging;
+use crate::machine::cuda::failed;
+use crate::machine::cuda::staging::Staging;
+use crate::machine::shared::SlabUse;
 
 /// The memory of a GPU.
 pub(crate) struct Vault {
