@@ -4,6 +4,7 @@ mod attention;
 mod delta_net;
 pub(crate) mod experts;
 mod ffn;
+mod gated;
 mod latent;
 mod residual;
 mod short_conv;

@@ -11,17 +11,18 @@ use protocol::{BlobPart, ContextRequest, KvType, LoadReply, LoadRequest};
 
 use crate::backend::Backend;
 use crate::backends::candle::Candle;
-use crate::backends::cpu::Instructions;
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
+use crate::documents::Documents;
 use crate::engine::{Engine, Slots};
 use crate::failure;
 use crate::files::Files;
 use crate::heartbeat::Heartbeat;
 use crate::holder_client::HolderClient;
+use crate::load_resources::LoadResources;
 use crate::mapped::Blobs;
 use crate::memory::Account;
-use crate::model::{Documents, Model, TextModel};
+use crate::model::Model;
 use crate::ranking::Ranking;
 use crate::read_ahead::{self, ReadAhead};
 use crate::renderer::Renderer;
@@ -29,20 +30,8 @@ use crate::rendering::TemplateChoice;
 use crate::scorer::Scorer;
 use crate::sentence::Sentence;
 use crate::stages::{self, DeviceStages, ModelBackend};
+use crate::text_model::TextModel;
 use crate::weights::Weights;
-
-/// The resources of the machine that a load may use.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadResources {
-    /// Number of threads that compute on the CPU.
-    pub(crate) threads: usize,
-    /// Largest number of files that are mapped.
-    pub(crate) maps: usize,
-    /// CPU instructions that kernels use.
-    pub(crate) instructions: Instructions,
-    /// The processes that render templates.
-    pub(crate) renderer: Arc<Renderer>,
-}
 
 /// A loaded model.
 #[derive(Debug)]

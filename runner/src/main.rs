@@ -35,6 +35,7 @@ mod decoder;
 mod device;
 #[cfg(test)]
 mod device_speed;
+mod documents;
 mod embed;
 mod engine;
 mod evaluate;
@@ -49,6 +50,7 @@ mod holder_client;
 mod isolation;
 mod layers;
 mod load;
+mod load_resources;
 mod mapped;
 mod memory;
 mod model;
@@ -71,6 +73,7 @@ mod shorten;
 mod stages;
 #[cfg(test)]
 mod synthetic_models;
+mod text_model;
 mod weights;
 
 use std::io::IsTerminal;
@@ -151,8 +154,8 @@ fn main() -> ExitCode {
         isolation::apply(isolation::ProcessRole::Runner);
     }
     let chosen = arguments.cpu.as_deref().map_or_else(|| Ok(Instructions::best()), Instructions::named);
-    let served =
-        chosen.and_then(|instructions| serve::run(load::LoadResources { threads, maps, instructions, renderer }));
+    let served = chosen
+        .and_then(|instructions| serve::run(load_resources::LoadResources { threads, maps, instructions, renderer }));
     done(served)
 }
 

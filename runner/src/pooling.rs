@@ -15,7 +15,7 @@ use architectures::ScorerInput;
 use formats::Gguf;
 use serde_json::Value;
 
-use crate::model::Documents;
+use crate::documents::Documents;
 
 /// A mode of pooling hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

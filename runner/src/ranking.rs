@@ -21,8 +21,9 @@ use anyhow::{Context, Result, bail, ensure};
 use architectures::{Blueprint, Score, ScorerInput};
 use serde_json::Value;
 
-use crate::model::{Documents, TextModel};
+use crate::documents::Documents;
 use crate::sentence::modules;
+use crate::text_model::TextModel;
 pub(crate) use form::Asked;
 use form::Form;
 pub(crate) use inputs::Inputs;

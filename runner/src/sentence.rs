@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::model::Documents;
+use crate::documents::Documents;
 use crate::pooling::Pooling;
 
 /// Supported modules. Vectors are divided by their length in any case, also without `Normalize`.

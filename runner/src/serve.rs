@@ -28,10 +28,12 @@ use crate::evaluate::Evaluation;
 use crate::failure;
 use crate::files::Files;
 use crate::generate::{self, Generation, Sink};
-use crate::load::{LoadResources, Loaded};
+use crate::load::Loaded;
+use crate::load_resources::LoadResources;
 use crate::memory::Account;
-use crate::model::{Model, TextModel};
+use crate::model::Model;
 use crate::rerank::Rerank;
+use crate::text_model::TextModel;
 
 /// Largest request in bytes: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;

@@ -11,7 +11,7 @@ use crate::backends::pipeline::{Pipeline, Stage};
 use crate::device::{self, Opened, Opening};
 use crate::failure;
 use crate::holder_client::HolderClient;
-use crate::load::LoadResources;
+use crate::load_resources::LoadResources;
 use crate::pool::Pool;
 
 /// The backend of a model.

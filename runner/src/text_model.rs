@@ -11,27 +11,9 @@ use vocabulary::chat_templates;
 use vocabulary::token_table::Settings;
 use vocabulary::{TokenTable, Vocabulary, byte_ranks, special_tokens};
 
+use crate::documents::Documents;
 use crate::mapped::Blob;
-use crate::ranking::Ranking;
 use crate::rendering::{Rendering, TemplateChoice};
-use crate::scorer::Scorer;
-use crate::sentence::Sentence;
-
-/// A loaded model without its decoder.
-#[derive(Debug)]
-pub(crate) struct Model {
-    pub(crate) text: TextModel,
-    /// Number of tokens that the decoder knows.
-    pub(crate) vocabulary: usize,
-    /// Whether the model computes logits.
-    pub(crate) generates: bool,
-    /// The settings for embeddings.
-    pub(crate) sentence: Sentence,
-    /// The settings for rankings, or the reason why the model cannot rank.
-    pub(crate) ranking: Result<Ranking>,
-    /// The head that scores texts, if the model has one.
-    pub(crate) scorer: Option<Scorer>,
-}
 
 /// The part of a model that handles text.
 #[derive(Debug)]
@@ -127,32 +109,6 @@ impl TextModel {
             tokens.insert(0, *bos);
         }
         Ok(tokens)
-    }
-}
-
-/// The documents of a load plan, each with its name.
-#[derive(Clone, Copy)]
-pub(crate) struct Documents<'a>(&'a [(String, Arc<Blob>)]);
-
-impl<'a> Documents<'a> {
-    pub(crate) fn new(all: &'a [(String, Arc<Blob>)]) -> Self {
-        Self(all)
-    }
-
-    /// Iterates over all documents.
-    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        self.0.iter().map(|(name, bytes)| (name.as_str(), &***bytes))
-    }
-
-    /// Returns the document of that name.
-    pub(crate) fn find(self, name: &str) -> Option<&'a [u8]> {
-        self.iter().find(|(own, _)| *own == name).map(|(_, bytes)| bytes)
-    }
-
-    /// Returns a JSON document; `null` if there is none.
-    pub(crate) fn json(self, name: &str) -> Result<Value> {
-        let Some(raw) = self.find(name) else { return Ok(Value::Null) };
-        serde_json::from_slice(&formats::json::tolerant(raw)).with_context(|| format!("`{name}` is not JSON"))
     }
 }
 

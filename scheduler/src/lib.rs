@@ -26,6 +26,7 @@ mod machine;
 mod private_memory;
 mod process;
 mod runner;
+mod runner_options;
 mod scheduler;
 #[cfg(feature = "schedules")]
 mod schedules;
@@ -34,8 +35,8 @@ mod sync;
 
 pub use error::Error;
 pub use load_plan::{BlobSource, LoadPlan, OpenError};
-pub use machine::{Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
+pub use machine::{Attempt, Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
 pub use private_memory::PrivateMemory;
-pub use process::RunnerOptions;
 pub use runner::{Events, Runner};
-pub use scheduler::{AcquireRequest, Attempt, Lease, LoadKey, Loaded, Scheduler};
+pub use runner_options::RunnerOptions;
+pub use scheduler::{AcquireRequest, Lease, LoadKey, Loaded, Scheduler};

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use event::{Action, Ask, End, Event, Moment, Outcome, RequestId, RunnerFailure, RunnerId, Stop, Why};
-pub use event::{Context, KeepAlive, KeepAliveChoice, Residence};
+pub use event::{Attempt, Context, KeepAlive, KeepAliveChoice, Residence};
 
 use self::back_off::BackOff;
 use self::place::{Phase, Ready, Residency};

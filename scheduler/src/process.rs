@@ -9,44 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use protocol::InstructionSet;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::isolation::{self, Isolation};
 use crate::machine::End;
-use crate::{Error, Runner};
+use crate::{Error, Runner, RunnerOptions};
 
 /// How often a process that is about to end is checked, and the pause between two checks.
 const LAST_TRIES: usize = 20;
 const MOMENT: Duration = Duration::from_millis(20);
-
-/// Options for starting runners.
-#[derive(Clone, Debug)]
-pub struct RunnerOptions {
-    /// Path of the program.
-    pub program: PathBuf,
-    /// Folder for sockets, private to the user. It must be short: the path of a socket has at most
-    /// about a hundred characters.
-    pub sockets: PathBuf,
-    /// The complete environment of runners. Nothing is inherited from the daemon, whose environment
-    /// may contain tokens.
-    pub environment: Vec<(OsString, OsString)>,
-    /// Whether runners are denied networks, other programs and files, except for the needs of
-    /// drivers.
-    pub isolated: bool,
-    /// How long a loaded runner may go without a sign of life; `None` means forever.
-    pub patience: Option<Duration>,
-    /// The limit of each runner's private memory, in bytes.
-    pub memory_limit: Option<u64>,
-    /// How much of the unused weights stays on each GPU: bytes, or a share (`25%`).
-    pub gpu_keep: String,
-    /// Number of compute threads on the CPU; by default one per available core.
-    pub threads: Option<usize>,
-    /// The instruction set of the CPU kernels; by default the best one that the machine supports.
-    pub cpu: Option<InstructionSet>,
-}
 
 impl RunnerOptions {
     fn isolation(&self) -> Isolation<'_> {

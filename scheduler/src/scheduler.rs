@@ -18,7 +18,7 @@ use crate::load_plan::LoadPlan;
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::supervisor::{Command, Report, supervise};
 use crate::sync::{Clock, Mutex, MutexGuard, PoisonError, Tasks, spawn};
-use crate::{Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
+use crate::{Attempt, Context, Counts, Error, KeepAliveChoice, Limits, Residence, Runner, RunnerOptions};
 
 /// A model and its context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -49,16 +49,6 @@ pub struct AcquireRequest {
     /// Whether the request uses the model beside conversations, to tokenize, embed or rank. Such a
     /// request takes no slot.
     pub is_aside: bool,
-}
-
-/// Whether a load may still have other models unloaded first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// The first attempt: if devices have no room for the whole model, other models are unloaded
-    /// and the load is planned again.
-    Beside,
-    /// The last attempt: the plan uses the room that is available.
-    Last,
 }
 
 /// Loads, keeps and unloads models. Clones share the same state.

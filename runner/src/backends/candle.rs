@@ -3,10 +3,6 @@
 
 mod act;
 mod attention;
-mod cached;
-mod composed;
-mod experts;
-mod matrix;
 mod recordings;
 mod recurrent;
 mod resident;
@@ -29,13 +25,13 @@ use crate::backend::{
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
 use act::Act;
-use cached::Cached;
-use composed::{by_head, flat, mapped, rotated};
-use experts::Experts;
-use matrix::{CandleMatrix, DeviceMatrix};
+use act::composed::{by_head, flat, mapped, rotated};
+use act::experts::Experts;
+use act::matrix::{CandleMatrix, DeviceMatrix};
 use recordings::Recordings;
 use resident::Resident;
 pub(crate) use state::State;
+use state::cached::{self, Cached};
 
 /// A backend that computes on one candle device.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
-use super::ffn::Gated;
+use super::gated::Gated;
 use crate::backend::{Backend, ExpertsOf, Map, RoutingRule, Run};
 
 /// Experts and their router.

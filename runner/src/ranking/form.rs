@@ -23,8 +23,9 @@ use protocol::{Message, Prompt, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::chat_templates;
 
-use crate::model::{Documents, TextModel};
+use crate::documents::Documents;
 use crate::sentence::modules;
+use crate::text_model::TextModel;
 
 /// Texts whose tokens have no common suffix: the common suffix of prompts with them is what follows
 /// a document.

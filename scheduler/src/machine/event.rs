@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use protocol::DeviceChoice;
 
-use crate::{Attempt, Error};
+use crate::Error;
 
 /// Time since the scheduler was created. The machine has no clock.
 pub(crate) type Moment = Duration;
@@ -197,4 +197,14 @@ pub(crate) enum Action {
     Grant { request: RequestId, runner: RunnerId },
     /// Send an error to the request.
     Refuse { request: RequestId, error: Error },
+}
+
+/// Whether a load may still have other models unloaded first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The first attempt: if devices have no room for the whole model, other models are unloaded
+    /// and the load is planned again.
+    Beside,
+    /// The last attempt: the plan uses the room that is available.
+    Last,
 }

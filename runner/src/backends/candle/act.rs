@@ -4,6 +4,10 @@
 //! So a layer takes a few kernel launches, and the decoder does not need to know about fusion. If
 //! the device has none of our kernels, everything is computed at once by candle's operations.
 
+pub(super) mod composed;
+pub(super) mod experts;
+pub(super) mod matrix;
+
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
@@ -14,10 +18,10 @@ use device::{
 };
 
 use super::NormOf;
-use super::experts::Mixed;
-use super::matrix::DeviceMatrix;
 use super::{Angles, Candle, Kernels};
 use crate::backend::HeadPart;
+use experts::Mixed;
+use matrix::DeviceMatrix;
 
 /// Rows of activations, `[tokens, width]`.
 #[derive(Debug)]
@@ -227,7 +231,7 @@ impl Act {
                 Later::Mixed(mixed) => Some(mixed.rows(None)?),
                 Later::Rotated(rotated) => {
                     rotated.machine.cannot_be_recorded();
-                    Some(super::composed::rotated(rotated.base.rows()?, rotated.part, &rotated.angles)?)
+                    Some(composed::rotated(rotated.base.rows()?, rotated.part, &rotated.angles)?)
                 }
             };
             let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);

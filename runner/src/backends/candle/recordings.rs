@@ -14,8 +14,8 @@ use protocol::KvType;
 use protocol::limits::DEVICE_RECORDINGS;
 
 use super::act::Act;
-use super::cached::Cached;
 use super::state::State;
+use super::state::cached::Cached;
 use super::{Angles, Candle};
 use crate::backend::{Inputs, PassParts, Sequence};
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use candle_core::{D, Tensor};
 
 use super::Candle;
-use super::composed::sigmoid;
+use super::act::composed::sigmoid;
 use super::state::{Recurrent, State};
 use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
 

@@ -4,13 +4,15 @@
 //! longest sequence needed. A layer with a sliding window keeps the last positions only: when they
 //! reach the end of the tensors, they are moved to the front of new ones.
 
+pub(super) mod cached;
+
 use anyhow::{Context, Result, bail};
 use architectures::LayerState;
 use candle_core::{DType, Device, Tensor};
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHUNK};
 
-use super::cached::{Cached, unsupported};
+use self::cached::{Cached, unsupported};
 use crate::backend::{Shift, StateShape};
 use crate::backends::checkpoints::Checkpoints;
 use crate::failure;

@@ -17,6 +17,7 @@
 //!   of [`tile`].
 #![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that were looked for"))]
 
+mod activation_rows;
 mod activations;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -25,6 +26,7 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod few;
 mod panel;
+mod panel_size;
 mod tile;
 mod unpack;
 
@@ -33,9 +35,10 @@ use formats::weight::Numbers;
 use formats::{Encoding, Weight};
 
 use super::instructions::{Instructions, Set};
-pub(super) use activations::{ActivationRows, Activations};
+pub(super) use activation_rows::ActivationRows;
+pub(super) use activations::Activations;
 pub(super) use panel::Panel;
-use panel::{DEPTH, LANES};
+use panel_size::{DEPTH, LANES};
 use unpack::format::{CodeFormat, with_layout};
 use unpack::{Groups, RowLayout, WeightLocation};
 

@@ -4,21 +4,21 @@ use anyhow::Result;
 use architectures::{Activation, HeadLayout};
 use candle_core::Tensor;
 
+use super::Act;
 use super::Angles;
-use super::act::Act;
 use crate::backend::{HeadPart, Map};
 
 /// Reshapes `[tokens, heads · width]` to `[tokens, heads, width]`.
-pub(super) fn by_head(x: &Tensor, width: usize) -> Result<Tensor> {
+pub(in crate::backends::candle) fn by_head(x: &Tensor, width: usize) -> Result<Tensor> {
     let (tokens, all) = x.dims2()?;
     Ok(x.reshape((tokens, all / width, width))?)
 }
 
-pub(super) fn flat(x: &Tensor) -> Result<Tensor> {
+pub(in crate::backends::candle) fn flat(x: &Tensor) -> Result<Tensor> {
     Ok(x.flatten_from(1)?)
 }
 
-pub(super) fn sigmoid(x: &Tensor) -> Result<Tensor> {
+pub(in crate::backends::candle) fn sigmoid(x: &Tensor) -> Result<Tensor> {
     Ok(candle_nn::ops::sigmoid(x)?)
 }
 
@@ -32,7 +32,7 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
 }
 
 /// Applies RoPE to a part of each head.
-pub(super) fn rotated(x: &Tensor, part: HeadPart, angles: &Angles) -> Result<Tensor> {
+pub(in crate::backends::candle) fn rotated(x: &Tensor, part: HeadPart, angles: &Angles) -> Result<Tensor> {
     let heads = by_head(x, part.width)?;
     // `[1, heads, tokens, count]`, as candle's kernels require.
     let rotated = heads.narrow(2, part.first, part.count)?.transpose(0, 1)?.unsqueeze(0)?.contiguous()?;
@@ -54,7 +54,7 @@ pub(super) fn rotated(x: &Tensor, part: HeadPart, angles: &Angles) -> Result<Ten
 }
 
 /// Maps every element.
-pub(super) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
+pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Result<Tensor> {
     Ok(match *map {
         Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y.rows()?)?,
         Map::Add(y, scale) => (x + (y.rows()? * f64::from(scale))?)?,

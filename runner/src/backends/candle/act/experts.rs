@@ -7,9 +7,9 @@ use architectures::Activation;
 use candle_core::{Device, Tensor};
 use device::{ExpertInput, ExpertWeights, GpuRuntime, ProductInput, Purpose, Routes, Routing, WeightSet};
 
-use super::act::Act;
+use super::super::{Candle, Kernels};
+use super::Act;
 use super::matrix::DeviceMatrix;
-use super::{Candle, Kernels};
 use crate::backend::{ExpertsOf, RoutingRule};
 
 /// The experts of a layer.
@@ -33,7 +33,7 @@ struct RuleOf {
 
 /// Output of the routed experts, not combined yet.
 #[derive(Debug)]
-pub(super) struct Mixed {
+pub(in crate::backends::candle) struct Mixed {
     machine: GpuRuntime,
     routes: Routes,
     made: Tensor,
@@ -44,8 +44,12 @@ impl Experts {
     /// Uploads the tables of the experts' weights. Returns `None` if there are no kernels for all
     /// experts or for the routing rule, if weights differ in layout, or if adapters add to the
     /// products.
-    pub(super) fn new(kernels: &Kernels, experts: &ExpertsOf<'_, Candle>, device: &Device) -> Result<Option<Self>> {
-        let of_device = |network: &[&super::CandleMatrix; 3]| -> Option<[Arc<DeviceMatrix>; 3]> {
+    pub(in crate::backends::candle) fn new(
+        kernels: &Kernels,
+        experts: &ExpertsOf<'_, Candle>,
+        device: &Device,
+    ) -> Result<Option<Self>> {
+        let of_device = |network: &[&super::matrix::CandleMatrix; 3]| -> Option<[Arc<DeviceMatrix>; 3]> {
             let [gate, up, down] = network.map(|matrix| matrix.of_device().cloned());
             Some([gate?, up?, down?])
         };
@@ -72,7 +76,7 @@ impl Experts {
         }))
     }
 
-    pub(super) fn forward(&self, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
+    pub(in crate::backends::candle) fn forward(&self, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
         let Kernels { machine, is_exact, .. } = &self.kernels;
         let routes = machine.route(self.rule.routing(), logits.rows()?)?;
         let gate = |x: ProductInput<'_>| {
@@ -105,11 +109,11 @@ impl RuleOf {
 
 impl Mixed {
     /// Returns the combined rows of the tokens; `residual` adds them, scaled, to a residual stream.
-    pub(super) fn rows(&self, residual: Option<(&Tensor, f32)>) -> Result<Tensor> {
+    pub(in crate::backends::candle) fn rows(&self, residual: Option<(&Tensor, f32)>) -> Result<Tensor> {
         self.machine.mix(&self.routes, &self.made, self.sum.as_ref(), residual)
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::backends::candle) fn count(&self) -> usize {
         self.routes.tokens()
     }
 }

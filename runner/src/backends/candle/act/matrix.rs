@@ -12,8 +12,8 @@ use device::{DeviceWeight, GpuRuntime, RowBlocks};
 use formats::encoding::Role;
 use formats::{Dtype, Encoding, GgmlType};
 
-use super::Candle;
-use super::act::Act;
+use super::super::Candle;
+use super::Act;
 use crate::backend::{LowRank, MatrixSource, WeightSource};
 use crate::failure;
 use crate::mapped::MappedTensor;
@@ -38,15 +38,15 @@ enum Weight {
 
 /// A weight for our kernels, with its bias.
 #[derive(Debug)]
-pub(super) struct DeviceMatrix {
-    pub(super) weight: DeviceWeight,
-    pub(super) bias: Option<Tensor>,
+pub(in crate::backends::candle) struct DeviceMatrix {
+    pub(in crate::backends::candle) weight: DeviceWeight,
+    pub(in crate::backends::candle) bias: Option<Tensor>,
     /// The weight as float32, once it was needed in this form.
     float: OnceLock<Tensor>,
 }
 
 impl CandleMatrix {
-    pub(super) fn new(source: MatrixSource<Candle>, backend: &Candle) -> Result<Self> {
+    pub(in crate::backends::candle) fn new(source: MatrixSource<Candle>, backend: &Candle) -> Result<Self> {
         let MatrixSource { weight, bias, adapters } = source;
         let Candle { device, reference, kernels, bytes, .. } = backend;
         let bias = bias.map(|bias| Tensor::from_slice(&bias, bias.len(), device)).transpose()?;
@@ -79,7 +79,7 @@ impl CandleMatrix {
     }
 
     /// Returns the weight for our kernels; `None` if there are adapters too.
-    pub(super) fn of_device(&self) -> Option<&Arc<DeviceMatrix>> {
+    pub(in crate::backends::candle) fn of_device(&self) -> Option<&Arc<DeviceMatrix>> {
         match &self.weight {
             Weight::Device(own) if self.adapters.is_empty() => Some(own),
             _ => None,
@@ -87,7 +87,7 @@ impl CandleMatrix {
     }
 
     /// Multiplies: `x` of `[tokens, input]` to `[tokens, output]`.
-    pub(super) fn forward(&self, backend: &Candle, x: &Tensor) -> Result<Tensor> {
+    pub(in crate::backends::candle) fn forward(&self, backend: &Candle, x: &Tensor) -> Result<Tensor> {
         let y = match &self.weight {
             Weight::Float(weight) => x.to_dtype(weight.dtype())?.matmul(&weight.t()?)?.to_dtype(DType::F32)?,
             Weight::Blocks(weight) => weight.forward(&x.contiguous()?)?,
@@ -109,7 +109,7 @@ impl CandleMatrix {
     }
 
     /// Returns the weight as float32.
-    pub(super) fn float(&self, backend: &Candle) -> Result<Tensor> {
+    pub(in crate::backends::candle) fn float(&self, backend: &Candle) -> Result<Tensor> {
         match &self.weight {
             Weight::Blocks(QMatMul::QTensor(weight)) => Ok(weight.dequantize(&weight.device())?),
             Weight::Float(weight) | Weight::Blocks(QMatMul::Tensor(weight) | QMatMul::TensorF16(weight)) => {
@@ -128,7 +128,7 @@ impl CandleMatrix {
 }
 
 impl DeviceMatrix {
-    pub(super) fn with_bias(&self) -> (&DeviceWeight, Option<&Tensor>) {
+    pub(in crate::backends::candle) fn with_bias(&self) -> (&DeviceWeight, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
     }
 

@@ -7,9 +7,9 @@ use architectures::LayerState;
 use device::{Attention, CacheRows, CachedSpan, GpuRuntime, Memory};
 use protocol::KvType;
 
-use super::act::Act;
-use super::state::State;
-use super::{Candle, Kernels};
+use super::super::act::Act;
+use super::super::{Candle, Kernels};
+use super::State;
 use crate::backend::{Attend, Sequence, Values};
 use crate::backends::blocks::{BlockAllocator, Blocks};
 use crate::failure;
@@ -17,19 +17,19 @@ use crate::failure;
 /// Keys and values of a layer.
 #[derive(Debug)]
 pub(crate) struct Cached {
-    pub(super) kept: Blocks<Memory>,
-    pub(super) room: DeviceBlocks,
+    pub(in crate::backends::candle) kept: Blocks<Memory>,
+    pub(in crate::backends::candle) room: DeviceBlocks,
 }
 
 /// Allocates blocks on the device.
 #[derive(Clone, Debug)]
-pub(super) struct DeviceBlocks {
+pub(in crate::backends::candle) struct DeviceBlocks {
     machine: GpuRuntime,
     rows: CacheRows,
 }
 
 impl DeviceBlocks {
-    pub(super) fn kv_type(&self) -> KvType {
+    pub(in crate::backends::candle) fn kv_type(&self) -> KvType {
         self.rows.kind
     }
 }
@@ -54,7 +54,7 @@ impl BlockAllocator for DeviceBlocks {
 impl Cached {
     /// Creates the state of a layer for a new sequence. Returns `None` if the layer is not
     /// attention, or if there are no kernels for its heads.
-    pub(super) fn new(machine: &GpuRuntime, state: LayerState, kv_type: KvType) -> Option<Self> {
+    pub(in crate::backends::candle) fn new(machine: &GpuRuntime, state: LayerState, kv_type: KvType) -> Option<Self> {
         let LayerState::Kv { kv_heads, key_dim, value_dim, window } = state else { return None };
         let [kv_heads, key_dim, value_dim] = [kv_heads, key_dim, value_dim].map(|size| size as usize);
         let rows = CacheRows { kv_heads, key_dim, value_dim, kind: kv_type };
@@ -66,21 +66,21 @@ impl Cached {
 
     /// Returns the arguments of the kernels for `tokens` tokens; `first` is the index of the first
     /// of them in the pass.
-    pub(super) fn span(kept: &Blocks<Memory>, first: usize, tokens: usize) -> CachedSpan<'_> {
+    pub(in crate::backends::candle) fn span(kept: &Blocks<Memory>, first: usize, tokens: usize) -> CachedSpan<'_> {
         let blocks = kept.all.iter().map(Arc::as_ref).collect();
         CachedSpan { first, tokens, position: kept.length, start: kept.start, blocks }
     }
 
     /// Returns the state of the first `length` tokens, if the next token would still see every
     /// position that it may see.
-    pub(super) fn share(&self, length: usize) -> Option<Self> {
+    pub(in crate::backends::candle) fn share(&self, length: usize) -> Option<Self> {
         let kept = self.kept.share(length)?;
         Some(Self { kept, room: self.room.clone() })
     }
 }
 
 /// Computes attention for the tokens of all sequences; `None` if a state is not for our kernels.
-pub(super) fn attend(
+pub(in crate::backends::candle) fn attend(
     kernels: &Kernels,
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Act; 3],
@@ -140,7 +140,7 @@ pub(super) fn attend(
 }
 
 /// Returns the error for a cache type that this model does not support on this device.
-pub(super) fn unsupported(kv_type: KvType) -> anyhow::Error {
+pub(in crate::backends::candle) fn unsupported(kv_type: KvType) -> anyhow::Error {
     let name = kv_type.name();
     let reason =
         anyhow!("KV cache type {name} is not supported for this model on this device; use f16, or the device `cpu`");

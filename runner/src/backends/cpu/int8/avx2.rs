@@ -11,8 +11,9 @@ use std::arch::x86_64::{
     _mm256_storeu_si256,
 };
 
-use super::activations::{ActivationBlock, round_with};
-use super::panel::{DEPTH, LANES, PART, Panel, RUN};
+use super::activation_rows::{ActivationBlock, round_with};
+use super::panel::Panel;
+use super::panel_size::{DEPTH, LANES, PART, RUN};
 use super::unpack::RowLayout;
 use super::unpack::vectors::{Vectors, transposed};
 use super::{ActivationRows, BLOCK, PanelColumns};

@@ -11,8 +11,9 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-use super::activations::{ActivationBlock, inverse};
-use super::panel::{DEPTH, LANES, PART, Panel, RUN};
+use super::activation_rows::{ActivationBlock, inverse};
+use super::panel::Panel;
+use super::panel_size::{DEPTH, LANES, PART, RUN};
 use super::unpack::RowLayout;
 use super::unpack::vectors::Vectors;
 use super::{ActivationRows, BLOCK, PanelColumns};

@@ -11,8 +11,8 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi64,
 };
 
-use super::activations::ActivationBlock;
-use super::panel::LANES;
+use super::activation_rows::ActivationBlock;
+use super::panel_size::LANES;
 use super::unpack::{OfUnit, Order, RowLayout, Units, WeightLocation};
 
 /// Greatest number of rows of x for which this is faster than interleaving the codes.
@@ -111,7 +111,7 @@ macro_rules! kernel {
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             if L::NIBBLES.is_some() {
@@ -141,7 +141,7 @@ macro_rules! kernel {
             units: &$crate::backends::cpu::int8::unpack::Units<'_>,
             unit: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{
@@ -214,7 +214,7 @@ macro_rules! kernel {
             unit: usize,
             run: usize,
             factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activations::ActivationBlock]; N],
+            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{_mm256_add_epi32, _mm256_setzero_si256};

@@ -3,19 +3,9 @@
 
 use std::mem::offset_of;
 
+use super::panel_size::{DEPTH, HALF, LANES, PART, RUN};
 use super::unpack::{Factors, RowLayout, UnpackedRows, VectorUnit};
 use super::{BLOCK, PanelColumns};
-
-/// Number of rows in a panel.
-pub(super) const LANES: usize = 16;
-/// Number of rows that are unpacked together.
-pub(super) const HALF: usize = LANES / 2;
-/// Number of columns in a panel: the size of the largest blocks.
-pub(super) const DEPTH: usize = 256;
-/// Least number of elements that share a scale.
-pub(super) const PART: usize = 16;
-/// Number of adjacent codes of a row.
-pub(super) const RUN: usize = 4;
 
 /// Memory of a panel.
 #[repr(C, align(64))]

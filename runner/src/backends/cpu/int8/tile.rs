@@ -1,7 +1,8 @@
 //! Products of a panel with rows of x, for any machine; the reference for the other kernels.
 
-use super::activations::ActivationBlock;
-use super::panel::{LANES, PART, Panel, RUN};
+use super::activation_rows::ActivationBlock;
+use super::panel::Panel;
+use super::panel_size::{LANES, PART, RUN};
 use super::unpack::RowLayout;
 use super::unpack::portable::Portable;
 use super::{ActivationRows, BLOCK, PanelColumns};

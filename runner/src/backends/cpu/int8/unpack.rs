@@ -31,7 +31,7 @@ pub(super) mod vectors;
 use formats::Dtype;
 
 use super::BLOCK;
-use super::panel::{HALF, PART};
+use super::panel_size::{HALF, PART};
 
 /// Location of a weight's rows in memory.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use formats::codec::codebook;
 
 use super::{Codes, Factors, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// The steps of `IQ4_NL` and `IQ4_XS`, plus 128.
 pub(super) const STEPS: [u8; 16] = {

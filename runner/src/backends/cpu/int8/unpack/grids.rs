@@ -7,7 +7,7 @@ use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, SIGNS}
 use super::super_blocks::super_block;
 use super::{Codes, Factors, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// `d`; for each 32 elements four index bytes, four times 7 sign bits, and a scale of 4 bits.
 pub(in crate::backends::cpu::int8) struct Iq2Xxs;

@@ -5,7 +5,7 @@ use formats::encoding::Micro;
 
 use super::{Codes, Factors, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// The machine without special instructions.
 pub(in crate::backends::cpu::int8) struct Portable;

@@ -8,7 +8,7 @@ use formats::encoding::Micro;
 use super::blocks::E2M1;
 use super::{Codes, Factors, Groups, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// Number of units whose scales are computed together; adjacent scales of a row are loaded at once.
 const TOGETHER: usize = 8;

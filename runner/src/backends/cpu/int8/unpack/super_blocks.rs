@@ -3,7 +3,7 @@
 use super::blocks::{STEPS, halves};
 use super::{Codes, Factors, Nibbles, RowLayout, Units, UnpackedRows, VectorUnit, field};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// `scales[16]` (scale in the low nibble, offset in the high one), `qs[64]` of two bits, `d`,
 /// `dmin`.

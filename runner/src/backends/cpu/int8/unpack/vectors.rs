@@ -21,7 +21,7 @@ use std::arch::x86_64::{
 
 use super::{Codes, Factors, VectorUnit};
 use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel::HALF;
+use crate::backends::cpu::int8::panel_size::HALF;
 
 /// The machine with AVX2, FMA and F16C.
 ///

@@ -1,0 +1,34 @@
+//! A feed-forward network with a gate.
+
+use super::Loader;
+use crate::backend::{Backend, Map};
+use anyhow::Result;
+use architectures::Activation;
+
+/// `down(act(gate(x)) · up(x))`.
+#[derive(Debug)]
+pub(crate) struct Gated<B: Backend> {
+    pub(super) gate: B::Matrix,
+    pub(super) up: B::Matrix,
+    pub(super) down: B::Matrix,
+    pub(super) activation: Activation,
+}
+
+impl<B: Backend> Gated<B> {
+    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Gated) -> Result<Self> {
+        let Loader { backend, weights, hidden, .. } = *loader;
+        let width = own.width as usize;
+        Ok(Self {
+            gate: weights.matrix(backend, &own.gate, hidden, width, None)?,
+            up: weights.matrix(backend, &own.up, hidden, width, None)?,
+            down: weights.matrix(backend, &own.down, width, hidden, None)?,
+            activation: own.activation,
+        })
+    }
+
+    pub(super) fn forward(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
+        let [gate, up] = backend.project([&self.gate, &self.up], x)?;
+        let [out] = backend.project([&self.down], &backend.map(gate, Map::Gate(self.activation, &up))?)?;
+        Ok(out)
+    }
+}
