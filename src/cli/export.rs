@@ -21,7 +21,8 @@ use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::staging::{Placed, Staging};
+use self::folder::Placed;
+use self::staging::Staging;
 use super::client::Client;
 use super::{Interrupted, progress};
 use crate::config::Config;

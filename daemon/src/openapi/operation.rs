@@ -1,10 +1,10 @@
 //! An operation: a method on a path, its request and its responses.
 
 use axum::http::Method;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::schemas::Schemas;
+use super::schemas::{SchemaOf, Schemas};
 use crate::guard::{Permission, Scope};
 
 /// The API that an operation belongs to. It decides the format of failures.
@@ -63,9 +63,6 @@ impl Api {
         }
     }
 }
-
-/// A function that generates the schema of a type.
-pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// A response: its status, media type and schema.
 struct DocumentedResponse {

@@ -2,15 +2,13 @@
 //!
 //! A type may have different schemas for reading and for writing: a field with a default may be
 //! absent in a request, but is always present in a response. If both are used and differ, the
-//! schema for writing is called `…CollectedAnswer`.
+//! schema for writing is called `…Answer`.
 
 use std::collections::BTreeSet;
 
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
-
-use super::operation::SchemaOf;
 
 const READ: &str = "#/components/schemas/";
 /// The temporary location of schemas for writing, until they get their final names.
@@ -50,7 +48,7 @@ impl Schemas {
     pub(super) fn complete(mut self, mut document: Value) -> Value {
         let (mut all, mut written) = (self.read.take_definitions(true), self.written.take_definitions(true));
         let apart = differing(&all, &written);
-        let name = |name: &str| if apart.contains(name) { format!("{name}CollectedAnswer") } else { name.to_owned() };
+        let name = |name: &str| if apart.contains(name) { format!("{name}Answer") } else { name.to_owned() };
         written.values_mut().for_each(|schema| rename(schema, &name));
         rename(&mut document, &name);
         all.extend(written.into_iter().map(|(own, schema)| (name(&own), schema)));
@@ -116,3 +114,6 @@ fn rename(value: &mut Value, name: &dyn Fn(&str) -> String) {
         _ => {}
     }
 }
+
+/// A function that generates the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;

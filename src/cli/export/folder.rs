@@ -7,12 +7,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use content::Digest;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, mkdirat, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
-
-use super::staging::Placed;
 
 /// An open folder. The path to it may contain links, because the user named it.
 #[derive(Debug)]
@@ -116,4 +115,15 @@ fn check_free((folder, last): &FileLocation<'_>, name: &str, force: bool) -> Res
             Ok(())
         }
     }
+}
+
+/// A file that was received.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    /// Name relative to the destination folder, or the name of the destination file.
+    pub(super) name: String,
+    /// Length in bytes.
+    pub(super) size: u64,
+    /// SHA-256 of the file.
+    pub(super) digest: Digest,
 }

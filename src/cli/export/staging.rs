@@ -9,23 +9,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use content::Digest;
 use content::text::size;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::folder::Folder;
-
-/// A file that was received.
-#[derive(Clone, Debug)]
-pub(super) struct Placed {
-    /// Name relative to the destination folder, or the name of the destination file.
-    pub(super) name: String,
-    /// Length in bytes.
-    pub(super) size: u64,
-    /// SHA-256 of the file.
-    pub(super) digest: Digest,
-}
+use super::folder::{Folder, Placed};
 
 /// Destination of the files.
 #[derive(Clone, Debug)]
