@@ -9,6 +9,7 @@ mod breakout;
 mod browser;
 mod canonical_blobs;
 mod cases2026;
+mod circles;
 mod clients;
 mod command_line;
 mod config_keys;
@@ -60,6 +61,7 @@ mod real_registry;
 #[cfg(target_os = "linux")]
 mod reliability;
 mod rerank;
+mod rust_source;
 mod safetensors_corpus;
 #[cfg(target_os = "linux")]
 mod scheduling;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::rust_source::{Piece, pieces};
 use crate::tidy::{project_files, relative};
 
 /// The widest comment line, in columns.
@@ -137,84 +138,21 @@ fn line_comments(source: &str, markers: &[&str]) -> Vec<Line> {
     source.lines().enumerate().filter_map(comment).collect()
 }
 
-/// The comments of a Rust file; those in string literals are none.
+/// The comments of a Rust file.
 fn rust_comments(source: &str) -> Vec<Line> {
+    let whole: Vec<&str> = source.split('\n').collect();
     let mut lines = Vec::new();
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let length = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if first == '"' {
-            rest = &rest[string_length(rest)..];
-            continue;
-        } else if let Some(length) = raw_string_length(rest) {
-            rest = &rest[length..];
-            continue;
-        } else if first == '\'' {
-            rest = &rest[character_length(rest)..];
-            continue;
-        } else {
-            rest = &rest[word_length(rest)..];
-            continue;
-        };
-        let begin = source.len() - rest.len();
-        let number = source[..begin].matches('\n').count() + 1;
-        for (index, text) in rest[..length].split('\n').enumerate() {
-            let whole = source.lines().nth(number + index - 1).unwrap_or_default();
-            let is_alone = whole.trim_start().starts_with("//");
+    for (at, piece) in pieces(source) {
+        let Piece::Comment(comment) = piece else { continue };
+        let number = source[..at].matches('\n').count() + 1;
+        for (index, text) in comment.split('\n').enumerate() {
+            let line = whole.get(number + index - 1).copied().unwrap_or_default();
+            let is_alone = line.trim_start().starts_with("//");
             let text = text.trim_start().trim_start_matches(['/', '*', '!']).to_owned();
-            lines.push(Line { number: number + index, text, columns: is_alone.then(|| whole.chars().count()) });
+            lines.push(Line { number: number + index, text, columns: is_alone.then(|| line.chars().count()) });
         }
-        rest = &rest[length..];
     }
     lines
-}
-
-/// Bytes of the string literal that the text begins with.
-fn string_length(text: &str) -> usize {
-    let mut is_escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if is_escaped => is_escaped = false,
-            '\\' => is_escaped = true,
-            '"' => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-/// Bytes of the raw string literal that the text begins with.
-fn raw_string_length(text: &str) -> Option<usize> {
-    let body = text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
-    let hashes = body.len() - body.trim_start_matches('#').len();
-    let quoted = body[hashes..].strip_prefix('"')?;
-    let end = format!("\"{}", "#".repeat(hashes));
-    let begin = text.len() - quoted.len();
-    Some(quoted.find(&end).map_or(text.len(), |at| begin + at + end.len()))
-}
-
-/// Bytes of the character literal that the text begins with; one for a lifetime.
-fn character_length(text: &str) -> usize {
-    let mut characters = text.char_indices().skip(1);
-    match (characters.next(), characters.next()) {
-        (Some((_, '\\')), Some((at, escaped))) => {
-            let rest = &text[at + escaped.len_utf8()..];
-            rest.find('\'').map_or(1, |end| at + escaped.len_utf8() + end + 1)
-        }
-        (Some(_), Some((at, '\''))) => at + 1,
-        _ => 1,
-    }
-}
-
-/// Bytes up to the next place where a token may begin. A word counts as a whole, so that its last
-/// letter `r` does not begin a raw string.
-fn word_length(text: &str) -> usize {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let word = text.find(|c| !is_word(c)).unwrap_or(text.len());
-    word.max(text.chars().next().map_or(1, char::len_utf8))
 }
 
 /// The text without code in backticks and quotations.

@@ -1,7 +1,7 @@
 //! Rules of the project that no compiler checks: allowed dependencies between crates, the length of
 //! files, and required documentation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::support::root;
 
 /// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
 /// test.
-const EDGES: [(&str, &str, &[&str]); 24] = [
+pub(super) const EDGES: [(&str, &str, &[&str]); 24] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -135,85 +135,6 @@ fn what_a_crate_depends_on_it_uses() {
     assert!(unused.is_empty(), "dependencies without a use: {unused:#?}");
 }
 
-/// Crates whose files must not have cyclic dependencies.
-const WITHOUT_CYCLES: [&str; 6] = ["ops/library", "ops/build", "ops/transfer", "ops/upkeep", "daemon", ""];
-
-/// A module and its submodules may depend on each other. All other dependencies between files must
-/// be acyclic.
-#[test]
-fn files_do_not_need_each_other_in_circles() {
-    for folder in WITHOUT_CYCLES {
-        let own = if folder.is_empty() { "src/".to_owned() } else { format!("{folder}/src/") };
-        let files: BTreeMap<String, String> = sources()
-            .into_iter()
-            .filter_map(|(path, source)| Some((module(path.strip_prefix(&own)?)?, source)))
-            .collect();
-        assert!(files.len() > 5, "only {} files were found below `{own}`", files.len());
-        let mut needs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (name, source) in &files {
-            let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-            needs.insert(name, paths(code).iter().filter_map(|path| nearest(&files, path)).collect());
-        }
-        // Repeatedly removes files that need no remaining file, or that no remaining file needs.
-        // Only cycles are left.
-        let apart = |a: &str, b: &str| !is_within(a, b) && !is_within(b, a);
-        loop {
-            let names: BTreeSet<&str> = needs.keys().copied().collect();
-            let before = needs.len();
-            let wanted: BTreeSet<&str> = needs
-                .iter()
-                .flat_map(|(name, others)| others.iter().copied().filter(|other| apart(name, other)))
-                .collect();
-            needs.retain(|name, others| {
-                others.retain(|other| names.contains(other) && apart(name, other));
-                wanted.contains(name) && !others.is_empty()
-            });
-            if needs.len() == before {
-                break;
-            }
-        }
-        assert!(needs.is_empty(), "files of `{own}` that need each other: {needs:#?}");
-    }
-}
-
-/// Converts `a/b.rs` to `a::b`; `None` for the root of a crate and for tests.
-fn module(path: &str) -> Option<String> {
-    let name = path.strip_suffix(".rs")?;
-    let is_root = ["lib", "main"].contains(&name);
-    (!is_root && !name.ends_with("tests")).then(|| name.replace('/', "::"))
-}
-
-/// Returns all `crate::…` paths in a source, with braces expanded.
-fn paths(source: &str) -> Vec<String> {
-    let mut paths = Vec::new();
-    for rest in source.split("crate::").skip(1) {
-        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-        let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
-        let (path, rest) = rest.split_at(end);
-        match rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
-            Some((names, _)) => paths.extend(names.split(',').map(|name| format!("{path}{}", name.trim()))),
-            None => paths.push(path.to_owned()),
-        }
-    }
-    paths
-}
-
-/// Returns the file that a path leads into.
-fn nearest<'a>(files: &'a BTreeMap<String, String>, path: &str) -> Option<&'a str> {
-    let mut path = path.trim_end_matches(':');
-    loop {
-        if let Some((name, _)) = files.get_key_value(path) {
-            return Some(name);
-        }
-        path = path.rsplit_once("::")?.0;
-    }
-}
-
-/// Whether a module is `outer` or below it.
-fn is_within(inner: &str, outer: &str) -> bool {
-    inner == outer || inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with("::"))
-}
-
 #[test]
 fn every_member_is_in_the_table() {
     let manifest = text(&root().join("Cargo.toml"));
@@ -320,7 +241,7 @@ pub(super) fn relative(path: &Path) -> String {
 }
 
 /// Returns the Rust files of the project with their text.
-fn sources() -> Vec<(String, String)> {
+pub(super) fn sources() -> Vec<(String, String)> {
     let sources: Vec<(String, String)> = project_files()
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
