@@ -15,6 +15,16 @@ use crate::blueprint::{Adaptable, Blueprint, Rows};
 use crate::family::Family;
 
 /// Name of a projection that an adapter changes.
+///
+/// # Examples
+///
+/// ```
+/// use lode_architectures::AdaptedName;
+///
+/// let name = AdaptedName::parse("model.layers.0.mlp.experts.3.up_proj");
+/// assert_eq!(name.module, "model.layers.0.mlp.experts.up_proj");
+/// assert_eq!(name.expert, Some(3));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AdaptedName {
     /// Name of the projection, without the index of an expert.

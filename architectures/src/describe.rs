@@ -18,6 +18,19 @@ use crate::{Error, TensorNames, heads, names};
 ///
 /// # Errors
 /// [`Error::Unknown`] if no family supports it; [`Error::Document`] if it has an invalid value.
+///
+/// # Examples
+///
+/// ```
+/// use lode_architectures::{Document, TensorNames, describe};
+///
+/// let config = br#"{"model_type":"llama","hidden_size":8,"intermediate_size":16,
+///     "num_hidden_layers":1,"num_attention_heads":2,"vocab_size":32}"#;
+/// let architecture = describe(Document::Config(config), &TensorNames::default())?;
+/// assert_eq!(architecture.family.name, "llama");
+/// assert_eq!(architecture.blueprint.layers.len(), 1);
+/// # Ok::<(), lode_architectures::Error>(())
+/// ```
 pub fn describe(document: Document<'_>, names: &TensorNames) -> Result<Architecture, Error> {
     let (family, source, read) = match document {
         Document::Config(raw) => {

@@ -50,6 +50,14 @@ const LAYER: Table = &[
 /// Returns the canonical name of a tensor of a folder. The text part of a model with vision has a
 /// prefix: older folders put it before `model`, newer ones after it. Other tensors keep their
 /// names.
+///
+/// # Examples
+///
+/// ```
+/// use lode_architectures::names::of_folder;
+///
+/// assert_eq!(of_folder("model.layers.0.mlp.up_proj.weight"), "model.layers.0.mlp.up_proj.weight");
+/// ```
 pub fn of_folder(name: &str) -> String {
     const BEFORE: &str = "language_model.";
     const BEHIND: [&str; 2] = ["model.language_model.", "model.text_model."];

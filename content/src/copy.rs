@@ -10,6 +10,24 @@ const CHUNK: u64 = 1 << 20;
 /// The copy resumes from the bytes that an earlier attempt left in the target. The target verifies
 /// the bytes when it commits them. Wrong bytes from the source fail with [`Error::WrongDigest`] and
 /// leave no blob in the target.
+///
+/// # Examples
+///
+/// ```
+/// use bytes::Bytes;
+/// use lode_content::{Expected, Ingest, IngestId, Ingester, Memory, Provider, copy};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let (source, target) = (Memory::new(), Memory::new());
+/// let mut ingest = source.ingest(&IngestId::parse("a")?, Expected::Unknown).await?;
+/// ingest.write(Bytes::from_static(b"hello")).await?;
+/// let (digest, _) = ingest.commit().await?;
+///
+/// assert_eq!(copy(&source, &target, &digest).await?, 5);
+/// assert_eq!(target.read(&digest, 1..3).await?, "el");
+/// # Ok::<(), lode_content::Error>(())
+/// # }).unwrap();
+/// ```
 pub async fn copy<P, I>(source: &P, target: &I, digest: &Digest) -> Result<u64, Error>
 where
     P: Provider,

@@ -36,6 +36,17 @@ impl Algorithm {
 ///
 /// Each digest has one spelling. Upper-case hex is refused and not converted to lower case, as the
 /// OCI specification requires.
+///
+/// # Examples
+///
+/// ```
+/// use lode_content::Digest;
+///
+/// let digest = Digest::of(b"hello");
+/// assert!(digest.to_string().starts_with("sha256:2cf24dba5fb0"));
+/// assert_eq!(digest.to_string().parse(), Ok(digest));
+/// assert!("sha256:2CF24DBA".parse::<Digest>().is_err());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
     algorithm: Algorithm,

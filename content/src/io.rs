@@ -5,6 +5,19 @@ use std::io::{self, Read, Write};
 use crate::{Algorithm, Digest, Hasher};
 
 /// Hashes and counts the bytes that are read through it.
+///
+/// # Examples
+///
+/// ```
+/// use std::io;
+/// use lode_content::io::DigestReader;
+/// use lode_content::{Algorithm, Digest};
+///
+/// let mut reader = DigestReader::new(&b"hello"[..], Algorithm::Sha256);
+/// io::copy(&mut reader, &mut io::sink())?;
+/// assert_eq!(reader.finish(), (Digest::of(b"hello"), 5));
+/// # Ok::<(), io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct DigestReader<R> {
     inner: R,

@@ -4,6 +4,17 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// The media type of a descriptor, without parameters.
+///
+/// # Examples
+///
+/// ```
+/// use lode_content::MediaType;
+///
+/// let layer = MediaType::parse("application/vnd.oci.image.layer.v1.tar")?;
+/// assert_eq!(layer.as_str(), "application/vnd.oci.image.layer.v1.tar");
+/// assert!(MediaType::parse("no slash").is_err());
+/// # Ok::<(), lode_content::media_type::ParseMediaTypeError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MediaType(Cow<'static, str>);
 

@@ -22,6 +22,17 @@ use bytes::Bytes;
 use crate::{Digest, Error};
 
 /// The name of an ingest: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; the first is not a dot.
+///
+/// # Examples
+///
+/// ```
+/// use lode_content::{Digest, IngestId};
+///
+/// assert!(IngestId::parse("upload-17").is_ok());
+/// assert!(IngestId::parse("../escape").is_err());
+/// // Two transfers of one blob use the same ingest.
+/// assert_eq!(IngestId::of(&Digest::of(b"a")), IngestId::of(&Digest::of(b"a")));
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IngestId(String);
 

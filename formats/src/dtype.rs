@@ -51,6 +51,15 @@ impl Dtype {
 
 /// Returns the product of a shape's dimensions; `None` if it overflows at any step, even if a later
 /// dimension is 0.
+///
+/// # Examples
+///
+/// ```
+/// use lode_formats::dtype::element_count;
+///
+/// assert_eq!(element_count(&[2, 3]), Some(6));
+/// assert_eq!(element_count(&[u64::MAX, 2]), None);
+/// ```
 pub fn element_count(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, dimension| product.checked_mul(*dimension))
 }

@@ -11,6 +11,19 @@ use crate::dtype::element_count;
 use crate::{Dtype, GgmlType};
 
 /// Encoding of a weight's numbers. Groups and blocks are runs of a row, the last dimension.
+///
+/// # Examples
+///
+/// ```
+/// use lode_formats::{Dtype, Encoding};
+///
+/// let encoding = Encoding::parse("int4", 64).expect("a known type");
+/// let parts = encoding.parts(&[2, 128], Dtype::F16)?;
+/// // 4 bits per element; one F16 scale and one F16 bias for each group of 64.
+/// let sizes: Vec<u64> = parts.iter().map(|part| part.size()).collect();
+/// assert_eq!(sizes, [128, 8, 8]);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// Plain elements.

@@ -20,6 +20,21 @@ pub struct Numbers<'a> {
 /// An encoded weight.
 ///
 /// Invariant: every array has exactly the bytes that encoding and shape require.
+///
+/// # Examples
+///
+/// ```
+/// use lode_formats::weight::Arrays;
+/// use lode_formats::{Dtype, Encoding, Weight};
+///
+/// let bytes: Vec<u8> = [1.0_f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+/// let arrays = Arrays { data: &bytes, ..Arrays::default() };
+/// let weight = Weight::new(Encoding::Plain(Dtype::F32), &[2, 2], arrays)?;
+/// let mut row = [0.0; 2];
+/// weight.decode_row(1, &mut row);
+/// assert_eq!(row, [3.0, 4.0]);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
     pub(crate) encoding: Encoding,

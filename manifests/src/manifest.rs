@@ -8,6 +8,21 @@ use crate::wire::{WireDescriptor, WireManifest};
 use crate::{Error, Layer, MAX_MANIFEST, annotations, media_types};
 
 /// An OCI image manifest or a Docker schema 2 manifest, with the bytes it was parsed from.
+///
+/// # Examples
+///
+/// ```
+/// use lode_manifests::Manifest;
+///
+/// let raw = br#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",
+///     "config":{"mediaType":"application/vnd.oci.empty.v1+json","size":2,
+///     "digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"},
+///     "layers":[]}"#;
+/// let manifest = Manifest::parse(raw)?;
+/// assert_eq!(manifest.raw(), raw);
+/// assert_eq!(manifest.layers().len(), 0);
+/// # Ok::<(), lode_manifests::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Manifest {
     raw: Vec<u8>,

@@ -35,6 +35,18 @@ const MAX_TAG: usize = 128;
 const MAX_REFERENCE: usize = 350;
 
 /// The name of a model, complete and well-formed.
+///
+/// # Examples
+///
+/// ```
+/// use lode_manifests::ModelRef;
+///
+/// let reference: ModelRef = "registry.example:5000/team/model:1".parse()?;
+/// assert_eq!(reference.host(), "registry.example:5000");
+/// assert_eq!(reference.repository(), "team/model");
+/// assert_eq!(reference.tag(), Some("1"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelRef {
     host: String,

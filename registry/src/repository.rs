@@ -11,6 +11,15 @@ const MAX_NAME: usize = 255;
 ///
 /// The specification allows lower-case letters only. Names of models also have upper-case letters,
 /// so this server accepts them.
+///
+/// # Examples
+///
+/// ```
+/// use lode_registry::RepositoryName;
+///
+/// assert!(RepositoryName::parse("team/model").is_ok());
+/// assert!(RepositoryName::parse("Team/../model").is_err());
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RepositoryName(String);
 

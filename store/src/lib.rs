@@ -103,6 +103,22 @@ use sync::atomic::AtomicU64;
 use sync::{Mutex, MutexGuard, PoisonError};
 
 /// A content store on disk. Clones share it; dropping the last one releases the lock.
+///
+/// # Examples
+///
+/// ```
+/// use lode_store::{Options, Store};
+/// use content::{Expected, IngestId};
+///
+/// let home = tempfile::tempdir()?;
+/// let store = Store::open(home.path(), Options::default())?;
+/// let mut ingest = store.start_ingest(&IngestId::parse("import")?, Expected::Unknown)?;
+/// ingest.append(b"hello")?;
+/// let (digest, size) = ingest.commit()?;
+/// assert_eq!(store.blob_size(&digest)?, Some(size));
+/// assert_eq!(store.read_blob(&digest, 1024)?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
 

@@ -39,6 +39,7 @@ mod maintenance;
 mod memory_vectors;
 mod mlx_models;
 mod mutations;
+mod names;
 mod nesting;
 mod ollama;
 mod openai;

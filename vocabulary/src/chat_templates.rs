@@ -21,6 +21,15 @@ pub type NamedTemplate = (String, String);
 
 /// Whether a template is a Go template as Ollama uses them: fields begin with a dot, and blocks are
 /// in double braces.
+///
+/// # Examples
+///
+/// ```
+/// use lode_vocabulary::chat_templates::is_go;
+///
+/// assert!(is_go("{{ range .Messages }}{{ .Content }}{{ end }}"));
+/// assert!(!is_go("{% for message in messages %}{{ message.content }}{% endfor %}"));
+/// ```
 pub fn is_go(source: &str) -> bool {
     let mut actions = source.split("{{").skip(1).map(|action| action.trim_start_matches('-').trim_start());
     actions.any(|action| {

@@ -70,7 +70,7 @@ impl<I: Ingest + 'static> Sessions<I> {
         storage: &S,
         repository: &Repository,
         id: &str,
-    ) -> Result<Option<(IngestId, Held<I>)>, content::Error>
+    ) -> Result<Option<(IngestId, LockedUpload<I>)>, content::Error>
     where
         S: BlobStorage<Ingest = I> + Clone + 'static,
     {
@@ -87,7 +87,7 @@ impl<I: Ingest + 'static> Sessions<I> {
             self.forget(&id);
             return Ok(None);
         }
-        Ok(Some((id, Held(held))))
+        Ok(Some((id, LockedUpload(held))))
     }
 
     /// Waits for the lock of an upload. If the upload was forgotten meanwhile, its slot is looked
@@ -166,9 +166,9 @@ fn close_idle<I>(open: &mut HashMap<IngestId, (OpenUpload<I>, Instant)>) {
 
 /// An upload that a request has locked.
 #[derive(Debug)]
-pub(super) struct Held<I>(OwnedMutexGuard<Option<I>>);
+pub(super) struct LockedUpload<I>(OwnedMutexGuard<Option<I>>);
 
-impl<I: Ingest> Held<I> {
+impl<I: Ingest> LockedUpload<I> {
     /// Number of bytes received so far.
     pub(super) fn offset(&self) -> u64 {
         self.0.as_ref().map_or(0, Ingest::offset)

@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 
 use super::quota::share_of;
 use super::refusal::ErrorReply;
-use super::sessions::Held;
+use super::sessions::LockedUpload;
 use super::storage::{Repository, Storage};
 use super::sync::{finished, spawn, timeout};
 use super::{Server, range, route};
@@ -142,7 +142,7 @@ async fn whole<S: Storage>(
 async fn give_up<S: Storage>(
     server: &Server<S>,
     id: &IngestId,
-    mut held: Held<S::Ingest>,
+    mut held: LockedUpload<S::Ingest>,
 ) -> Result<(), content::Error> {
     let cancelled = match held.take() {
         Some(ingest) => ingest.cancel().await,
@@ -194,7 +194,7 @@ async fn hold<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
     id: &str,
-) -> Result<(IngestId, Held<S::Ingest>), ErrorReply> {
+) -> Result<(IngestId, LockedUpload<S::Ingest>), ErrorReply> {
     let shown: String = id.chars().take(80).collect();
     let unknown =
         || ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"));
@@ -237,9 +237,9 @@ fn check_order(
 async fn receive<S: Storage>(
     server: &Arc<Server<S>>,
     id: &IngestId,
-    mut held: Held<S::Ingest>,
+    mut held: LockedUpload<S::Ingest>,
     incoming: Incoming,
-) -> Result<Held<S::Ingest>, ErrorReply> {
+) -> Result<LockedUpload<S::Ingest>, ErrorReply> {
     let (server, id) = (server.clone(), id.clone());
     let work = spawn(async move {
         let Incoming { peer, body } = incoming;
@@ -277,7 +277,7 @@ async fn receive<S: Storage>(
 
 impl<S: Storage> Server<S> {
     /// Writes to an upload. If the disk is full, the upload is cancelled and no longer counts.
-    async fn write(&self, id: &IngestId, held: &mut Held<S::Ingest>, bytes: Bytes) -> Result<(), ErrorReply> {
+    async fn write(&self, id: &IngestId, held: &mut LockedUpload<S::Ingest>, bytes: Bytes) -> Result<(), ErrorReply> {
         let written = held.write(bytes).await;
         if written.as_ref().is_err_and(content::Error::is_full) {
             self.sessions.quota.end(id);
@@ -296,7 +296,7 @@ fn broken(error: &axum::Error) -> ErrorReply {
 async fn finish<S: Storage>(
     server: &Arc<Server<S>>,
     repository: &Repository,
-    (id, held): (IngestId, Held<S::Ingest>),
+    (id, held): (IngestId, LockedUpload<S::Ingest>),
     digest: Digest,
     incoming: Incoming,
 ) -> Result<Response, ErrorReply> {
