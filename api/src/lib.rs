@@ -5,8 +5,8 @@
 
 mod answer;
 pub mod anthropic;
-mod demand;
 mod frame;
+mod generation_options;
 mod grammar;
 pub mod llama_server;
 pub mod lm_studio;
@@ -20,7 +20,7 @@ pub mod rerank;
 mod shapes;
 
 pub use answer::{CollectedAnswer, ToolCall};
-pub use demand::{ChatInput, GenerationOptions};
 pub use frame::Frame;
+pub use generation_options::{ChatInput, GenerationOptions};
 pub use nearest::nearest;
 pub use refusal::Refusal;

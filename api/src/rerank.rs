@@ -69,7 +69,7 @@ impl RerankRequest {
     /// Names the field that asks for something unsupported.
     pub fn translate(&self) -> Result<Asked, Refusal> {
         if self.query.is_empty() {
-            return Err(Refusal::new("query", "the query is empty"));
+            return Err(Refusal::new("query", "it is empty"));
         }
         if self.documents.is_empty() {
             return Err(Refusal::new("documents", "there are none; expected a list of texts"));

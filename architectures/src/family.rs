@@ -68,7 +68,7 @@ impl Alias {
 pub(crate) type ReadGguf = fn(Keys<'_>, &TensorNames) -> Result<Blueprint, Error>;
 
 impl GgufForm {
-    /// Creates the form of a family whose files can neither be read nor written yet.
+    /// Creates a form that is not written; without `read`, it is not read either.
     pub(crate) const fn not_yet(architecture: &'static str) -> Self {
         Self {
             architecture,

@@ -1,8 +1,8 @@
 //! The roles of a content store.
 //!
 //! A store implements several small roles: it provides blobs ([`Provider`]), ingests them
-//! ([`Ingester`]) and tags them ([`Tagger`]). The store in memory, the store on disk and a client
-//! of a remote registry implement the same traits. `testsuite` (feature `testsuite`) checks all of
+//! ([`Ingester`]) and tags them ([`Tagger`]). The store in memory and the store on disk implement
+//! all of them, a registry's storage the first two. `testsuite` (feature `testsuite`) checks all of
 //! them against the same rules. Operations that only some stores support (paths, mapping, deletion)
 //! stay on the concrete type.
 //!

@@ -32,7 +32,7 @@ use library::{Capability, Model, ModelDefaults, Opening};
 
 use meter::Meter;
 
-/// How many first tokens of a prompt stay when its beginning is dropped, unless configured.
+/// Number of tokens at the start of a prompt that truncation keeps, unless configured.
 const KEEP: u64 = 4;
 /// An answer ends when it has repeated the same few tokens for this many tokens, unless configured.
 /// Ollama ends an answer after 30 tokens of the same text, but tables of zeros and lines of dashes

@@ -206,9 +206,7 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
         (None, None, Some(from), true) => Source::Model(named(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),
         (None, None, None, true) => {
-            return Err(Failed::bad_request(
-                "neither 'from' nor 'files' was specified (keep if Ollama's clients match on it)",
-            ));
+            return Err(Failed::bad_request("neither 'from' or 'files' was specified"));
         }
         _ => return Err(Failed::bad_request("give one of 'from', 'files', 'path' and 'handed'")),
     };

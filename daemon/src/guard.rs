@@ -80,8 +80,8 @@ fn allowed(daemon: &Daemon, request: &Request) -> Result<Option<Caller>, Failed>
     let headers = request.headers();
     let need = need(&daemon.permissions, request);
     let keys = if matches!(need, Need::Registry(_)) { keys_of_registry(daemon) } else { daemon.keys.as_ref() };
-    // Web pages of other sites have neither keys nor passwords. So the host may be unknown if one
-    // of them protects the request, or if the response is public anyway.
+    // Web pages of other sites have neither keys nor passwords. So any host is accepted if one of
+    // them protects the request.
     let is_kept = keys.is_some() || (matches!(need, Need::Registry(_)) && !daemon.access.anyone_may_pull());
     origin::check(&daemon.settings, is_kept, request)?;
     let sender = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(address)| *address);

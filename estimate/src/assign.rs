@@ -33,7 +33,7 @@ pub enum Requested {
     /// As many as fit.
     #[default]
     Automatic,
-    /// Exactly this number, even if they do not fit.
+    /// At most this number, even if they do not fit.
     Layers(usize),
 }
 

@@ -49,7 +49,7 @@ const CHUNK_BESIDE: usize = 128;
 /// Time between two checks whether slow listeners have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Least number of additional tokens for which a slot takes over another slot's sequence.
+/// Least number of additional tokens for which a slot shares the prefix of another slot.
 const SHARED: usize = 32;
 
 /// The number of slots, and the size of their caches.
@@ -173,7 +173,8 @@ struct EngineState<B: Backend> {
 }
 
 impl<B: Backend> EngineState<B> {
-    /// Runs one step. Returns `false` if the engine handle is gone and there is nothing left to do.
+    /// Runs one step. Returns `false` if the engine handle is gone and no work can
+    /// proceed; work of slow listeners is then dropped.
     fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
             self.decoder.heartbeat().rest();

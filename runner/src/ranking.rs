@@ -37,7 +37,7 @@ const LOGIT_SCORE: &str = "LogitScore";
 #[derive(Debug)]
 pub(crate) struct Ranking {
     /// The source of the numbers.
-    pub(crate) judge: Judge,
+    pub(crate) source: ScoreSource,
     /// Indexes of the numbers that form the score.
     score: Score,
     activation: Activation,
@@ -52,7 +52,7 @@ pub(crate) struct Ranking {
 
 /// The source of the numbers for a pair of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judge {
+pub(crate) enum ScoreSource {
     /// A head of the model.
     Head,
     /// The logits after the prompt.
@@ -74,7 +74,7 @@ impl Ranking {
     /// Fails, with the reason, if the model cannot rank.
     pub(crate) fn of(documents: Documents<'_>, blueprint: &Blueprint, text: &TextModel) -> Result<Self> {
         check_modules(documents)?;
-        let (judge, score) = match &blueprint.scorer {
+        let (source, score) = match &blueprint.scorer {
             Some(scorer) => {
                 let count = scorer.labels;
                 let none = || {
@@ -82,9 +82,9 @@ impl Ranking {
                         "its head gives {count} numbers for a text, expected one, or two of which one is called `yes`"
                     )
                 };
-                (Judge::Head, scorer.score.with_context(none)?)
+                (ScoreSource::Head, scorer.score.with_context(none)?)
             }
-            None => (Judge::Logits, of_logits(documents, blueprint)?),
+            None => (ScoreSource::Logits, of_logits(documents, blueprint)?),
         };
         let sees_last = blueprint.scorer.as_ref().is_none_or(|scorer| scorer.input == ScorerInput::Last);
         let padding = documents.json("config.json")?["pad_token_id"].as_u64().and_then(|id| u32::try_from(id).ok());
@@ -92,12 +92,12 @@ impl Ranking {
         let own = documents.json("sentence_bert_config.json")?["max_seq_length"].as_u64();
         let most = own.or(limit.filter(|most| *most < NO_LIMIT)).filter(|most| *most > 0);
         Ok(Self {
-            judge,
+            source,
             score,
             activation: Activation::of(documents)?,
             form: Form::of(documents, blueprint, text)?,
             most: most.unwrap_or(u64::MAX).min(blueprint.context) as usize,
-            padding: padding.filter(|_| sees_last && judge == Judge::Head),
+            padding: padding.filter(|_| sees_last && source == ScoreSource::Head),
             keeps_beginning: sees_last && blueprint.causal,
         })
     }

@@ -11,14 +11,14 @@ use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::model::Model;
 use crate::pooling::Pooled;
-use crate::ranking::{Asked, Inputs, Judge, Ranking};
+use crate::ranking::{Asked, Inputs, Ranking, ScoreSource};
 
 /// A ranking in progress; it computes one document after the other.
 pub(crate) struct Rerank {
     inputs: Inputs,
     truncate: bool,
     raw: bool,
-    judge: Judge,
+    source: ScoreSource,
     keeps_beginning: bool,
     /// Number of tokens that fit.
     context: usize,
@@ -62,7 +62,7 @@ impl Rerank {
         Ok(Self {
             truncate: request.truncate,
             raw: request.raw_scores,
-            judge: ranking.judge,
+            source: ranking.source,
             keeps_beginning: ranking.keeps_beginning,
             context: usize::MAX,
             first: request.first,
@@ -148,9 +148,9 @@ impl Work for Rerank {
     }
 
     fn feed(&self) -> Feed<'_> {
-        let wanted = match self.judge {
-            Judge::Head => OutputKind::Each,
-            Judge::Logits => OutputKind::Last,
+        let wanted = match self.source {
+            ScoreSource::Head => OutputKind::Each,
+            ScoreSource::Logits => OutputKind::Last,
         };
         let second = self.input.second.map(|place| place.saturating_sub(self.fed));
         Feed { tokens: &self.input.tokens[self.fed..], wanted, second, is_prompt: true }

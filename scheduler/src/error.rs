@@ -83,7 +83,7 @@ pub enum Error {
     },
     /// Pinned models leave no room for this one, now or later.
     #[error(
-        "{pinned} pinned models leave no room for this one; unpin one, or raise LODE_MAX_LOADED_MODELS or LODE_MEMORY_LIMIT"
+        "{pinned} pinned models leave no room for this one; remove one from LODE_PIN, or raise LODE_MAX_LOADED_MODELS or LODE_MEMORY_LIMIT"
     )]
     Pinned {
         /// Number of pinned models that are loaded.

@@ -104,7 +104,7 @@ fn since(text: &str) -> Result<SinceRequest> {
     if !path.is_file() {
         return Ok(SinceRequest::Model(text.to_owned()));
     }
-    let what = || format!("`{}` is not an archive of models", path.display());
+    let what = || format!("cannot read `{}` as an archive of models", path.display());
     let mut tar = Reader::new(io::BufReader::new(File::open(path).with_context(what)?));
     let (mut blobs, mut manifest) = (Vec::new(), None);
     while let Some(entry) = tar.next().with_context(what)? {

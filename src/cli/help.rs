@@ -30,7 +30,7 @@ Variables:
   LODE_KEEP_ALIVE      how long an idle model stays loaded (5m)
   LODE_CONTEXT_LENGTH  tokens of context, or `auto` (auto)
   LODE_LOG             how much is logged (info)
-  The README lists all of them.";
+  docs/configuration.md describes them.";
 
 /// Returns the command line with this help text.
 pub(super) fn with_groups(mut command: clap::Command) -> clap::Command {

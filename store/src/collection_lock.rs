@@ -1,5 +1,4 @@
-//! Blobs that a running collection must not delete although tags, links and leases do not lead to
-//! them.
+//! Blobs in use that no tag, link or lease refers to: a running collection must not delete them.
 //!
 //! Three kinds of callers can interfere between the collector's check of a blob and its deletion:
 //!
@@ -12,9 +11,9 @@
 //!   stay until it ends.
 //! - A client to which a blob was *promised* (`promises`).
 //!
-//! A caller touches a blob before it looks for it. So a blob that is found is either touched and
-//! stays, or it was deleted before the look and is not found. The collector checks all of this and
-//! removes the file under one lock.
+//! A caller that finds a blob touches it and looks again. So a blob that is found the second time
+//! is touched and stays. The collector checks touches and promises and removes the file while it
+//! holds this lock and the lock of promises.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,7 +29,7 @@ pub(crate) struct CollectionLock {
     state: Mutex<LockState>,
     /// True if touches are recorded. Without guards and collections, a look at a blob takes no
     /// lock.
-    noting: AtomicBool,
+    records_touches: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -71,13 +70,13 @@ impl CollectionLock {
     /// Records that a caller relies on a blob, before it looks whether the blob exists. Returns
     /// whether touches are recorded at the moment.
     pub(crate) fn touch(&self, digest: &Digest) -> bool {
-        let noting = self.noting.load(Ordering::SeqCst);
-        if noting {
+        let records_touches = self.records_touches.load(Ordering::SeqCst);
+        if records_touches {
             let mut state = self.lock();
             let epoch = state.epoch;
             state.touched.insert(*digest, epoch);
         }
-        noting
+        records_touches
     }
 
     fn enter(&self) -> u64 {
@@ -85,7 +84,7 @@ impl CollectionLock {
         state.epoch += 1;
         let epoch = state.epoch;
         state.guards.insert(epoch);
-        self.noting.store(true, Ordering::SeqCst);
+        self.records_touches.store(true, Ordering::SeqCst);
         epoch
     }
 
@@ -97,14 +96,14 @@ impl CollectionLock {
         if was_oldest {
             state.forget();
         }
-        self.noting.store(state.collecting || !state.guards.is_empty(), Ordering::SeqCst);
+        self.records_touches.store(state.collecting || !state.guards.is_empty(), Ordering::SeqCst);
     }
 
     /// Marks that a collection is running. There is only one at a time.
     pub(crate) fn begin_collection(&self) -> Collecting<'_> {
         let mut state = self.lock();
         state.collecting = true;
-        self.noting.store(true, Ordering::SeqCst);
+        self.records_touches.store(true, Ordering::SeqCst);
         Collecting(self)
     }
 }
@@ -117,7 +116,7 @@ impl Drop for Collecting<'_> {
         let mut state = self.0.lock();
         state.collecting = false;
         state.forget();
-        self.0.noting.store(!state.guards.is_empty(), Ordering::SeqCst);
+        self.0.records_touches.store(!state.guards.is_empty(), Ordering::SeqCst);
     }
 }
 

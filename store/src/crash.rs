@@ -3,7 +3,7 @@
 //! They are always compiled in, so that tests run the shipped code. A point that is not requested
 //! costs one comparison.
 
-/// A step of the commit path, named after the action that has just finished.
+/// A step of committing a blob or setting a tag, named after the action that has just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Some bytes were written to an ingest.

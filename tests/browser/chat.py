@@ -22,7 +22,7 @@ ENDLESS = {"Most tokens": "100000", "Format of the answer": json.dumps({"type": 
 
 
 def answered(page, number: int) -> None:
-    page.locator(".message.assistant").nth(number).locator("button[aria-label='Answer anew']").wait_for()
+    page.locator(".message.assistant").nth(number).locator("button[aria-label='Regenerate the answer']").wait_for()
     page.locator(".compose button[aria-label=Send]").wait_for()
 
 
@@ -52,7 +52,7 @@ def converse(visited, model: str) -> None:
     assert "tokens/s" in foot and "first token after" in foot and "context" in foot, foot
     # A new answer is another branch, and the first one can be selected again. The focus stays on
     # a useful control.
-    page.locator("button[aria-label='Answer anew']").press("Enter")
+    page.locator("button[aria-label='Regenerate the answer']").press("Enter")
     page.locator(".branches", has_text="2 / 2").wait_for()
     answered(page, 0)
     assert focused(page) == "Send", focused(page)

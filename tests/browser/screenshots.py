@@ -26,7 +26,7 @@ def chat(visited, out: Path) -> None:
     page.get_by_role("button", name="Use these").click()
     page.get_by_label("Message", exact=True).fill(QUESTION)
     page.keyboard.press("Enter")
-    page.locator("button[aria-label='Answer anew']").wait_for()
+    page.locator("button[aria-label='Regenerate the answer']").wait_for()
     shoot(visited, out, "chat")
 
 

@@ -297,7 +297,7 @@ async fn what_cannot_be_used_is_refused() {
         ("x.gguf", "nothing".to_owned(), "`x.gguf`"),
         ("../x.gguf", here.clone(), "goes up"),
         ("x.gguf", here.clone(), "GGUF"),
-        ("x.md", here.clone(), "no adapter in `x.md`"),
+        ("x.md", here.clone(), "no adapter found in `x.md`"),
         ("x.bin", here, "`x.bin`"),
     ] {
         let request = json!({"model": "adapted", "from": "base", "adapters": {name: digest}, "stream": false});

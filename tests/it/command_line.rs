@@ -231,7 +231,7 @@ async fn a_session_is_kept_and_goes_on_as_a_model() {
         "/set system Be brief.\n/set parameter temperature 0\n/set temprature 0\nGREET-ME\n/save kept\n/show system";
     let Some(shown) = session(&server, TEST, "scripted", 40, typed) else { return };
     for said in
-        ["the system prompt is set", "temperature is 0", "did you mean", "kept as kept", "\u{1b}[1muser\u{1b}[22m"]
+        ["the system prompt is set", "temperature is 0", "did you mean", "saved as kept", "\u{1b}[1muser\u{1b}[22m"]
     {
         assert!(shown.contains(said), "no `{said}` in {shown}");
     }

@@ -236,7 +236,7 @@ async fn what_nobody_uses_stays_within_its_bound() {
     answer(&server, "base", json!({})).await;
     unload(&server, "base").await;
     // No load follows: the holder logs when its waiting time is over.
-    server.log_until("weights that nobody used are gone").await;
+    server.log_until("evicted unused weights").await;
     answer(&server, "base", json!({})).await;
     let [first, again] = copied(&server)[..] else { panic!("two loads: {:?}", copied(&server)) };
     assert!(first > 0 && first == again, "it stayed: {again} of {first}");

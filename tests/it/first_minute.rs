@@ -114,7 +114,7 @@ async fn a_name_that_is_nowhere_is_told_with_where_was_looked() {
     let gone = format!("127.0.0.1:{}/library/x", free_port());
     let missing = format!("{}/library/nothing", there.address);
     for (model, expected) in [
-        (gone.as_str(), &["cannot be reached: nobody listens there"][..]),
+        (gone.as_str(), &["cannot be reached: connection refused"][..]),
         (missing.as_str(), &["was not found", &there.address]),
         ("name.invalid/team/x", &["`name.invalid` cannot be reached: no address is known for that name"]),
     ] {
@@ -164,5 +164,5 @@ async fn what_is_offered_can_be_searched() {
     here.pull(names[0]).await;
     let (all, said) = told(&here.lode(&["search"]));
     assert!(all.contains("team/coder:v2") && !all.contains("hf.co"), "{all}");
-    assert!(said.contains("registry.ollama.ai lists nothing: "), "{said}");
+    assert!(said.contains("registry.ollama.ai: no results: "), "{said}");
 }

@@ -69,6 +69,24 @@ struct Shared {
     sent: AtomicU64,
     /// The number of bytes of response bodies after which the proxy stops forwarding.
     limit: watch::Sender<u64>,
+    /// The number of requests whose response has not ended.
+    open: watch::Sender<u64>,
+}
+
+/// Counts a request as open until it is dropped.
+struct OpenRequest(Arc<Shared>);
+
+impl OpenRequest {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.open.send_modify(|open| *open += 1);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open.send_modify(|open| *open -= 1);
+    }
 }
 
 /// A reverse proxy on its own port.
@@ -89,6 +107,7 @@ impl Gateway {
             faults: Mutex::default(),
             sent: AtomicU64::new(0),
             limit: watch::Sender::new(u64::MAX),
+            open: watch::Sender::new(0),
         });
         let service = Service::start(Router::new().fallback(pass).with_state(Arc::clone(&shared)));
         Self { address: service.address.clone(), shared, _service: service }
@@ -140,6 +159,11 @@ impl Gateway {
         self.shared.limit.send_replace(u64::MAX);
     }
 
+    /// Waits until no request is open: clients have read their responses or closed the connections.
+    pub(crate) async fn idle(&self) {
+        self.shared.open.subscribe().wait_for(|open| *open == 0).await.expect("the proxy runs");
+    }
+
     /// Waits until so many bytes of response bodies were forwarded.
     pub(crate) async fn reached(&self, bytes: u64) {
         while self.shared.sent.load(Ordering::SeqCst) < bytes {
@@ -149,10 +173,11 @@ impl Gateway {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panicked with it in hand")
+    mutex.lock().expect("no thread panicked while it held the lock")
 }
 
 async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let open = OpenRequest::new(&shared);
     let (parts, body) = request.into_parts();
     let target = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let range = parts.headers.get(header::RANGE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -180,7 +205,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     match forwarded.headers(end_to_end(&parts.headers)).send().await {
         Ok(answer) => {
             let (status, headers) = (answer.status(), end_to_end(answer.headers()));
-            (status, headers, answered(answer, shared, passed.down, fault)).into_response()
+            (status, headers, answered(answer, open, passed.down, fault)).into_response()
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
@@ -199,10 +224,10 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-fn answered(answer: reqwest::Response, shared: Arc<Shared>, down: Arc<AtomicU64>, fault: Option<Fault>) -> Body {
-    let limit = shared.limit.subscribe();
+fn answered(answer: reqwest::Response, open: OpenRequest, down: Arc<AtomicU64>, fault: Option<Fault>) -> Body {
+    let limit = open.0.limit.subscribe();
     Body::from_stream(stream::try_unfold((answer, limit, 0_u64), move |(mut answer, mut limit, passed)| {
-        let (shared, down) = (Arc::clone(&shared), Arc::clone(&down));
+        let (shared, down) = (Arc::clone(&open.0), Arc::clone(&down));
         async move {
             let Some(mut piece) = answer.chunk().await.map_err(io::Error::other)? else { return Ok(None) };
             if let Some(Fault::CutAfter(cut)) = fault {

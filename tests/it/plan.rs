@@ -153,7 +153,7 @@ async fn a_table_for_people() {
     assert!(has(&["OLLAMA", "EXACT"]), "{text}");
     assert!(has(&["layers on devices", "3 of 3"]), "{text}");
     assert!(has(&["device 0 (24.00 GiB)", "layers"]) && has(&["device 1 (1.86 GiB)"]), "{text}");
-    assert!(has(&["note: the model was made for 256 tokens, 4096 were asked for"]), "{text}");
+    assert!(has(&["note: the model supports 256 tokens, 4096 were requested"]), "{text}");
 }
 
 #[tokio::test]

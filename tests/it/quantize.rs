@@ -288,7 +288,7 @@ async fn refusals_say_what_to_do() {
         (&float, json!({"quantize": "int4", "policy": "[[rule]]\nmatch = '('\ntype = 'keep'"}), "line 2"),
         (&float, json!({"policy": ""}), "'policy' needs 'quantize'"),
         (&float, json!({"requantize": true}), "'requantize' needs 'quantize'"),
-        (&float, json!({"dry_run": true}), "say which with 'quantize'"),
+        (&float, json!({"dry_run": true}), "'dry_run' needs 'quantize'"),
         (&quantized, json!({"quantize": "q4_0", "stream": false}), "--requantize"),
         (
             &float,

@@ -301,7 +301,7 @@ async fn results_are_what_is_asked_for() {
         (
             "/api/rerank",
             json!({"model": "bert", "query": "x", "documents": ["y"], "options": {"num_ctx": 1}}),
-            "a context of 1 tokens has no room for the 3 around two texts",
+            "the 3 tokens around the two texts exceed the context of 1 tokens",
         ),
         ("/api/rerank", json!({"model": "bert", "query": "", "documents": ["y"]}), "query: it is empty"),
         ("/api/rerank", json!({"model": "bert", "query": "x", "documents": [1]}), "a document is neither a text"),
@@ -345,7 +345,11 @@ async fn heads_that_give_no_score_are_refused_by_name() {
         ("beyond", beyond, "`true_token_id` of `1_LogitScore/config.json` is 4000, which is no token of the model"),
         ("placeless", placeless, "its template has no place for both a query and a document"),
         ("broken", broken, "`sentence_bert_config.json` is not JSON"),
-        ("dense", dense, "its module `2_Dense` (sentence_transformers.base.modules.dense.Dense) gives no scores here"),
+        (
+            "dense",
+            dense,
+            "its module `2_Dense` (sentence_transformers.base.modules.dense.Dense) is not supported for ranking",
+        ),
     ] {
         let made = tempfile::tempdir().expect("a folder");
         folder(&hf, &case, made.path());

@@ -32,8 +32,8 @@ const DECISIONS: [(&str, Option<&[&str]>); 10] = [
 /// Parts of the error messages for some of the invalid files.
 const SAYS: [(&str, &str); 12] = [
     ("array_header.safetensors", "`{`"),
-    ("duplicate_tensor.safetensors", "there twice"),
-    ("duplicate_tensor_escaped.safetensors", "there twice"),
+    ("duplicate_tensor.safetensors", "duplicate"),
+    ("duplicate_tensor_escaped.safetensors", "duplicate"),
     ("dtype_unknown.safetensors", "unknown dtype `Q4_0`"),
     ("empty.safetensors", "0 bytes"),
     ("header_len_100mb_plus_1.safetensors", "100000001"),

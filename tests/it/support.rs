@@ -2,9 +2,11 @@
 //! access to files and JSON.
 
 use std::fs::{self, OpenOptions};
+use std::future::Future;
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use import::{Event, ImportObserver, Imported, NamedFile, Target};
 use serde_json::Value as Json;
@@ -165,4 +167,13 @@ pub(crate) fn own_address() -> Option<IpAddr> {
     socket.connect("192.0.2.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let begin = Instant::now();
+    while !holds().await {
+        assert!(begin.elapsed() < Duration::from_mins(1), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -15,7 +15,7 @@ use crate::gateway::Gateway;
 use crate::peers::{DEFAULT_HOST, assert_same};
 use crate::server::Server;
 use crate::stored;
-use crate::support::tiny_model;
+use crate::support::{tiny_model, until};
 use crate::synthetic::fine_tune;
 
 /// Two tensors of the tiny model that are separate blobs.
@@ -137,7 +137,7 @@ async fn two_pulls_of_one_model_share_the_transfer() {
     let name = format!("{}/library/tiny", gateway.address);
     let release = async {
         gateway.reached(manifest.raw.len() as u64 + total / 3).await;
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        until("the second pull has begun", async || gateway.requests(&Method::GET, "/manifests/").len() > 1).await;
         gateway.release();
     };
     let late = async {

@@ -51,8 +51,8 @@ impl Caller {
                 format!("the API key of `{}` may not do this; it needs the scope `{}`", owner.name, scope.name())
             }
             Self::Stranger(remedy) if scope.changes() => format!(
-                "this changes what the daemon has, or lets it ask others, and nobody may do that from another machine without \
-                 being known; set {remedy} where the daemon runs"
+                "requests from other machines that change the store or contact other servers need authentication; set \
+                 {remedy} where the daemon runs"
             ),
             Self::WithKey(_) | Self::Trusted | Self::Stranger(_) => return Ok(()),
         };

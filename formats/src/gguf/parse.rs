@@ -131,7 +131,7 @@ fn tensors<'a>(
         let at = cursor.at;
         let tensor = tensor(cursor, has_ollama_mxfp4)?;
         if !seen.insert(tensor.name) {
-            return Err(Error::gguf(at, format!("tensor `{}` is there twice", tensor.name)));
+            return Err(Error::gguf(at, format!("duplicate tensor `{}`", tensor.name)));
         }
         if tensor.offset % alignment != 0 {
             let (name, offset) = (tensor.name, tensor.offset);

@@ -78,7 +78,7 @@ pub fn write_header(metadata: &[(String, OwnedValue)], tensors: &[NewTensor]) ->
     for tensor in tensors {
         let refuse = |reason: String| fail(format!("tensor `{}`: {reason}", tensor.name));
         if !seen.insert(tensor.name.as_str()) {
-            return Err(refuse("it is there twice".to_owned()));
+            return Err(refuse("duplicate name".to_owned()));
         }
         let size = size(tensor).map_err(refuse)?;
         let place = TensorBytes { offset: data_size, size };

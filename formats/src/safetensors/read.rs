@@ -185,7 +185,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 return Err(too_many());
             }
             if !seen.insert(name.clone()) {
-                return Err(de::Error::custom(format!("`{}` is there twice", shorten(&name))));
+                return Err(de::Error::custom(format!("duplicate tensor `{}`", shorten(&name))));
             }
             if name == "__metadata__" {
                 header.metadata = map.next_value::<Option<UniqueMap>>()?.map(|m| m.0).unwrap_or_default();
@@ -225,7 +225,7 @@ impl<'de> Visitor<'de> for UniqueMapVisitor {
                 return Err(too_many());
             }
             if entries.insert(key.clone(), value).is_some() {
-                return Err(de::Error::custom(format!("metadata `{}` is there twice", shorten(&key))));
+                return Err(de::Error::custom(format!("duplicate metadata key `{}`", shorten(&key))));
             }
         }
         Ok(UniqueMap(entries))

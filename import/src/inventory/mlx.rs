@@ -55,7 +55,7 @@ impl Candidate<'_> {
             (Some(only), None) => Ok(only),
             (Some((one, _)), Some((other, _))) => {
                 let (one, other) = (name(one), name(other));
-                Err(format!("config.json does not say how; by its shape it may be {one} or {other}"))
+                Err(format!("config.json does not state the encoding; by its shape it may be {one} or {other}"))
             }
             (None, _) => {
                 Err(format!("config.json does not state the encoding, and no known encoding has {}", self.shapes()))

@@ -9,7 +9,7 @@ const ALIASES: [(&str, &str); 6] =
 
 const MICRO: [Micro; 3] = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
 
-/// GGML types that have an encoder.
+/// GGML types that a policy may name.
 const GGML: [GgmlType; 12] = [
     GgmlType::Q4_0,
     GgmlType::Q4_1,

@@ -84,7 +84,7 @@ fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &
 }
 
 fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
-    let model = library.find_whole(base)?;
+    let model = library.find_complete(base)?;
     let parameters = model.parameters(library)?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
     let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));

@@ -1,4 +1,4 @@
-//! Opening blobs of the store. All code that reads a blob opens it here.
+//! Opens blobs of the store as `ReadAt`, for code that reads ranges of files.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! The architecture of a model, which this build derives from its source: from the documents that
-//! describe it. Lode's config is not used, because it is untrusted and may come from an older build
+//! The architecture of a model, derived from the documents of its source. Lode's config is not used, because it is untrusted and may come from an older build
 //! that supported less.
 
 use std::sync::Arc;
@@ -22,7 +21,7 @@ pub type Open<'a> = dyn Fn(&str, &Descriptor) -> Arc<dyn ReadAt> + 'a;
 /// The result of deriving a model's architecture from its source.
 #[derive(Clone, Debug)]
 pub enum ParsedFacts {
-    /// The model can be run.
+    /// The architecture is supported. The quantization may still prevent a run.
     Known(Box<Described>),
     /// The model can only be stored and listed.
     Unknown(Unknown),

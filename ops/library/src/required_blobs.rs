@@ -59,15 +59,15 @@ impl Library {
 
     /// Returns a model that another one is to be derived from, and checks that all its blobs exist.
     /// The caller has a guard of the store, which then protects the blobs.
-    pub fn find_whole(&self, reference: &ModelRef) -> Result<Model> {
+    pub fn find_complete(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         self.ensure_whole(&model)?;
         Ok(model)
     }
 
-    /// Like [`find_whole`](Self::find_whole), but missing blobs are not an error here; they are
+    /// Like [`find_complete`](Self::find_complete), but missing blobs are not an error here; they are
     /// reported later. The existing blobs are protected all the same.
-    pub fn find_kept(&self, reference: &ModelRef) -> Result<Model> {
+    pub fn find_protected(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         for need in self.needs(model.manifest.digest())? {
             self.store.blob_size(&need.descriptor.digest)?;

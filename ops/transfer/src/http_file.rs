@@ -68,7 +68,7 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
-        let redirect_policy = RedirectPolicy::around(&parsed, None, &[]);
+        let redirect_policy = RedirectPolicy::for_server(&parsed, None, &[]);
         let client = Client::builder()
             .dns_resolver(redirect_policy.clone())
             .redirect(reqwest::redirect::Policy::none())

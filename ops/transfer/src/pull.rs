@@ -1,10 +1,10 @@
 //! Pulling a model.
 //!
 //! ```text
-//! resolve ──▶ plan against the store ──▶ lease ──▶ fetch ──▶ describe ──▶ tag
-//!  manifest    what is here already        │     in parallel,           visible only
-//!              is not fetched              │     verified, resumable    from here on
-//!                                          └── keeps the blobs from collection
+//! resolve ──▶ lease ──▶ plan against the store ──▶ fetch ──▶ describe ──▶ tag
+//!  manifest     │       blobs in the store         in parallel,           visible only
+//!               │       are not fetched            verified, resumable    from here on
+//!               └── keeps the blobs from collection
 //! ```
 //! An interrupted pull leaves complete blobs, partial ingests and a lease. The next pull resumes
 //! from there.
@@ -76,7 +76,7 @@ impl PullPlan {
     /// Keeps the model's blobs from collection for the duration of the lease.
     fn lease(&self, library: &Library) -> Result<()> {
         let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
-        Ok(library.store.set_lease(&lease(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
+        Ok(library.store.set_lease(&lease_id(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
     }
 }
 
@@ -284,7 +284,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
         let store = &library.store;
-        // Blobs that are found stay until the lease is set.
+        // A running collection may have missed the lease; the guard protects the blobs from it.
         let _guard = store.guard();
         wanted.lease(&library)?;
         let mut missing = Vec::new();
@@ -295,8 +295,8 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
                 Some(size) => {
                     let (digest, said) = (blob.digest, blob.size);
                     bail!(
-                        "the manifest of `{}` says of blob `{digest}` that it has {said} bytes; it has {size} here \
-                         (`lode fsck` tells who is right)",
+                        "blob `{digest}` has {size} bytes in the store, the manifest of `{}` says {said}; run `lode fsck` to check \
+                         the local blob",
                         wanted.key
                     )
                 }
@@ -310,7 +310,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
     .await?
 }
 
-fn lease(manifest: &Manifest) -> Result<IngestId> {
+fn lease_id(manifest: &Manifest) -> Result<IngestId> {
     Ok(IngestId::parse(&format!("pull-{}", manifest.digest().hex()))?)
 }
 
@@ -385,6 +385,6 @@ fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
 
 /// Ends the lease: the tag keeps the blobs now.
 fn release(library: &Library, wanted: &PullPlan) -> Result<()> {
-    library.store.end_lease(&lease(&wanted.manifest)?)?;
+    library.store.end_lease(&lease_id(&wanted.manifest)?)?;
     Ok(())
 }

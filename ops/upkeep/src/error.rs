@@ -14,7 +14,7 @@ pub enum Error {
     },
     /// The values of the tensor cannot be decoded.
     #[error(
-        "the numbers of tensor `{tensor}` cannot be read: there is no decoder of {encoding}; `lode export` gives its bytes to who has one"
+        "the numbers of tensor `{tensor}` cannot be read: there is no decoder of {encoding}; `lode export` writes its bytes as they are"
     )]
     NoNumbers {
         /// Name of the tensor.

@@ -95,7 +95,7 @@ impl Host {
         let path = base.path().trim_end_matches('/');
         let prefix = path.strip_suffix("/v2").unwrap_or(path).to_owned();
         base.set_path("/");
-        let redirect_policy = RedirectPolicy::around(&base, settings.proxy.as_deref(), &settings.leads_to);
+        let redirect_policy = RedirectPolicy::for_server(&base, settings.proxy.as_deref(), &settings.leads_to);
         let client = connect::client(&base, &redirect_policy, &settings, &limits)?;
         let limiter = settings.bytes_per_second.map(|rate| Limiter::new(rate, Instant::now()));
         let wire = Wire { name, base, redirect_policy, client, limits };

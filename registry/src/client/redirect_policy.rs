@@ -19,8 +19,8 @@ use super::settings::{host_name, is_loopback};
 /// The distance of an address from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum NetworkDistance {
-    /// This machine, its link (where cloud metadata services are), and addresses of no single
-    /// machine.
+    /// This machine, its link (where cloud metadata services are), and unspecified,
+    /// multicast and reserved addresses.
     Machine,
     /// Networks that are not routed on the Internet.
     Network,
@@ -98,7 +98,8 @@ impl fmt::Display for ForbiddenTarget {
 
 impl std::error::Error for ForbiddenTarget {}
 
-/// The policy for redirects of a server: a target must be at least as far away as the server.
+/// The policy for redirects, upload URLs and token services of a server: a target must be at least
+/// as far away as the server.
 ///
 /// Host names are checked when they are resolved for a connection ([`Resolve`]), so that a name
 /// cannot have one address for the check and another for the connection. Names that a proxy
@@ -122,7 +123,7 @@ struct Inner {
 impl RedirectPolicy {
     /// Creates the policy for the server at `base`. It is reached through `proxy`, or through the
     /// proxies in the environment. It may redirect to the hosts `leads_to` at any distance.
-    pub fn around(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
+    pub fn for_server(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let host = base.host_str().unwrap_or_default().to_owned();
         let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
         let set = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
@@ -143,7 +144,7 @@ impl RedirectPolicy {
             (_, "https") | ("http", "http") => {}
             ("https", "http") => return Err("the target has no TLS".to_owned()),
             (_, other) => {
-                return Err(format!("to a place with the scheme `{}`", other.chars().take(20).collect::<String>()));
+                return Err(format!("the target has the scheme `{}`", other.chars().take(20).collect::<String>()));
             }
         }
         let place = to.host_str().unwrap_or_default();
@@ -280,14 +281,18 @@ mod tests {
         ];
         for (from, to, fine) in cases {
             let (from, to) = (url(from), url(to));
-            assert_eq!(RedirectPolicy::around(&from, None, &[]).check_step(&from, &to).is_ok(), fine, "{from} {to}");
+            assert_eq!(
+                RedirectPolicy::for_server(&from, None, &[]).check_step(&from, &to).is_ok(),
+                fine,
+                "{from} {to}"
+            );
         }
     }
 
     #[test]
     fn holds_names_against_the_border_when_they_are_resolved() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address of this test");
-        let redirect_policy = RedirectPolicy::around(
+        let redirect_policy = RedirectPolicy::for_server(
             &url("https://registry.example/"),
             Some("http://me:word@proxy.corp:3128"),
             &["minio.corp".to_owned()],
@@ -305,7 +310,7 @@ mod tests {
         let base = url("https://registry.example/");
         assert!(redirect_policy.check_step(&base, &url("https://proxy.corp:8080/")).is_err(), "a proxy is not led to");
         assert!(redirect_policy.check_step(&base, &url("https://minio.corp/")).is_ok());
-        let redirect_policy = RedirectPolicy::around(&url("https://registry.lan/"), None, &[]);
+        let redirect_policy = RedirectPolicy::for_server(&url("https://registry.lan/"), None, &[]);
         redirect_policy.allowed("REGISTRY.lan", vec![near]).expect("its own");
         assert!(redirect_policy.allowed("storage.lan", vec![address("192.168.7.7")]).is_ok());
         assert!(redirect_policy.allowed("storage.lan", vec![address("127.0.0.1")]).is_err());

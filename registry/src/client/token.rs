@@ -227,7 +227,7 @@ mod tests {
         ];
         for (base, realm, expect) in cases {
             let base = url(base);
-            let redirect_policy = RedirectPolicy::around(&base, None, &[]);
+            let redirect_policy = RedirectPolicy::for_server(&base, None, &[]);
             assert_eq!(check_realm(&redirect_policy, &base, &url(realm)).is_ok(), expect, "{base} {realm}");
         }
     }

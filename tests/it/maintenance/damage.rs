@@ -70,7 +70,7 @@ async fn is_found_named_and_mended() {
 
     let repaired = run(&server, &["repair", "m"]);
     assert!(
-        !repaired.success && repaired.out.contains("does not give it; create `m:latest` again"),
+        !repaired.success && repaired.out.contains("does not have it; create `m:latest` again"),
         "{}",
         repaired.out
     );

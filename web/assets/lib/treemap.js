@@ -16,7 +16,7 @@ const HEAD = 22;
  * known.
  */
 export function treemap(groups) {
-  const element = h("div", { class: "treemap", role: "group", "aria-label": "What takes the room" });
+  const element = h("div", { class: "treemap", role: "group", "aria-label": "Disk usage" });
   const shown = groups.map((group) => ({ ...group, bytes: group.parts.reduce((sum, part) => sum + part.bytes, 0) })).filter((group) => group.bytes > 0);
   const draw = () => {
     const [width, height] = [element.clientWidth, element.clientHeight];

@@ -60,7 +60,7 @@ function drawFigures(element, running) {
     [bytes(sum("weights")), "weights"],
     [bytes(sum("kv_cache")), "KV caches"],
     [bytes(sum("on_devices")), "on GPUs"],
-    ...(running.memory_limit ? [[bytes(running.memory_limit), "may be used"]] : []),
+    ...(running.memory_limit ? [[bytes(running.memory_limit), "memory limit"]] : []),
     [count(running.loads), "loads since the start"],
     ...(running.evictions ? [[count(running.evictions), "unloaded for others"]] : []),
     ...(running.crashes ? [[count(running.crashes), "runners crashed"]] : []),

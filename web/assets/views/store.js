@@ -47,7 +47,7 @@ function content(usage, again) {
   return [
     h("h1", {}, "Store"),
     h("dl", { class: "figures" }, figures.map(([value, title]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
-    h("section", {}, h("h2", {}, "Disk usage by family"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; a model is what it has alone."), usage.bytes > 0 ? map(usage, others) : h("p", { class: "nothing" }, "Nothing is here yet.")),
+    h("section", {}, h("h2", {}, "Disk usage by family"), h("p", { class: "hint" }, "By family. What several models share is shown once, hatched; each model shows its unshared bytes."), usage.bytes > 0 ? map(usage, others) : h("p", { class: "nothing" }, "Nothing is here yet.")),
     h(
       "div",
       { class: "panels" },

@@ -47,7 +47,7 @@ impl Start {
     pub(crate) fn find(library: &Library, source: &Source) -> Result<Self> {
         match source {
             Source::Files(files) => Self::files(files),
-            Source::Model(base) => Self::stored(library, &library.find_kept(base)?),
+            Source::Model(base) => Self::stored(library, &library.find_protected(base)?),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tokenizers of GGUF vocabularies that are not pair-based BPE. Special tokens are extracted first;
+//! Tokenizers of GGUF vocabularies without a list of merges. Special tokens are extracted first;
 //! the vocabulary's model tokenizes the text between them.
 
 use vocabulary::{TokenTable, Vocabulary, VocabularyKind};
