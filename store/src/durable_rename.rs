@@ -1,10 +1,11 @@
-//! Tracks blobs that have been renamed but whose folder may not be synced yet. Readers see such a blob, but a power cut could remove it.
+//! Tracks blobs that have been renamed but whose folder may not be synced yet. Readers see such a
+//! blob, but a power cut could remove it.
 //!
 //! The writer of a blob waits for the sync anyway. A caller that finds the blob meanwhile and
 //! writes a name that refers to it must wait too, before the name is acknowledged. A folder that
 //! failed to sync is synced again before the next name is acknowledged. While that fails, no tag,
-//! lease or manifest link is acknowledged, because its blobs may be in that folder. A link of a blob
-//! waits for the folders of that blob only.
+//! lease or manifest link is acknowledged, because its blobs may be in that folder. A link of a
+//! blob waits for the folders of that blob only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Files of a crate do not need each other in circles, so that they can be read one after the other.
-//! A module and the modules below it belong together and may need each other.
+//! Files of a crate do not need each other in circles, so that they can be read one after the
+//! other. A module and the modules below it belong together and may need each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The architecture of a model, derived from the documents of its source. Lode's config is not used, because it is untrusted and may come from an older build
-//! that supported less.
+//! The architecture of a model, derived from the documents of its source. Lode's config is not
+//! used, because it is untrusted and may come from an older build that supported less.
 
 use std::sync::Arc;
 

@@ -65,8 +65,8 @@ impl Library {
         Ok(model)
     }
 
-    /// Like [`find_complete`](Self::find_complete), but missing blobs are not an error here; they are
-    /// reported later. The existing blobs are protected all the same.
+    /// Like [`find_complete`](Self::find_complete), but missing blobs are not an error here; they
+    /// are reported later. The existing blobs are protected all the same.
     pub fn find_protected(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         for need in self.needs(model.manifest.digest())? {

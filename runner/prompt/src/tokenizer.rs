@@ -50,9 +50,9 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum TokenizerKind {
-    /// A tokenizer of the crate `tokenizers`. Its treatment of special tokens in text is a mutable setting.
-    /// There are therefore two instances, which share the vocabulary, so that texts in one mode do
-    /// not wait for texts in the other.
+    /// A tokenizer of the crate `tokenizers`. Its treatment of special tokens in text is a mutable
+    /// setting. There are therefore two instances, which share the vocabulary, so that texts in one
+    /// mode do not wait for texts in the other.
     Library {
         /// Parses special tokens as such.
         tokenizer: Box<Library>,
