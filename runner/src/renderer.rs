@@ -249,7 +249,7 @@ fn read_for(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
 fn ended(status: Option<WaitStatus>) -> String {
     let signal = status.and_then(WaitStatus::terminating_signal);
     if signal == Some(Signal::ABORT.as_raw()) {
-        return format!("it takes more than {} MiB of memory, and is stopped", MEMORY >> 20);
+        return format!("it exceeded the memory limit of {} MiB", MEMORY >> 20);
     }
     tracing::warn!(?status, "a process that rendered a template ended badly");
     format!("the process that rendered it ended badly ({status:?})")
