@@ -303,7 +303,7 @@ pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse>
 
 fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
     let parsed: Digest = digest.parse().map_err(|e| Failed::bad_request(format!("file `{name}`: {e}")))?;
-    let there = daemon.library.store.blob_size(&parsed).map_err(anyhow::Error::from)?.is_some();
+    let there = daemon.library.store.blobs().size(&parsed).map_err(anyhow::Error::from)?.is_some();
     if !there {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }

@@ -30,7 +30,7 @@ pub(crate) async fn healthz() -> &'static str {
 pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Readiness>) {
     let mut problems = Vec::new();
     let looked = blocking(&daemon.library, |library| {
-        library.store.check_names()?;
+        library.store.names().check()?;
         Ok(library.store.free_space()?)
     });
     match looked.await {

@@ -37,7 +37,7 @@ pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<Stri
     if store.size(&parsed).await.map_err(failed)?.is_some() {
         // A promise in memory, because a query must not write to the disk. The second check is
         // necessary because a collection may be running.
-        store.promise("uploads", &parsed, SystemTime::now() + LEASE);
+        store.leases().promise("uploads", &parsed, SystemTime::now() + LEASE);
         if store.size(&parsed).await.map_err(failed)?.is_some() {
             return Ok(StatusCode::OK);
         }
@@ -126,7 +126,7 @@ impl Drop for Unfinished {
         let store = self.store.clone();
         // The task is short: it removes one folder. If it fails, the next sweep removes the folder.
         drop(tokio::task::spawn_blocking(move || {
-            if let Err(error) = store.discard_ingest(&id) {
+            if let Err(error) = store.blobs().discard_ingest(&id) {
                 tracing::debug!("an upload that broke off stays for now: {error}");
             }
         }));
@@ -151,12 +151,12 @@ async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
 async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
     crate::models::blocking(&daemon.library, move |library| {
         let (store, id, until) = (&library.store, IngestId::of(&digest), SystemTime::now() + LEASE);
-        if !store.lease(&id)?.is_empty() {
+        if !store.leases().get(&id)?.is_empty() {
             // Two clients have uploaded the blob. The promise keeps it for the second one when the
             // first one's create shortens the lease.
-            store.promise("uploads", &digest, until);
+            store.leases().promise("uploads", &digest, until);
         }
-        Ok(store.set_lease(&id, &[digest], until)?)
+        Ok(store.leases().set(&id, &[digest], until)?)
     })
     .await
 }
@@ -167,9 +167,9 @@ pub(crate) fn used(store: &Store, digests: &[Digest]) {
     for digest in digests {
         let id = IngestId::of(digest);
         let shorten = |leased: Vec<Digest>| {
-            if leased.is_empty() { Ok(()) } else { store.set_lease(&id, &leased, SystemTime::now() + AFTERWARDS) }
+            if leased.is_empty() { Ok(()) } else { store.leases().set(&id, &leased, SystemTime::now() + AFTERWARDS) }
         };
-        let done = store.lease(&id).and_then(shorten);
+        let done = store.leases().get(&id).and_then(shorten);
         if let Err(error) = done {
             tracing::debug!("an upload is kept for an hour: {error}");
         }

@@ -213,7 +213,7 @@ impl Store {
                 Ok(None)
             }
             Fate::Goes => {
-                let removed = files::remove(&self.path(digest)).inspect_err(|_| left.add(size, false))?;
+                let removed = files::remove(&self.blobs().path(digest)).inspect_err(|_| left.add(size, false))?;
                 // The file goes first: stale index entries do no harm. A writer that adds the blob
                 // again waits for the lock, and then describes it anew.
                 self.0.index.remove_blob(digest);

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use content::Digest;
 
 use crate::sync::atomic::Ordering;
-use crate::{Error, Store, files};
+use crate::{Error, Notes, Store, files};
 
-impl Store {
+impl Notes<'_> {
     /// Path of the file derived from a blob; `None` if there is none of this version.
     pub fn derived(&self, source: &Digest, version: &str) -> Option<PathBuf> {
-        Some(self.derived_path(source, version)).filter(|path| path.is_file())
+        Some(self.0.derived_path(source, version)).filter(|path| path.is_file())
     }
 
     /// Stores a file derived from a blob and returns its path. The file appears atomically.
@@ -23,11 +23,11 @@ impl Store {
     /// # Errors
     /// The file cannot be written, for instance because the disk is full.
     pub fn set_derived(&self, source: &Digest, version: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
-        let path = self.derived_path(source, version);
-        files::create_folder(&self.0.layout.derived())?;
+        let path = self.0.derived_path(source, version);
+        files::create_folder(&self.0.0.layout.derived())?;
         // Two threads may derive the same file at a time; both results are right.
-        let name = format!("derived-{}", self.0.derivations.fetch_add(1, Ordering::Relaxed));
-        let new = self.0.layout.temporary().join(name);
+        let name = format!("derived-{}", self.0.0.derivations.fetch_add(1, Ordering::Relaxed));
+        let new = self.0.0.layout.temporary().join(name);
         let put = files::write_synced(&new, bytes)
             .and_then(|()| std::fs::rename(&new, &path).map_err(|error| Error::io("write", &path, error)));
         if put.is_err() {
@@ -47,11 +47,13 @@ impl Store {
             let Some((source, _)) = name.split_once('.').filter(|(_, version)| versions.contains(version)) else {
                 return Ok(false);
             };
-            files::named_digest(source).map_or(Ok(false), |source| Ok(self.look(&source)?.is_some()))
+            files::named_digest(source).map_or(Ok(false), |source| Ok(self.0.look(&source)?.is_some()))
         };
-        self.remove_derived(is_wanted)
+        self.0.remove_derived(is_wanted)
     }
+}
 
+impl Store {
     /// Removes all files derived from a blob, of any version.
     pub(crate) fn forget_derived(&self, source: &Digest) -> Result<(), Error> {
         let own = self.derived_path(source, "");

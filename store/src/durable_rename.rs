@@ -120,13 +120,13 @@ impl Store {
     /// Waits for a name that is being written or removed, then makes all name changes so far
     /// durable.
     pub(crate) fn settle_names(&self) -> Result<(), Error> {
-        drop(self.names());
+        drop(self.lock_names());
         self.0.pending_renames.retry(|_| true)
     }
 
     /// [`Store::settle_names`] for the folders that contain one file.
     pub(crate) fn settle_folders(&self, path: &Path) -> Result<(), Error> {
-        drop(self.names());
+        drop(self.lock_names());
         self.0.pending_renames.retry(|failed| path.starts_with(failed))
     }
 
@@ -134,7 +134,7 @@ impl Store {
     pub(crate) fn settle_blob(&self, digest: &Digest) -> Result<(), Error> {
         let pending_renames = &self.0.pending_renames;
         pending_renames.wait(|state| state.under_way.values().any(|placed| placed == digest));
-        let path = self.path(digest);
+        let path = self.blobs().path(digest);
         pending_renames.retry(|folder| path.starts_with(folder))
     }
 }

@@ -5,7 +5,7 @@
 //! line is written before the tag is set. After a crash it may record a change that did not happen;
 //! only the tag itself states its current digest.
 //!
-//! The last version before the current one is kept from collection ([`Store::kept_versions`]), so
+//! The last version before the current one is kept from collection ([`Names::kept_versions`]), so
 //! that a user can always return to it. Older versions are only listed.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::Digest;
 
-use crate::{Error, Store, files, name_table};
+use crate::{Error, Names, Store, files, name_table};
 
 /// Number of earlier versions that a collection keeps.
 pub const KEPT_VERSIONS: usize = 1;
@@ -29,23 +29,23 @@ pub struct HistoryEntry {
     pub since: SystemTime,
 }
 
-impl Store {
+impl Names<'_> {
     /// The versions of a tag, the oldest first. Empty if there is no such tag.
     pub fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, Error> {
-        read(&name_table::path(&self.0.layout.histories(), name)?)
+        read(&name_table::path(&self.0.0.layout.histories(), name)?)
     }
 
     /// The earlier versions of a tag that are kept from collection, the newest first.
     pub fn kept_versions(&self, name: &str) -> Result<Vec<Digest>, Error> {
         // A history without a tag is left by a crash during a removal.
-        let Some(current) = self.resolve_tag(name)? else { return Ok(Vec::new()) };
-        let (history, mut kept) = (self.history(name)?, Vec::new());
+        let Some(current) = self.0.names().resolve(name)? else { return Ok(Vec::new()) };
+        let (history, mut kept) = (self.0.names().history(name)?, Vec::new());
         // Entries after the current one never took effect: their tag was not set.
         let past = history.iter().rposition(|entry| entry.digest == current).unwrap_or(history.len());
         for entry in history[..past].iter().rev() {
             let old = entry.digest != current && !kept.contains(&entry.digest);
             // A version whose manifest is gone is not kept.
-            if old && self.look(&entry.digest)?.is_some() {
+            if old && self.0.look(&entry.digest)?.is_some() {
                 kept.push(entry.digest);
             }
             if kept.len() == KEPT_VERSIONS {
@@ -59,8 +59,8 @@ impl Store {
     /// logged and left out.
     pub fn all_kept_versions(&self) -> Vec<(String, Vec<Digest>)> {
         let mut all = Vec::new();
-        for name in name_table::walk(&self.0.layout.histories()).tags() {
-            match self.kept_versions(&name) {
+        for name in name_table::walk(&self.0.0.layout.histories()).tags() {
+            match self.0.names().kept_versions(&name) {
                 Ok(kept) if kept.is_empty() => {}
                 Ok(kept) => all.push((name, kept)),
                 Err(error) => tracing::warn!("{error}"),
@@ -72,21 +72,23 @@ impl Store {
     /// Forgets every version of a tag but the current one, so that a collection may delete the
     /// blobs that only earlier versions need.
     pub fn forget_versions(&self, name: &str) -> Result<(), Error> {
-        self.ensure_writable()?;
-        let path = name_table::path(&self.0.layout.histories(), name)?;
-        let _names = self.names();
-        let current = self.resolve_tag(name)?;
-        let last = self.history(name)?.into_iter().rfind(|entry| Some(entry.digest) == current);
+        self.0.ensure_writable()?;
+        let path = name_table::path(&self.0.0.layout.histories(), name)?;
+        let _names = self.0.lock_names();
+        let current = self.0.names().resolve(name)?;
+        let last = self.0.names().history(name)?.into_iter().rfind(|entry| Some(entry.digest) == current);
         match last {
-            Some(entry) => self.write_named("history", name, &path, &text(&[entry])),
-            None => self.remove_named(&self.0.layout.histories(), &path).map(drop),
+            Some(entry) => self.0.write_named("history", name, &path, &text(&[entry])),
+            None => self.0.remove_named(&self.0.0.layout.histories(), &path).map(drop),
         }
     }
+}
 
+impl Store {
     /// Records that `name` is about to name `digest`. The caller holds the lock of names.
     pub(crate) fn record_change(&self, name: &str, digest: &Digest, now: SystemTime) -> Result<(), Error> {
         // A damaged history must not stop a pull; it is replaced by a new one.
-        let mut entries = match self.history(name) {
+        let mut entries = match self.names().history(name) {
             Err(error @ Error::Damaged { .. }) => {
                 tracing::warn!("{error}; a new history begins");
                 Vec::new()
@@ -94,7 +96,7 @@ impl Store {
             other => other?,
         };
         // A damaged tag is about to be replaced.
-        let current = match self.resolve_tag(name) {
+        let current = match self.names().resolve(name) {
             Err(Error::Damaged { .. }) => None,
             other => other?,
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use content::{Algorithm, Digest, Expected, Hasher, IngestId};
 
 use crate::sync::{Mutex, PoisonError};
-use crate::{CrashPoint, Error, Store, files};
+use crate::{Blobs, CrashPoint, Error, Store, files};
 
 /// Bytes that are written and then hashed at a time, small enough for the cache of a core.
 const PIECE: usize = 1 << 17;
@@ -45,22 +45,22 @@ pub struct IngestFile {
     expected: Expected,
 }
 
-impl Store {
+impl Blobs<'_> {
     /// Starts or resumes an ingest. Existing bytes are hashed again, so that damage to them is
     /// found.
     ///
     /// # Errors
     /// [`content::Error::Busy`] while another writer holds `id`.
     pub fn start_ingest(&self, id: &IngestId, expected: Expected) -> Result<IngestFile, Error> {
-        self.ensure_writable()?;
-        if !self.0.held.take(id) {
+        self.0.ensure_writable()?;
+        if !self.0.0.held.take(id) {
             return Err(content::Error::Busy(id.to_string()).into());
         }
-        let folder = self.0.layout.ingest(id);
+        let folder = self.0.0.layout.ingest(id);
         let is_named_by_digest = expected.digest().is_some_and(|digest| *id == IngestId::of(&digest));
         open(&folder, expected, is_named_by_digest)
             .map(|(file, hasher, written)| IngestFile {
-                store: self.clone(),
+                store: self.0.clone(),
                 id: id.clone(),
                 folder,
                 file,
@@ -68,34 +68,67 @@ impl Store {
                 written,
                 expected,
             })
-            .inspect_err(|_| self.0.held.free(id))
+            .inspect_err(|_| self.0.0.held.free(id))
     }
 
     /// The ids of ingests that were started and neither committed nor cancelled.
     pub fn ingest_ids(&self) -> Result<Vec<IngestId>, Error> {
-        let entries = files::entries(&self.0.layout.ingests())?;
+        let entries = files::entries(&self.0.0.layout.ingests())?;
         Ok(entries.iter().filter_map(|e| IngestId::parse(&e.file_name().to_string_lossy()).ok()).collect())
     }
 
     /// Whether an ingest was started and neither committed nor cancelled.
     pub fn has_ingest(&self, id: &IngestId) -> bool {
-        self.0.layout.ingest(id).join("data").is_file()
+        self.0.0.layout.ingest(id).join("data").is_file()
     }
 
     /// Number of bytes that an ingest has so far; 0 if it does not exist.
     pub fn ingest_size(&self, id: &IngestId) -> u64 {
-        fs::metadata(self.0.layout.ingest(id).join("data")).map_or(0, |data| data.len())
+        fs::metadata(self.0.0.layout.ingest(id).join("data")).map_or(0, |data| data.len())
     }
 
     /// Removes the bytes of an ingest, unless a writer holds it.
     pub fn discard_ingest(&self, id: &IngestId) -> Result<(), Error> {
-        self.ensure_writable()?;
-        if self.remove_unheld(id, |_| true)? {
+        self.0.ensure_writable()?;
+        if self.0.remove_unheld(id, |_| true)? {
             return Ok(());
         }
         Err(content::Error::Busy(id.to_string()).into())
     }
 
+    /// Removes ingests that have no writer and cannot be resumed: ingests without data, and ingests
+    /// whose id begins with `prefix`.
+    pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
+        self.0.ensure_writable()?;
+        let mut failed = Ok(());
+        for id in self.0.blobs().ingest_ids()? {
+            let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();
+            // A failure does not stop the loop; a leftover ingest does no harm.
+            failed = failed.and(self.0.remove_unheld(&id, dead).map(drop));
+        }
+        failed
+    }
+
+    /// Removes ingests that have no writer and were not written to for `idle`.
+    pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
+        self.0.ensure_writable()?;
+        let (mut removed, mut failed) = (0, Ok(()));
+        for id in self.0.blobs().ingest_ids()? {
+            let old = |folder: &Path| {
+                let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
+                // An ingest without readable data cannot be resumed, so it is removed at once.
+                modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle))
+            };
+            match self.0.remove_unheld(&id, old) {
+                Ok(gone) => removed += usize::from(gone),
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        failed.map(|()| removed)
+    }
+}
+
+impl Store {
     /// Removes an ingest that is `due`. It is held meanwhile, so that no writer resumes it. Returns
     /// `false` if a writer holds it, or if it is not due.
     fn remove_unheld(&self, id: &IngestId, due: impl Fn(&Path) -> bool) -> Result<bool, Error> {
@@ -106,37 +139,6 @@ impl Store {
         let removed = if due(&folder) { files::remove_folder(&folder).map(|()| true) } else { Ok(false) };
         self.0.held.free(id);
         removed
-    }
-
-    /// Removes ingests that have no writer and cannot be resumed: ingests without data, and ingests
-    /// whose id begins with `prefix`.
-    pub fn discard_dead_ingests(&self, prefix: &str) -> Result<(), Error> {
-        self.ensure_writable()?;
-        let mut failed = Ok(());
-        for id in self.ingest_ids()? {
-            let dead = |folder: &Path| id.as_str().starts_with(prefix) || !folder.join("data").is_file();
-            // A failure does not stop the loop; a leftover ingest does no harm.
-            failed = failed.and(self.remove_unheld(&id, dead).map(drop));
-        }
-        failed
-    }
-
-    /// Removes ingests that have no writer and were not written to for `idle`.
-    pub fn expire_ingests(&self, idle: std::time::Duration, now: std::time::SystemTime) -> Result<usize, Error> {
-        self.ensure_writable()?;
-        let (mut removed, mut failed) = (0, Ok(()));
-        for id in self.ingest_ids()? {
-            let old = |folder: &Path| {
-                let modified = fs::metadata(folder.join("data")).and_then(|m| m.modified());
-                // An ingest without readable data cannot be resumed, so it is removed at once.
-                modified.map_or(true, |time| now.duration_since(time).is_ok_and(|age| age >= idle))
-            };
-            match self.remove_unheld(&id, old) {
-                Ok(gone) => removed += usize::from(gone),
-                Err(error) => failed = failed.and(Err(error)),
-            }
-        }
-        failed.map(|()| removed)
     }
 }
 
@@ -270,7 +272,7 @@ impl Store {
     /// Renames verified, synced data to its digest. If the blob exists already, the data stays in
     /// place. If a file of another size exists, which is damaged, the data replaces it.
     fn place(&self, data: &Path, digest: &Digest, size: u64) -> Result<(), Error> {
-        let path = self.path(digest);
+        let path = self.blobs().path(digest);
         let folder = path.parent().expect("invariant: a blob's path has three folders below the store");
         self.0.collection_lock.touch(digest);
         let _placement = self.0.pending_renames.begin(digest);

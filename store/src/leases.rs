@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use content::{Digest, IngestId};
 
-use crate::{Error, Store, files};
+use crate::{Error, Leases, Store, files};
 
 /// Maximum duration of a lease. Longer requests are shortened to it.
 const LONGEST_LEASE: Duration = Duration::from_hours(24 * 7);
@@ -17,41 +17,43 @@ const LONGEST_LEASE: Duration = Duration::from_hours(24 * 7);
 /// The name of a lease, with the same alphabet as the id of an ingest.
 pub type LeaseId = IngestId;
 
-impl Store {
+impl Leases<'_> {
     /// Protects `digests` until `until`. An existing lease with this id is replaced.
-    pub fn set_lease(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
-        self.ensure_writable()?;
+    pub fn set(&self, id: &LeaseId, digests: &[Digest], until: SystemTime) -> Result<(), Error> {
+        self.0.ensure_writable()?;
         let latest = SystemTime::now().checked_add(LONGEST_LEASE).unwrap_or(until);
         let end = until.min(latest).duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         for digest in digests {
-            self.0.collection_lock.touch(digest);
+            self.0.0.collection_lock.touch(digest);
         }
-        self.settle()?;
+        self.0.settle()?;
         let lines: Vec<String> = [end.to_string()].into_iter().chain(digests.iter().map(ToString::to_string)).collect();
-        let _names = self.names();
-        let temporary = self.0.layout.temporary().join(format!("lease-{id}"));
+        let _names = self.0.lock_names();
+        let temporary = self.0.0.layout.temporary().join(format!("lease-{id}"));
         files::write_synced(&temporary, lines.join("\n").as_bytes())?;
-        let path = self.0.layout.leases().join(id.as_str());
+        let path = self.0.0.layout.leases().join(id.as_str());
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the lease", &path, e))?;
-        self.0.pending_renames.sync(&self.0.layout.leases())
+        self.0.0.pending_renames.sync(&self.0.0.layout.leases())
     }
 
     /// The digests of a lease, even if it has expired; none if there is no such lease.
-    pub fn lease(&self, id: &LeaseId) -> Result<Vec<Digest>, Error> {
-        let path = self.0.layout.leases().join(id.as_str());
+    pub fn get(&self, id: &LeaseId) -> Result<Vec<Digest>, Error> {
+        let path = self.0.0.layout.leases().join(id.as_str());
         let Some(text) = files::read_if_there(&path)? else { return Ok(Vec::new()) };
         Ok(parse(&path, &text)?.1)
     }
 
     /// Ends a lease early and returns whether it existed.
-    pub fn end_lease(&self, id: &LeaseId) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        files::remove(&self.0.layout.leases().join(id.as_str()))
+    pub fn end(&self, id: &LeaseId) -> Result<bool, Error> {
+        self.0.ensure_writable()?;
+        files::remove(&self.0.0.layout.leases().join(id.as_str()))
     }
+}
 
+impl Store {
     /// Removes an expired lease, unless it was renewed meanwhile.
     pub(crate) fn remove_ended_lease(&self, path: &Path, now: SystemTime) -> Result<(), Error> {
-        let _names = self.names();
+        let _names = self.lock_names();
         if read(path, now)?.is_some_and(|lease| lease.end < now) {
             files::remove(path)?;
         }

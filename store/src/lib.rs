@@ -33,7 +33,7 @@
 //! - An unreadable file affects only the blobs that it refers to. All other entries are listed, and
 //!   blobs that it may refer to are kept from collection.
 //! - The store knows bytes, not documents. Callers supply the references of a document
-//!   ([`Store::describe`], the argument of [`Store::collect`]).
+//!   ([`Notes::describe`], the argument of [`Store::collect`]).
 //!
 //! # After a crash
 //! Ingests stay and can be resumed. When the store is next opened, folders with names and blobs are
@@ -112,11 +112,11 @@ use sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// let home = tempfile::tempdir()?;
 /// let store = Store::open(home.path(), Options::default())?;
-/// let mut ingest = store.start_ingest(&IngestId::parse("import")?, Expected::Unknown)?;
+/// let mut ingest = store.blobs().start_ingest(&IngestId::parse("import")?, Expected::Unknown)?;
 /// ingest.append(b"hello")?;
 /// let (digest, size) = ingest.commit()?;
-/// assert_eq!(store.blob_size(&digest)?, Some(size));
-/// assert_eq!(store.read_blob(&digest, 1024)?, b"hello");
+/// assert_eq!(store.blobs().size(&digest)?, Some(size));
+/// assert_eq!(store.blobs().read(&digest, 1024)?, b"hello");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -159,7 +159,44 @@ pub struct Options {
     pub crash_at: Option<CrashPoint>,
 }
 
+/// Blobs and ingests of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Blobs<'a>(&'a Store);
+
+/// Names in a store: tags with their history and pins, and the links of registries.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a>(&'a Store);
+
+/// Leases and promises: they protect digests from collection for a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Leases<'a>(&'a Store);
+
+/// Derived data of a store: the index, notes, times of use and derived files. It can be lost and
+/// made again.
+#[derive(Clone, Copy, Debug)]
+pub struct Notes<'a>(&'a Store);
+
 impl Store {
+    /// Returns the blobs and ingests.
+    pub fn blobs(&self) -> Blobs<'_> {
+        Blobs(self)
+    }
+
+    /// Returns the tags, histories, pins and links.
+    pub fn names(&self) -> Names<'_> {
+        Names(self)
+    }
+
+    /// Returns the leases.
+    pub fn leases(&self) -> Leases<'_> {
+        Leases(self)
+    }
+
+    /// Returns the index and other derived data.
+    pub fn notes(&self) -> Notes<'_> {
+        Notes(self)
+    }
+
     /// Opens the store at `home`, and creates it if there is none. A store without write permission
     /// is opened for reading only.
     ///
@@ -215,18 +252,13 @@ impl Store {
         self.0.layout.home()
     }
 
-    /// The path of a blob, whether it exists or not. Use it for mapping; blobs never change.
-    pub fn path(&self, digest: &content::Digest) -> PathBuf {
-        self.0.layout.blob(digest)
-    }
-
     /// Bytes that can still be written to the file system of the store.
     pub fn free_space(&self) -> Result<u64, Error> {
         let stat = rustix::fs::statvfs(self.home()).map_err(|e| Error::io("read the free space of", self.home(), e))?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    fn names(&self) -> MutexGuard<'_, ()> {
+    fn lock_names(&self) -> MutexGuard<'_, ()> {
         // The lock protects files. A panic leaves them in the same state as a crash.
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,6 +267,13 @@ impl Store {
         if self.0.crash_at == Some(point) {
             crash::kill();
         }
+    }
+}
+
+impl Blobs<'_> {
+    /// The path of a blob, whether it exists or not. Use it for mapping; blobs never change.
+    pub fn path(&self, digest: &content::Digest) -> PathBuf {
+        self.0.0.layout.blob(digest)
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use content::Digest;
 
-use crate::{Error, Store, files, name_table};
+use crate::{Error, Names, Store, files, name_table};
 
 /// How long a blob without a referring manifest stays in a repository.
 pub const BLOB_LINK_LIFE: Duration = Duration::from_hours(24);
@@ -65,17 +65,17 @@ pub(crate) struct Link {
     pub(crate) modified: SystemTime,
 }
 
-impl Store {
+impl Names<'_> {
     /// Links an object to `repository` (`host/name`), durably. An existing link is renewed.
     pub fn link(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<(), Error> {
-        self.ensure_writable()?;
-        let path = self.link_path(repository, kind, digest)?;
+        self.0.ensure_writable()?;
+        let path = self.0.link_path(repository, kind, digest)?;
         let folder = path.parent().expect("invariant: a link lies in its repository's folder");
-        self.0.collection_lock.touch(digest);
+        self.0.0.collection_lock.touch(digest);
         match kind {
             // The document refers to blobs, which must be durable too.
-            LinkKind::Manifest => self.settle()?,
-            LinkKind::Blob => self.settle_blob(digest)?,
+            LinkKind::Manifest => self.0.settle()?,
+            LinkKind::Blob => self.0.settle_blob(digest)?,
         }
         // The file itself is not synced: it is empty.
         let make = || -> Result<bool, Error> {
@@ -91,60 +91,37 @@ impl Store {
         let made = match make() {
             // The folder is new, or was just removed because it was empty.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                let _names = self.names();
-                self.create_folder_durably(folder)?;
+                let _names = self.0.lock_names();
+                self.0.create_folder_durably(folder)?;
                 make()?
             }
             other => other?,
         };
-        if !made && !self.renew(&path)? {
+        if !made && !self.0.renew(&path)? {
             // A collection has just removed the link, because it had expired.
-            return self.link(repository, kind, digest);
+            return self.0.names().link(repository, kind, digest);
         }
         if kind == LinkKind::Manifest {
-            self.0.index.expect(digest);
+            self.0.0.index.expect(digest);
         }
-        self.0.pending_renames.sync(folder)?;
+        self.0.0.pending_renames.sync(folder)?;
         // Another thread may have made the folder and not synced it yet.
-        self.settle_folders(folder)
-    }
-
-    /// Sets the time of a link to now; `false` if the link is gone.
-    fn renew(&self, path: &Path) -> Result<bool, Error> {
-        // The collector checks the time and removes expired links under the same lock.
-        let _names = self.names();
-        match OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(SystemTime::now())) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("renew the link", path, e)),
-        }
-    }
-
-    /// Removes an expired link to a blob, unless it was renewed meanwhile or the blob is promised.
-    pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
-        let _names = self.names();
-        let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
-        // Held until the link is gone: after a promise, the caller looks for the link again.
-        let promises = self.0.promises.lock();
-        if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
-            self.remove_named(&self.0.layout.links(), &link.path)?;
-        }
-        Ok(())
+        self.0.settle_folders(folder)
     }
 
     /// Removes a link from `repository` and returns whether it existed. The bytes stay until the
     /// next collection.
     pub fn unlink(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        let path = self.link_path(repository, kind, digest)?;
+        self.0.ensure_writable()?;
+        let path = self.0.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
-            self.0.promises.withdraw(repository, digest, None);
+            self.0.0.promises.withdraw(repository, digest, None);
         }
-        let _names = self.names();
-        self.remove_named(&self.0.layout.links(), &path)
+        let _names = self.0.lock_names();
+        self.0.remove_named(&self.0.0.layout.links(), &path)
     }
 
-    /// [`Store::unlink`], unless the object was linked again, or promised, after `until`.
+    /// [`Names::unlink`], unless the object was linked again, or promised, after `until`.
     pub fn unlink_unless_renewed(
         &self,
         repository: &str,
@@ -152,15 +129,15 @@ impl Store {
         digest: &Digest,
         until: SystemTime,
     ) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        let path = self.link_path(repository, kind, digest)?;
+        self.0.ensure_writable()?;
+        let path = self.0.link_path(repository, kind, digest)?;
         if kind == LinkKind::Blob {
-            self.0.promises.withdraw(repository, digest, until.checked_add(BLOB_LINK_LIFE));
+            self.0.0.promises.withdraw(repository, digest, until.checked_add(BLOB_LINK_LIFE));
         }
         // Renewing a link takes this lock too.
-        let _names = self.names();
+        let _names = self.0.lock_names();
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
-            Ok(modified) if modified <= until => self.remove_named(&self.0.layout.links(), &path),
+            Ok(modified) if modified <= until => self.0.remove_named(&self.0.0.layout.links(), &path),
             Ok(_) => Ok(false),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(Error::io("look at", &path, e)),
@@ -169,7 +146,7 @@ impl Store {
 
     /// The time at which an object was last linked to `repository`; `None` if it is not linked.
     pub fn linked_at(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<Option<SystemTime>, Error> {
-        let path = self.link_path(repository, kind, digest)?;
+        let path = self.0.link_path(repository, kind, digest)?;
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(modified) => Ok(Some(modified)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -179,20 +156,20 @@ impl Store {
 
     /// Whether an object is linked to `repository`.
     pub fn is_linked(&self, repository: &str, kind: LinkKind, digest: &Digest) -> Result<bool, Error> {
-        let path = self.link_path(repository, kind, digest)?;
+        let path = self.0.link_path(repository, kind, digest)?;
         files::is_there(&path)
     }
 
     /// The digests of one kind that are linked to `repository`, sorted.
     pub fn links(&self, repository: &str, kind: LinkKind) -> Result<Vec<Digest>, Error> {
-        let folder = self.repository_folder(repository)?.join(kind.folder());
+        let folder = self.0.repository_folder(repository)?.join(kind.folder());
         let entries = files::entries_if_there(&folder)?;
         Ok(entries.iter().filter_map(|entry| files::named_digest(&entry.file_name().to_string_lossy())).collect())
     }
 
     /// The repositories (`host/name`) with links, sorted. Folders that cannot be listed are logged.
     pub fn linked_repositories(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.readable_links().map(|link| link.repository).collect();
+        let mut names: Vec<String> = self.0.readable_links().map(|link| link.repository).collect();
         names.sort();
         names.dedup();
         names
@@ -201,12 +178,37 @@ impl Store {
     /// The documents that are linked to repositories, sorted by repository. Folders that cannot be
     /// listed are logged.
     pub fn linked_documents(&self) -> Vec<LinkedDocument> {
-        let documents = self.readable_links().filter(|link| link.kind == LinkKind::Manifest);
+        let documents = self.0.readable_links().filter(|link| link.kind == LinkKind::Manifest);
         let entry = |link: Link| {
             let Link { repository, digest, modified, .. } = link;
             LinkedDocument { repository, digest, modified }
         };
         documents.map(entry).collect()
+    }
+}
+
+impl Store {
+    /// Sets the time of a link to now; `false` if the link is gone.
+    fn renew(&self, path: &Path) -> Result<bool, Error> {
+        // The collector checks the time and removes expired links under the same lock.
+        let _names = self.lock_names();
+        match OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(SystemTime::now())) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::io("renew the link", path, e)),
+        }
+    }
+
+    /// Removes an expired link to a blob, unless it was renewed meanwhile or the blob is promised.
+    pub(crate) fn remove_expired_link(&self, link: &Link, now: SystemTime) -> Result<(), Error> {
+        let _names = self.lock_names();
+        let modified = fs::metadata(&link.path).and_then(|metadata| metadata.modified());
+        // Held until the link is gone: after a promise, the caller looks for the link again.
+        let promises = self.0.promises.lock();
+        if modified.is_ok_and(|modified| is_expired(modified, now)) && !promises.contains_key(&link.digest) {
+            self.remove_named(&self.0.layout.links(), &link.path)?;
+        }
+        Ok(())
     }
 
     fn readable_links(&self) -> impl Iterator<Item = Link> {

@@ -93,7 +93,7 @@ impl Store {
         unknown.extend(histories.unreadable);
         // A file that cannot be a tag by its name has no tag: it was put there by mistake.
         for file in histories.named.into_iter().filter(|file| file.check().is_ok()) {
-            match self.kept_versions(&file.tag()) {
+            match self.names().kept_versions(&file.tag()) {
                 Ok(kept) => documents.extend(kept),
                 // The history was already evaluated above.
                 Err(_) if damaged.contains(&file.tag()) => {}
@@ -218,6 +218,6 @@ impl Store {
     /// document.
     fn is_other_blob(&self, digest: &Digest) -> bool {
         let large = matches!(self.look(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
-        large || matches!(self.verify(digest, None, &mut |_| true), Ok(Verified::Good))
+        large || matches!(self.blobs().verify(digest, None, &mut |_| true), Ok(Verified::Good))
     }
 }

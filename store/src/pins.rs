@@ -3,38 +3,40 @@
 //!
 //! The store only records pins; callers that remove models must check them.
 
-use crate::{Error, Store, files, name_table};
+use crate::{Error, Names, Store, files, name_table};
 
-impl Store {
+impl Names<'_> {
     /// Pins a tag, which must exist.
     pub fn pin(&self, name: &str) -> Result<(), Error> {
-        self.ensure_writable()?;
-        let path = name_table::path(&self.0.layout.pins(), name)?;
-        let _names = self.names();
-        if self.resolve_tag(name)?.is_none() {
+        self.0.ensure_writable()?;
+        let path = name_table::path(&self.0.0.layout.pins(), name)?;
+        let _names = self.0.lock_names();
+        if self.0.names().resolve(name)?.is_none() {
             return Err(content::Error::TagNotFound(name.to_owned()).into());
         }
-        self.write_named("pin", name, &path, "")
+        self.0.write_named("pin", name, &path, "")
     }
 
     /// Removes a pin and returns whether it existed.
     pub fn unpin(&self, name: &str) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        let _names = self.names();
-        self.remove_pin(name)
+        self.0.ensure_writable()?;
+        let _names = self.0.lock_names();
+        self.0.remove_pin(name)
     }
 
     /// Whether a tag is pinned.
     pub fn is_pinned(&self, name: &str) -> Result<bool, Error> {
         // If the pin cannot be checked, the result is an error: there may be one.
-        files::is_there(&name_table::path(&self.0.layout.pins(), name)?)
+        files::is_there(&name_table::path(&self.0.0.layout.pins(), name)?)
     }
 
     /// The names of all pinned tags, sorted. A folder that cannot be listed is logged.
     pub fn pins(&self) -> Vec<String> {
-        name_table::walk(&self.0.layout.pins()).tags()
+        name_table::walk(&self.0.0.layout.pins()).tags()
     }
+}
 
+impl Store {
     /// Removes a pin. The caller holds the lock of names.
     pub(crate) fn remove_pin(&self, name: &str) -> Result<bool, Error> {
         let root = self.0.layout.pins();

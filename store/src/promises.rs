@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::Store;
+use crate::Leases;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of promised blobs. Beyond it no promise is made, and the client may have to send
@@ -49,12 +49,12 @@ impl Promises {
     }
 }
 
-impl Store {
+impl Leases<'_> {
     /// Keeps a blob from collection until `until`, if it exists when this returns: look for it
     /// afterwards, not before. `place` is the repository in which the client asked; its
     /// [`unlink`](Self::unlink) ends the promise. Other callers may use any other text.
     pub fn promise(&self, place: &str, digest: &Digest, until: SystemTime) {
-        let mut promised = self.0.promises.lock();
+        let mut promised = self.0.0.promises.lock();
         if promised.len() >= MOST && !promised.contains_key(digest) {
             return;
         }

@@ -3,7 +3,7 @@
 use content::Digest;
 
 use crate::sync::{MutexGuard, PoisonError};
-use crate::{Error, Store, links, name_table};
+use crate::{Error, Notes, Store, links, name_table};
 
 /// Facts about a document, from its owner: references, and notes by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Store {
             self.0.index.reset();
             self.mend(describe)?;
         }
-        let (blobs, documents) = (self.blobs(), self.documents().len() as u64);
+        let (blobs, documents) = (self.blobs().list(), self.notes().documents().len() as u64);
         Ok(Rebuilt { blobs: blobs.len() as u64, bytes: blobs.iter().map(|(_, size)| size).sum(), documents })
     }
 
@@ -71,7 +71,7 @@ impl Store {
         index.mend()?;
         let generation = index.generation();
         let mut unread = self.unlisted();
-        for digest in index.take_missed().into_iter().chain(self.documents()) {
+        for digest in index.take_missed().into_iter().chain(self.notes().documents()) {
             if index.edges(&digest).is_some() {
                 continue;
             }
@@ -99,36 +99,39 @@ impl Store {
         let tags = name_table::walk(&self.0.layout.tags()).unreadable.into_iter();
         tags.chain(links::walk(&self.0.layout.links()).unreadable.into_iter().map(|(_, error)| error)).next()
     }
+}
 
+impl Notes<'_> {
     /// Records the references of a document and facts about it.
     pub fn describe(&self, digest: &Digest, description: &Description) {
-        self.0.index.describe(digest, description);
+        self.0.0.index.describe(digest, description);
     }
 
     /// The note of a kind about a blob. It may be `None` after a crash: derive the fact again.
-    pub fn note(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
-        self.0.index.note(kind, about)
+    pub fn get(&self, kind: &str, about: &Digest) -> Option<Vec<u8>> {
+        self.0.0.index.note(kind, about)
     }
 
     /// Stores a derived fact about a blob. It may be lost at any time.
-    pub fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) {
-        self.0.index.set_note(kind, about, note);
+    pub fn set(&self, kind: &str, about: &Digest, note: &[u8]) {
+        self.0.0.index.set_note(kind, about, note);
     }
 
     /// The documents that refer to a blob; `None` if the index is incomplete at the moment.
     pub fn referrers(&self, digest: &Digest) -> Option<Vec<Digest>> {
-        self.0.index.referrers(digest)
+        self.0.0.index.referrers(digest)
     }
 
     /// The documents whose subject is this blob; `None` if the index is incomplete at the moment.
-    pub fn about(&self, subject: &Digest) -> Option<Vec<Digest>> {
-        self.0.index.about(subject)
+    pub fn by_subject(&self, subject: &Digest) -> Option<Vec<Digest>> {
+        self.0.0.index.about(subject)
     }
 
     /// The documents that tags and links name, sorted.
     pub fn documents(&self) -> Vec<Digest> {
-        let linked = self.linked_documents().into_iter().map(|link| link.digest);
-        let mut documents: Vec<Digest> = self.tags().into_iter().map(|tag| tag.digest).chain(linked).collect();
+        let linked = self.0.names().linked_documents().into_iter().map(|link| link.digest);
+        let mut documents: Vec<Digest> =
+            self.0.names().list().into_iter().map(|tag| tag.digest).chain(linked).collect();
         documents.sort_unstable();
         documents.dedup();
         documents

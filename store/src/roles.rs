@@ -21,12 +21,12 @@ async fn blocking<T: Send + 'static>(
 impl Provider for Store {
     async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let (store, digest) = (self.clone(), *digest);
-        blocking(move || store.blob_size(&digest)).await
+        blocking(move || store.blobs().size(&digest)).await
     }
 
     async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
         let (store, digest) = (self.clone(), *digest);
-        blocking(move || store.open_blob(&digest)?.read(range).map(Bytes::from)).await
+        blocking(move || store.blobs().open(&digest)?.read(range).map(Bytes::from)).await
     }
 }
 
@@ -35,7 +35,7 @@ impl Ingester for Store {
 
     async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<StoreIngest, Error> {
         let (store, id) = (self.clone(), id.clone());
-        let file = blocking(move || store.start_ingest(&id, expected)).await?;
+        let file = blocking(move || store.blobs().start_ingest(&id, expected)).await?;
         Ok(StoreIngest { offset: file.offset(), file: Some(file) })
     }
 }
@@ -98,16 +98,16 @@ impl Ingest for StoreIngest {
 impl Tagger for Store {
     async fn resolve(&self, tag: &str) -> Result<Option<Digest>, Error> {
         let (store, tag) = (self.clone(), tag.to_owned());
-        blocking(move || store.resolve_tag(&tag)).await
+        blocking(move || store.names().resolve(&tag)).await
     }
 
     async fn tag(&self, tag: &str, digest: &Digest) -> Result<(), Error> {
         let (store, tag, digest) = (self.clone(), tag.to_owned(), *digest);
-        blocking(move || store.set_tag(&tag, &digest)).await
+        blocking(move || store.names().set(&tag, &digest)).await
     }
 
     async fn untag(&self, tag: &str) -> Result<bool, Error> {
         let (store, tag) = (self.clone(), tag.to_owned());
-        blocking(move || store.remove_tag(&tag)).await
+        blocking(move || store.names().remove(&tag)).await
     }
 }

@@ -30,7 +30,7 @@ fn store() -> (tempfile::TempDir, Store) {
 
 fn put(store: &Store, who: &str, bytes: &[u8]) -> Digest {
     let id = IngestId::parse(who).expect("an id");
-    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id, Expected::Unknown).expect("start");
     ingest.append(bytes).expect("write");
     ingest.commit().expect("commit").0
 }
@@ -53,23 +53,23 @@ fn collect(store: &Store) {
 
 /// Checks that every named document exists with all blobs that it refers to.
 fn whole(store: &Store) {
-    for tag in store.tags() {
-        let raw = store.read_blob(&tag.digest, 1 << 20).unwrap_or_else(|error| panic!("{}: {error}", tag.name));
+    for tag in store.names().list() {
+        let raw = store.blobs().read(&tag.digest, 1 << 20).unwrap_or_else(|error| panic!("{}: {error}", tag.name));
         for blob in children(&raw).expect("a document").blobs {
-            assert!(store.path(&blob).is_file(), "{} lacks {blob}", tag.name);
+            assert!(store.blobs().path(&blob).is_file(), "{} lacks {blob}", tag.name);
         }
     }
 }
 
 /// Gives a model a second name, as `copy` does.
 fn copy(store: &Store, from: &str, to: &str) {
-    let Some(digest) = store.resolve_tag(from).expect("a look") else { return };
-    let Ok(raw) = store.read_blob(&digest, 1 << 20) else { return };
+    let Some(digest) = store.names().resolve(from).expect("a look") else { return };
+    let Ok(raw) = store.blobs().read(&digest, 1 << 20) else { return };
     let mut needs = children(&raw).expect("a document").blobs;
     needs.push(digest);
     let _hold = store.hold(needs);
-    if store.resolve_tag(from).expect("a look") == Some(digest) {
-        store.set_tag(to, &digest).expect("a name");
+    if store.names().resolve(from).expect("a look") == Some(digest) {
+        store.names().set(to, &digest).expect("a name");
     }
 }
 
@@ -77,11 +77,11 @@ fn copy(store: &Store, from: &str, to: &str) {
 fn add(store: &Store, who: &str, shared: &[u8], name: &str) {
     let _guard = store.guard();
     let digest = Digest::of(shared);
-    if store.blob_size(&digest).expect("a look").is_none() {
+    if store.blobs().size(&digest).expect("a look").is_none() {
         put(store, who, shared);
     }
     let own = put(store, who, who.as_bytes());
-    store.set_tag(name, &document(store, who, &[digest, own])).expect("a name");
+    store.names().set(name, &document(store, who, &[digest, own])).expect("a name");
 }
 
 #[test]
@@ -89,11 +89,11 @@ fn collections_beside_copies_and_removals() {
     check(|| {
         let (_folder, store) = store();
         let blob = put(&store, "a", b"blob");
-        store.set_tag("h/r:old", &document(&store, "a", &[blob])).expect("a name");
+        store.names().set("h/r:old", &document(&store, "a", &[blob])).expect("a name");
         let [copier, remover, collector, second] = [(); 4].map(|()| store.clone());
         let threads = [
             thread::spawn(move || copy(&copier, "h/r:old", "h/r:new")),
-            thread::spawn(move || assert!(remover.remove_tag("h/r:old").expect("removal"))),
+            thread::spawn(move || assert!(remover.names().remove("h/r:old").expect("removal"))),
             thread::spawn(move || collect(&collector)),
             thread::spawn(move || collect(&second)),
         ];
@@ -109,24 +109,24 @@ fn collections_beside_who_adds() {
     check(|| {
         let (_folder, store) = store();
         let shared = put(&store, "a", b"shared");
-        store.set_tag("h/r:old", &document(&store, "a", &[shared])).expect("a name");
+        store.names().set("h/r:old", &document(&store, "a", &[shared])).expect("a name");
         let [first, second, remover, collector] = [(); 4].map(|()| store.clone());
         let threads = [
             thread::spawn(move || add(&first, "first", b"shared", "h/r:first")),
             thread::spawn(move || add(&second, "second", b"shared", "h/r:second")),
-            thread::spawn(move || assert!(remover.remove_tag("h/r:old").expect("removal"))),
+            thread::spawn(move || assert!(remover.names().remove("h/r:old").expect("removal"))),
             thread::spawn(move || collect(&collector)),
         ];
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-        assert_eq!(store.tags().len(), 2);
+        assert_eq!(store.names().list().len(), 2);
         whole(&store);
         collect(&store);
         whole(&store);
         for tag in ["h/r:first", "h/r:second"] {
-            store.remove_tag(tag).expect("removal");
+            store.names().remove(tag).expect("removal");
         }
         collect(&store);
-        assert_eq!(store.blobs(), [], "nothing is kept for who has ended");
+        assert_eq!(store.blobs().list(), [], "nothing is kept for who has ended");
     });
 }
 
@@ -139,17 +139,17 @@ fn collections_beside_readers_and_promises() {
         let threads = [
             thread::spawn(move || {
                 let _hold = reader.hold(vec![read]);
-                if reader.blob_size(&read).expect("a look").is_some() {
+                if reader.blobs().size(&read).expect("a look").is_some() {
                     thread::yield_now();
-                    reader.read_blob(&read, 100).expect("what is held can be read");
+                    reader.blobs().read(&read, 100).expect("what is held can be read");
                 }
             }),
             thread::spawn(move || {
                 let later = SystemTime::now() + std::time::Duration::from_hours(1);
                 teller.promise("h/r", &told, later);
-                if teller.blob_size(&told).expect("a look").is_some() {
+                if teller.blobs().size(&told).expect("a look").is_some() {
                     thread::yield_now();
-                    teller.read_blob(&told, 100).expect("what was promised can be read");
+                    teller.blobs().read(&told, 100).expect("what was promised can be read");
                 }
             }),
             thread::spawn(move || collect(&collector)),
@@ -163,12 +163,12 @@ fn links_that_run_out_beside_their_renewal() {
     check(|| {
         let (_folder, store) = store();
         let blob = put(&store, "a", b"blob");
-        store.link("h/r", LinkKind::Blob, &blob).expect("a link");
+        store.names().link("h/r", LinkKind::Blob, &blob).expect("a link");
         let [pusher, collector] = [(); 2].map(|()| store.clone());
         let threads = [
             thread::spawn(move || {
                 let _guard = pusher.guard();
-                if pusher.blob_size(&blob).expect("a look").is_some() {
+                if pusher.blobs().size(&blob).expect("a look").is_some() {
                     pusher.link("h/r", LinkKind::Blob, &blob).expect("a link");
                     assert!(pusher.path(&blob).is_file(), "what was linked is here");
                 }
@@ -191,7 +191,7 @@ fn one_ingest_has_one_writer() {
             let store = store.clone();
             thread::spawn(move || {
                 let id = IngestId::parse("x").expect("an id");
-                match store.start_ingest(&id, Expected::Digest(Digest::of(b"bytes"))) {
+                match store.blobs().start_ingest(&id, Expected::Digest(Digest::of(b"bytes"))) {
                     Ok(mut ingest) => {
                         let rest = &b"bytes"[ingest.offset() as usize..];
                         ingest.append(rest).expect("write");
@@ -203,7 +203,7 @@ fn one_ingest_has_one_writer() {
             })
         });
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-        assert_eq!(store.blobs().len(), 1);
-        assert_eq!(store.ingest_ids().expect("ids"), []);
+        assert_eq!(store.blobs().list().len(), 1);
+        assert_eq!(store.blobs().ingest_ids().expect("ids"), []);
     });
 }

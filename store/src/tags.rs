@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{CrashPoint, Error, Store, files, name_table};
+use crate::{CrashPoint, Error, Names, Store, files, name_table};
 
 /// A tag and its digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,16 +19,16 @@ pub struct TagEntry {
     pub modified: SystemTime,
 }
 
-impl Store {
+impl Names<'_> {
     /// The digest that the tag `name` (`host/repository:tag`) names.
-    pub fn resolve_tag(&self, name: &str) -> Result<Option<Digest>, Error> {
-        let path = self.tag_path(name)?;
+    pub fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
+        let path = self.0.tag_path(name)?;
         files::read_if_there(&path)?.map(|text| parse(&path, &text)).transpose()
     }
 
     /// The tag `name`, as in a listing: a damaged tag is logged and counts as missing.
-    pub fn tag(&self, name: &str) -> Result<Option<TagEntry>, Error> {
-        let digest = match self.resolve_tag(name) {
+    pub fn get(&self, name: &str) -> Result<Option<TagEntry>, Error> {
+        let digest = match self.0.names().resolve(name) {
             Err(error @ Error::Damaged { .. }) => {
                 tracing::warn!("{error}");
                 return Ok(None);
@@ -36,57 +36,57 @@ impl Store {
             other => other?,
         };
         let Some(digest) = digest else { return Ok(None) };
-        let modified = fs::metadata(self.tag_path(name)?).and_then(|metadata| metadata.modified());
+        let modified = fs::metadata(self.0.tag_path(name)?).and_then(|metadata| metadata.modified());
         // The tag may be removed between the two calls.
         Ok(modified.ok().map(|modified| TagEntry { name: name.to_owned(), digest, modified }))
     }
 
     /// Points the tag `name` to `digest`, durably. After a crash the tag has the old or the new
     /// digest.
-    pub fn set_tag(&self, name: &str, digest: &Digest) -> Result<(), Error> {
-        self.ensure_writable()?;
-        let path = self.tag_path(name)?;
-        if self.blob_size(digest)?.is_none() {
+    pub fn set(&self, name: &str, digest: &Digest) -> Result<(), Error> {
+        self.0.ensure_writable()?;
+        let path = self.0.tag_path(name)?;
+        if self.0.blobs().size(digest)?.is_none() {
             return Err(content::Error::BlobNotFound(*digest).into());
         }
-        self.settle()?;
+        self.0.settle()?;
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
-        let _names = self.names();
-        self.record_change(name, digest, SystemTime::now())?;
-        self.create_folder_durably(folder)?;
-        let temporary = self.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
+        let _names = self.0.lock_names();
+        self.0.record_change(name, digest, SystemTime::now())?;
+        self.0.create_folder_durably(folder)?;
+        let temporary = self.0.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
-        self.reach(CrashPoint::TagWritten);
+        self.0.reach(CrashPoint::TagWritten);
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
-        self.reach(CrashPoint::TagRenamed);
-        self.0.index.expect(digest);
-        self.0.pending_renames.sync(folder)
+        self.0.reach(CrashPoint::TagRenamed);
+        self.0.0.index.expect(digest);
+        self.0.0.pending_renames.sync(folder)
     }
 
     /// Fails if the folder of tags cannot be listed, in which case the store would seem to be
     /// empty.
-    pub fn check_names(&self) -> Result<(), Error> {
-        files::entries(&self.0.layout.tags()).map(drop)
+    pub fn check(&self) -> Result<(), Error> {
+        files::entries(&self.0.0.layout.tags()).map(drop)
     }
 
     /// Removes a tag and returns whether it existed. Its history, its pin and folders that become
     /// empty are removed too.
-    pub fn remove_tag(&self, name: &str) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        let path = self.tag_path(name)?;
-        let _names = self.names();
+    pub fn remove(&self, name: &str) -> Result<bool, Error> {
+        self.0.ensure_writable()?;
+        let path = self.0.tag_path(name)?;
+        let _names = self.0.lock_names();
         // History and pin go first: a crash in between leaves a tag without history, never the
         // reverse.
-        self.remove_pin(name)?;
-        self.remove_history(name)?;
-        self.remove_named(&self.0.layout.tags(), &path)
+        self.0.remove_pin(name)?;
+        self.0.remove_history(name)?;
+        self.0.remove_named(&self.0.0.layout.tags(), &path)
     }
 
     /// The tags of `repository` (`host/name`), sorted by name. Damaged tags are logged and left
     /// out.
-    pub fn tags_of(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
+    pub fn of_repository(&self, repository: &str) -> Result<Vec<TagEntry>, Error> {
         let mut found = Vec::new();
-        let folder = self.0.layout.tags().join(name_table::repository_path(repository)?);
+        let folder = self.0.0.layout.tags().join(name_table::repository_path(repository)?);
         for entry in files::entries_if_there(&folder)? {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some(tag) = name.strip_prefix(':') else { continue };
@@ -100,14 +100,16 @@ impl Store {
 
     /// All tags, sorted by name. Damaged tags are logged and left out, so that they do not hide the
     /// rest.
-    pub fn tags(&self) -> Vec<TagEntry> {
-        let found = walk(&self.0.layout.tags());
+    pub fn list(&self) -> Vec<TagEntry> {
+        let found = walk(&self.0.0.layout.tags());
         for error in found.damaged.iter().map(|(_, error)| error).chain(&found.unreadable) {
             tracing::warn!("{error}");
         }
         found.tags
     }
+}
 
+impl Store {
     fn tag_path(&self, name: &str) -> Result<PathBuf, Error> {
         Ok(self.0.layout.tags().join(name_table::file(name)?))
     }

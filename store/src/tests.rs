@@ -23,7 +23,7 @@ pub(crate) fn id(text: &str) -> IngestId {
 }
 
 pub(crate) fn put(store: &Store, bytes: &[u8]) -> Digest {
-    let mut ingest = store.start_ingest(&id("put"), Expected::Unknown).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id("put"), Expected::Unknown).expect("start");
     ingest.append(bytes).expect("write");
     ingest.commit().expect("commit").0
 }
@@ -81,24 +81,24 @@ fn is_locked_against_a_second_opener() {
 fn finds_its_content_again_without_an_index() {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    store.set_tag("h/r:t", &parent).expect("tag");
+    store.names().set("h/r:t", &parent).expect("tag");
     let description = Description { children: vec![child], subject: None, notes: vec![("kind", b"fact".to_vec())] };
-    store.describe(&parent, &description);
-    let before = store.blobs();
+    store.notes().describe(&parent, &description);
+    let before = store.blobs().list();
     drop(store);
     std::fs::remove_dir_all(folder.path().join("index")).expect("the index is there");
 
     let store = Store::open(folder.path(), Options::default()).expect("opens without an index");
-    assert_eq!(store.blobs(), before);
-    assert_eq!(store.note("kind", &parent), None);
+    assert_eq!(store.blobs().list(), before);
+    assert_eq!(store.notes().get("kind", &parent), None);
     let rebuilt = store.rebuild(|digest| {
         assert_eq!(*digest, parent);
         Ok(Some(description.clone()))
     });
     assert_eq!(rebuilt.expect("rebuild").documents, 1);
-    assert_eq!(store.note("kind", &parent), Some(b"fact".to_vec()));
-    assert_eq!(store.referrers(&child), Some(vec![parent]));
-    assert_eq!(store.blobs(), before);
+    assert_eq!(store.notes().get("kind", &parent), Some(b"fact".to_vec()));
+    assert_eq!(store.notes().referrers(&child), Some(vec![parent]));
+    assert_eq!(store.blobs().list(), before);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn opens_with_a_broken_index() {
         }
     }
     let store = Store::open(folder.path(), Options::default()).expect("opens");
-    assert_eq!(store.blobs(), [(digest, 4)]);
+    assert_eq!(store.blobs().list(), [(digest, 4)]);
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn tags_of_nested_repositories_do_not_collide() {
     let (_folder, store) = temporary();
     let digest = put(&store, b"m");
     for name in ["h/a:b", "h/a/b:c", "h/a/b/c:d", "h:80/a:b"] {
-        store.set_tag(name, &digest).expect(name);
+        store.names().set(name, &digest).expect(name);
     }
-    let names: Vec<_> = store.tags().into_iter().map(|tag| tag.name).collect();
+    let names: Vec<_> = store.names().list().into_iter().map(|tag| tag.name).collect();
     assert_eq!(names, ["h/a/b/c:d", "h/a/b:c", "h/a:b", "h:80/a:b"]);
-    assert!(store.remove_tag("h/a/b:c").expect("remove"));
-    assert_eq!(store.resolve_tag("h/a/b/c:d").expect("resolve"), Some(digest));
+    assert!(store.names().remove("h/a/b:c").expect("remove"));
+    assert_eq!(store.names().resolve("h/a/b/c:d").expect("resolve"), Some(digest));
     for bad in [
         "",
         ":",
@@ -142,7 +142,7 @@ fn tags_of_nested_repositories_do_not_collide() {
         "h/b:8/a:t",
         "h/a\0:t",
     ] {
-        assert!(store.set_tag(bad, &digest).is_err(), "{bad:?} was accepted");
+        assert!(store.names().set(bad, &digest).is_err(), "{bad:?} was accepted");
     }
 }
 
@@ -153,9 +153,9 @@ fn collects_what_nothing_leads_to() {
     let document = put(&store, layer.to_string().as_bytes());
     let other = put(&store, b"not a document");
     let index = put(&store, format!(">{document}").as_bytes());
-    store.set_tag("h/r:t", &index).expect("tag");
+    store.names().set("h/r:t", &index).expect("tag");
     let now = SystemTime::now();
-    store.set_lease(&id("l"), &[leased], now + Duration::from_mins(1)).expect("lease");
+    store.leases().set(&id("l"), &[leased], now + Duration::from_mins(1)).expect("lease");
     let children = |raw: &[u8]| {
         let text = String::from_utf8_lossy(raw).into_owned();
         // A `>` precedes the digest of a document; other text is the digest of a blob.
@@ -168,13 +168,13 @@ fn collects_what_nothing_leads_to() {
         Ok(Children { documents: parse(documents).map_err(bad)?, blobs: parse(blobs).map_err(bad)? })
     };
 
-    store.set_tag("h/r:broken", &other).expect("tag");
+    store.names().set("h/r:broken", &other).expect("tag");
     let put_off = store.collect(now, children).put_off.expect("what the broken one refers to is not known");
     assert_eq!((put_off.blobs, put_off.bytes), (1, 4), "{put_off:?}");
     assert!(put_off.reasons[0].contains(&other.to_string()), "{put_off:?}");
-    assert!(store.blob_size(&lost).expect("size").is_some(), "it may be what the broken one refers to");
+    assert!(store.blobs().size(&lost).expect("size").is_some(), "it may be what the broken one refers to");
 
-    store.remove_tag("h/r:broken").expect("untag");
+    store.names().remove("h/r:broken").expect("untag");
     let Leased { blobs, bytes, until } = store.collectable(now, children).leased;
     assert_eq!((blobs, bytes), (1, 6), "what only the lease keeps");
     let until = until.expect("an end").duration_since(now).expect("it is later");
@@ -183,7 +183,7 @@ fn collects_what_nothing_leads_to() {
     for (digest, there) in
         [(layer, true), (index, true), (document, true), (leased, true), (lost, false), (other, false)]
     {
-        assert_eq!(store.blob_size(&digest).expect("size").is_some(), there);
+        assert_eq!(store.blobs().size(&digest).expect("size").is_some(), there);
     }
     let later = now + Duration::from_mins(2);
     assert_eq!(store.collect(later, children), done(1, 6));
@@ -192,15 +192,15 @@ fn collects_what_nothing_leads_to() {
 #[test]
 fn ingests_for_other_bytes_are_not_resumed() {
     let (_folder, store) = temporary();
-    let mut ingest = store.start_ingest(&id("x"), Expected::Size(10)).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id("x"), Expected::Size(10)).expect("start");
     ingest.append(b"12345").expect("write");
     drop(ingest);
-    assert_eq!(store.start_ingest(&id("x"), Expected::Size(11)).expect("start").offset(), 0);
-    assert_eq!(store.ingest_ids().expect("ids"), [id("x")]);
+    assert_eq!(store.blobs().start_ingest(&id("x"), Expected::Size(11)).expect("start").offset(), 0);
+    assert_eq!(store.blobs().ingest_ids().expect("ids"), [id("x")]);
     let later = SystemTime::now() + Duration::from_hours(1);
-    assert_eq!(store.expire_ingests(Duration::from_hours(2), later).expect("expire"), 0);
-    assert_eq!(store.expire_ingests(Duration::from_mins(1), later).expect("expire"), 1);
-    assert_eq!(store.ingest_ids().expect("ids"), []);
+    assert_eq!(store.blobs().expire_ingests(Duration::from_hours(2), later).expect("expire"), 0);
+    assert_eq!(store.blobs().expire_ingests(Duration::from_mins(1), later).expect("expire"), 1);
+    assert_eq!(store.blobs().ingest_ids().expect("ids"), []);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn an_ingest_whose_id_is_its_digest_keeps_no_promise_beside_it() {
     let bytes = b"0123456789";
     let digest = Digest::of(bytes);
     let ingest_id = IngestId::of(&digest);
-    let start = |size| store.start_ingest(&ingest_id, Expected::Blob { digest, size }).expect("start");
+    let start = |size| store.blobs().start_ingest(&ingest_id, Expected::Blob { digest, size }).expect("start");
     start(10).append(&bytes[..4]).expect("write");
     let folder = store.home().join("ingest").join(ingest_id.as_str());
     let names: Vec<_> =
@@ -219,7 +219,7 @@ fn an_ingest_whose_id_is_its_digest_keeps_no_promise_beside_it() {
     assert_eq!(resumed.offset(), 4);
     resumed.append(&bytes[4..]).expect("write");
     drop(resumed);
-    assert_eq!(store.start_ingest(&ingest_id, Expected::Digest(digest)).expect("start").offset(), 10);
+    assert_eq!(store.blobs().start_ingest(&ingest_id, Expected::Digest(digest)).expect("start").offset(), 10);
     // The data is longer than a blob of three bytes can be.
     assert_eq!(start(3).offset(), 0);
     let mut again = start(10);
@@ -237,20 +237,20 @@ proptest! {
         let (_folder, store) = temporary();
         let all: Vec<u8> = pieces.iter().flat_map(|(piece, _)| piece.clone()).collect();
         let expected = Expected::Blob { digest: Digest::of(&all), size: all.len() as u64 };
-        let mut ingest = store.start_ingest(&id("p"), expected).expect("start");
+        let mut ingest = store.blobs().start_ingest(&id("p"), expected).expect("start");
         for (piece, stops) in &pieces {
             ingest.append(piece).expect("write");
             if *stops {
                 let offset = ingest.offset();
                 drop(ingest);
-                ingest = store.start_ingest(&id("p"), expected).expect("resume");
+                ingest = store.blobs().start_ingest(&id("p"), expected).expect("resume");
                 prop_assert_eq!(ingest.offset(), offset);
             }
         }
         let (digest, size) = ingest.commit().expect("commit");
         prop_assert_eq!((digest, size), (Digest::of(&all), all.len() as u64));
-        prop_assert_eq!(store.read_blob(&digest, size).expect("read"), all);
-        prop_assert_eq!(store.ingest_ids().expect("ids"), vec![]);
+        prop_assert_eq!(store.blobs().read(&digest, size).expect("read"), all);
+        prop_assert_eq!(store.blobs().ingest_ids().expect("ids"), vec![]);
     }
 
     /// Bytes with another digest than expected are refused and leave nothing visible.
@@ -260,11 +260,11 @@ proptest! {
         let mut wrong = bytes.clone();
         wrong[at.index(bytes.len())] ^= 1 << bit;
         let promised = Digest::of(&bytes);
-        let mut ingest = store.start_ingest(&id("p"), Expected::Digest(promised)).expect("start");
+        let mut ingest = store.blobs().start_ingest(&id("p"), Expected::Digest(promised)).expect("start");
         ingest.append(&wrong).expect("write");
         prop_assert!(ingest.commit().is_err());
-        prop_assert_eq!(store.blob_size(&promised).expect("size"), None);
-        prop_assert_eq!(store.blobs(), vec![]);
+        prop_assert_eq!(store.blobs().size(&promised).expect("size"), None);
+        prop_assert_eq!(store.blobs().list(), vec![]);
     }
 }
 
@@ -272,13 +272,13 @@ proptest! {
 fn a_damaged_tag_hides_nothing_and_stops_deletion() {
     let (folder, store) = temporary();
     let digest = put(&store, b"m");
-    store.set_tag("h/r:good", &digest).expect("tag");
+    store.names().set("h/r:good", &digest).expect("tag");
     std::fs::write(folder.path().join("tags/h/r/:bad"), b"").expect("damage");
-    assert_eq!(store.tags().len(), 1);
+    assert_eq!(store.names().list().len(), 1);
     let children = |_: &[u8]| Ok(Children::default());
     let put_off = store.collect(SystemTime::now(), children).put_off.expect("it is told");
     assert!(put_off.reasons[0].contains(":bad"), "{put_off:?}");
-    assert!(store.remove_tag("h/r:bad").expect("removal"), "it can be removed all the same");
+    assert!(store.names().remove("h/r:bad").expect("removal"), "it can be removed all the same");
     assert_eq!(store.collect(SystemTime::now(), children), done(0, 0));
 }
 
@@ -286,11 +286,11 @@ fn a_damaged_tag_hides_nothing_and_stops_deletion() {
 fn a_damaged_blob_is_replaced() {
     let (_folder, store) = temporary();
     let digest = put(&store, b"whole");
-    let path = store.path(&digest);
+    let path = store.blobs().path(&digest);
     std::fs::remove_file(&path).expect("damage");
     std::fs::write(&path, b"cut").expect("damage");
     assert_eq!(put(&store, b"whole"), digest);
-    assert_eq!(store.read_blob(&digest, 10).expect("read"), b"whole");
+    assert_eq!(store.blobs().read(&digest, 10).expect("read"), b"whole");
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn one_name_may_be_set_by_many_at_once() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    store.set_tag("h/r:t", &digest).expect("tag");
-                    store.remove_tag("h/r:t").expect("untag");
+                    store.names().set("h/r:t", &digest).expect("tag");
+                    store.names().remove("h/r:t").expect("untag");
                 }
             });
         }
@@ -314,32 +314,32 @@ fn links_are_roots() {
     let (_folder, store) = temporary();
     let (blob, child, document) = (put(&store, b"blob"), put(&store, b"child"), put(&store, b"document"));
     let collect = |now| store.collect(now, |_| Ok(Children { documents: Vec::new(), blobs: vec![child] }));
-    store.link("h/a/b", LinkKind::Blob, &blob).expect("link");
-    store.link("h/a/b", LinkKind::Blob, &blob).expect("link again");
-    store.link("h/a", LinkKind::Manifest, &document).expect("link");
-    assert_eq!(store.linked_repositories(), ["h/a", "h/a/b"]);
-    assert!(store.is_linked("h/a/b", LinkKind::Blob, &blob).expect("linked"));
-    assert!(!store.is_linked("h/a", LinkKind::Blob, &blob).expect("not linked"));
-    assert_eq!(store.documents(), [document]);
+    store.names().link("h/a/b", LinkKind::Blob, &blob).expect("link");
+    store.names().link("h/a/b", LinkKind::Blob, &blob).expect("link again");
+    store.names().link("h/a", LinkKind::Manifest, &document).expect("link");
+    assert_eq!(store.names().linked_repositories(), ["h/a", "h/a/b"]);
+    assert!(store.names().is_linked("h/a/b", LinkKind::Blob, &blob).expect("linked"));
+    assert!(!store.names().is_linked("h/a", LinkKind::Blob, &blob).expect("not linked"));
+    assert_eq!(store.notes().documents(), [document]);
     let now = SystemTime::now();
     assert_eq!(collect(now), done(0, 0));
 
     // The link to the blob expires, the link to the document does not.
     assert_eq!(collect(now + BLOB_LINK_LIFE * 2), done(1, 4));
-    assert_eq!(store.blob_size(&child).expect("size"), Some(5));
-    assert!(!store.is_linked("h/a/b", LinkKind::Blob, &blob).expect("unlinked"));
-    assert!(store.unlink("h/a", LinkKind::Manifest, &document).expect("unlink"));
-    assert!(!store.unlink("h/a", LinkKind::Manifest, &document).expect("unlink again"));
+    assert_eq!(store.blobs().size(&child).expect("size"), Some(5));
+    assert!(!store.names().is_linked("h/a/b", LinkKind::Blob, &blob).expect("unlinked"));
+    assert!(store.names().unlink("h/a", LinkKind::Manifest, &document).expect("unlink"));
+    assert!(!store.names().unlink("h/a", LinkKind::Manifest, &document).expect("unlink again"));
     assert_eq!(collect(now), done(2, 13));
-    assert!(store.linked_repositories().is_empty());
-    assert!(store.link("../x", LinkKind::Blob, &blob).is_err());
+    assert!(store.names().linked_repositories().is_empty());
+    assert!(store.names().link("../x", LinkKind::Blob, &blob).is_err());
 }
 
 #[test]
 fn an_index_may_list_what_was_never_sent() {
     let (_folder, store) = temporary();
     let document = put(&store, b"index");
-    store.set_tag("h/r:t", &document).expect("tag");
+    store.names().set("h/r:t", &document).expect("tag");
     let absent = Digest::of(b"absent");
     let children = |_: &[u8]| Ok(Children { documents: vec![absent], blobs: Vec::new() });
     assert_eq!(store.collect(SystemTime::now(), children), done(0, 0));
@@ -364,7 +364,7 @@ fn learns_the_digest_late() {
     let mut hasher = content::Hasher::new(content::Algorithm::Sha512);
     hasher.update(b"long name");
     let long = hasher.finish();
-    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id, Expected::Unknown).expect("start");
     ingest.append(b"long ").expect("append");
     ingest.expect(Expected::Digest(long)).expect("expect");
     ingest.append(b"name").expect("append");

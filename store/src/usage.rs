@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use content::IngestId;
 
-use crate::{Error, Store, files};
+use crate::{Blobs, Error, files};
 
 /// An ingest on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +18,12 @@ pub struct IngestEntry {
     pub idle: Duration,
 }
 
-impl Store {
+impl Blobs<'_> {
     /// All ingests that were started and neither committed nor cancelled, including those with a
     /// writer.
     pub fn ingests(&self, now: SystemTime) -> Result<Vec<IngestEntry>, Error> {
         let entry = |id: IngestId| {
-            let folder = self.0.layout.ingest(&id);
+            let folder = self.0.0.layout.ingest(&id);
             let data = fs::metadata(folder.join("data")).ok();
             let bytes = data.as_ref().map_or(0, std::fs::Metadata::len);
             // An ingest that has no data file yet is as old as its folder.
@@ -31,12 +31,12 @@ impl Store {
             let idle = modified.and_then(|time| now.duration_since(time).ok()).unwrap_or(Duration::ZERO);
             IngestEntry { id, bytes, idle }
         };
-        Ok(self.ingest_ids()?.into_iter().map(entry).collect())
+        Ok(self.0.blobs().ingest_ids()?.into_iter().map(entry).collect())
     }
 
     /// Bytes of damaged blobs that were set aside.
     pub fn damaged_bytes(&self) -> Result<u64, Error> {
-        let folder = self.0.layout.damaged();
+        let folder = self.0.0.layout.damaged();
         if !folder.is_dir() {
             return Ok(0);
         }

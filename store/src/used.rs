@@ -11,28 +11,41 @@ use std::time::SystemTime;
 
 use content::Digest;
 
-use crate::{Error, Store, files};
+use crate::{Error, Notes, Store, files};
 
-impl Store {
+impl Notes<'_> {
     /// Records a use of the model of a document. A power cut may lose the last half minute.
     pub fn record_use(&self, document: &Digest, now: SystemTime) -> Result<(), Error> {
         // In case the folder could not be created when the store was opened.
-        self.begin_uses(now)?;
-        note(&self.use_path(document), now)
+        self.0.begin_uses(now)?;
+        note(&self.0.use_path(document), now)
     }
 
     /// The time of the last use of the model of a document; `None` if no use was recorded.
     pub fn last_use(&self, document: &Digest) -> Result<Option<SystemTime>, Error> {
-        let path = self.use_path(document);
+        let path = self.0.use_path(document);
         match fs::metadata(&path).and_then(|metadata| metadata.modified()) {
             Ok(time) => Ok(Some(time)),
             // Without the folder no use could be recorded, so no model may count as unused.
-            Err(_) if !self.0.layout.used().is_dir() => Ok(Some(SystemTime::now())),
+            Err(_) if !self.0.0.layout.used().is_dir() => Ok(Some(SystemTime::now())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io("look at", &path, e)),
         }
     }
 
+    /// Forgets the use of documents that no longer exist.
+    pub fn expire_uses(&self) -> Result<(), Error> {
+        for entry in files::entries_if_there(&self.0.0.layout.used())? {
+            let document = files::named_digest(&entry.file_name().to_string_lossy());
+            if document.is_some_and(|digest| matches!(self.0.look(&digest), Ok(None))) {
+                files::remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store {
     /// Creates the folder. A store may lack it: an older version kept these times in another place,
     /// and a read-only store gets a new folder for each process. All its documents then count as
     /// used now, so that no model is taken for unused by mistake.
@@ -40,14 +53,14 @@ impl Store {
         if self.0.layout.used().is_dir() {
             return Ok(());
         }
-        let _names = self.names();
+        let _names = self.lock_names();
         if self.0.layout.used().is_dir() {
             return Ok(());
         }
         // A rename makes the folder visible only when it is complete.
         let new = self.0.layout.temporary().join("used");
         files::create_folder(&new)?;
-        for document in self.documents() {
+        for document in self.notes().documents() {
             note(&new.join(files::digest_name(&document)), now)?;
         }
         fs::rename(&new, self.0.layout.used()).map_err(|e| Error::io("make the folder", &self.0.layout.used(), e))?;
@@ -56,17 +69,6 @@ impl Store {
             return Ok(());
         }
         self.0.pending_renames.sync(self.home())
-    }
-
-    /// Forgets the use of documents that no longer exist.
-    pub fn expire_uses(&self) -> Result<(), Error> {
-        for entry in files::entries_if_there(&self.0.layout.used())? {
-            let document = files::named_digest(&entry.file_name().to_string_lossy());
-            if document.is_some_and(|digest| matches!(self.look(&digest), Ok(None))) {
-                files::remove(&entry.path())?;
-            }
-        }
-        Ok(())
     }
 
     fn use_path(&self, document: &Digest) -> PathBuf {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use content::{Digest, Hasher};
 
 use crate::layout::StoreLayout;
-use crate::{Error, Store, files, history, leases, links, name_table, tags};
+use crate::{Blobs, Error, Names, Store, files, history, leases, links, name_table, tags};
 
 /// The kind of note with the time (Unix seconds) of the last successful check of a blob.
 const NOTE: &str = "verified";
@@ -37,7 +37,7 @@ pub enum Verified {
     },
 }
 
-impl Store {
+impl Blobs<'_> {
     /// Reads a blob from the disk and hashes it. `size` is the expected size, if it is known.
     /// `on_bytes` is called with the number of bytes read since its last call, and returns whether
     /// to continue.
@@ -50,7 +50,7 @@ impl Store {
         size: Option<u64>,
         on_bytes: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Verified, Error> {
-        let path = self.path(digest);
+        let path = self.0.blobs().path(digest);
         let mut file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Verified::Missing),
@@ -81,34 +81,35 @@ impl Store {
     /// Records that a blob passed a check.
     pub fn record_verified(&self, digest: &Digest, now: SystemTime) {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-        self.set_note(NOTE, digest, &second.to_be_bytes());
+        self.0.notes().set(NOTE, digest, &second.to_be_bytes());
     }
 
     /// Forgets the last successful check of a blob, because it is damaged now.
     pub fn forget_verified(&self, digest: &Digest) {
-        self.0.index.remove_note(NOTE, digest);
+        self.0.0.index.remove_note(NOTE, digest);
     }
 
     /// The time of the last successful check of a blob; `None` if it is not known.
     pub fn last_verified(&self, digest: &Digest) -> Option<SystemTime> {
-        let second = self.note(NOTE, digest).and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);
+        let second =
+            self.0.notes().get(NOTE, digest).and_then(|note| <[u8; 8]>::try_from(note).ok()).map(u64::from_be_bytes);
         second.and_then(|second| UNIX_EPOCH.checked_add(Duration::from_secs(second)))
     }
 
     /// Moves a damaged blob to `damaged/` and returns whether it existed. An earlier damaged file
     /// of the same name is replaced.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        let path = self.path(digest);
-        files::create_folder(&self.0.layout.damaged())?;
-        let aside = self.0.layout.damaged().join(digest.hex());
+        self.0.ensure_writable()?;
+        let path = self.0.blobs().path(digest);
+        files::create_folder(&self.0.0.layout.damaged())?;
+        let aside = self.0.0.layout.damaged().join(digest.hex());
         // Notes and derived files may come from the damaged bytes. They are removed before the
         // move, so that a crash leaves none beside a blob that is fetched again. They are removed
         // once more after it, in case another thread was just making one. The references of a
         // document stay: they follow from its digest.
         let forget = || {
-            self.0.index.remove_notes(digest);
-            self.forget_derived(digest)
+            self.0.0.index.remove_notes(digest);
+            self.0.forget_derived(digest)
         };
         forget()?;
         let moved = match fs::rename(&path, &aside) {
@@ -120,24 +121,28 @@ impl Store {
         if moved && let Some(folder) = path.parent() {
             // The target is synced first: after a power cut the blob is in at least one of the two
             // folders.
-            files::sync_folder(&self.0.layout.damaged())?;
-            self.0.pending_renames.sync(folder)?;
+            files::sync_folder(&self.0.0.layout.damaged())?;
+            self.0.0.pending_renames.sync(folder)?;
         }
         Ok(moved)
     }
 
-    /// Removes the blob that [`Store::set_aside`] kept; returns whether it existed.
+    /// Removes the blob that [`Blobs::set_aside`] kept; returns whether it existed.
     pub fn discard_damaged(&self, digest: &Digest) -> Result<bool, Error> {
-        self.ensure_writable()?;
-        files::remove(&self.0.layout.damaged().join(digest.hex()))
+        self.0.ensure_writable()?;
+        files::remove(&self.0.0.layout.damaged().join(digest.hex()))
     }
+}
 
+impl Names<'_> {
     /// Errors of names that cannot be read. Each may make a collection keep more than necessary.
-    pub fn damaged_names(&self, now: SystemTime) -> Vec<Error> {
-        damaged_names(&self.0.layout, now)
+    pub fn damaged(&self, now: SystemTime) -> Vec<Error> {
+        damaged_names(&self.0.0.layout, now)
     }
+}
 
-    /// [`Store::damaged_names`] for the store at `home`, even if another process has it open.
+impl Store {
+    /// [`Names::damaged`] for the store at `home`, even if another process has it open.
     /// Nothing is changed.
     pub fn damaged_names_at(home: &Path, now: SystemTime) -> Vec<Error> {
         damaged_names(&StoreLayout::of(home), now)

@@ -56,19 +56,19 @@ impl StoreTarget {
 
     /// Returns the bytes of a layer.
     fn read(&self, layer: &Layer) -> Vec<u8> {
-        let bytes = self.store.read_blob(layer.digest(), layer.size()).expect("a layer's blob is there");
+        let bytes = self.store.blobs().read(layer.digest(), layer.size()).expect("a layer's blob is there");
         assert_eq!(bytes.len() as u64, layer.size(), "size of {:?}", layer.name());
         bytes
     }
 
     fn opener(&self) -> Arc<OpenBlob> {
         let store = self.store.clone();
-        Arc::new(move |digest: &Digest| Ok(Arc::new(LocalFile::new(store.path(digest))) as Arc<dyn ReadAt>))
+        Arc::new(move |digest: &Digest| Ok(Arc::new(LocalFile::new(store.blobs().path(digest))) as Arc<dyn ReadAt>))
     }
 
     fn import(&self, path: &Path) -> Imported {
         let imported = import_model(path, self).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let unfinished = self.store.ingest_ids().expect("ingests can be listed");
+        let unfinished = self.store.blobs().ingest_ids().expect("ingests can be listed");
         assert!(unfinished.is_empty(), "{}: left behind {unfinished:?}", path.display());
         imported
     }
@@ -80,15 +80,15 @@ impl Target for StoreTarget {
     }
 
     fn has(&self, digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
-        Ok(self.store.blob_size(digest)?.is_some())
+        Ok(self.store.blobs().size(digest)?.is_some())
     }
 
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn Error + Send + Sync>> {
         let id = IngestId::parse(&format!("import-{}", self.started.fetch_add(1, Ordering::Relaxed)))?;
-        let mut ingest = self.store.start_ingest(&id, Expected::Size(size))?;
+        let mut ingest = self.store.blobs().start_ingest(&id, Expected::Size(size))?;
         fill(&mut ingest)?;
         let digest = ingest.digest();
-        if self.store.blob_size(&digest)?.is_some() {
+        if self.store.blobs().size(&digest)?.is_some() {
             ingest.cancel()?;
             return Ok((digest, false));
         }
@@ -165,7 +165,7 @@ fn imports_from_afar_and_does_not_ask_twice() {
     }
     // Simulates an interruption. Tensors that are remembered and exist are not read again.
     let lost = *tensors(&first).next().expect("a tensor").digest();
-    fs::remove_file(target.store.path(&lost)).expect("a blob goes");
+    fs::remove_file(target.store.blobs().path(&lost)).expect("a blob goes");
     let second = import_files(&files, &target).expect("the model can be imported again");
     assert_eq!(second.layers, first.layers);
     assert_eq!((second.new_blobs, second.shared_blobs), (1, first.new_blobs - 1));
@@ -181,13 +181,13 @@ fn a_second_import_writes_nothing() {
     let Some(folder) = fixtures("import_store::a_second_import_writes_nothing", "hf/llama/model") else { return };
     let target = StoreTarget::new();
     let first = target.import(&folder);
-    let blobs = target.store.blobs();
+    let blobs = target.store.blobs().list();
     assert!(first.new_blobs > 0 && first.shared_blobs == 0, "{} new, {} shared", first.new_blobs, first.shared_blobs);
     let second = target.import(&folder);
     assert_eq!((second.new_blobs, second.new_bytes), (0, 0));
     assert_eq!((second.shared_blobs, second.shared_bytes), (first.new_blobs, first.new_bytes));
     assert_eq!(second.layers, first.layers);
-    assert_eq!(target.store.blobs(), blobs);
+    assert_eq!(target.store.blobs().list(), blobs);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn refuses_what_it_could_not_keep() {
         let error = import_model(&folder.join(file), &target).expect_err(file).to_string();
         assert!(error.contains(says), "{file}: `{error}` should say `{says}`");
     }
-    assert!(target.store.blobs().is_empty(), "something was written all the same");
+    assert!(target.store.blobs().list().is_empty(), "something was written all the same");
 }
 
 #[test]

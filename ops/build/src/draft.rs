@@ -94,7 +94,7 @@ impl Draft {
         if library.capabilities(&library.read(&tag)?)?.only_completes() {
             observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
         }
-        library.store.set_tag(&name, manifest.digest())?;
+        library.store.names().set(&name, manifest.digest())?;
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })
     }

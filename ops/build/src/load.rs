@@ -91,7 +91,7 @@ impl Load<'_> {
         }
         for (name, entry) in models {
             let key = name.tag_key().context("invariant: names without a tag were refused")?;
-            self.library.store.set_tag(&self.library.key_of(&key)?, entry.digest())?;
+            self.library.store.names().set(&self.library.key_of(&key)?, entry.digest())?;
             tracing::info!(model = key, digest = %entry.digest(), "loaded");
             self.loaded.models.push((name, *entry.digest()));
         }
@@ -102,14 +102,14 @@ impl Load<'_> {
     fn blob(&mut self, tar: &mut Reader<&mut dyn Read>, digest: &Digest, size: u64) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let store = &self.library.store;
-        if store.blob_size(digest)? == Some(size) {
+        if store.blobs().size(digest)? == Some(size) {
             self.loaded.shared.0 += 1;
             self.loaded.shared.1 += size;
             return Ok(());
         }
         // A unique id, because a pull of the same blob may be running.
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
-        let mut ingest = store.start_ingest(&id, Expected::Blob { digest: *digest, size })?;
+        let mut ingest = store.blobs().start_ingest(&id, Expected::Blob { digest: *digest, size })?;
         if let Err(error) = std::io::copy(tar, &mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
@@ -136,7 +136,7 @@ impl Load<'_> {
             }
             None => String::new(),
         };
-        let size = library.store.blob_size(entry.digest())?;
+        let size = library.store.blobs().size(entry.digest())?;
         ensure!(
             size == Some(entry.size()),
             bad(format!("its manifest `{}` is not in the archive in that size{}", entry.digest(), needed()))
@@ -146,7 +146,7 @@ impl Load<'_> {
             let (digest, layer) = (need.descriptor.digest, need.layer);
             bail!(bad(format!("blob `{digest}` of `{layer}` is neither in the archive nor here{}", needed())));
         }
-        let config = library.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        let config = library.store.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?;
         ModelConfig::parse(&config).map_err(|error| bad(error.to_string()))?;
         // A model with unreadable tensors must not replace an existing model.
         library.catalogue(&manifest).map_err(|error| bad(format!("{error:#}")))?;

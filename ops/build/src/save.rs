@@ -113,7 +113,7 @@ impl Archive {
     }
 
     fn write_blob(&self, digest: &Digest, size: u64, output: &mut dyn Write) -> Result<()> {
-        let blob = self.store.open_blob(digest)?;
+        let blob = self.store.blobs().open(digest)?;
         ensure!(blob.size() == size, "blob `{digest}` has {} bytes, expected {size}; run `lode fsck`", blob.size());
         let mut hasher = Hasher::new(digest.algorithm());
         let mut at = 0;

@@ -37,7 +37,7 @@ impl<'a> StoreTarget<'a> {
     /// name and size is hashed before it is written.
     pub fn new(library: &'a Library) -> Result<Self> {
         let mut known = HashSet::new();
-        for tag in library.store.tags() {
+        for tag in library.store.names().list() {
             // A model that cannot be read only loses this shortcut.
             let Ok(manifest) = library.manifest(&tag.digest) else { continue };
             known.extend(
@@ -68,13 +68,13 @@ impl<'a> StoreTarget<'a> {
     /// Deletes the notes about sources of this import, because they turned out to be wrong.
     pub fn forget(&self) {
         for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            self.store.set_note(self.note, &source, b"");
+            self.store.notes().set(self.note, &source, b"");
         }
     }
 
     /// Returns true if the store has a blob of that size.
     pub fn holds(&self, digest: &Digest, size: u64) -> Result<bool> {
-        Ok(self.store.blob_size(digest)? == Some(size))
+        Ok(self.store.blobs().size(digest)? == Some(size))
     }
 
     /// Stores a small blob.
@@ -89,11 +89,11 @@ impl<'a> StoreTarget<'a> {
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         // A failed ingest is never resumed, and would only occupy disk space.
         let discard = || {
-            if let Err(error) = self.store.discard_ingest(&id) {
+            if let Err(error) = self.store.blobs().discard_ingest(&id) {
                 tracing::warn!("cannot delete a failed ingest: {error}");
             }
         };
-        let mut ingest = self.store.start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
+        let mut ingest = self.store.blobs().start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
         if let Err(error) = fill(&mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
@@ -126,7 +126,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
-        let note = self.store.note(self.note, source)?;
+        let note = self.store.notes().get(self.note, source)?;
         let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
         Some(blob)
@@ -134,7 +134,7 @@ impl Target for StoreTarget<'_> {
 
     fn remember(&self, source: &Digest, blob: &Digest) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
-        self.store.set_note(self.note, source, blob.to_string().as_bytes());
+        self.store.notes().set(self.note, source, blob.to_string().as_bytes());
     }
 }
 

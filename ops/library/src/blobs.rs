@@ -12,12 +12,12 @@ use crate::limits::MAX_DOCUMENT;
 impl Library {
     /// Opens a blob for reading at any offset. A missing blob is reported by the first read.
     pub fn open(&self, digest: &Digest) -> Arc<dyn ReadAt> {
-        Arc::new(LocalFile::new(self.store.path(digest)).with_digest(*digest))
+        Arc::new(LocalFile::new(self.store.blobs().path(digest)).with_digest(*digest))
     }
 
     /// The same for a file that a client has sent, with the name that the client gave it.
     pub fn open_called(&self, digest: &Digest, name: &str) -> Arc<dyn ReadAt> {
-        Arc::new(LocalFile::new(self.store.path(digest)).with_digest(*digest).called(name))
+        Arc::new(LocalFile::new(self.store.blobs().path(digest)).with_digest(*digest).called(name))
     }
 
     /// Returns [`open`](Self::open) as a function, for code that reads original files from their
@@ -32,7 +32,7 @@ impl Library {
     /// # Errors
     /// The blob cannot be read, or it is not text.
     pub fn text(&self, digest: &Digest) -> Result<String> {
-        let raw = self.store.read_blob(digest, MAX_DOCUMENT)?;
+        let raw = self.store.blobs().read(digest, MAX_DOCUMENT)?;
         String::from_utf8(raw).with_context(|| format!("blob `{digest}` is not text"))
     }
 }

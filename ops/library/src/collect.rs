@@ -65,7 +65,7 @@ impl Library {
 
     /// Returns the bytes of all blobs in the store.
     pub fn stored_bytes(&self) -> u64 {
-        self.store.blobs().into_iter().map(|(_, size)| size).sum()
+        self.store.blobs().list().into_iter().map(|(_, size)| size).sum()
     }
 
     fn gc_and_log(&self) -> Left {
@@ -96,7 +96,7 @@ impl Library {
         self.collections.saw(documents.get());
         self.discard_failed_imports();
         self.expire_token_tables();
-        if let Err(error) = self.store.expire_uses() {
+        if let Err(error) = self.store.notes().expire_uses() {
             tracing::warn!("cannot delete the last-used times of removed models: {error}");
         }
         collected
@@ -110,7 +110,7 @@ impl Library {
     /// Removes abandoned ingests and then unreferenced blobs, including blobs that registry clients
     /// deleted.
     pub fn sweep(&self) {
-        match self.store.expire_ingests(ABANDONED, SystemTime::now()) {
+        match self.store.blobs().expire_ingests(ABANDONED, SystemTime::now()) {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "removed abandoned ingests"),
             Err(error) => tracing::warn!("cannot remove abandoned ingests: {error}"),
@@ -129,7 +129,7 @@ impl Library {
     /// Removes ingests that cannot be resumed, unless a process writes to them. A process whose
     /// disk failed cannot remove its own ingests.
     pub fn discard_failed_imports(&self) {
-        if let Err(error) = self.store.discard_dead_ingests(IMPORT_INGESTS) {
+        if let Err(error) = self.store.blobs().discard_dead_ingests(IMPORT_INGESTS) {
             tracing::warn!("cannot remove ingests of interrupted imports: {error}");
         }
     }

@@ -41,13 +41,13 @@ impl Library {
         make: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let version = derivation.version();
-        let known = self.store.note(derivation.kind, manifest);
+        let known = self.store.notes().get(derivation.kind, manifest);
         if let Some(value) = known.and_then(|note| remembered(&note, &version)) {
             return Ok(value);
         }
         let value = make()?;
         let note = format!("{version}\n{}", serde_json::to_string(&value)?);
-        self.store.set_note(derivation.kind, manifest, note.as_bytes());
+        self.store.notes().set(derivation.kind, manifest, note.as_bytes());
         Ok(value)
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(derived(2, "second"), "second");
         assert_eq!(derived(1, "third"), "third", "an older build does not trust a newer one either");
         for note in [&b"[]"[..], b"\xff\n1", b"", format!("1 {}\nno JSON", architectures::VERSION).as_bytes()] {
-            library.store.set_note("test", &about, note);
+            library.store.notes().set("test", &about, note);
             assert_eq!(derived(1, "again"), "again", "{note:?}");
         }
     }

@@ -19,7 +19,7 @@ pub type FileDigests = BTreeMap<String, Digest>;
 impl Library {
     /// Returns the known digests of a model's files.
     pub fn file_digests(&self, manifest: &Digest) -> FileDigests {
-        let note = self.store.note(NOTE, manifest);
+        let note = self.store.notes().get(NOTE, manifest);
         let texts: BTreeMap<String, String> =
             note.and_then(|note| serde_json::from_slice(&note).ok()).unwrap_or_default();
         texts.into_iter().filter_map(|(name, digest)| Some((name, digest.parse().ok()?))).collect()
@@ -29,7 +29,7 @@ impl Library {
     pub fn record_file_digests(&self, manifest: &Digest, digests: &FileDigests) -> Result<()> {
         let texts: BTreeMap<&String, String> =
             digests.iter().map(|(name, digest)| (name, digest.to_string())).collect();
-        self.store.set_note(NOTE, manifest, &serde_json::to_vec(&texts)?);
+        self.store.notes().set(NOTE, manifest, &serde_json::to_vec(&texts)?);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::library::Library;
 impl Library {
     /// Records the references of a document in the index.
     pub fn describe(&self, digest: &Digest, document: &Document) {
-        self.store.describe(digest, &description(document));
+        self.store.notes().describe(digest, &description(document));
     }
 
     /// Repairs the index after a failure, and adds every document that it lacks. Call it often: it
@@ -53,19 +53,19 @@ impl Library {
     /// Reads a manifest or an index and verifies its digest; `None` if it is missing. The index
     /// decides which blobs are deleted, so it must not be filled from damaged bytes.
     pub(crate) fn sound_document(&self, digest: &Digest) -> Result<Option<Document>> {
-        if self.store.blob_size(digest)?.is_none() {
+        if self.store.blobs().size(digest)?.is_none() {
             return Ok(None);
         }
-        let raw = self.store.read_sound(digest, manifests::MAX_MANIFEST as u64)?;
+        let raw = self.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64)?;
         Ok(Some(Document::parse(&raw)?))
     }
 
     /// Reads a manifest or an index; `None` if it is missing.
     pub(crate) fn document(&self, digest: &Digest) -> Result<Option<Document>> {
-        if self.store.blob_size(digest)?.is_none() {
+        if self.store.blobs().size(digest)?.is_none() {
             return Ok(None);
         }
-        let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+        let raw = self.store.blobs().read(digest, manifests::MAX_MANIFEST as u64)?;
         Ok(Some(Document::parse(&raw)?))
     }
 }
@@ -103,15 +103,15 @@ mod tests {
         let raw = manifest.build().expect("a manifest").raw().to_vec();
         let digest = put(store, &raw);
         let name: ModelRef = "m".parse().expect("a name");
-        store.set_tag(&name.tag_key().expect("a tag"), &digest).expect("a name");
+        store.names().set(&name.tag_key().expect("a tag"), &digest).expect("a name");
         // Changes the layer's digest: the document still parses, but names another layer.
         let other = Digest::of(b"other").to_string();
         let damaged = String::from_utf8(raw).expect("a text").replace(&layer_digest.to_string(), &other);
-        std::fs::remove_file(store.path(&digest)).expect("damage");
-        std::fs::write(store.path(&digest), damaged).expect("damage");
+        std::fs::remove_file(store.blobs().path(&digest)).expect("damage");
+        std::fs::write(store.blobs().path(&digest), damaged).expect("damage");
         library.rebuild().expect("the index is made anew");
         let collected = library.gc();
         assert!(collected.put_off.is_some(), "{collected:?}");
-        assert_eq!(store.blob_size(&layer_digest).expect("a look"), Some(8), "what it needs is not known");
+        assert_eq!(store.blobs().size(&layer_digest).expect("a look"), Some(8), "what it needs is not known");
     }
 }

@@ -18,8 +18,8 @@ impl Library {
     /// # Errors
     /// The names cannot be listed.
     pub fn list(&self) -> Result<Vec<Listed>> {
-        self.store.check_names()?;
-        let mut tags = self.store.tags();
+        self.store.names().check()?;
+        let mut tags = self.store.names().list();
         tags.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.name.cmp(&b.name)));
         self.summaries.keep(&tags.iter().map(|tag| tag.digest).collect());
         let line = |tag: &TagEntry| -> Result<Listed> {
@@ -59,7 +59,7 @@ impl Library {
     /// Whether the manifest has another name than `name`.
     pub fn has_other_name(&self, manifest: &Digest, name: &ModelRef) -> bool {
         let key = name.tag_key();
-        self.store.tags().iter().any(|tag| tag.digest == *manifest && Some(&tag.name) != key.as_ref())
+        self.store.names().list().iter().any(|tag| tag.digest == *manifest && Some(&tag.name) != key.as_ref())
     }
 
     /// Returns the summary of the model with a manifest, if a name refers to it.
@@ -67,7 +67,7 @@ impl Library {
         if let Some(known) = self.summaries.get(manifest) {
             return Some(known);
         }
-        let tag = self.store.tags().into_iter().find(|tag| tag.digest == *manifest)?;
+        let tag = self.store.names().list().into_iter().find(|tag| tag.digest == *manifest)?;
         self.summary_of(&tag).ok()
     }
 }
@@ -95,7 +95,7 @@ mod tests {
         let digest = put(store, manifest.build().expect("a manifest").raw());
         for name in names {
             let name: ModelRef = name.parse().expect("a name");
-            store.set_tag(&name.tag_key().expect("a tag"), &digest).expect("a name");
+            store.names().set(&name.tag_key().expect("a tag"), &digest).expect("a name");
         }
     }
 

@@ -45,7 +45,7 @@ impl LoadFiles {
     /// The file is missing or cannot be read.
     pub fn open(&self, index: usize) -> Result<File, OpenError> {
         let path = match self.files.get(index) {
-            Some(LoadFile::Blob(digest)) => self.library.store.path(digest),
+            Some(LoadFile::Blob(digest)) => self.library.store.blobs().path(digest),
             Some(LoadFile::Derived(path)) => path.clone(),
             None => {
                 let source = io::Error::new(io::ErrorKind::NotFound, "the load plan has no file of that number");

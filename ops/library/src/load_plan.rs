@@ -132,7 +132,7 @@ impl PlanFiles {
         let mut sizes = HashMap::new();
         for layer in manifest.layers() {
             let (name, digest, expected) = (layer.name().unwrap_or("layer"), layer.digest(), layer.size());
-            let size = library.store.blob_size(digest)?;
+            let size = library.store.blobs().size(digest)?;
             let size = size
                 .with_context(|| format!("blob `{digest}` of `{name}` is missing; create or pull the model again"))?;
             ensure!(

@@ -43,13 +43,13 @@ impl Library {
         let Some(key) = reference.tag_key() else {
             let prefix = format!("{}/{}:", reference.host(), reference.repository());
             let wanted = reference.digest();
-            let mut tags = self.store.tags().into_iter();
+            let mut tags = self.store.names().list().into_iter();
             return Ok(tags.find(|tag| tag.name.starts_with(&prefix) && Some(&tag.digest) == wanted));
         };
-        if let Some(exact) = self.store.tag(&key)? {
+        if let Some(exact) = self.store.names().get(&key)? {
             return Ok(Some(exact));
         }
-        Ok(self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
+        Ok(self.store.names().list().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
     }
 
     /// Returns the model that a tag names, or would name, and caches it.
@@ -66,7 +66,7 @@ impl Library {
     /// sixteen like them.
     pub(crate) fn contents(&self, digest: &Digest) -> Result<(Contents, bool)> {
         let manifest = Arc::new(self.manifest(digest)?);
-        let config = self.store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?;
+        let config = self.store.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?;
         let mut hasher = Hasher::new(manifest.config().digest.algorithm());
         hasher.update(&config);
         let good = manifest.digest() == digest && hasher.finish() == manifest.config().digest;
@@ -83,7 +83,7 @@ impl Library {
 
     /// Reads a manifest.
     pub fn manifest(&self, digest: &Digest) -> Result<Manifest> {
-        let raw = self.store.read_blob(digest, manifests::MAX_MANIFEST as u64)?;
+        let raw = self.store.blobs().read(digest, manifests::MAX_MANIFEST as u64)?;
         Manifest::parse(&raw).with_context(|| format!("manifest `{digest}`"))
     }
 
@@ -123,10 +123,10 @@ impl Library {
     /// # Errors
     /// The tags cannot be read.
     pub fn key_of(&self, key: &str) -> Result<String> {
-        if self.store.tag(key)?.is_some() {
+        if self.store.names().get(key)?.is_some() {
             return Ok(key.to_owned());
         }
-        let same = self.store.tags().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(key));
+        let same = self.store.names().list().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(key));
         Ok(same.map_or_else(|| key.to_owned(), |tag| tag.name))
     }
 
@@ -134,7 +134,7 @@ impl Library {
     pub fn copy(&self, source: &ModelRef, destination: &ModelRef) -> Result<()> {
         let (model, _hold) = self.find_held(source)?;
         let key = destination.tag_key().context("the new name needs a tag, not a digest")?;
-        Ok(self.store.set_tag(&self.key_of(&key)?, model.manifest.digest())?)
+        Ok(self.store.names().set(&self.key_of(&key)?, model.manifest.digest())?)
     }
 
     /// Removes a model's name and deletes the blobs that no other model needs. A pinned model
@@ -156,7 +156,7 @@ impl Library {
 
     /// Removes a model's name. Its blobs stay until the next collection.
     pub fn remove(&self, tag: &TagEntry) -> Result<()> {
-        self.store.remove_tag(&tag.name)?;
+        self.store.names().remove(&tag.name)?;
         self.recent.forget(&tag.digest);
         self.unlink(tag)
     }
@@ -165,7 +165,7 @@ impl Library {
     /// pushed it, unless another tag in the repository names it.
     fn unlink(&self, tag: &TagEntry) -> Result<()> {
         let Some((repository, _)) = tag.name.rsplit_once(':') else { return Ok(()) };
-        if !self.store.tags_of(repository)?.iter().any(|other| other.digest == tag.digest) {
+        if !self.store.names().of_repository(repository)?.iter().any(|other| other.digest == tag.digest) {
             self.unlink_document(repository, &tag.digest, SystemTime::now())?;
         }
         Ok(())

@@ -10,18 +10,18 @@ impl Library {
     /// Returns the documents that refer to a blob.
     pub fn referrers(&self, blob: &Digest) -> Vec<Digest> {
         let is_one = |document: &Document| document.children().all().contains(blob);
-        self.store.referrers(blob).unwrap_or_else(|| self.search(is_one))
+        self.store.notes().referrers(blob).unwrap_or_else(|| self.search(is_one))
     }
 
     /// Returns the documents whose subject is a blob.
     pub fn about(&self, subject: &Digest) -> Vec<Digest> {
         let is_one = |document: &Document| document.subject().is_some_and(|about| about.digest == *subject);
-        self.store.about(subject).unwrap_or_else(|| self.search(is_one))
+        self.store.notes().by_subject(subject).unwrap_or_else(|| self.search(is_one))
     }
 
     /// Returns the documents that meet a condition. An unreadable document does not.
     fn search(&self, is_so: impl Fn(&Document) -> bool) -> Vec<Digest> {
-        let documents = self.store.documents().into_iter();
+        let documents = self.store.notes().documents().into_iter();
         documents.filter(|digest| matches!(self.document(digest), Ok(Some(document)) if is_so(&document))).collect()
     }
 
@@ -31,7 +31,7 @@ impl Library {
         for part in &document.children().manifests {
             // A part that is missing or unreadable has no known blobs to protect.
             for need in self.needs(part).unwrap_or_default() {
-                let _ = self.store.blob_size(&need.descriptor.digest);
+                let _ = self.store.blobs().size(&need.descriptor.digest);
             }
         }
     }

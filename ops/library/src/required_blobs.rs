@@ -25,10 +25,10 @@ impl Library {
         while let Some(digest) = documents.pop() {
             // An index can list manifests that are not in the store.
             let optional = !needs.is_empty();
-            if !seen.insert(digest) || (optional && self.store.blob_size(&digest)?.is_none()) {
+            if !seen.insert(digest) || (optional && self.store.blobs().size(&digest)?.is_none()) {
                 continue;
             }
-            let raw = self.store.read_blob(&digest, manifests::MAX_MANIFEST as u64)?;
+            let raw = self.store.blobs().read(&digest, manifests::MAX_MANIFEST as u64)?;
             let document = Document::parse(&raw).with_context(|| format!("manifest `{digest}`"))?;
             let (media_type, children) = match &document {
                 Document::Manifest(manifest) => (manifest.media_type().clone(), parts(manifest)),
@@ -70,7 +70,7 @@ impl Library {
     pub fn find_protected(&self, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         for need in self.needs(model.manifest.digest())? {
-            self.store.blob_size(&need.descriptor.digest)?;
+            self.store.blobs().size(&need.descriptor.digest)?;
         }
         Ok(model)
     }
@@ -79,7 +79,7 @@ impl Library {
     /// descriptor.
     pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<RequiredBlob>> {
         for need in parts(manifest) {
-            if self.store.blob_size(&need.descriptor.digest)? != Some(need.descriptor.size) {
+            if self.store.blobs().size(&need.descriptor.digest)? != Some(need.descriptor.size) {
                 return Ok(Some(need));
             }
         }

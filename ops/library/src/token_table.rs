@@ -24,7 +24,7 @@ impl Library {
         let is_gguf =
             |(_, digest): &&(String, Digest)| beginning(&*self.open(digest), 4).is_ok_and(|raw| raw == b"GGUF");
         let (name, source) = documents.iter().find(is_json).or_else(|| documents.iter().find(is_gguf))?;
-        if let Some(known) = self.store.derived(source, VERSION) {
+        if let Some(known) = self.store.notes().derived(source, VERSION) {
             if known.metadata().is_ok_and(|metadata| metadata.len() == 0) {
                 return None;
             }
@@ -35,7 +35,7 @@ impl Library {
         }
         let table = if name == "tokenizer.json" { of_json(&*self.open(source)) } else { of_gguf(&*self.open(source)) };
         let kept = table.and_then(|table| {
-            let path = self.store.set_derived(source, VERSION, table.as_deref().unwrap_or_default())?;
+            let path = self.store.notes().set_derived(source, VERSION, table.as_deref().unwrap_or_default())?;
             Ok(table.map(|_| path))
         });
         kept.unwrap_or_else(|error| {
@@ -46,7 +46,7 @@ impl Library {
 
     /// Removes unneeded tables.
     pub(crate) fn expire_token_tables(&self) {
-        if let Err(error) = self.store.expire_derived(&[VERSION]) {
+        if let Err(error) = self.store.notes().expire_derived(&[VERSION]) {
             tracing::warn!("cannot remove unneeded derived files: {error}");
         }
     }

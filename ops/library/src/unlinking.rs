@@ -17,11 +17,11 @@ impl Library {
     /// document that was pushed again after `until` stays. Returns `false` if it is not there. The
     /// bytes stay until the next collection.
     pub(crate) fn unlink_document(&self, repository: &str, document: &Digest, until: SystemTime) -> Result<bool> {
-        let linked = self.store.linked_at(repository, LinkKind::Manifest, document)?;
-        if !self.store.unlink_unless_renewed(repository, LinkKind::Manifest, document, until)? {
+        let linked = self.store.names().linked_at(repository, LinkKind::Manifest, document)?;
+        if !self.store.names().unlink_unless_renewed(repository, LinkKind::Manifest, document, until)? {
             return Ok(false);
         }
-        let tagged = self.store.tags_of(repository)?.into_iter().map(|tag| tag.digest).collect();
+        let tagged = self.store.names().of_repository(repository)?.into_iter().map(|tag| tag.digest).collect();
         // Clients push a document after its parts, so parts pushed after it belong to another
         // document.
         let until = linked.unwrap_or(until);
@@ -62,13 +62,13 @@ impl Unlinking<'_> {
         let children = document.children();
         for blob in &children.blobs {
             if !self.is_needed(blob)? {
-                store.unlink_unless_renewed(repository, LinkKind::Blob, blob, self.until)?;
+                store.names().unlink_unless_renewed(repository, LinkKind::Blob, blob, self.until)?;
             }
         }
         for part in &children.manifests {
             if !self.tagged.contains(part)
                 && !self.is_needed(part)?
-                && store.unlink_unless_renewed(repository, LinkKind::Manifest, part, self.until)?
+                && store.names().unlink_unless_renewed(repository, LinkKind::Manifest, part, self.until)?
             {
                 self.needed.replace(None);
                 left.push(*part);
@@ -80,14 +80,14 @@ impl Unlinking<'_> {
     /// Whether a document of the repository refers to the part.
     fn is_needed(&self, part: &Digest) -> Result<bool> {
         let store = &self.library.store;
-        let Some(referrers) = store.referrers(part) else {
+        let Some(referrers) = store.notes().referrers(part) else {
             if self.needed.borrow().is_none() {
                 self.needed.replace(Some(self.read_needed()?));
             }
             return Ok(self.needed.borrow().as_ref().is_some_and(|needed| needed.contains(part)));
         };
         for by in referrers {
-            if self.tagged.contains(&by) || store.is_linked(self.repository, LinkKind::Manifest, &by)? {
+            if self.tagged.contains(&by) || store.names().is_linked(self.repository, LinkKind::Manifest, &by)? {
                 return Ok(true);
             }
         }
@@ -95,7 +95,7 @@ impl Unlinking<'_> {
     }
 
     fn read_needed(&self) -> Result<HashSet<Digest>> {
-        let linked = self.library.store.links(self.repository, LinkKind::Manifest)?;
+        let linked = self.library.store.names().links(self.repository, LinkKind::Manifest)?;
         let documents = linked.iter().chain(&self.tagged).filter_map(|digest| self.library.document(digest).ok()?);
         Ok(documents.flat_map(|document: Document| document.children().all()).collect())
     }

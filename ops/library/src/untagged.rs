@@ -34,16 +34,16 @@ impl Library {
     /// document in its repository contains it or is its subject, as with signatures.
     pub fn linked(&self) -> Result<Vec<UntaggedManifest>> {
         let tagged: HashSet<(String, Digest)> =
-            self.store.tags().into_iter().filter_map(|tag| in_repository(&tag)).collect();
-        self.store.check_names()?;
-        let documents = self.store.linked_documents();
+            self.store.names().list().into_iter().filter_map(|tag| in_repository(&tag)).collect();
+        self.store.names().check()?;
+        let documents = self.store.names().linked_documents();
         let here: HashSet<(String, Digest)> =
             documents.iter().map(|link| (link.repository.clone(), link.digest)).chain(tagged.clone()).collect();
         let is_here = |repository: &str, digest: Digest| here.contains(&(repository.to_owned(), digest));
         let (mut linked, parts) = (Vec::new(), OnceCell::new());
         for LinkedDocument { repository, digest, modified } in documents {
             let key = (repository, digest);
-            let is_part = || match self.store.referrers(&digest) {
+            let is_part = || match self.store.notes().referrers(&digest) {
                 Some(referrers) => referrers.into_iter().any(|by| is_here(&key.0, by)),
                 None => parts.get_or_init(|| self.parts_of(&here)).contains(&key),
             };
@@ -55,7 +55,7 @@ impl Library {
             if tagged.contains(&key) || is_part() || is_about_another() {
                 continue;
             }
-            let used = self.store.last_use(&digest)?.map_or(modified, |used| used.max(modified));
+            let used = self.store.notes().last_use(&digest)?.map_or(modified, |used| used.max(modified));
             let (name, bytes) = (format!("{}@{digest}", unversioned(&key.0)), self.bytes_here(&digest));
             linked.push(UntaggedManifest { repository: key.0, digest, name, used, bytes });
         }
@@ -74,7 +74,7 @@ impl Library {
     /// `false` if the document is not there, or if it was pushed again or used since `linked` was
     /// read.
     pub fn remove_linked(&self, linked: &UntaggedManifest) -> Result<bool> {
-        if self.store.last_use(&linked.digest)?.is_some_and(|used| used > linked.used) {
+        if self.store.notes().last_use(&linked.digest)?.is_some_and(|used| used > linked.used) {
             return Ok(false);
         }
         self.unlink_document(&linked.repository, &linked.digest, linked.used)
@@ -93,7 +93,8 @@ impl Library {
 
     fn bytes_here(&self, digest: &Digest) -> u64 {
         let needs = self.needs(digest).unwrap_or_default();
-        let sizes = needs.into_iter().filter_map(|need| self.store.blob_size(&need.descriptor.digest).ok().flatten());
+        let sizes =
+            needs.into_iter().filter_map(|need| self.store.blobs().size(&need.descriptor.digest).ok().flatten());
         sizes.sum()
     }
 }

@@ -48,7 +48,7 @@ impl Library {
         let tag = self.tag(reference)?;
         let mut versions = Vec::new();
         let mut current = false;
-        for entry in self.store.history(&tag.name)?.into_iter().rev() {
+        for entry in self.store.names().history(&tag.name)?.into_iter().rev() {
             // The current version can occur several times in the history; the latest entry counts
             // as current.
             let state = match entry.digest == tag.digest && !current {
@@ -76,7 +76,7 @@ impl Library {
         let model = shown(&tag.name)?;
         let to = match to {
             Some(prefix) => self.version(&tag.name, &model, prefix)?,
-            None => self.store.kept_versions(&tag.name)?.first().copied().ok_or_else(|| {
+            None => self.store.names().kept_versions(&tag.name)?.first().copied().ok_or_else(|| {
                 Error::NoVersion(format!("model '{model}' has no earlier version; `lode history {model}` lists them"))
             })?,
         };
@@ -96,14 +96,14 @@ impl Library {
         if let Some(document) = self.sound_document(&to)? {
             self.describe(&to, &document);
         }
-        self.store.set_tag(&tag.name, &to)?;
+        self.store.names().set(&tag.name, &to)?;
         tracing::info!(model, from = %tag.digest, %to, "rolled back");
         Ok(RolledBack { model, from: tag.digest, to })
     }
 
     fn version(&self, key: &str, model: &str, prefix: &str) -> Result<Digest> {
         let wanted = prefix.strip_prefix("sha256:").unwrap_or(prefix).to_ascii_lowercase();
-        let mut found: Vec<Digest> = self.store.history(key)?.into_iter().map(|entry| entry.digest).collect();
+        let mut found: Vec<Digest> = self.store.names().history(key)?.into_iter().map(|entry| entry.digest).collect();
         found.retain(|digest| !wanted.is_empty() && digest.hex().starts_with(&wanted));
         found.sort_unstable();
         found.dedup();
@@ -127,7 +127,7 @@ impl Library {
     /// Protects a model from removal; returns its complete name.
     pub fn pin(&self, reference: &ModelRef) -> Result<String> {
         let tag = self.tag(reference)?;
-        self.store.pin(&tag.name)?;
+        self.store.names().pin(&tag.name)?;
         shown(&tag.name)
     }
 
@@ -135,14 +135,14 @@ impl Library {
     pub fn unpin(&self, reference: &ModelRef) -> Result<String> {
         let tag = self.tag(reference)?;
         let name = shown(&tag.name)?;
-        ensure!(self.store.unpin(&tag.name)?, Error::NoVersion(format!("model '{name}' is not pinned")));
+        ensure!(self.store.names().unpin(&tag.name)?, Error::NoVersion(format!("model '{name}' is not pinned")));
         Ok(name)
     }
 
     /// Fails if the model is pinned. A model that does not exist is not pinned.
     pub fn ensure_not_pinned(&self, reference: &ModelRef) -> Result<()> {
         let Some(tag) = self.find_tag(reference)? else { return Ok(()) };
-        ensure!(!self.store.is_pinned(&tag.name)?, Error::Pinned(shown(&tag.name)?));
+        ensure!(!self.store.names().is_pinned(&tag.name)?, Error::Pinned(shown(&tag.name)?));
         Ok(())
     }
 

@@ -15,11 +15,11 @@ pub(crate) fn store_document(library: &Library, digest: &Digest, raw: &[u8]) -> 
 }
 
 fn store_within(library: &Library, digest: &Digest, raw: &[u8], patience: Duration) -> Result<(), store::Error> {
-    if library.store.blob_size(digest)? == Some(raw.len() as u64) {
+    if library.store.blobs().size(digest)? == Some(raw.len() as u64) {
         return Ok(());
     }
     let expected = Expected::Blob { digest: *digest, size: raw.len() as u64 };
-    let mut ingest = match library.store.start_ingest(&IngestId::of(digest), expected) {
+    let mut ingest = match library.store.blobs().start_ingest(&IngestId::of(digest), expected) {
         Ok(ingest) => ingest,
         // Another writer stores the same few bytes.
         Err(store::Error::Content(content::Error::Busy(_))) if patience > Duration::ZERO => {

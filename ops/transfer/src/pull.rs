@@ -76,7 +76,7 @@ impl PullPlan {
     /// Keeps the model's blobs from collection for the duration of the lease.
     fn lease(&self, library: &Library) -> Result<()> {
         let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
-        Ok(library.store.set_lease(&lease_id(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
+        Ok(library.store.leases().set(&lease_id(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
     }
 }
 
@@ -199,7 +199,7 @@ async fn converted(
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
         // A config of another kind has no fields that Lode knows.
-        let config = ModelConfig::parse(&library.store.read_blob(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
+        let config = ModelConfig::parse(&library.store.blobs().read(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
         let model = ExternalModel { name, files, kept, manifest: Some(digest), config, reference };
         let created = pull_external(library, &model, observer)?;
         release(library, &wanted)?;
@@ -212,7 +212,8 @@ async fn converted(
 /// tensor blobs.
 fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
     let model = library.find(name).ok()?;
-    let here = |layer: &manifests::Layer| library.store.blob_size(layer.digest()).ok().flatten() == Some(layer.size());
+    let here =
+        |layer: &manifests::Layer| library.store.blobs().size(layer.digest()).ok().flatten() == Some(layer.size());
     if !model.manifest.layers().iter().all(here) {
         return None;
     }
@@ -289,7 +290,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
         wanted.lease(&library)?;
         let mut missing = Vec::new();
         for blob in &wanted.blobs {
-            match store.blob_size(&blob.digest)? {
+            match store.blobs().size(&blob.digest)? {
                 Some(size) if size == blob.size => {}
                 None => missing.push(blob.clone()),
                 Some(size) => {
@@ -302,7 +303,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
                 }
             }
         }
-        let left = |blob: &Descriptor| blob.size.saturating_sub(store.ingest_size(&IngestId::of(&blob.digest)));
+        let left = |blob: &Descriptor| blob.size.saturating_sub(store.blobs().ingest_size(&IngestId::of(&blob.digest)));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
         library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
         Ok(missing)
@@ -367,16 +368,16 @@ fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
     {
         let _guard = store.guard();
         for blob in &wanted.blobs {
-            let there = store.blob_size(&blob.digest)? == Some(blob.size);
+            let there = store.blobs().size(&blob.digest)? == Some(blob.size);
             ensure!(there, "blob `{}` of `{}` was removed meanwhile; pull again", blob.digest, wanted.key);
         }
         store_document(library, manifest.digest(), manifest.raw())?;
         library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
         // The config is checked before the tag is set: an unreadable model must not replace
         // another.
-        ModelConfig::parse(&store.read_blob(&manifest.config().digest, MAX_DOCUMENT)?)?;
+        ModelConfig::parse(&store.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;
-        store.set_tag(&library.key_of(&wanted.key)?, manifest.digest())?;
+        store.names().set(&library.key_of(&wanted.key)?, manifest.digest())?;
     }
     release(library, wanted)?;
     tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
@@ -385,6 +386,6 @@ fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
 
 /// Ends the lease: the tag keeps the blobs now.
 fn release(library: &Library, wanted: &PullPlan) -> Result<()> {
-    library.store.end_lease(&lease_id(&wanted.manifest)?)?;
+    library.store.leases().end(&lease_id(&wanted.manifest)?)?;
     Ok(())
 }

@@ -82,13 +82,13 @@ pub(crate) fn pull_external(library: &Library, model: &ExternalModel, observer: 
     match convert(library, &target, model, observer) {
         Ok(draft) => {
             let created = draft.finish(library, &target, &key, observer)?;
-            library.store.end_lease(&lease)?;
+            library.store.leases().end(&lease)?;
             Ok(created)
         }
         Err(error) => {
             let resumable = target.resumable();
             if !resumable.is_empty()
-                && let Err(error) = library.store.set_lease(&lease, &resumable, SystemTime::now() + RESUMABLE)
+                && let Err(error) = library.store.leases().set(&lease, &resumable, SystemTime::now() + RESUMABLE)
             {
                 tracing::warn!("the tensors of a failed pull may be deleted before the next attempt: {error}");
             }
@@ -197,7 +197,7 @@ fn is_weights(name: &str) -> bool {
 fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()> {
     let origin =
         layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN).context("there is no origin")?;
-    let origin: Origin = serde_json::from_slice(&library.store.read_blob(origin.digest(), MAX_DOCUMENT)?)?;
+    let origin: Origin = serde_json::from_slice(&library.store.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
     let open = library.opener();
     for file in files {
         let Some(expected) = expected_digest(file) else { continue };
@@ -231,7 +231,7 @@ pub(crate) fn adopt(
     let key = name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let _guard = library.store.guard();
     let tensors = library.catalogue(manifest)?;
-    let document = |digest: &Digest| library.store.read_blob(digest, MAX_DOCUMENT);
+    let document = |digest: &Digest| library.store.blobs().read(digest, MAX_DOCUMENT);
     let counts = tensors.iter().filter_map(|tensor| formats::dtype::element_count(&tensor.shape));
     let lode = LodeConfig {
         tensor_count: tensors.len() as u64,

@@ -162,7 +162,7 @@ const PUSHED: &str = "pushed";
 const PLACES: usize = 20;
 
 fn pushed_to(library: &Library, manifest: &Digest) -> Vec<String> {
-    let note = library.store.note(PUSHED, manifest).unwrap_or_default();
+    let note = library.store.notes().get(PUSHED, manifest).unwrap_or_default();
     String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
 }
 
@@ -172,7 +172,7 @@ fn remember(library: &Library, manifest: &Digest, place: String) {
     places.retain(|known| *known != place);
     places.insert(0, place);
     places.truncate(PLACES);
-    library.store.set_note(PUSHED, manifest, places.join("\n").as_bytes());
+    library.store.notes().set(PUSHED, manifest, places.join("\n").as_bytes());
 }
 
 /// For each blob, the other repositories of the destination's registry that are known to have it:
@@ -181,7 +181,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<S
     let prefix = format!("{}/", destination.host());
     let own = repository(destination);
     let mut siblings: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for tag in library.store.tags() {
+    for tag in library.store.names().list() {
         let Ok(reference) = tag.name.parse::<ModelRef>() else { continue };
         let mut names: Vec<String> = pushed_to(library, &tag.digest)
             .iter()
@@ -195,7 +195,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<S
             continue;
         }
         // A model that cannot be read offers no mounts.
-        let Ok(raw) = library.store.read_blob(&tag.digest, manifests::MAX_MANIFEST as u64) else { continue };
+        let Ok(raw) = library.store.blobs().read(&tag.digest, manifests::MAX_MANIFEST as u64) else { continue };
         let Ok(document) = Document::parse(&raw) else { continue };
         for blob in document.children().blobs {
             let repositories = siblings.entry(blob).or_default();

@@ -47,8 +47,8 @@ fn key(repository: &Repository) -> Result<String, Error> {
 /// Whether a document is in a repository. Clients send manifests of an index by digest, so links
 /// count as well as tags.
 fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bool, store::Error> {
-    Ok(store.is_linked(repository, LinkKind::Manifest, document)?
-        || store.tags_of(repository)?.iter().any(|tag| tag.digest == *document))
+    Ok(store.names().is_linked(repository, LinkKind::Manifest, document)?
+        || store.names().of_repository(repository)?.iter().any(|tag| tag.digest == *document))
 }
 
 /// Finds a document of the repository that refers to the blob.
@@ -62,7 +62,7 @@ fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Optio
 }
 
 fn has_blob(library: &Library, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
-    let linked = library.store.is_linked(repository, LinkKind::Blob, blob)?;
+    let linked = library.store.names().is_linked(repository, LinkKind::Blob, blob)?;
     Ok(linked || referring(library, repository, blob)?.is_some())
 }
 
@@ -70,8 +70,8 @@ fn is_anywhere(library: &Library, blob: &Digest) -> Result<bool, store::Error> {
     if !library.referrers(blob).is_empty() {
         return Ok(true);
     }
-    for repository in library.store.linked_repositories() {
-        if library.store.is_linked(&repository, LinkKind::Blob, blob)? {
+    for repository in library.store.names().linked_repositories() {
+        if library.store.names().is_linked(&repository, LinkKind::Blob, blob)? {
             return Ok(true);
         }
     }
@@ -137,22 +137,22 @@ impl BlobStorage for Repositories {
         let (repository, digest) = (key(of)?, *digest);
         let (library, name) = (self.library.clone(), repository.clone());
         let here = self.blocking(move |store| {
-            let Some(size) = store.blob_size(&digest)? else { return Ok(None) };
+            let Some(size) = store.blobs().size(&digest)? else { return Ok(None) };
             if referring(&library, &name, &digest)?.is_some() {
                 return Ok(Some(size));
             }
-            if !store.is_linked(&name, LinkKind::Blob, &digest)? {
+            if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
             // A client that learns that the blob exists does not send it, so the blob must stay for
             // a while.
-            store.promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
+            store.leases().promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
             // An expired link may have been removed in between, so that the blob is not in the
             // repository any more.
-            if !store.is_linked(&name, LinkKind::Blob, &digest)? {
+            if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
-            Ok(store.blob_size(&digest)?.map(|_| size))
+            Ok(store.blobs().size(&digest)?.map(|_| size))
         });
         match (here.await?, &self.upstream) {
             (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,
@@ -165,13 +165,13 @@ impl BlobStorage for Repositories {
         let library = self.library.clone();
         self.blocking(move |store| {
             let _guard = store.guard();
-            let there = store.blob_size(&digest)?.is_some()
+            let there = store.blobs().size(&digest)?.is_some()
                 && match from {
                     Some(from) => has_blob(&library, &from, &digest)?,
                     None => is_anywhere(&library, &digest)?,
                 };
             if there {
-                store.link(&to, LinkKind::Blob, &digest)?;
+                store.names().link(&to, LinkKind::Blob, &digest)?;
             }
             Ok(there)
         })
@@ -181,20 +181,20 @@ impl BlobStorage for Repositories {
     async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
         let (repository, digest, library) = (key(of)?, *digest, self.library.clone());
         self.blocking(move |store| {
-            if store.blob_size(&digest)?.is_none() {
+            if store.blobs().size(&digest)?.is_none() {
                 return Ok(Removal::NotThere);
             }
             if let Some(document) = referring(&library, &repository, &digest)? {
                 return Ok(Removal::Referenced(document));
             }
-            let removed = store.unlink(&repository, LinkKind::Blob, &digest)?;
+            let removed = store.names().unlink(&repository, LinkKind::Blob, &digest)?;
             Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
         .await
     }
 
     async fn resume(&self, id: &IngestId) -> Result<Option<Self::Ingest>, Error> {
-        if !self.library.store.has_ingest(id) {
+        if !self.library.store.blobs().has_ingest(id) {
             return Ok(None);
         }
         self.library.store.ingest(id, Expected::Unknown).await.map(Some)
@@ -213,7 +213,7 @@ impl BlobStorage for Repositories {
         let repository = key(to)?;
         self.blocking(move |store| {
             let _guard = guard;
-            store.link(&repository, LinkKind::Blob, &digest)
+            store.names().link(&repository, LinkKind::Blob, &digest)
         })
         .await?;
         Ok((digest, size))
@@ -226,10 +226,10 @@ impl ManifestStorage for Repositories {
         let (name, reference) = (repository.clone(), at.to_string());
         let library = self.library.clone();
         let here = self.blocking(move |store| match at {
-            Reference::Tag(tag) => store.resolve_tag(&format!("{repository}:{tag}")),
+            Reference::Tag(tag) => store.names().resolve(&format!("{repository}:{tag}")),
             Reference::Digest(digest) => {
-                let there = store.blob_size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
-                if there && store.is_linked(&repository, LinkKind::Manifest, &digest)? {
+                let there = store.blobs().size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
+                if there && store.names().is_linked(&repository, LinkKind::Manifest, &digest)? {
                     // Serving a model counts as use, so that it is not pruned as unused.
                     library.record_use(&digest, SystemTime::now());
                 }
@@ -250,7 +250,7 @@ impl ManifestStorage for Repositories {
             let NewManifest { digest, raw, document, required, tags } = manifest;
             // Checked again: blobs may have been collected with a model that was removed meanwhile.
             for blob in required {
-                if store.blob_size(&blob.digest)?.is_none() {
+                if store.blobs().size(&blob.digest)?.is_none() {
                     return Err(Error::BlobNotFound(blob.digest).into());
                 }
             }
@@ -258,9 +258,9 @@ impl ManifestStorage for Repositories {
             store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document);
             library.keep_parts(&document);
-            store.link(&repository, LinkKind::Manifest, &digest)?;
+            store.names().link(&repository, LinkKind::Manifest, &digest)?;
             for tag in tags {
-                store.set_tag(&format!("{repository}:{tag}"), &digest)?;
+                store.names().set(&format!("{repository}:{tag}"), &digest)?;
             }
             Ok(())
         })
@@ -273,21 +273,21 @@ impl ManifestStorage for Repositories {
             let names: Vec<String> = match &at {
                 Reference::Tag(tag) => vec![format!("{repository}:{tag}")],
                 Reference::Digest(digest) => {
-                    let tags = store.tags_of(&repository)?.into_iter();
+                    let tags = store.names().of_repository(&repository)?.into_iter();
                     tags.filter(|tag| tag.digest == *digest).map(|tag| tag.name).collect()
                 }
             };
             for name in &names {
-                if store.is_pinned(name)? {
+                if store.names().is_pinned(name)? {
                     return Ok(Removal::Pinned);
                 }
             }
             let mut removed = match &at {
                 Reference::Tag(_) => false,
-                Reference::Digest(digest) => store.unlink(&repository, LinkKind::Manifest, digest)?,
+                Reference::Digest(digest) => store.names().unlink(&repository, LinkKind::Manifest, digest)?,
             };
             for name in &names {
-                removed |= store.remove_tag(name)?;
+                removed |= store.names().remove(name)?;
             }
             Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
@@ -299,7 +299,7 @@ impl ManifestStorage for Repositories {
         self.blocking(move |store| {
             let mut found = Vec::new();
             for document in library.about(&subject) {
-                if store.blob_size(&document)?.is_some() && has_document(store, &repository, &document)? {
+                if store.blobs().size(&document)?.is_some() && has_document(store, &repository, &document)? {
                     found.push(document);
                 }
             }
@@ -312,11 +312,12 @@ impl ManifestStorage for Repositories {
         let repository = key(of)?;
         self.blocking(move |store| {
             let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
-            let mut tags: Vec<String> = store.tags_of(&repository)?.into_iter().filter_map(name).collect();
+            let mut tags: Vec<String> =
+                store.names().of_repository(&repository)?.into_iter().filter_map(name).collect();
             tags.sort();
             let known = !tags.is_empty()
-                || !store.links(&repository, LinkKind::Manifest)?.is_empty()
-                || !store.links(&repository, LinkKind::Blob)?.is_empty();
+                || !store.names().links(&repository, LinkKind::Manifest)?.is_empty()
+                || !store.names().links(&repository, LinkKind::Blob)?.is_empty();
             Ok(known.then_some(tags))
         })
         .await
@@ -324,11 +325,11 @@ impl ManifestStorage for Repositories {
 
     async fn repositories(&self) -> Result<Vec<String>, Error> {
         self.blocking(|store| {
-            let tagged = store.tags().into_iter();
+            let tagged = store.names().list().into_iter();
             let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
             let prefix = format!("{DEFAULT_HOST}/");
             let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
-            let mut names: Vec<String> = tagged.chain(store.linked_repositories()).filter_map(own).collect();
+            let mut names: Vec<String> = tagged.chain(store.names().linked_repositories()).filter_map(own).collect();
             names.sort();
             names.dedup();
             Ok(names)

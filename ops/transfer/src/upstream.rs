@@ -60,7 +60,7 @@ impl Upstream {
             library.ensure_flat(&digest, &document)?;
             store_document(&library, &digest, &raw)?;
             library.describe(&digest, &document);
-            library.store.link(&repository, LinkKind::Manifest, &digest)
+            library.store.names().link(&repository, LinkKind::Manifest, &digest)
         };
         tokio::task::spawn_blocking(keep).await??;
         Ok(Some(digest))

@@ -56,11 +56,11 @@ pub struct UnusedModel {
 pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan> {
     let store = &library.store;
     let mut models = Vec::new();
-    for tag in store.tags() {
+    for tag in store.names().list() {
         let Some(limit) = options.older_than else { break };
         let used = library.last_used(&tag)?;
         let old = options.now.duration_since(used).is_ok_and(|age| age >= limit);
-        if !old || store.is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
+        if !old || store.names().is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
             continue;
         }
         // A model that cannot be read stays, so that the user can inspect it.
@@ -74,9 +74,9 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         linked = library.linked()?;
         linked.retain(|linked| options.now.duration_since(linked.used).is_ok_and(|age| age >= limit));
     }
-    let mut versions = store.all_kept_versions();
+    let mut versions = store.names().all_kept_versions();
     versions.retain(|(name, _)| !models.iter().any(|model| model.key == *name));
-    let mut ingests = store.ingests(options.now)?;
+    let mut ingests = store.blobs().ingests(options.now)?;
     ingests.retain(|ingest| ingest.idle >= IDLE);
     Ok(PrunePlan { models, linked, versions, ingests })
 }
@@ -90,8 +90,8 @@ impl PrunePlan {
     pub fn execute(&self, library: &Library) -> Result<Collected> {
         let store = &library.store;
         for model in &self.models {
-            let tag = store.tags().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
-            if let Some(tag) = tag.filter(|tag| matches!(store.is_pinned(&tag.name), Ok(false))) {
+            let tag = store.names().list().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
+            if let Some(tag) = tag.filter(|tag| matches!(store.names().is_pinned(&tag.name), Ok(false))) {
                 library.remove(&tag)?;
                 tracing::info!(model = model.name, "removed: not used for long");
             }
@@ -102,10 +102,10 @@ impl PrunePlan {
             }
         }
         for (name, _) in &self.versions {
-            store.forget_versions(name)?;
+            store.names().forget_versions(name)?;
         }
         for ingest in &self.ingests {
-            match store.discard_ingest(&ingest.id) {
+            match store.blobs().discard_ingest(&ingest.id) {
                 // Another process has resumed the ingest.
                 Err(store::Error::Content(content::Error::Busy(_))) => {}
                 other => other?,

@@ -115,7 +115,7 @@ fn repair_all(
         let whole = match &outcome {
             Err(error) => Some(anyhow::anyhow!("{error}; it is not moved")),
             Ok(Verified::WrongSize { .. })
-                if library.store.verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
+                if library.store.blobs().verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
             {
                 Some(anyhow::anyhow!("the blob is good, the manifest is wrong about its size"))
             }
@@ -192,9 +192,9 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
         return Ok(vec![Root { model: tag.name.parse()?, digest: tag.digest, is_whole: true }]);
     }
     let mut named: Vec<(String, Digest, bool)> =
-        library.store.tags().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
+        library.store.names().list().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
     let tagged: HashSet<Digest> = named.iter().map(|(_, digest, _)| *digest).collect();
-    let linked = library.store.linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
+    let linked = library.store.names().linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
     named.extend(linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest, false)));
     let mut roots = Vec::new();
     for (name, digest, is_whole) in named {
@@ -215,14 +215,14 @@ fn mend_manifest(
     fetcher: &dyn Fetcher,
     observer: &dyn Observer,
 ) -> Result<Option<RepairedBlob>> {
-    if library.store.verify(digest, None, &mut |_| true)? == Verified::Good {
+    if library.store.blobs().verify(digest, None, &mut |_| true)? == Verified::Good {
         return Ok(None);
     }
     let mut fetch = |model: &ModelRef| fetcher.fetch_manifest(model, digest, observer);
     let Some((model, bytes)) = mend(library, digest, None, std::slice::from_ref(model), &mut fetch)? else {
         return Ok(None);
     };
-    let raw = library.store.read_sound(digest, manifests::MAX_MANIFEST as u64)?;
+    let raw = library.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64)?;
     library.describe(digest, &Document::parse(&raw)?);
     Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
 }
@@ -238,10 +238,10 @@ fn mend<'a>(
     fetch: &mut dyn FnMut(&ModelRef) -> Result<()>,
 ) -> Result<Option<(&'a ModelRef, u64)>> {
     let store = &library.store;
-    if store.verify(digest, size, &mut |_| true)? == Verified::Good {
+    if store.blobs().verify(digest, size, &mut |_| true)? == Verified::Good {
         return Ok(None);
     }
-    store.set_aside(digest)?;
+    store.blobs().set_aside(digest)?;
     let mut failed = None;
     let fetched = models.iter().find(|model| match fetch(model) {
         Ok(()) => true,
@@ -251,10 +251,10 @@ fn mend<'a>(
         }
     });
     let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| anyhow::anyhow!("no model needs the blob")))?;
-    let outcome = store.verify(digest, size, &mut |_| true)?;
+    let outcome = store.blobs().verify(digest, size, &mut |_| true)?;
     ensure!(outcome == Verified::Good, "the fetched blob is wrong, too: {outcome:?}");
-    store.discard_damaged(digest)?;
-    Ok(Some((model, store.blob_size(digest)?.context("the blob was deleted after the repair")?)))
+    store.blobs().discard_damaged(digest)?;
+    Ok(Some((model, store.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
 }
 
 fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {

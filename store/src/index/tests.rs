@@ -12,9 +12,9 @@ fn description(child: &Digest) -> Description {
 fn closed() -> (tempfile::TempDir, Digest, Digest) {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    store.set_tag("h/r:t", &parent).expect("tag");
-    store.describe(&parent, &description(&child));
-    store.set_note("kind", &parent, b"note");
+    store.names().set("h/r:t", &parent).expect("tag");
+    store.notes().describe(&parent, &description(&child));
+    store.notes().set("kind", &parent, b"note");
     store.mend_index(|_| Ok(None)).expect("there is an index");
     (folder, child, parent)
 }
@@ -22,21 +22,24 @@ fn closed() -> (tempfile::TempDir, Digest, Digest) {
 /// Checks that the store opens, lists its content, and fills its index again.
 fn works(home: &std::path::Path, child: &Digest, parent: &Digest) {
     let store = Store::open(home, Options::default()).expect("it opens");
-    assert_eq!(store.tags().len(), 1);
-    assert_eq!(store.blobs().len(), 2);
+    assert_eq!(store.names().list().len(), 1);
+    assert_eq!(store.blobs().list().len(), 2);
     store.mend_index(|_| Ok(Some(description(child)))).expect("it is filled");
-    assert_eq!(store.referrers(child), Some(vec![*parent]));
-    let note = store.note("kind", parent);
+    assert_eq!(store.notes().referrers(child), Some(vec![*parent]));
+    let note = store.notes().get("kind", parent);
     assert!(note.as_deref().is_none_or(|note| note == b"note"), "{note:?}");
-    store.set_note("kind", parent, b"note");
-    store.set_tag("h/r:t", parent).expect("it can be written");
+    store.notes().set("kind", parent, b"note");
+    store.names().set("h/r:t", parent).expect("it can be written");
 }
 
 #[test]
 fn is_found_again_after_it_was_closed() {
     let (folder, child, parent) = closed();
     let store = Store::open(folder.path(), Options::default()).expect("it opens");
-    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (Some(vec![parent]), Some(b"note".to_vec())));
+    assert_eq!(
+        (store.notes().referrers(&child), store.notes().get("kind", &parent)),
+        (Some(vec![parent]), Some(b"note".to_vec()))
+    );
 }
 
 #[test]
@@ -44,17 +47,18 @@ fn short_notes_survive_a_crash_and_damage() {
     let (folder, store) = temporary();
     let about = [b"a", b"b", b"c"].map(|bytes| Digest::of(bytes));
     for digest in &about {
-        store.set_note("kind", digest, digest.as_bytes());
+        store.notes().set("kind", digest, digest.as_bytes());
     }
-    store.forget_verified(&about[0]);
-    store.set_note("long", &about[0], b"short");
-    store.set_note("long", &about[0], &[7; 5000]);
+    store.blobs().forget_verified(&about[0]);
+    store.notes().set("long", &about[0], b"short");
+    store.notes().set("long", &about[0], &[7; 5000]);
     store.0.index.remove_note("kind", &about[1]);
-    let notes = |store: &Store| about.map(|digest| store.note("kind", &digest).map(|note| note == digest.as_bytes()));
+    let notes =
+        |store: &Store| about.map(|digest| store.notes().get("kind", &digest).map(|note| note == digest.as_bytes()));
     store.0.index.reset();
     store.mend_index(|_| Ok(None)).expect("will be recreated");
     assert_eq!(notes(&store), [Some(true), None, Some(true)]);
-    assert_eq!(store.note("long", &about[0]), None, "long ones are made again");
+    assert_eq!(store.notes().get("long", &about[0]), None, "long ones are made again");
     // The state that a crash or a disk error leaves.
     let journal = folder.path().join("index.journal");
     let mut bytes = std::fs::read(&journal).expect("a journal");
@@ -64,7 +68,7 @@ fn short_notes_survive_a_crash_and_damage() {
     store.0.index.reset();
     store.mend_index(|_| Ok(None)).expect("will be recreated");
     assert_eq!(notes(&store), [None, None, Some(true)], "one line is damaged");
-    store.set_note("kind", &about[1], about[1].as_bytes());
+    store.notes().set("kind", &about[1], about[1].as_bytes());
     drop(store);
     assert!(!journal.exists(), "the index has them");
     let store = Store::open(folder.path(), Options::default()).expect("it opens");
@@ -82,9 +86,13 @@ fn is_not_trusted_after_a_crash() {
     assert!(status.expect("cp").success());
     drop(store);
     let store = Store::open(copy.path(), Options::default()).expect("it opens");
-    assert_eq!((store.referrers(&child), store.note("kind", &parent)), (None, None), "what was closed is gone");
+    assert_eq!(
+        (store.notes().referrers(&child), store.notes().get("kind", &parent)),
+        (None, None),
+        "what was closed is gone"
+    );
     store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
-    assert_eq!(store.referrers(&child), Some(vec![parent]));
+    assert_eq!(store.notes().referrers(&child), Some(vec![parent]));
 }
 
 #[test]
@@ -92,11 +100,11 @@ fn what_was_described_while_it_was_away_is_described_again() {
     let (folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
     store.0.index.fail("a test", store.0.index.generation());
-    store.describe(&parent, &description(&child));
-    assert_eq!(store.referrers(&child), None);
+    store.notes().describe(&parent, &description(&child));
+    assert_eq!(store.notes().referrers(&child), None);
     // No name leads to it yet: the index knows it only from its description.
     store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
-    assert_eq!(store.referrers(&child), Some(vec![parent]));
+    assert_eq!(store.notes().referrers(&child), Some(vec![parent]));
     drop((store, folder));
 }
 
@@ -104,26 +112,26 @@ fn what_was_described_while_it_was_away_is_described_again() {
 fn what_was_described_to_a_database_that_is_gone_is_described_again() {
     let (_folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    store.describe(&parent, &description(&child));
+    store.notes().describe(&parent, &description(&child));
     store.0.index.reset();
     store.mend_index(|_| Ok(None)).expect("nothing has a name");
-    assert_eq!(store.referrers(&child), Some(Vec::new()));
-    store.set_tag("h/r:t", &parent).expect("a name");
-    assert_eq!(store.referrers(&child), None, "it has a name, and was not described");
+    assert_eq!(store.notes().referrers(&child), Some(Vec::new()));
+    store.names().set("h/r:t", &parent).expect("a name");
+    assert_eq!(store.notes().referrers(&child), None, "it has a name, and was not described");
     store.mend_index(|_| Ok(Some(description(&child)))).expect("it is filled");
-    assert_eq!(store.referrers(&child), Some(vec![parent]));
+    assert_eq!(store.notes().referrers(&child), Some(vec![parent]));
 }
 
 #[test]
 fn one_that_lacks_what_cannot_be_read_says_so() {
     let (_folder, store) = temporary();
     let (child, parent) = (put(&store, b"child"), put(&store, b"parent"));
-    store.set_tag("h/r:t", &parent).expect("a name");
+    store.names().set("h/r:t", &parent).expect("a name");
     let unreadable = |_: &Digest| Err(Error::io("read", std::path::Path::new("x"), std::io::ErrorKind::Other));
     store.mend_index(unreadable).expect_err("a document cannot be read now");
-    assert_eq!(store.referrers(&child), None);
+    assert_eq!(store.notes().referrers(&child), None);
     store.mend_index(|_| Ok(Some(description(&child)))).expect("now it can");
-    assert_eq!(store.referrers(&child), Some(vec![parent]));
+    assert_eq!(store.notes().referrers(&child), Some(vec![parent]));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn children(raw: &[u8]) -> Result<Children, String> {
 fn document(store: &Store, blobs: &[Digest]) -> Digest {
     let lines: Vec<String> = blobs.iter().map(|blob| format!("{blob}\n")).collect();
     let digest = put(store, format!("document\n{}", lines.concat()).as_bytes());
-    store.describe(&digest, &Description { children: blobs.to_vec(), ..Description::default() });
+    store.notes().describe(&digest, &Description { children: blobs.to_vec(), ..Description::default() });
     digest
 }
 
@@ -36,7 +36,7 @@ fn collect(store: &Store) -> crate::Collected {
 }
 
 fn is_there(store: &Store, digest: &Digest) -> bool {
-    store.path(digest).is_file()
+    store.blobs().path(digest).is_file()
 }
 
 fn write(path: &Path, bytes: &[u8]) {
@@ -51,21 +51,21 @@ fn works_beside_who_adds() {
     let guard = store.guard();
     let (added, found) = (put(&store, b"added"), before);
     let other = Digest::of(b"other");
-    assert!(store.blob_size(&other).expect("a look").is_none());
+    assert!(store.blobs().size(&other).expect("a look").is_none());
     let lost = {
         // Copied in without the store: no caller committed it or looked at it.
         let (_other_folder, elsewhere) = temporary();
         let digest = put(&elsewhere, b"lost");
-        std::fs::copy(elsewhere.path(&digest), store.path(&digest)).expect("a copy");
+        std::fs::copy(elsewhere.blobs().path(&digest), store.blobs().path(&digest)).expect("a copy");
         digest
     };
-    assert!(store.blob_size(&found).expect("a look").is_some());
+    assert!(store.blobs().size(&found).expect("a look").is_some());
     let collected = collect(&store);
     assert_eq!((collected.blobs, collected.bytes), (1, 4), "what nobody looked at goes all the same");
     let put_off = collected.put_off.expect("the rest is told");
     assert_eq!((put_off.blobs, put_off.bytes, put_off.in_use, put_off.reasons.len()), (2, 11, true, 0), "{put_off:?}");
     assert!(is_there(&store, &added) && is_there(&store, &found) && !is_there(&store, &lost));
-    store.set_tag("h/r:t", &document(&store, &[added])).expect("a name");
+    store.names().set("h/r:t", &document(&store, &[added])).expect("a name");
     drop(guard);
     assert_eq!(collect(&store), done(1, 6));
     assert!(is_there(&store, &added));
@@ -105,9 +105,9 @@ fn a_damaged_manifest_keeps_what_it_refers_to() {
     let (_folder, store) = temporary();
     let (layer, lost) = (put(&store, b"layer"), put(&store, b"lost"));
     let manifest = document(&store, &[layer]);
-    store.set_tag("h/r:t", &manifest).expect("a name");
-    std::fs::remove_file(store.path(&manifest)).expect("damage");
-    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
+    store.names().set("h/r:t", &manifest).expect("a name");
+    std::fs::remove_file(store.blobs().path(&manifest)).expect("damage");
+    std::fs::write(store.blobs().path(&manifest), b"document\n").expect("damage that reads as another document");
     assert_eq!(collect(&store), done(1, 4), "the index knows what it referred to");
     assert!(is_there(&store, &layer) && !is_there(&store, &lost));
     // The index has failed, so the references are unknown.
@@ -124,14 +124,14 @@ fn one_bad_file_costs_one_name() {
     let (folder, store) = temporary();
     let (layer, mine, lost) = (put(&store, b"layer"), put(&store, b"mine"), put(&store, b"lost"));
     let (good, bad) = (document(&store, &[mine]), document(&store, &[layer]));
-    store.set_tag("h/r:good", &good).expect("a name");
-    store.set_tag("h/r:bad", &bad).expect("a name");
+    store.names().set("h/r:good", &good).expect("a name");
+    store.names().set("h/r:bad", &bad).expect("a name");
     write(&folder.path().join("tags/h/r/:bad"), b"\xff\xfe");
     std::fs::create_dir(folder.path().join("tags/h/r/:folder")).expect("a folder in the place of a file");
-    let tags: Vec<String> = store.tags().into_iter().map(|tag| tag.name).collect();
+    let tags: Vec<String> = store.names().list().into_iter().map(|tag| tag.name).collect();
     assert_eq!(tags, ["h/r:good"]);
-    assert_eq!(store.tags_of("h/r").expect("the repository").len(), 1);
-    let damaged: Vec<String> = store.damaged_names(SystemTime::now()).iter().map(ToString::to_string).collect();
+    assert_eq!(store.names().of_repository("h/r").expect("the repository").len(), 1);
+    let damaged: Vec<String> = store.names().damaged(SystemTime::now()).iter().map(ToString::to_string).collect();
     assert!(damaged.len() == 2 && damaged[0].contains(":bad") && damaged[1].contains(":folder"), "{damaged:?}");
     assert_eq!(Store::damaged_names_at(folder.path(), SystemTime::now()).len(), 2, "also where somebody has it open");
     // `:folder` has no history, so it may name any document in the store.
@@ -141,8 +141,8 @@ fn one_bad_file_costs_one_name() {
     assert!(is_there(&store, &layer) && is_there(&store, &mine) && !is_there(&store, &lost));
     std::fs::remove_dir(folder.path().join("tags/h/r/:folder")).expect("removal");
     assert_eq!(collect(&store), done(0, 0), "what `:bad` named is known from its history");
-    store.set_tag("h/r:bad", &good).expect("it can be set again");
-    assert!(store.damaged_names(SystemTime::now()).is_empty());
+    store.names().set("h/r:bad", &good).expect("it can be set again");
+    assert!(store.names().damaged(SystemTime::now()).is_empty());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_damaged_tag_keeps_its_last_versions_only() {
     let mut layers = Vec::new();
     for number in 0..6_u8 {
         layers.push(put(&store, &[number]));
-        store.set_tag("h/r:t", &document(&store, &layers[layers.len() - 1..])).expect("a name");
+        store.names().set("h/r:t", &document(&store, &layers[layers.len() - 1..])).expect("a name");
         collect(&store);
     }
     write(&folder.path().join("tags/h/r/:t"), b"?");
@@ -177,8 +177,8 @@ fn a_damaged_manifest_may_be_the_one_without_a_readable_name() {
     let layer = put(&store, b"layer");
     let manifest = document(&store, &[layer]);
     write(&folder.path().join("tags/h/r/:t"), b"");
-    std::fs::remove_file(store.path(&manifest)).expect("damage");
-    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
+    std::fs::remove_file(store.blobs().path(&manifest)).expect("damage");
+    std::fs::write(store.blobs().path(&manifest), b"document\n").expect("damage that reads as another document");
     assert_eq!(collect(&store).blobs, 0, "the index knows what it referred to");
     store.0.index.fail("a test", store.0.index.generation());
     let put_off = collect(&store).put_off.expect("nobody knows any more");
@@ -191,12 +191,12 @@ fn what_a_damaged_manifest_referred_to_is_known_when_it_is_set_aside() {
     let (_folder, store) = temporary();
     let layer = put(&store, b"layer");
     let manifest = document(&store, &[layer]);
-    store.set_tag("h/r:t", &manifest).expect("a name");
-    store.set_note("kind", &manifest, b"of damaged bytes");
-    std::fs::remove_file(store.path(&manifest)).expect("damage");
-    std::fs::write(store.path(&manifest), b"document\n").expect("damage that reads as another document");
-    assert!(store.set_aside(&manifest).expect("it is there"));
-    assert_eq!((collect(&store), store.note("kind", &manifest)), (done(0, 0), None));
+    store.names().set("h/r:t", &manifest).expect("a name");
+    store.notes().set("kind", &manifest, b"of damaged bytes");
+    std::fs::remove_file(store.blobs().path(&manifest)).expect("damage");
+    std::fs::write(store.blobs().path(&manifest), b"document\n").expect("damage that reads as another document");
+    assert!(store.blobs().set_aside(&manifest).expect("it is there"));
+    assert_eq!((collect(&store), store.notes().get("kind", &manifest)), (done(0, 0), None));
     assert!(is_there(&store, &layer), "it can be fetched again, and needs its layer then");
 }
 
@@ -209,9 +209,9 @@ fn a_name_that_may_come_back_keeps_what_it_led_to() {
     store.0.pending_renames.mark_unsynced(vec![folder.path().join("file/folder"), folder.path().join("gone")]);
     let put_off = collect(&store).put_off.expect("it is told");
     assert_eq!((put_off.blobs, put_off.reasons.len()), (1, 1), "{put_off:?}");
-    store.set_tag("h/r:t", &lost).expect_err("what it names may be in there");
+    store.names().set("h/r:t", &lost).expect_err("what it names may be in there");
     std::fs::remove_file(folder.path().join("file")).expect("removal");
-    store.set_tag("h/r:t", &lost).expect("what is gone is in nobody's way");
+    store.names().set("h/r:t", &lost).expect("what is gone is in nobody's way");
     assert!(store.0.pending_renames.is_settled());
 }
 
@@ -221,9 +221,10 @@ fn questions_about_what_is_not_here_leave_nothing() {
     let (here, elsewhere) = (put(&store, b"here"), Digest::of(b"elsewhere"));
     let _guard = store.guard();
     assert!(
-        store.blob_size(&here).expect("a look").is_some() && store.blob_size(&elsewhere).expect("a look").is_none()
+        store.blobs().size(&here).expect("a look").is_some()
+            && store.blobs().size(&elsewhere).expect("a look").is_none()
     );
-    store.open_blob(&elsewhere).expect_err("it is not here");
+    store.blobs().open(&elsewhere).expect_err("it is not here");
     let state = store.0.collection_lock.lock();
     assert!(state.keeps(&here) && !state.keeps(&elsewhere));
 }
@@ -237,7 +238,7 @@ fn what_cannot_be_known_keeps_everything() {
         write(&path, b"\xff");
         let put_off = collect(&store).put_off.expect(because);
         assert_eq!((put_off.blobs, put_off.reasons.len()), (1, 1), "{because}: {put_off:?}");
-        assert!(store.damaged_names(SystemTime::now()).len() == 1, "{because}");
+        assert!(store.names().damaged(SystemTime::now()).len() == 1, "{because}");
         std::fs::remove_file(path).expect("removal");
     }
     write(&folder.path().join("leases/l"), b"\xff");
@@ -250,11 +251,11 @@ fn what_cannot_be_known_keeps_everything() {
 fn a_link_that_is_renewed_in_time_stays() {
     let (_folder, store) = temporary();
     let blob = put(&store, b"blob");
-    store.link("h/r", LinkKind::Blob, &blob).expect("a link");
+    store.names().link("h/r", LinkKind::Blob, &blob).expect("a link");
     let marked = store.mark(SystemTime::now() + Duration::from_hours(48), &children);
     let [link] = marked.expired_links.as_slice() else { panic!("one has run out: {marked:?}") };
     store.remove_expired_link(link, SystemTime::now()).expect("a look");
-    assert!(store.is_linked("h/r", LinkKind::Blob, &blob).expect("a look"), "it was renewed meanwhile");
+    assert!(store.names().is_linked("h/r", LinkKind::Blob, &blob).expect("a look"), "it was renewed meanwhile");
 }
 
 #[test]
@@ -264,15 +265,16 @@ fn what_was_put_there_again_is_not_taken_out() {
     let (document, kind) = (put(&store, b"document"), LinkKind::Blob);
     // Times of different clocks would be out of order, because one clock is coarse.
     for _ in 0..50 {
-        store.link("h/r", kind, &blobs[0]).expect("a link");
-        store.link("h/r", kind, &blobs[0]).expect("it is renewed");
-        store.link("h/r", LinkKind::Manifest, &document).expect("a link");
-        let until = store.linked_at("h/r", LinkKind::Manifest, &document).expect("a look").expect("it is there");
-        store.link("h/r", kind, &blobs[1]).expect("a link");
-        assert!(store.unlink_unless_renewed("h/r", kind, &blobs[0], until).expect("a look"));
-        assert!(!store.unlink_unless_renewed("h/r", kind, &blobs[1], until).expect("a look"));
-        assert!(store.unlink("h/r", LinkKind::Manifest, &document).expect("it is there"));
-        assert!(store.unlink("h/r", kind, &blobs[1]).expect("it is there"));
+        store.names().link("h/r", kind, &blobs[0]).expect("a link");
+        store.names().link("h/r", kind, &blobs[0]).expect("it is renewed");
+        store.names().link("h/r", LinkKind::Manifest, &document).expect("a link");
+        let until =
+            store.names().linked_at("h/r", LinkKind::Manifest, &document).expect("a look").expect("it is there");
+        store.names().link("h/r", kind, &blobs[1]).expect("a link");
+        assert!(store.names().unlink_unless_renewed("h/r", kind, &blobs[0], until).expect("a look"));
+        assert!(!store.names().unlink_unless_renewed("h/r", kind, &blobs[1], until).expect("a look"));
+        assert!(store.names().unlink("h/r", LinkKind::Manifest, &document).expect("it is there"));
+        assert!(store.names().unlink("h/r", kind, &blobs[1]).expect("it is there"));
     }
 }
 
@@ -280,29 +282,32 @@ fn what_was_put_there_again_is_not_taken_out() {
 fn the_use_of_a_model_is_no_cache() {
     let (folder, store) = temporary();
     let manifest = document(&store, &[]);
-    store.set_tag("h/r:t", &manifest).expect("a name");
+    store.names().set("h/r:t", &manifest).expect("a name");
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    assert_eq!(store.last_use(&manifest).expect("a look"), None);
-    store.record_use(&manifest, then).expect("a note");
+    assert_eq!(store.notes().last_use(&manifest).expect("a look"), None);
+    store.notes().record_use(&manifest, then).expect("a note");
     store.0.index.fail("a test", store.0.index.generation());
-    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
-    store.expire_uses().expect("nothing to do");
-    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
+    assert_eq!(store.notes().last_use(&manifest).expect("a look"), Some(then));
+    store.notes().expire_uses().expect("nothing to do");
+    assert_eq!(store.notes().last_use(&manifest).expect("a look"), Some(then));
     drop(store);
     // A store of an older version: none of its models counts as unused.
     std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
     let store = Store::open(folder.path(), crate::Options::default()).expect("it opens");
-    assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then));
+    assert!(store.notes().last_use(&manifest).expect("a look").is_some_and(|used| used > then));
     // The folder could not be created when the store was opened.
     std::fs::remove_dir_all(folder.path().join("used")).expect("removal");
-    store.expire_uses().expect("there is nothing to forget");
-    assert!(store.last_use(&manifest).expect("a look").is_some_and(|used| used > then), "nothing counts as unused");
-    store.record_use(&manifest, then).expect("the folder is made");
-    assert_eq!(store.last_use(&manifest).expect("a look"), Some(then));
-    store.remove_tag("h/r:t").expect("removal");
+    store.notes().expire_uses().expect("there is nothing to forget");
+    assert!(
+        store.notes().last_use(&manifest).expect("a look").is_some_and(|used| used > then),
+        "nothing counts as unused"
+    );
+    store.notes().record_use(&manifest, then).expect("the folder is made");
+    assert_eq!(store.notes().last_use(&manifest).expect("a look"), Some(then));
+    store.names().remove("h/r:t").expect("removal");
     collect(&store);
-    store.expire_uses().expect("the model is gone");
-    assert_eq!(store.last_use(&manifest).expect("a look"), None);
+    store.notes().expire_uses().expect("the model is gone");
+    assert_eq!(store.notes().last_use(&manifest).expect("a look"), None);
 }
 
 #[test]
@@ -310,10 +315,10 @@ fn an_ingest_without_data_rests_too() {
     let (folder, store) = temporary();
     // The state that a full disk leaves.
     std::fs::create_dir(folder.path().join("ingest/x")).expect("a folder");
-    let ingests = store.ingests(SystemTime::now() + Duration::from_hours(2)).expect("ingests");
+    let ingests = store.blobs().ingests(SystemTime::now() + Duration::from_hours(2)).expect("ingests");
     assert!(ingests[0].idle > Duration::from_hours(1), "{ingests:?}");
-    let mut ingest = store.start_ingest(&id("y"), Expected::Digest(Digest::of(b"other"))).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id("y"), Expected::Digest(Digest::of(b"other"))).expect("start");
     ingest.append(b"wrong").expect("write");
     ingest.commit().expect_err("wrong bytes");
-    assert_eq!(store.ingest_ids().expect("ids"), [id("x")], "bytes that fail are not resumed");
+    assert_eq!(store.blobs().ingest_ids().expect("ids"), [id("x")], "bytes that fail are not resumed");
 }

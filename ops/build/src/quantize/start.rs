@@ -139,7 +139,7 @@ impl Start {
             let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
             return Ok(headers.filter_map(|layer| layer.name().map(str::to_owned)).collect());
         };
-        let origin: Origin = serde_json::from_slice(&library.store.read_blob(origin.digest(), MAX_DOCUMENT)?)?;
+        let origin: Origin = serde_json::from_slice(&library.store.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
         Ok(origin.files.into_iter().map(|file| file.name).collect())
     }
 }

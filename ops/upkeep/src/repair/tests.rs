@@ -13,7 +13,7 @@ struct Other(Store, Store);
 
 impl Fetcher for Other {
     fn fetch(&self, _model: &ModelRef, blob: &Descriptor, _observer: &dyn Observer) -> Result<()> {
-        put(&self.1, &self.0.read_blob(&blob.digest, blob.size)?);
+        put(&self.1, &self.0.blobs().read(&blob.digest, blob.size)?);
         Ok(())
     }
 
@@ -21,7 +21,7 @@ impl Fetcher for Other {
         if model.repository().ends_with("lost") {
             bail!("the registry does not have it any more");
         }
-        put(&self.1, &self.0.read_blob(digest, 1 << 20)?);
+        put(&self.1, &self.0.blobs().read(digest, 1 << 20)?);
         Ok(())
     }
 }
@@ -42,7 +42,7 @@ impl Fetcher for Deaf {
 
 fn put(store: &Store, bytes: &[u8]) -> Digest {
     let id = IngestId::parse("test").expect("an id");
-    let mut ingest = store.start_ingest(&id, Expected::Unknown).expect("start");
+    let mut ingest = store.blobs().start_ingest(&id, Expected::Unknown).expect("start");
     ingest.append(bytes).expect("write");
     ingest.commit().expect("commit").0
 }
@@ -69,14 +69,14 @@ fn model(store: &Store, name: &str) -> [Digest; 3] {
     };
     let digest = put(store, manifest.build().expect("a manifest").raw());
     let key = name.parse::<ModelRef>().expect("a name").tag_key().expect("a tag");
-    store.set_tag(&key, &digest).expect("tag");
+    store.names().set(&key, &digest).expect("tag");
     [digest, *layers[0].digest(), *layers[1].digest()]
 }
 
 fn damage(store: &Store, digest: &Digest, bytes: Option<&[u8]>) {
-    std::fs::remove_file(store.path(digest)).expect("removal");
+    std::fs::remove_file(store.blobs().path(digest)).expect("removal");
     if let Some(bytes) = bytes {
-        std::fs::write(store.path(digest), bytes).expect("damage");
+        std::fs::write(store.blobs().path(digest), bytes).expect("damage");
     }
 }
 
@@ -104,7 +104,7 @@ fn fetches_only_what_is_damaged() {
     let mut expect = [manifest, template, system];
     expect.sort();
     assert_eq!((fetched.as_slice(), done.failed), (expect.as_slice(), vec![]));
-    assert_eq!(store.damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
+    assert_eq!(store.blobs().damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
 
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.failed.len()), (0, 1));
@@ -121,12 +121,12 @@ fn every_name_of_a_manifest_is_asked_for_it() {
     model(store, "m");
     // The registry of the first name no longer has the model.
     let lost: ModelRef = "a/lost".parse().expect("a name");
-    store.set_tag(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
+    store.names().set(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
     damage(store, &manifest, None);
     let fetcher = Other(whole.store.clone(), store.clone());
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.failed.len()), (1, 0), "{done:?}");
-    assert!(store.blob_size(&manifest).expect("a look").is_some());
+    assert!(store.blobs().size(&manifest).expect("a look").is_some());
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn what_passed_through_need_not_be_whole() {
     let store = &library.store;
     model(&whole.store, "m");
     let [manifest, template, system] = model(store, "m");
-    store.link("example.org/other", store::LinkKind::Manifest, &manifest).expect("a link");
-    store.remove_tag(&"m".parse::<ModelRef>().expect("a name").tag_key().expect("a tag")).expect("removal");
+    store.names().link("example.org/other", store::LinkKind::Manifest, &manifest).expect("a link");
+    store.names().remove(&"m".parse::<ModelRef>().expect("a name").tag_key().expect("a tag")).expect("removal");
     damage(store, &template, None);
     damage(store, &system, Some(b"sYstem"));
     let fetcher = Other(whole.store.clone(), store.clone());
@@ -171,5 +171,5 @@ fn what_is_good_by_now_stays() {
     let [_, template, _] = model(&library.store, "m");
     let models = ["m".parse().expect("a name")];
     let mended = mend(&library, &template, Some(8), &models, &mut |_| bail!("nobody gives it")).expect("a look");
-    assert!(mended.is_none() && library.store.blob_size(&template).expect("a look").is_some());
+    assert!(mended.is_none() && library.store.blobs().size(&template).expect("a look").is_some());
 }
