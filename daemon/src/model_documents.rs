@@ -13,16 +13,16 @@ use serde_json::{Map, Value};
 use library::{Library, Listed, Model, Summary};
 
 /// The last second that RFC 3339 can express. A `keep_alive` may end later.
-const LAST: i64 = 253_402_300_799;
+const LAST: &str = "9999-12-31T23:59:59Z";
 
-/// Formats a time as RFC 3339 with nanoseconds, in UTC. Later times become the last representable
-/// one.
+/// Formats a time as RFC 3339 with nanoseconds, in UTC. Times that jiff cannot express, from the last
+/// days of the year 9999 on, become [`LAST`].
 pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(LAST);
+    let seconds = i64::try_from(since.as_secs()).ok();
     // A duration has less than 10⁹ nanoseconds beside its seconds.
-    let (seconds, nanos) = if seconds < LAST { (seconds, since.subsec_nanos().cast_signed()) } else { (LAST, 0) };
-    Timestamp::new(seconds, nanos).map(|time| time.to_string()).unwrap_or_default()
+    let time = seconds.and_then(|seconds| Timestamp::new(seconds, since.subsec_nanos().cast_signed()).ok());
+    time.map_or_else(|| LAST.to_owned(), |time| time.to_string())
 }
 
 pub(crate) fn details(summary: &Summary) -> Details {
@@ -189,6 +189,8 @@ mod tests {
         let after = |seconds| timestamp(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         for (seconds, expect) in [
             (0, "1970-01-01T00:00:00Z"),
+            (253_402_207_200, "9999-12-30T22:00:00Z"),
+            (253_402_207_200, "9999-12-30T22:00:00Z"),
             (253_402_300_799, "9999-12-31T23:59:59Z"),
             (253_402_300_800, "9999-12-31T23:59:59Z"),
             (1 << 60, "9999-12-31T23:59:59Z"),

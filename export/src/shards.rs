@@ -123,7 +123,7 @@ mod tests {
     fn refuse_names_that_are_taken() {
         let label = Label { format: "pt", always_indexed: false, parameters: None };
         for (names, says) in
-            [(["a", "a"], "two tensors would be called `a`"), (["a", "__metadata__"], "`__metadata__`")]
+            [(["a", "a"], "two tensors would have the name `a`"), (["a", "__metadata__"], "`__metadata__`")]
         {
             // Each array is in its own file, so the names would not collide within one header.
             let error = shards(names.map(|name| entry(name, 4)).to_vec(), 4, label).expect_err("a name is taken");

@@ -7,7 +7,7 @@
 #[path = "../../registry/src/client/challenge.rs"]
 mod challenge;
 
-use challenge::{Challenge, Demand, read};
+use challenge::{Challenge, AuthScheme, read};
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 
 /// The number of bytes of a header that the parser reads.
@@ -37,9 +37,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 fn check_choice(challenges: &[Challenge]) {
     let has = |scheme: &str| challenges.iter().any(|challenge| challenge.scheme == scheme);
-    match Demand::choose(challenges) {
-        Ok(Demand::Basic) => assert!(has("basic")),
-        Ok(Demand::Bearer { realm, service, scope }) => {
+    match AuthScheme::choose(challenges) {
+        Ok(AuthScheme::Basic) => assert!(has("basic")),
+        Ok(AuthScheme::Bearer { realm, service, scope }) => {
             assert!(has("bearer") && !realm.scheme().is_empty());
             assert!([service, scope].into_iter().flatten().all(|text| !text.is_empty()));
         }

@@ -10,16 +10,16 @@ mod range;
 
 use std::ops::Range;
 
-use range::{Wanted, chunk, wanted};
+use range::{RequestedRange, chunk, wanted};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (size, header) = text.split_once('\n').unwrap_or(("2048", text));
     let size: u64 = size.parse().unwrap_or(2048);
-    assert_eq!(wanted(None, size), Wanted::All);
+    assert_eq!(wanted(None, size), RequestedRange::All);
     let found = wanted(Some(header), size);
     assert_eq!(wanted(Some(&format!(" {header}\t")), size), found, "blanks around it mean nothing");
-    if let Wanted::Part(range) = &found {
+    if let RequestedRange::Part(range) = &found {
         check_part(range, size);
     }
     if let Some(range) = chunk(header) {
@@ -31,7 +31,7 @@ fn check_part(range: &Range<u64>, size: u64) {
     assert!(range.start < range.end && range.end <= size, "{range:?} of {size}");
     let Range { start, end } = range.clone();
     let spelled = |text: String, expect: Range<u64>| {
-        assert_eq!(wanted(Some(&text), size), Wanted::Part(expect), "`{text}` of {size}");
+        assert_eq!(wanted(Some(&text), size), RequestedRange::Part(expect), "`{text}` of {size}");
     };
     spelled(format!("bytes={start}-{}", end - 1), start..end);
     spelled(format!("bytes={start}-"), start..size);

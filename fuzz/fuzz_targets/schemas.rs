@@ -13,7 +13,7 @@ use lode_fuzz::assert_told;
 use prompt::{Constraint, ConstraintFactory, Tokenizer};
 use protocol::Format;
 use serde_json::{Map, Value};
-use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+use vocabulary::{VocabularyEntry, PieceKind, Vocabulary, VocabularyKind};
 
 /// The token that ends an answer.
 const END: u32 = 1;
@@ -77,7 +77,7 @@ fn in_library<T>(work: impl FnOnce() -> T) -> T {
 
 /// Returns a tokenizer with one token per byte, so that every text can be written.
 fn tokenizer() -> Tokenizer {
-    let piece = |text: &str, kind| Piece { text: text.to_owned(), score: 0.0, kind };
+    let piece = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: 0.0, kind };
     let mut pieces = vec![piece("<unk>", PieceKind::Unknown), piece("</s>", PieceKind::Control)];
     pieces.extend((0..=255).map(|byte: u8| piece(&format!("<0x{byte:02X}>"), PieceKind::Byte)));
     let vocabulary = Vocabulary::new(VocabularyKind::SentencePiece, pieces);

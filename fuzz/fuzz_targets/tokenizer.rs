@@ -3,11 +3,11 @@
 #![no_main]
 
 use prompt::{Special, Tokenizer};
-use vocabulary::{Piece, PieceKind, Vocabulary, VocabularyKind};
+use vocabulary::{VocabularyEntry, PieceKind, Vocabulary, VocabularyKind};
 
 libfuzzer_sys::fuzz_target!(|input: (Vec<u8>, String)| {
     let (character_map, text) = input;
-    let piece = |text: &str, kind| Piece { text: text.to_owned(), score: -1.0, kind };
+    let piece = |text: &str, kind| VocabularyEntry { text: text.to_owned(), score: -1.0, kind };
     let mut pieces = vec![
         piece("<unk>", PieceKind::Unknown),
         piece("<s>", PieceKind::Control),

@@ -126,7 +126,11 @@ pub(super) fn plain_for_terminal(text: &str) -> Cow<'_, str> {
 
 /// Formats an RFC 3339 time relative to now: `3 minutes ago`, `in 4 minutes`.
 pub(super) fn relative(time: &str) -> String {
-    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
+    let Ok(time) = time.parse::<Timestamp>() else {
+        // jiff cannot express the last days of the year 9999, which stand for an unlimited time.
+        let is_last = time.starts_with("9999-12-3");
+        return if is_last { "forever".to_owned() } else { time.to_owned() };
+    };
     let (time, now) = (SystemTime::from(time), SystemTime::now());
     match (now.duration_since(time), time.duration_since(now)) {
         (Ok(ago), _) => format!("{} ago", HumanDuration(ago)),

@@ -146,7 +146,7 @@ fn collections_beside_readers_and_promises() {
             }),
             thread::spawn(move || {
                 let later = SystemTime::now() + std::time::Duration::from_hours(1);
-                teller.promise("h/r", &told, later);
+                teller.leases().promise("h/r", &told, later);
                 if teller.blobs().size(&told).expect("a look").is_some() {
                     thread::yield_now();
                     teller.blobs().read(&told, 100).expect("what was promised can be read");
@@ -169,8 +169,8 @@ fn links_that_run_out_beside_their_renewal() {
             thread::spawn(move || {
                 let _guard = pusher.guard();
                 if pusher.blobs().size(&blob).expect("a look").is_some() {
-                    pusher.link("h/r", LinkKind::Blob, &blob).expect("a link");
-                    assert!(pusher.path(&blob).is_file(), "what was linked is here");
+                    pusher.names().link("h/r", LinkKind::Blob, &blob).expect("a link");
+                    assert!(pusher.blobs().path(&blob).is_file(), "what was linked is here");
                 }
             }),
             thread::spawn(move || {

@@ -150,7 +150,7 @@ pub(crate) fn walk(root: &Path) -> FoundTags {
 fn read(path: &Path, repository: &str, tag: &str) -> Result<Option<TagEntry>, Error> {
     let Some(text) = files::read_if_there(path)? else { return Ok(None) };
     if let Err(reason) = name_table::check(tag, false) {
-        let reason = format!("its name is no tag's: {reason}; remove the file");
+        let reason = format!("its name is not a valid tag: {reason}; remove the file");
         return Err(Error::Damaged { path: path.to_owned(), reason });
     }
     let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);

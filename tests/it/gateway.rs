@@ -161,7 +161,9 @@ impl Gateway {
 
     /// Waits until no request is open: clients have read their responses or closed the connections.
     pub(crate) async fn idle(&self) {
-        self.shared.open.subscribe().wait_for(|open| *open == 0).await.expect("the proxy runs");
+        let mut open = self.shared.open.subscribe();
+        let idle = tokio::time::timeout(Duration::from_mins(1), open.wait_for(|open| *open == 0));
+        idle.await.expect("requests end within a minute").expect("the proxy runs");
     }
 
     /// Waits until so many bytes of response bodies were forwarded.

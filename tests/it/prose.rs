@@ -47,8 +47,12 @@ fn comments_and_documents_use_plain_words() {
         let Ok(source) = fs::read_to_string(&path) else { continue };
         let prose = prose(&path, &source);
         lines += prose.len();
-        let mut before = String::new();
+        let (mut before, mut number) = (String::new(), 0);
         for line in &prose {
+            if line.number != number + 1 {
+                before.clear();
+            }
+            number = line.number;
             let text = without_quotations(&line.text);
             let place = || format!("{}:{}: {}", relative(&path), line.number, line.text.trim());
             if let Some(word) = refused_word(&text) {

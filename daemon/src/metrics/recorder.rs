@@ -73,9 +73,10 @@ impl Metrics {
         make: impl FnOnce() -> Series,
         read: impl FnOnce(&Series) -> Option<T>,
     ) -> Option<T> {
+        let labels = labels(key);
         let mut families = self.families();
         let family = families.entry(key.name().to_owned()).or_default();
-        read(family.series.entry(labels(key)).or_insert_with(make))
+        read(family.series.entry(labels).or_insert_with(make))
     }
 
     /// All metrics in Prometheus's text format, sorted by name and labels.

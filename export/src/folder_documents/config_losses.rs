@@ -34,7 +34,7 @@ pub(super) fn note(model: &GgufModel<'_>, config: &Json, losses: &mut Vec<String
     ] {
         if differs {
             let class = model.architecture.family.hugging_face.class;
-            losses.push(format!("config.json of {class} cannot express {what} of this model"));
+            losses.push(format!("config.json of {class} cannot express {what} in this model"));
         }
     }
     Ok(())

@@ -4,6 +4,8 @@
 //! The results do not depend on how rows are divided.
 
 use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use super::target::{Bytes, EncodedBuffers, EncodingTarget};
 use super::{affine, float, ggml, micro};
@@ -42,6 +44,34 @@ pub(super) struct EncodingRows<'a> {
     piece: Bytes,
 }
 
+/// Rows that a thread takes and encodes.
+type Share<'a, 'b> = Mutex<Option<(EncodingRows<'a>, EncodedBuffers<'b>)>>;
+
+/// Permits for threads beside the callers of encoders. All encoders of the process together use at
+/// most as many as there are further cores, since an import encodes several tensors at a time.
+struct Helpers {
+    count: usize,
+}
+
+impl Helpers {
+    /// Acquires up to `wanted` permits; none if all are in use.
+    fn acquire(wanted: usize) -> Self {
+        static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+        let free = |used: usize| wanted.min((*CORES - 1).saturating_sub(used));
+        let used = HELPERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used + free(used)));
+        Self { count: free(used.unwrap_or_default()) }
+    }
+}
+
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        HELPERS.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Permits of [`Helpers`] in use.
+static HELPERS: AtomicUsize = AtomicUsize::new(0);
+
 impl<'a> EncodingRows<'a> {
     /// Selects all rows of a source.
     ///
@@ -72,21 +102,46 @@ impl<'a> EncodingRows<'a> {
         Bytes { data: self.row.data * rows, scale: self.row.scale * rows, bias: self.row.bias * rows }
     }
 
-    /// Encodes the rows. Halves go to different cores as long as they are large enough.
-    pub(super) fn encode(mut self, mut out: EncodedBuffers<'_>) {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = (self.count * self.columns / SHARE).min(self.count).min(cores).max(1);
-        std::thread::scope(|scope| {
-            for left in (2..=threads).rev() {
-                let count = self.count / left;
-                let (upper, lower) = out.split_at(self.bytes_of(count));
-                let first = Self { count, ..self };
-                scope.spawn(move || first.encode_here(upper));
-                (self.start, self.count) = (self.start + count, self.count - count);
-                out = lower;
+    /// Encodes the rows, on several cores if there are enough of them.
+    pub(super) fn encode(self, out: EncodedBuffers<'_>) {
+        let shares = (self.count * self.columns / SHARE).min(self.count);
+        if shares < 2 {
+            return self.encode_here(out);
+        }
+        let helpers = Helpers::acquire(shares - 1);
+        // Several shares for each thread, so that a slow core delays the others little.
+        let shares = self.divided(out, shares.min(4 * (helpers.count + 1)));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(share) = shares.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let share = share.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some((rows, out)) = share {
+                    rows.encode_here(out);
+                }
             }
-            self.encode_here(out);
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..helpers.count {
+                // If the system refuses a thread, the other threads encode its shares.
+                if std::thread::Builder::new().spawn_scoped(scope, &work).is_err() {
+                    break;
+                }
+            }
+            work();
         });
+    }
+
+    /// Divides the rows into shares of almost the same size.
+    fn divided(mut self, mut out: EncodedBuffers<'_>, shares: usize) -> Vec<Share<'a, '_>> {
+        let mut divided = Vec::with_capacity(shares);
+        for left in (1..=shares).rev() {
+            let count = self.count / left;
+            let (upper, lower) = out.split_at(self.bytes_of(count));
+            divided.push(Mutex::new(Some((Self { count, ..self }, upper))));
+            (self.start, self.count) = (self.start + count, self.count - count);
+            out = lower;
+        }
+        divided
     }
 
     /// Encodes on the current core. Rows consist of whole groups or blocks and are contiguous, so

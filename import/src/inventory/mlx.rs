@@ -161,8 +161,8 @@ mod tests {
         check(&[4, 8], bf16(&[4, 4]), false, r#"{"mode":"nvfp4"}"#, Err("`a.scales` is BF16 [4, 4], expected U8"));
         check(&[4, 8], (Dtype::U8, &[4, 4]), true, r#"{"mode":"nvfp4"}"#, Err("`a.biases` is one array too many"));
         check(&[4, 8], bf16(&[4, 1]), true, "{}", Err("may be int2 in groups of 128 or int4 in groups of 64"));
-        check(&[4, 8], bf16(&[4, 5]), true, "{}", Err("nothing known has words [4, 8] with scales BF16 [4, 5]"));
-        check(&[4, 8], bf16(&[4, 1]), true, r#"{"bits":4,"a":false}"#, Err("says that it is not quantized"));
+        check(&[4, 8], bf16(&[4, 5]), true, "{}", Err("no known encoding has words [4, 8] with scales BF16 [4, 5]"));
+        check(&[4, 8], bf16(&[4, 1]), true, r#"{"bits":4,"a":false}"#, Err("states that the module is not quantized"));
         check(&[], bf16(&[]), true, int4, Err("a.weight"));
         check(&[u64::MAX], bf16(&[1]), true, int4, Err("a.weight"));
     }

@@ -252,7 +252,7 @@ impl HttpFile {
         self.check_range(&response, &range)?;
         let bytes = body(response, range.end - range.start, &self.name).await?;
         if bytes.len() as u64 != range.end - range.start {
-            let reason = format!("`{}`: the answer was cut", self.name);
+            let reason = format!("`{}`: the response was truncated", self.name);
             return Err(RequestFailure::Passing(io::Error::new(io::ErrorKind::UnexpectedEof, reason), None));
         }
         self.remember(Some(end).filter(|end| *end != self.start));

@@ -77,7 +77,7 @@ pub enum Error {
         limit: usize,
     },
     /// There were too many redirects, or one with a forbidden target.
-    #[error("`{host}` redirects to a forbidden address: {reason}; check the registry's settings")]
+    #[error("a redirect of `{host}` is refused: {reason}; check the registry's settings")]
     Redirects {
         /// The registry.
         host: String,

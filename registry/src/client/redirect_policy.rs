@@ -91,7 +91,7 @@ impl fmt::Display for ForbiddenTarget {
         let Self { place, reach } = self;
         write!(
             f,
-            "`{place}` is {reach}; a server outside of it must not redirect there; to allow it, add the host to `leads_to` in the registry's settings"
+            "`{place}` is {reach}; a server outside of it must not lead there; to allow it, add the host to `leads_to` in the registry's settings"
         )
     }
 }
@@ -152,7 +152,7 @@ impl RedirectPolicy {
             return Ok(());
         }
         if self.0.proxies.contains(place) {
-            return Err(format!("`{place}` is a configured proxy and must not be a redirect target"));
+            return Err(format!("`{place}` is a configured proxy and must not be reached through another server"));
         }
         literal(place).map_or(Ok(()), |reach| self.check(place, reach)).map_err(|nearer| nearer.to_string())
     }

@@ -157,7 +157,7 @@ fn check_realm(redirect_policy: &RedirectPolicy, base: &Url, realm: &Url) -> Res
     let place: String = realm.host_str().unwrap_or_default().chars().take(100).collect();
     let refused = |reason: &str| Err(format!("its token service at `{place}` is refused: {reason}"));
     if !realm.username().is_empty() || realm.password().is_some() {
-        return refused("with a name and a password in its address, where none belongs");
+        return refused("its address contains a user name or a password");
     }
     redirect_policy.check_step(base, realm).or_else(|reason| refused(&reason))
 }

@@ -120,7 +120,7 @@ mod tests {
         let found: Vec<ArrayReply> = (0..12).map(|blob| ask(&second, blob)).collect();
         assert_eq!(found.iter().filter(|reply| matches!(reply, ArrayReply::At { .. })).count(), 8, "{found:?}");
         let ArrayReply::Failed { kind: FailureKind::OutOfMemory, error } = &found[8] else { panic!("{found:?}") };
-        assert!(error.contains("no room for the model's weights"), "{error}");
+        assert!(error.contains("not enough device memory for the model's weights"), "{error}");
         drop((first, second));
         // All arrays can be evicted once their sessions have ended.
         here.free(DEVICE).expect("a device");

@@ -308,7 +308,7 @@ mod tests {
         let (copied, second) = load(&mut memory, SessionId(9), 20..36).expect("what is kept gives way");
         assert_eq!(copied, 16);
         let error = load(&mut memory, SessionId(9), 40..41).expect_err("all is in use");
-        assert!(format!("{error:#}").contains("no room for the model's weights"), "{error:#}");
+        assert!(format!("{error:#}").contains("not enough device memory for the model's weights"), "{error:#}");
         memory.end(SessionId(1), &second);
         memory.trim();
         memory.reserve(SessionId(2), 14 << 20, 0, &[]).expect("it works");

@@ -39,12 +39,13 @@ fn moments() -> impl Iterator<Item = Duration> {
 /// Returns the bytes of blobs and of incomplete ingests in a store.
 fn received(home: &Path) -> u64 {
     let size = |path: std::path::PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let ingests = std::fs::read_dir(home.join("ingest")).into_iter().flatten().flatten();
-    let incomplete: u64 = ingests.map(|entry| size(entry.path().join("data"))).sum();
-    // A blob may move from the one to the other meanwhile.
+    // An ingest may become a blob between the two: blobs are counted first, so that it counts once
+    // or not at all.
     let folders = std::fs::read_dir(home.join("blobs/sha256")).into_iter().flatten().flatten();
     let blobs = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
-    incomplete + blobs.map(|entry| size(entry.path())).sum::<u64>()
+    let complete: u64 = blobs.map(|entry| size(entry.path())).sum();
+    let ingests = std::fs::read_dir(home.join("ingest")).into_iter().flatten().flatten();
+    complete + ingests.map(|entry| size(entry.path().join("data"))).sum::<u64>()
 }
 
 /// Sends a request and reads its response until it ends or breaks.

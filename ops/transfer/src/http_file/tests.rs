@@ -122,12 +122,12 @@ async fn refuses_answers_to_other_questions() {
     let endpoint = endpoint(&address, None);
     for (path, says) in [
         ("ignores", "must serve ranges"),
-        ("shifted", "`bytes 2-4/16` was asked for, `bytes 1-3/16` came"),
-        ("longer", "`bytes 2-4/17` came"),
-        ("unknown", "`bytes 2-4/*` came"),
+        ("shifted", "expected the range `bytes 2-4/16`, got `bytes 1-3/16`"),
+        ("longer", "got `bytes 2-4/17`"),
+        ("unknown", "got `bytes 2-4/*`"),
         ("more", "more than 3 bytes came"),
         ("loop", "more than 5 redirects"),
-        ("file", "a place with the scheme `file`"),
+        ("file", "the target has the scheme `file`"),
         ("private", "HF_TOKEN"),
         ("missing", "404"),
     ] {

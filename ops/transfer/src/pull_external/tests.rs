@@ -182,7 +182,7 @@ fn a_lying_hub_gets_no_name_and_is_not_remembered() {
     let watched = watched();
     let observer = runtime.block_on(async { watched.observer() });
     let error = pull_hub(&library, &lying, &reference, None, &observer).expect_err("a byte is wrong").to_string();
-    assert!(error.contains("it was corrupted in transfer"), "{error}");
+    assert!(error.contains("it was corrupted in transit"), "{error}");
     assert!(library.find(&name).is_err(), "it has a name all the same");
     let (_, honest) = start(&runtime, false);
     pull_hub(&library, &honest, &reference, None, &observer).expect("what the other said is forgotten");

@@ -69,7 +69,7 @@ impl Resident {
         let memory = if let Some((holder, device)) = &self.holder {
             holder.array(machine, device, key)?
         } else {
-            let memory = machine.upload(bytes).context("the device has no room for the model's weights");
+            let memory = machine.upload(bytes).context("not enough device memory for the model's weights");
             memory.map_err(|error| failure::out_of_memory(&error))?
         };
         taken.fetch_add(size as u64, Ordering::Relaxed);

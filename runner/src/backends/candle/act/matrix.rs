@@ -174,7 +174,7 @@ fn expanded(machine: &GpuRuntime, source: &WeightSource, taken: &AtomicU64) -> R
         DType::F16 => (Dtype::F16, bytes_of(&numbers, |x| half::f16::from_f32(x).to_le_bytes())?),
         _ => (Dtype::F32, bytes_of(&numbers, f32::to_le_bytes)?),
     };
-    let memory = machine.upload(&bytes).context("the device has no room for the model's weights");
+    let memory = machine.upload(&bytes).context("not enough device memory for the model's weights");
     let memory = Arc::new(memory.map_err(|error| failure::out_of_memory(&error))?);
     taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     let codes = device::DeviceArray { memory, offset: 0, size: bytes.len() };
