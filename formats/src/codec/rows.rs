@@ -123,7 +123,7 @@ impl<'a> EncodingRows<'a> {
         std::thread::scope(|scope| {
             for _ in 0..helpers.count {
                 // If the system refuses a thread, the other threads encode its shares.
-                if std::thread::Builder::new().spawn_scoped(scope, &work).is_err() {
+                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
                     break;
                 }
             }
