@@ -167,7 +167,7 @@ mod tests {
     fn refuses_what_nobody_reads() {
         let long = "x".repeat(64);
         for (tensors, expect) in [
-            (vec![tensor("a", GgmlType::F32, &[1]), tensor("a", GgmlType::F32, &[1])], "twice"),
+            (vec![tensor("a", GgmlType::F32, &[1]), tensor("a", GgmlType::F32, &[1])], "duplicate"),
             (vec![tensor(&long, GgmlType::F32, &[1])], "64 bytes"),
             (vec![tensor("a", GgmlType::F32, &[])], "0 dimensions"),
             (vec![tensor("a", GgmlType::Q4_K, &[128])], "multiple of 256"),

@@ -209,7 +209,7 @@ mod tests {
         let file = file(1 << 40, &Windows::new(1), &requests, &fetched);
         let mut buffer = vec![0; MOST_AT_ONCE as usize + 1];
         let error = file.read_exact_at(&mut buffer, 8).expect_err("too much").to_string();
-        assert!(error.contains("more than 64 MiB"), "{error}");
+        assert!(error.contains("longer than 64 MiB"), "{error}");
         assert!(fetched.lock().expect("nobody panicked").is_empty(), "nothing was asked for");
     }
 

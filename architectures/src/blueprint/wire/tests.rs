@@ -57,7 +57,7 @@ fn numbers_from_elsewhere_are_checked() {
         (
             "/output/projection/weight".to_owned(),
             json!({"name": "w", "view": {"rows": {"first": u64::MAX, "count": 2, "block": 2, "stride": 2}}}),
-            "a part of `w`",
+            "the view of `w`",
         ),
         ("/layers/1/ffn_residual/after/weight".to_owned(), json!("w".repeat(5000)), "5000 bytes"),
     ] {

@@ -136,7 +136,7 @@ async fn refuses_answers_to_other_questions() {
     }
     let before = seen.requests.load(Ordering::Relaxed);
     let error = fetch(&endpoint, &format!("{address}/less")).await.expect_err("less").to_string();
-    assert!(error.contains("tried 5 times") && error.contains("was cut"), "{error}");
+    assert!(error.contains("tried 5 times") && error.contains("was truncated"), "{error}");
     assert_eq!(seen.requests.load(Ordering::Relaxed) - before, 5);
 }
 

@@ -263,7 +263,7 @@ async fn makes_refusals_readable() {
     .await;
     let host = host(&registry.address, None);
     for (status, expect) in [
-        (403, "denies blob `x`: DENIED: not [2J yours"),
+        (403, "denies access to blob `x`: DENIED: not [2J yours"),
         (404, "blob `x` at `"),
         (405, "answered 405 Method Not Allowed to blob `x`: DENIED"),
     ] {
