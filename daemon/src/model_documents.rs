@@ -15,8 +15,8 @@ use library::{Library, Listed, Model, Summary};
 /// The last second that RFC 3339 can express. A `keep_alive` may end later.
 const LAST: &str = "9999-12-31T23:59:59Z";
 
-/// Formats a time as RFC 3339 with nanoseconds, in UTC. Times that jiff cannot express, from the last
-/// days of the year 9999 on, become [`LAST`].
+/// Formats a time as RFC 3339 with nanoseconds, in UTC. Times that jiff cannot express, from the
+/// last days of the year 9999 on, become [`LAST`].
 pub(crate) fn timestamp(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).ok();

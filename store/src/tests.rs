@@ -55,8 +55,7 @@ fn a_newer_store_is_refused_and_left_alone() {
     std::fs::remove_file(&version).expect("a version");
     drop(Store::open(&home, Options::default()).expect("an old store"));
     assert!(version.is_file());
-    for (text, says) in [("7\n", "format version 7, this program reads 1"), ("x\n", "found `x`"), ("", "found ``")]
-    {
+    for (text, says) in [("7\n", "format version 7, this program reads 1"), ("x\n", "found `x`"), ("", "found ``")] {
         std::fs::write(&version, text).expect("another version");
         std::fs::remove_dir_all(home.join("tmp")).expect("a folder");
         let error = Store::open(&home, Options::default()).expect_err(says).to_string();
