@@ -6,7 +6,7 @@
 #![no_main]
 
 use architectures::AdaptedName;
-use import::{AdaptedModule, Adapter, FactorOwner, NamedFile, Places, adapters};
+use import::{AdaptedModule, Adapter, FactorOwner, NamedFile, ProjectionIndex, adapters};
 use lode_fuzz::{VirtualFile, assert_told};
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ fn check(adapter: &Adapter, files: &[NamedFile]) {
     }
     let architecture = adapter.architecture.as_deref();
     let fits = |matrices: &[(String, [u64; 2])]| {
-        let mut places = Places::default();
+        let mut places = ProjectionIndex::default();
         matrices.iter().for_each(|(module, shape)| places.add_matrix(module, *shape));
         adapter.fit(&places, architecture).is_ok()
     };
