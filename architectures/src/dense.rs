@@ -152,8 +152,8 @@ impl Dense {
         }
         let heads = config.required("num_attention_heads")?;
         let hidden = config.required("hidden_size")?;
-        // `null` means the width divided by the number of heads, whatever the class uses for a
-        // missing key.
+        // `null` means the width divided by the number of heads, even if the class uses another
+        // value for a missing key.
         let default = defaults.head_dim.filter(|_| !config.is_null("head_dim"));
         let by_width = || hidden.checked_div(heads).unwrap_or(0);
         let head_dim = config.unsigned("head_dim")?.or(default).unwrap_or_else(by_width);

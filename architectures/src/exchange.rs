@@ -18,7 +18,7 @@ pub struct TensorChange {
     pub rows: HeadOrder,
     /// Change of its numbers: `(x + add) · multiply`; `None` if they stay the same.
     pub numbers: Option<NumberChange>,
-    /// Whether the tensor must be float32, whatever the type of other tensors.
+    /// Whether the tensor must be float32, regardless of the type of other tensors.
     pub float32: bool,
 }
 

@@ -32,8 +32,8 @@ impl FromRef<Daemon> for Budget {
     }
 }
 
-/// The body of a request, parsed as JSON whatever its content type, since `curl -d` sends a wrong
-/// one.
+/// The body of a request, parsed as JSON regardless of its content type, since `curl -d` sends a
+/// wrong one.
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>

@@ -18,7 +18,7 @@ use schemas::Schemas;
 /// The description in the document's `info`.
 const ABOUT: &str = "A model registry and content-addressed tensor store that runs models. It speaks the APIs of Ollama, \
     OpenAI and Anthropic, and has some calls of its own.\n\n\
-    Requests are read as JSON whatever their content type says; unknown fields are ignored. Every GET answers \
+    Requests are read as JSON regardless of their content type; unknown fields are ignored. Every GET answers \
     HEAD too. With `application/x-ndjson` each line of an answer is a document of the schema given, with \
     `text/event-stream` the data of each event is one (the older endpoints of OpenAI end with the data `[DONE]`). A \
     failure after a stream has begun is its last document.\n\n\

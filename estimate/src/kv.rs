@@ -8,7 +8,7 @@ use crate::hyper::{Hyper, Load};
 const IMAGE_TOKENS: u64 = 1601;
 /// Maximal number of tiles of an image.
 const IMAGE_TILES: u64 = 4;
-/// The window of every other block of gpt-oss, whatever its metadata states.
+/// The window of every other block of gpt-oss, also if its metadata states another.
 const GPT_OSS_WINDOW: u64 = 4096;
 /// Every sixth block of gemma3 has full attention.
 const GEMMA3_PERIOD: usize = 6;

@@ -10,7 +10,7 @@
 //! - The size of every file is known before the first byte of it is written.
 //! - Names are checked: no file of a plan leads out of the target folder, and no two files have the
 //!   same name.
-//! - Memory is bounded by a buffer, whatever the size of a file.
+//! - Memory is bounded by a buffer, regardless of the size of a file.
 //!
 //! Errors are those of `import`, because an export reads the layers that an import has written.
 

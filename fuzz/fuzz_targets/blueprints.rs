@@ -1,6 +1,6 @@
 //! Fuzzes `config.json` of every family, and serialized blueprints. Every accepted blueprint
-//! survives a round trip through JSON and is validated alike whatever its source. A config without
-//! `model_type` is tried as each family in turn.
+//! survives a round trip through JSON and is validated alike regardless of its source. A config
+//! without `model_type` is tried as each family in turn.
 #![no_main]
 
 use architectures::{Architecture, Blueprint, Document, Family, Sizes, TensorNames, describe};

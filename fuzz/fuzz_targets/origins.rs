@@ -1,6 +1,6 @@
 //! Fuzzes origin documents with arbitrary bytes, over layers that are made to fit them. A parsed
-//! document survives a round trip. A file that can be composed reads the same whatever the range of
-//! the read.
+//! document survives a round trip. A file that can be composed has the same content
+//! for any range of the read.
 #![no_main]
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! Derives the blobs of a quantization plan: streamed, several blobs at a time, and only if the
 //! result is not known already.
 //!
-//! Memory is bounded by the buffers of the conversions, one per worker, whatever the size of a
+//! Memory is bounded by the buffers of the conversions, one per worker, regardless of the size of a
 //! tensor. If a derivation is interrupted, finished blobs are remembered and the next derivation
 //! reuses them.
 

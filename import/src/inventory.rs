@@ -129,7 +129,7 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
             Err(Error::Source("there are GGUF and safetensors files side by side; name the one to import".to_owned()))
         }
         (true, true) => match files {
-            // A single file is recognized by its first bytes, whatever its name.
+            // A single file is recognized by its first bytes, regardless of its name.
             [file] if begins_with(file, *b"GGUF")? => gguf::inventory(&[file]),
             _ => Err(missing_weights("the model", files)),
         },

@@ -17,7 +17,7 @@
 //!   then has a note.
 //! - All other bytes are kept too: headers, side files, and gaps that are not all zero. The source
 //!   files can be rebuilt bit for bit from the layers and the origin document.
-//! - Memory is bounded by one buffer per worker, whatever the size of a tensor.
+//! - Memory is bounded by one buffer per worker, regardless of the size of a tensor.
 
 mod adapter;
 mod archive;

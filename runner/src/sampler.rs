@@ -215,7 +215,7 @@ impl Sampler {
     }
 }
 
-/// Orders the likeliest first, and by id if equal; zeros are equal, whatever their sign.
+/// Orders the likeliest first, and by id if equal; zeros are equal regardless of their sign.
 fn descending(a: &Candidate, b: &Candidate) -> Ordering {
     (b.logit + 0.0).total_cmp(&(a.logit + 0.0)).then(a.id.cmp(&b.id))
 }

@@ -221,7 +221,7 @@ async fn without_keys_changes_are_for_this_machine() {
     assert_eq!(store(&server), before, "what only looks and computes has written something");
 }
 
-/// With a list of users, the registry accepts only those users, whatever API keys exist. All other
+/// With a list of users, the registry accepts only those users, even if API keys exist. All other
 /// routes accept only API keys.
 #[tokio::test]
 async fn users_of_the_registry_have_nothing_else() {

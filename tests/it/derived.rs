@@ -82,7 +82,7 @@ async fn an_import_does_not_depend_on_what_is_known() {
     assert!(status >= 400 && answer.to_string().contains("`zzzzz` cannot be run yet"), "{status} {answer}");
 }
 
-/// The experts of a layer are one blob, whatever the architecture.
+/// The experts of a layer are one blob in every architecture.
 #[tokio::test]
 async fn experts_of_gguf_files_share_a_blob() {
     let server = Server::start(&[]).await;
@@ -184,7 +184,7 @@ async fn numbers_of_a_config_are_not_believed() {
     assert_eq!(says("liar").await, says("tiny").await);
 }
 
-/// A store that a newer version made is not opened, whatever the command.
+/// A store that a newer version made is not opened by any command.
 #[tokio::test]
 async fn a_newer_store_is_refused() {
     let mut server = Server::start(&[]).await;

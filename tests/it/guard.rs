@@ -173,7 +173,7 @@ async fn keys_open_the_registry() {
     assert_eq!(status(&server, Method::GET, "/api/tags", None).await.0, 401);
 }
 
-/// A request must have exactly one consistent host, whatever the key.
+/// A request must have exactly one consistent host, regardless of its key.
 #[tokio::test]
 async fn a_request_names_one_host() {
     let server = Server::start(&[]).await;

@@ -184,7 +184,7 @@ async fn the_same_request_again_writes_nothing() {
         assert!(told.iter().any(|status| status.contains("nothing was written")), "{fields}: {told:?}");
         assert_eq!(created(&server.home(), "second").raw, first.raw, "{fields}");
     }
-    // Quantization of a stored model gives the same tensors, whatever its source, also after a
+    // Quantization of a stored model gives the same tensors, regardless of its source, also after a
     // restart.
     server.create("float", &llama).await;
     let server = server.restart(&[]).await;

@@ -42,7 +42,8 @@ pub const ENDS: [&str; 33] = [
     "<|file_sep|>",
 ];
 
-/// Texts of tokens that mark a gap in a text. They count as control tokens, whatever a file states.
+/// Texts of tokens that mark a gap in a text. They count as control tokens, also if a file states
+/// another type.
 pub const GAPS: [&str; 24] = [
     "<|fim_prefix|>",
     "<fim-prefix>",
@@ -70,7 +71,7 @@ pub const GAPS: [&str; 24] = [
     "<|code_middle|>",
 ];
 
-/// Texts of gpt-oss tokens that are shown in the output, whatever a file states.
+/// Texts of gpt-oss tokens that are shown in the output, also if a file states otherwise.
 pub const SHOWN: [&str; 4] = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /// Texts of control tokens that begin a turn.

@@ -8,7 +8,7 @@
 //! - A file's URL changes with any change of any file, so browsers may cache files forever. They
 //!   revalidate the HTML at every visit.
 //! - The output of [`markdown`] has no script, no style, no form, and no URL that a browser fetches
-//!   by itself, whatever the input is.
+//!   by itself for any input.
 
 mod files;
 pub mod markdown;

@@ -19,7 +19,7 @@ pub enum LayerState {
         /// Number of positions to which a token attends; `None` means all earlier positions.
         window: Option<u64>,
     },
-    /// A fixed number of float32 numbers, whatever the length of the sequence.
+    /// A fixed number of float32 numbers, regardless of the length of the sequence.
     Recurrent {
         /// How many numbers.
         numbers: u64,

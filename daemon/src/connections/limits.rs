@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The largest number of connections, whatever the limit of open files.
+/// The largest number of connections, also if the limit of open files is higher.
 const MOST: usize = 4096;
 /// Files that are not connections: the store's files, logs, libraries, and sockets of runners.
 const OTHER_FILES: u64 = 96;

@@ -4,7 +4,7 @@
 //! layout, where codes of 3, 5 and 6 bits cross byte and word boundaries.
 #![expect(clippy::inline_always, reason = "what is inlined into vectorized work is compiled for AVX2")]
 
-/// Number of codes that always end at a byte boundary, whatever their width.
+/// Number of codes that always end at a byte boundary, for any width.
 pub(super) const RUN: usize = 8;
 
 /// Packs codes of `BITS` bits. Each code is in a separate byte and below `2^BITS`; their number is

@@ -1,6 +1,7 @@
 //! Re-encoding of rows: in pieces that fit into the fastest cache, on all cores.
 //!
-//! A piece consists of whole groups or blocks, so it can be encoded without the rest of its row.
+//! A piece is a number of complete groups or blocks, so its codes do not depend on the rest of the
+//! row.
 //! The results do not depend on how rows are divided.
 
 use std::num::NonZero;
@@ -144,8 +145,8 @@ impl<'a> EncodingRows<'a> {
         divided
     }
 
-    /// Encodes on the current core. Rows consist of whole groups or blocks and are contiguous, so
-    /// row boundaries do not matter if the source has no groups itself.
+    /// Encodes on the current core. A row has complete groups or blocks, and rows are contiguous.
+    /// A source without groups can therefore be encoded across row boundaries.
     fn encode_here(self, out: EncodedBuffers<'_>) {
         if self.count == 0 {
             return;

@@ -18,7 +18,7 @@ pub(super) enum RuleChoice {
     Base,
     /// The 8-bit type of the same family.
     Eight,
-    /// A fixed type, whatever type was requested.
+    /// A fixed type, regardless of the requested type.
     Type(Encoding),
 }
 

@@ -64,7 +64,7 @@ impl Shard {
         for (at, tensor) in tensors.iter().enumerate().filter(|(_, tensor)| tensor.file == number) {
             match by_codes.get(&at) {
                 Some(module) => members.extend(source.of_module(module)),
-                // Emitted with the codes of its weight, in whatever file those are.
+                // Emitted with the codes of its weight, also if those are in another file.
                 None if parts.contains(&at) => {}
                 None => members.push(source.copied(at, tensor.name.clone())),
             }

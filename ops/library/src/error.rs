@@ -1,5 +1,5 @@
-//! Errors that callers distinguish. Callers find them by type in the chain of an error, whatever
-//! context was added.
+//! Errors that callers distinguish. Callers find them by type in the chain of an error,
+//! regardless of added context.
 
 use std::path::PathBuf;
 

@@ -131,11 +131,11 @@ impl Host {
         url
     }
 
-    /// Sends a request and returns the response, whatever its status, with these exceptions. After
-    /// 401 it is sent again with credentials. Redirects are followed. After 408, 429, 500, 502,
-    /// 503, 504 and broken connections it is retried for about half a minute, or longer if the
-    /// registry requests that. A `PATCH`, and a `PUT` of a stream, is retried only if it cannot
-    /// have had an effect.
+    /// Sends a request and returns the response, also if its status is an error, with these
+    /// exceptions. After 401 it is sent again with credentials. Redirects are followed. After 408,
+    /// 429, 500, 502, 503, 504 and broken connections it is retried for about half a minute, or
+    /// longer if the registry requests that. A `PATCH`, and a `PUT` of a stream, is retried only if
+    /// it cannot have had an effect.
     ///
     /// A retried request may have had its effect the first time. So the caller must expect that a
     /// finished upload is gone, or that a chunk is refused with 416.

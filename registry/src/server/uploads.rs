@@ -174,7 +174,7 @@ async fn mount<S: Storage>(
     from: Option<String>,
     headers: &HeaderMap,
 ) -> Result<Option<Response>, ErrorReply> {
-    // If the blob cannot be mounted, for whatever reason, the client gets an upload instead.
+    // A client whose blob cannot be mounted gets an upload instead.
     let Ok(digest) = text.parse::<Digest>() else { return Ok(None) };
     let from = match from {
         Some(name) => match RepositoryName::parse(&name) {

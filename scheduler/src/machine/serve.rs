@@ -4,7 +4,7 @@
 //! The walk goes from the oldest request to the youngest. Requests of one model are served in
 //! order. The first request without room reserves everything that becomes free. No younger request
 //! can take it, neither by a load nor by keeping a model busy that must be unloaded. So every
-//! request is eventually served, whatever arrives after it.
+//! request is eventually served, regardless of later requests.
 
 use std::collections::BTreeSet;
 

@@ -61,7 +61,7 @@ pub(crate) enum Behaviour {
     Empty,
     /// The `Content-Range` of a partial response is wrong.
     WrongContentRange,
-    /// The whole content, whatever range was requested.
+    /// The whole content, for any requested range.
     NoRanges,
     /// Half of the body, then nothing.
     Stall,

@@ -75,7 +75,7 @@ impl Access {
 
     /// Authenticates the client of a token request.
     async fn who(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
-        // A token request always demands the password, whatever the configured challenge is.
+        // A token request always demands the password, regardless of the configured challenge.
         let refused = ask_for_password;
         if !self.0.mode.needs_users() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Tests with random logits: whatever a model predicts, the generated text conforms.
+//! Tests with random logits: for any prediction of a model, the generated text conforms.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;

@@ -7,7 +7,7 @@ pub(crate) fn first<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> Opt
     found.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.len())))
 }
 
-/// Returns how many leading bytes of a text cannot be part of a mark, whatever follows.
+/// Returns how many leading bytes of a text cannot be part of a mark, for any text that follows.
 pub(super) fn settled<'m>(text: &str, marks: impl Iterator<Item = &'m str>) -> usize {
     let beginning = |mark: &str| {
         let longest = mark.len().saturating_sub(1).min(text.len());

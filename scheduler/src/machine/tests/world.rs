@@ -119,7 +119,7 @@ impl World {
         self.tell(Event::Ask(ask));
     }
 
-    /// Makes a request leave, whatever its state.
+    /// Makes a request leave, in any state.
     pub(super) fn leave(&mut self, request: RequestId, outcome: Outcome) {
         let fate = self.fates.get_mut(&request).expect("it was asked");
         match fate.clone() {
