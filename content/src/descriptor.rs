@@ -14,6 +14,11 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// Describes a blob of which only digest and size are known.
+    pub const fn blob(digest: Digest, size: u64) -> Self {
+        Self { media_type: MediaType::OCTET_STREAM, digest, size }
+    }
+
     /// Describes `bytes`, hashed with SHA-256.
     pub fn of(media_type: MediaType, bytes: &[u8]) -> Self {
         Self { media_type, digest: Digest::of(bytes), size: bytes.len() as u64 }

@@ -1,9 +1,8 @@
 //! Content-addressed bytes: digests, descriptors and the roles of content stores.
 //!
 //! The other crates use these types for bytes. A [`Digest`] names them, and a [`Descriptor`] adds
-//! their number and media type. The traits in [`roles`] read blobs ([`Provider`]), write them
-//! ([`Ingester`]) and tag them ([`Tagger`]). [`copy`](copy()) copies a blob from any provider to
-//! any ingester; pull, push and mount use it.
+//! their number and media type. The traits in [`roles`] read blobs ([`Provider`]) and write them
+//! ([`Ingester`]).
 //!
 //! # Invariants
 //! - A [`Digest`] is well-formed: the algorithm is known, the hex is lower case and has the right
@@ -11,7 +10,6 @@
 //! - Bytes become visible under a digest only after their hash was checked ([`Ingest::commit`]).
 //! - This crate knows nothing of manifests, file layouts or HTTP.
 
-pub mod copy;
 pub mod descriptor;
 pub mod digest;
 pub mod error;
@@ -23,10 +21,9 @@ pub mod roles;
 pub mod testsuite;
 pub mod text;
 
-pub use copy::copy;
 pub use descriptor::Descriptor;
 pub use digest::{Algorithm, Digest, Hasher};
 pub use error::Error;
 pub use media_type::MediaType;
 pub use memory::Memory;
-pub use roles::{Expected, Ingest, IngestId, Ingester, Provider, Tagger};
+pub use roles::{Expected, Ingest, IngestId, Ingester, Provider};

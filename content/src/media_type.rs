@@ -24,6 +24,9 @@ pub struct MediaType(Cow<'static, str>);
 pub struct ParseMediaTypeError(String);
 
 impl MediaType {
+    /// Bytes of an unknown kind.
+    pub const OCTET_STREAM: Self = Self::known("application/octet-stream");
+
     /// Wraps a media type that is known at compile time, without a check.
     pub const fn known(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))

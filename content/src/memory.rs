@@ -1,12 +1,12 @@
 //! A content store in memory, for tests. It is also the shortest implementation of the roles.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::{Algorithm, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingester, Provider, Tagger};
+use crate::{Algorithm, Descriptor, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingester, Provider};
 
 /// A content store in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,6 @@ struct MemoryContent {
     blobs: HashMap<Digest, Bytes>,
     ingests: HashMap<IngestId, Vec<u8>>,
     held: HashSet<IngestId>,
-    tags: BTreeMap<String, Digest>,
 }
 
 impl Memory {
@@ -33,13 +32,13 @@ impl Memory {
 }
 
 impl Provider for Memory {
-    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        Ok(self.content().blobs.get(digest).map(|bytes| bytes.len() as u64))
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+        Ok(self.content().blobs.get(digest).map(|bytes| Descriptor::blob(*digest, bytes.len() as u64)))
     }
 
-    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
         let content = self.content();
-        let bytes = content.blobs.get(digest).ok_or(Error::BlobNotFound(*digest))?;
+        let bytes = content.blobs.get(&blob.digest).ok_or(Error::BlobNotFound(blob.digest))?;
         let end = range.end.min(bytes.len() as u64) as usize;
         let start = (range.start as usize).min(end);
         Ok(bytes.slice(start..end))
@@ -56,25 +55,6 @@ impl Ingester for Memory {
         }
         let bytes = content.ingests.remove(id).unwrap_or_default();
         Ok(MemoryIngest { store: self.clone(), id: id.clone(), expected, bytes, keep: true })
-    }
-}
-
-impl Tagger for Memory {
-    async fn resolve(&self, tag: &str) -> Result<Option<Digest>, Error> {
-        Ok(self.content().tags.get(tag).copied())
-    }
-
-    async fn tag(&self, tag: &str, digest: &Digest) -> Result<(), Error> {
-        let mut content = self.content();
-        if !content.blobs.contains_key(digest) {
-            return Err(Error::BlobNotFound(*digest));
-        }
-        content.tags.insert(tag.to_owned(), *digest);
-        Ok(())
-    }
-
-    async fn untag(&self, tag: &str) -> Result<bool, Error> {
-        Ok(self.content().tags.remove(tag).is_some())
     }
 }
 

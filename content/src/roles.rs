@@ -1,10 +1,10 @@
 //! The roles of a content store.
 //!
-//! A store implements several small roles: it provides blobs ([`Provider`]), ingests them
-//! ([`Ingester`]) and tags them ([`Tagger`]). The store in memory and the store on disk implement
-//! all of them, a registry's storage the first two. `testsuite` (feature `testsuite`) checks all of
-//! them against the same rules. Operations that only some stores support (paths, mapping, deletion)
-//! stay on the concrete type.
+//! A store implements two small roles: it provides blobs ([`Provider`]) and ingests them
+//! ([`Ingester`]). The store on disk, the store in memory and a registry's storage implement both;
+//! a repository at a remote registry is a provider. `testsuite` (feature `testsuite`) checks them
+//! against the same rules. Operations that only some stores support (paths, mapping, deletion,
+//! tags) stay on the concrete type.
 //!
 //! # The life cycle of a blob
 //! ```text
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::{Digest, Error};
+use crate::{Descriptor, Digest, Error};
 
 /// The name of an ingest: 1 to 128 characters of `A-Z a-z 0-9 . _ -`; the first is not a dot.
 ///
@@ -123,16 +123,22 @@ impl Expected {
     }
 }
 
-/// A source of blobs.
+/// A source of blobs, local or remote.
 pub trait Provider: Send + Sync {
-    /// The length of the blob in bytes, or `None` if the store does not have it.
-    fn size(&self, digest: &Digest) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
+    /// Describes a blob, or returns `None` if the source does not have it. The media type is
+    /// [`MediaType::OCTET_STREAM`](crate::MediaType::OCTET_STREAM), because only manifests say what
+    /// a blob contains.
+    fn stat(&self, digest: &Digest) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
 
     /// Reads a range of the blob. The range is cut at the end of the blob; a range that starts
-    /// beyond the end is empty.
+    /// beyond the end is empty. The bytes are not verified: the reader of a whole blob hashes them.
     ///
     /// The result is in memory, so read a few MiB at a time.
-    fn read(&self, digest: &Digest, range: Range<u64>) -> impl Future<Output = Result<Bytes, Error>> + Send;
+    ///
+    /// # Errors
+    /// [`Error::BlobNotFound`] if the source does not have the blob, [`Error::Io`] or
+    /// [`Error::Other`] if it cannot be read.
+    fn read(&self, blob: &Descriptor, range: Range<u64>) -> impl Future<Output = Result<Bytes, Error>> + Send;
 }
 
 /// A target for bytes. They become visible all at once, under their digest.
@@ -162,16 +168,4 @@ pub trait Ingest: Send {
 
     /// Discards the bytes.
     fn cancel(self) -> impl Future<Output = Result<(), Error>> + Send;
-}
-
-/// A map from tags to digests. A tag is replaced atomically: a crash leaves the old or the new one.
-pub trait Tagger: Send + Sync {
-    /// Returns the digest that `tag` names.
-    fn resolve(&self, tag: &str) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
-
-    /// Points `tag` to `digest`. The blob must be in the store.
-    fn tag(&self, tag: &str, digest: &Digest) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// Removes `tag` and returns whether it existed. Blobs stay.
-    fn untag(&self, tag: &str) -> impl Future<Output = Result<bool, Error>> + Send;
 }

@@ -7,7 +7,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use crate::{Algorithm, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingester, Memory, Provider, Tagger, copy};
+use crate::{Algorithm, Descriptor, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingester, Provider};
 
 /// Runs every check, each against a new store.
 ///
@@ -15,7 +15,7 @@ use crate::{Algorithm, Digest, Error, Expected, Hasher, Ingest, IngestId, Ingest
 /// Panics if the store breaks a rule.
 pub async fn run<S, F, Fut>(make: F)
 where
-    S: Provider + Ingester + Tagger,
+    S: Provider + Ingester,
     F: Fn() -> Fut,
     Fut: Future<Output = S>,
 {
@@ -27,8 +27,6 @@ where
     has_one_writer_per_ingest(&make().await).await;
     commits_twice(&make().await).await;
     cancels(&make().await).await;
-    tags(&make().await).await;
-    copies(&make().await).await;
 }
 
 fn id(text: &str) -> IngestId {
@@ -43,15 +41,17 @@ async fn put<S: Ingester>(store: &S, name: &str, bytes: &'static [u8]) -> Digest
 
 async fn commits_under_the_digest<S: Provider + Ingester>(store: &S) {
     let digest = Digest::of(b"hello world");
-    assert_eq!(store.size(&digest).await.expect("size"), None, "an empty store has no blobs");
-    assert!(matches!(store.read(&digest, 0..1).await, Err(Error::BlobNotFound(d)) if d == digest));
+    assert_eq!(store.stat(&digest).await.expect("stat"), None, "an empty store has no blobs");
+    assert!(
+        matches!(store.read(&Descriptor::blob(digest, 11), 0..1).await, Err(Error::BlobNotFound(d)) if d == digest)
+    );
     let mut ingest = store.ingest(&id("a"), Expected::Unknown).await.expect("an ingest starts");
     ingest.write(Bytes::from_static(b"hello ")).await.expect("first write");
     assert_eq!(ingest.offset(), 6, "the offset counts what was written");
     ingest.write(Bytes::from_static(b"world")).await.expect("second write");
-    assert_eq!(store.size(&digest).await.expect("size"), None, "nothing is visible before the commit");
+    assert_eq!(store.stat(&digest).await.expect("stat"), None, "nothing is visible before the commit");
     assert_eq!(ingest.commit().await.expect("commit"), (digest, 11));
-    assert_eq!(store.size(&digest).await.expect("size"), Some(11));
+    assert_eq!(store.stat(&digest).await.expect("stat"), Some(Descriptor::blob(digest, 11)));
     let empty = store.ingest(&id("a"), Expected::Unknown).await.expect("the id is free again");
     assert_eq!(empty.offset(), 0, "a committed ingest leaves nothing to resume");
     assert_eq!(empty.commit().await.expect("an empty blob is a blob"), (Digest::of(b""), 0));
@@ -64,12 +64,29 @@ async fn commits_under_the_digest<S: Provider + Ingester>(store: &S) {
 }
 
 async fn reads_ranges<S: Provider + Ingester>(store: &S) {
-    let digest = put(store, "ranges", b"0123456789").await;
+    put(store, "ranges", RANGES).await;
+    provides(store).await;
+}
+
+/// The content of the blob that [`provides`] reads.
+pub const RANGES: &[u8] = b"0123456789";
+
+/// Checks the rules of a provider that has the blob [`RANGES`].
+///
+/// # Panics
+/// Panics if the provider breaks a rule.
+pub async fn provides<P: Provider>(provider: &P) {
+    let blob = Descriptor::blob(Digest::of(RANGES), RANGES.len() as u64);
+    assert_eq!(provider.stat(&blob.digest).await.expect("stat"), Some(blob.clone()));
     for (range, expect) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..12, ""), (50..60, ""), (4..4, "")]
     {
-        let bytes = store.read(&digest, range.clone()).await.expect("a range is read");
+        let bytes = provider.read(&blob, range.clone()).await.expect("a range is read");
         assert_eq!(bytes, expect.as_bytes(), "range {range:?}");
     }
+    let missing = Descriptor::blob(Digest::of(b"missing"), 7);
+    assert_eq!(provider.stat(&missing.digest).await.expect("stat"), None, "it has no such blob");
+    let refused = provider.read(&missing, 0..7).await;
+    assert!(matches!(refused, Err(Error::BlobNotFound(digest)) if digest == missing.digest), "{refused:?}");
 }
 
 async fn refuses_wrong_bytes<S: Provider + Ingester>(store: &S) {
@@ -82,8 +99,8 @@ async fn refuses_wrong_bytes<S: Provider + Ingester>(store: &S) {
         }
         other => panic!("wrong bytes were not refused: {other:?}"),
     }
-    assert_eq!(store.size(&promised).await.expect("size"), None, "wrong bytes are not visible as promised");
-    assert_eq!(store.size(&Digest::of(b"evil")).await.expect("size"), None, "nor as what they are");
+    assert_eq!(store.stat(&promised).await.expect("stat"), None, "wrong bytes are not visible as promised");
+    assert_eq!(store.stat(&Digest::of(b"evil")).await.expect("stat"), None, "nor as what they are");
     let again = store.ingest(&id("lie"), Expected::Digest(promised)).await.expect("restart");
     assert_eq!(again.offset(), 0, "wrong bytes are not resumed from");
 }
@@ -97,7 +114,7 @@ async fn refuses_wrong_sizes<S: Provider + Ingester>(store: &S) {
     ingest.write(Bytes::from_static(b"ab")).await.expect("write");
     let refused = ingest.commit().await;
     assert!(matches!(refused, Err(Error::WrongSize { expected: 3, actual: 2 })), "{refused:?}");
-    assert_eq!(store.size(&Digest::of(b"ab")).await.expect("size"), None, "a short blob is not visible");
+    assert_eq!(store.stat(&Digest::of(b"ab")).await.expect("stat"), None, "a short blob is not visible");
 }
 
 async fn resumes<S: Provider + Ingester>(store: &S) {
@@ -124,7 +141,7 @@ async fn commits_twice<S: Provider + Ingester>(store: &S) {
     let first = put(store, "twice-1", b"same").await;
     let second = put(store, "twice-2", b"same").await;
     assert_eq!(first, second);
-    assert_eq!(store.read(&first, 0..4).await.expect("read"), &b"same"[..]);
+    assert_eq!(store.read(&Descriptor::blob(first, 4), 0..4).await.expect("read"), &b"same"[..]);
 }
 
 async fn cancels<S: Ingester>(store: &S) {
@@ -133,31 +150,4 @@ async fn cancels<S: Ingester>(store: &S) {
     ingest.cancel().await.expect("cancel");
     let again = store.ingest(&id("cancel"), Expected::Unknown).await.expect("restart");
     assert_eq!(again.offset(), 0, "a cancelled ingest leaves nothing");
-}
-
-async fn tags<S: Provider + Ingester + Tagger>(store: &S) {
-    const TAG: &str = "example.com/team/model:latest";
-    let (one, two) = (put(store, "t1", b"one").await, put(store, "t2", b"two").await);
-    assert_eq!(store.resolve(TAG).await.expect("resolve"), None);
-    store.tag(TAG, &one).await.expect("tag");
-    assert_eq!(store.resolve(TAG).await.expect("resolve"), Some(one));
-    store.tag(TAG, &two).await.expect("retag");
-    assert_eq!(store.resolve(TAG).await.expect("resolve"), Some(two));
-    let missing = store.tag(TAG, &Digest::of(b"missing")).await;
-    assert!(matches!(missing, Err(Error::BlobNotFound(_))), "a tag to nothing was taken: {missing:?}");
-    assert_eq!(store.resolve(TAG).await.expect("resolve"), Some(two), "a refused tag changes nothing");
-    assert!(store.untag(TAG).await.expect("untag"));
-    assert!(!store.untag(TAG).await.expect("untag"), "a second untag finds nothing");
-    assert_eq!(store.resolve(TAG).await.expect("resolve"), None);
-    assert_eq!(store.size(&two).await.expect("size"), Some(3), "untag leaves the blob");
-}
-
-async fn copies<S: Provider + Ingester>(store: &S) {
-    let memory = Memory::new();
-    let digest = put(store, "copy", b"to be copied").await;
-    assert_eq!(copy(store, &memory, &digest).await.expect("copy out"), 12);
-    let other = put(&memory, "back", b"and back").await;
-    assert_eq!(copy(&memory, store, &other).await.expect("copy in"), 8);
-    assert_eq!(store.read(&other, 0..8).await.expect("read"), &b"and back"[..]);
-    assert!(matches!(copy(&memory, store, &Digest::of(b"?")).await, Err(Error::BlobNotFound(_))));
 }

@@ -34,11 +34,11 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
     let store = &daemon.library.store;
-    if store.size(&parsed).await.map_err(failed)?.is_some() {
+    if store.stat(&parsed).await.map_err(failed)?.is_some() {
         // A promise in memory, because a query must not write to the disk. The second check is
         // necessary because a collection may be running.
         store.leases().promise("uploads", &parsed, SystemTime::now() + LEASE);
-        if store.size(&parsed).await.map_err(failed)?.is_some() {
+        if store.stat(&parsed).await.map_err(failed)?.is_some() {
             return Ok(StatusCode::OK);
         }
     }
@@ -141,7 +141,7 @@ async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
 /// Leases a blob if it exists; returns whether it does.
 async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
     let _guard = guard(daemon).await?;
-    let there = daemon.library.store.size(&digest).await.map_err(failed)?.is_some();
+    let there = daemon.library.store.stat(&digest).await.map_err(failed)?.is_some();
     if there {
         lease(daemon, digest).await?;
     }

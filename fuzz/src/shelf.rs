@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
-use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
+use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use manifests::Document;
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
 
@@ -32,12 +32,12 @@ impl Shelf {
 }
 
 impl Provider for Shelf {
-    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        self.content.size(digest).await
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+        self.content.stat(digest).await
     }
 
-    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
-        self.content.read(digest, range).await
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
+        self.content.read(blob, range).await
     }
 }
 
@@ -54,9 +54,9 @@ impl BlobStorage for Shelf {
 
     fn hold(&self, _: &Digest) {}
 
-    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
+    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
         let has = self.kept().blobs.contains(&(of.to_string(), *digest));
-        if has { self.content.size(digest).await } else { Ok(None) }
+        if has { self.content.stat(digest).await } else { Ok(None) }
     }
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {

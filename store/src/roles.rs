@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider, Tagger};
+use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 
 use crate::{IngestFile, Store};
 
@@ -19,13 +19,14 @@ async fn blocking<T: Send + 'static>(
 }
 
 impl Provider for Store {
-    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
         let (store, digest) = (self.clone(), *digest);
-        blocking(move || store.blobs().size(&digest)).await
+        let size = blocking(move || store.blobs().size(&digest)).await?;
+        Ok(size.map(|size| Descriptor::blob(digest, size)))
     }
 
-    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
-        let (store, digest) = (self.clone(), *digest);
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
+        let (store, digest) = (self.clone(), blob.digest);
         blocking(move || store.blobs().open(&digest)?.read(range).map(Bytes::from)).await
     }
 }
@@ -92,22 +93,5 @@ impl Ingest for StoreIngest {
     async fn cancel(mut self) -> Result<(), Error> {
         let file = self.take()?;
         blocking(move || file.cancel()).await
-    }
-}
-
-impl Tagger for Store {
-    async fn resolve(&self, tag: &str) -> Result<Option<Digest>, Error> {
-        let (store, tag) = (self.clone(), tag.to_owned());
-        blocking(move || store.names().resolve(&tag)).await
-    }
-
-    async fn tag(&self, tag: &str, digest: &Digest) -> Result<(), Error> {
-        let (store, tag, digest) = (self.clone(), tag.to_owned(), *digest);
-        blocking(move || store.names().set(&tag, &digest)).await
-    }
-
-    async fn untag(&self, tag: &str) -> Result<bool, Error> {
-        let (store, tag) = (self.clone(), tag.to_owned());
-        blocking(move || store.names().remove(&tag)).await
     }
 }

@@ -45,6 +45,27 @@ async fn conformance() {
 }
 
 #[test]
+fn a_tag_is_replaced_and_removed() {
+    const TAG: &str = "example.com/team/model:latest";
+    let (_folder, store) = temporary();
+    let (one, two) = (put(&store, b"one"), put(&store, b"two"));
+    let resolve = || store.names().resolve(TAG).expect("resolve");
+    assert_eq!(resolve(), None);
+    store.names().set(TAG, &one).expect("tag");
+    assert_eq!(resolve(), Some(one));
+    store.names().set(TAG, &two).expect("retag");
+    assert_eq!(resolve(), Some(two));
+    let missing = store.names().set(TAG, &Digest::of(b"missing"));
+    let refused = matches!(missing, Err(Error::Content(content::Error::BlobNotFound(_))));
+    assert!(refused, "a tag of a missing blob was set: {missing:?}");
+    assert_eq!(resolve(), Some(two), "a refused tag changes nothing");
+    assert!(store.names().remove(TAG).expect("removal"));
+    assert!(!store.names().remove(TAG).expect("removal"), "a second removal finds nothing");
+    assert_eq!(resolve(), None);
+    assert_eq!(store.blobs().size(&two).expect("size"), Some(3), "the removal of a tag leaves the blob");
+}
+
+#[test]
 fn a_newer_store_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let home = folder.path().join("store");

@@ -66,7 +66,7 @@ impl Push {
             .collect();
         blobs.sort_by_key(|(_, blob)| std::cmp::Reverse(blob.size));
         for (name, blob) in &blobs {
-            let there = library.store.size(&blob.digest).await?;
+            let there = library.store.stat(&blob.digest).await?.map(|found| found.size);
             ensure!(
                 there == Some(blob.size),
                 "blob `{}` (`{name}`) is {} bytes, its descriptor says {}; run `lode repair`",

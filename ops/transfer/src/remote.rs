@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use content::{Descriptor, Digest};
+use content::{Descriptor, Digest, Provider};
 use futures_util::future::BoxFuture;
 use import::ReadAt;
 use registry::client::Remote;

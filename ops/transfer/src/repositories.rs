@@ -6,7 +6,7 @@
 
 use std::time::SystemTime;
 
-use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
+use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 use library::Library;
 use manifests::ModelRef;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
@@ -92,7 +92,12 @@ impl Repositories {
 
 impl Repositories {
     /// Fetches a blob from the upstream, if a manifest of the repository refers to it.
-    async fn fetch_blob(&self, upstream: &Upstream, repository: String, digest: Digest) -> Result<Option<u64>, Error> {
+    async fn fetch_blob(
+        &self,
+        upstream: &Upstream,
+        repository: String,
+        digest: Digest,
+    ) -> Result<Option<Descriptor>, Error> {
         let (library, name) = (self.library.clone(), repository.clone());
         let find = move |_: &Store| match referring(&library, &name, &digest)? {
             Some(document) => Ok(library.descriptor(&document, &digest)),
@@ -100,7 +105,7 @@ impl Repositories {
         };
         let Some(blob) = self.blocking(find).await? else { return Ok(None) };
         upstream.blob(&repository, &blob).await.map_err(other)?;
-        Ok(Some(blob.size))
+        Ok(Some(blob))
     }
 }
 
@@ -109,12 +114,12 @@ fn other(error: anyhow::Error) -> Error {
 }
 
 impl Provider for Repositories {
-    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        self.library.store.size(digest).await
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+        self.library.store.stat(digest).await
     }
 
-    async fn read(&self, digest: &Digest, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
-        self.library.store.read(digest, range).await
+    async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
+        self.library.store.read(blob, range).await
     }
 }
 
@@ -133,13 +138,13 @@ impl BlobStorage for Repositories {
         self.library.store.hold(vec![*digest])
     }
 
-    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
+    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
         let (repository, digest) = (key(of)?, *digest);
         let (library, name) = (self.library.clone(), repository.clone());
         let here = self.blocking(move |store| {
             let Some(size) = store.blobs().size(&digest)? else { return Ok(None) };
             if referring(&library, &name, &digest)?.is_some() {
-                return Ok(Some(size));
+                return Ok(Some(Descriptor::blob(digest, size)));
             }
             if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
@@ -152,7 +157,7 @@ impl BlobStorage for Repositories {
             if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
-            Ok(store.blobs().size(&digest)?.map(|_| size))
+            Ok(store.blobs().size(&digest)?.map(|_| Descriptor::blob(digest, size)))
         });
         match (here.await?, &self.upstream) {
             (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,

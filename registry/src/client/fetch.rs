@@ -236,13 +236,13 @@ where
     T: Provider + Ingester,
 {
     loop {
-        if target.size(&blob.digest).await? == Some(blob.size) {
+        if has(target, blob).await? {
             counter.add(blob.size);
             return Ok(None);
         }
         match target.ingest(&IngestId::of(&blob.digest), expected).await {
             // It may have been committed between the two calls.
-            Ok(ingest) if ingest.offset() == 0 && target.size(&blob.digest).await? == Some(blob.size) => {
+            Ok(ingest) if ingest.offset() == 0 && has(target, blob).await? => {
                 ingest.cancel().await?;
             }
             Ok(ingest) => return Ok(Some(ingest)),
@@ -250,6 +250,11 @@ where
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Whether the target has the blob, in the right size.
+async fn has(target: &impl Provider, blob: &Descriptor) -> Result<bool, content::Error> {
+    Ok(target.stat(&blob.digest).await?.is_some_and(|found| found.size == blob.size))
 }
 
 /// Writes the bytes of a response to the ingest, from its offset to the end of the blob.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use content::{Descriptor, Digest, Provider};
+use content::{Descriptor, Digest, MediaType, Provider};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RANGE};
@@ -169,7 +169,7 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     }
 
     async fn send_small(&self, blob: &Descriptor, upload: Option<Url>) -> Result<(), PushError> {
-        let bytes = self.source.read(&blob.digest, 0..blob.size).await?;
+        let bytes = self.source.read(blob, 0..blob.size).await?;
         self.host.throttle(bytes.len()).await;
         let mut upload = upload;
         // Ollama requests an upload by a `POST` with a digest and no body. So an empty blob is sent
@@ -346,15 +346,16 @@ impl<S: Provider + Clone + 'static> Pusher<S> {
     }
 
     fn payload(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Payload {
-        let (source, host, digest) = (self.source.clone(), self.host.clone(), blob.digest);
+        let (source, host, blob) = (self.source.clone(), self.host.clone(), blob.clone());
         let length = range.end - range.start;
         let make = move || -> BoxStream<'static, Result<Bytes, std::io::Error>> {
-            let (source, host, range) = (source.clone(), host.clone(), range.clone());
+            let (source, host, blob, range) = (source.clone(), host.clone(), blob.clone(), range.clone());
             let windows = range.clone().step_by(WINDOW as usize);
             let read = move |start: u64| {
-                let (source, host, end) = (source.clone(), host.clone(), range.end.min(start + WINDOW));
+                let (source, host, blob, end) =
+                    (source.clone(), host.clone(), blob.clone(), range.end.min(start + WINDOW));
                 async move {
-                    let bytes = source.read(&digest, start..end).await.map_err(std::io::Error::other)?;
+                    let bytes = source.read(&blob, start..end).await.map_err(std::io::Error::other)?;
                     host.throttle(bytes.len()).await;
                     Ok(bytes)
                 }
@@ -378,7 +379,7 @@ fn may_go_on(error: &Error) -> bool {
 }
 
 fn octets() -> HeaderMap {
-    HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))])
+    HeaderMap::from_iter([(CONTENT_TYPE, header(MediaType::OCTET_STREAM.as_str()))])
 }
 
 /// The URL that completes an upload: its own URL, which may have a query, with the digest added.

@@ -1,9 +1,10 @@
 //! A repository to pull from: at a registry and its mirrors.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use content::{Algorithm, Descriptor, Digest, Hasher};
+use content::{Algorithm, Descriptor, Digest, Hasher, Provider};
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Method, Response, StatusCode};
 
@@ -90,12 +91,7 @@ impl Remote {
     }
 
     /// Requests the bytes of a blob in `range`. Without a range request if it is the whole blob.
-    pub(super) async fn blob(
-        &self,
-        host: &Host,
-        blob: &Descriptor,
-        range: std::ops::Range<u64>,
-    ) -> Result<BlobResponse, Error> {
+    pub(super) async fn blob(&self, host: &Host, blob: &Descriptor, range: Range<u64>) -> Result<BlobResponse, Error> {
         let mut headers = HeaderMap::new();
         mark(host, &mut headers);
         let whole = range == (0..blob.size);
@@ -135,29 +131,31 @@ impl Remote {
         }
     }
 
-    /// Reads a part of a blob into memory, for readers that need a few MiB of a file.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] if a source ignores ranges, and all errors of [`Host::send`]. If all
-    /// sources fail, the error of the last one.
-    pub async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<Bytes, Error> {
-        let mut failure = None;
-        for host in &*self.sources {
-            match self.read_from(host, blob, range.clone()).await {
-                Ok(bytes) => return Ok(bytes),
-                Err(error) => failure = Some(error),
+    /// Requests the length of a blob; `None` if the source does not have the blob.
+    async fn length(&self, host: &Host, digest: &Digest) -> Result<Option<u64>, Error> {
+        let mut headers = HeaderMap::new();
+        mark(host, &mut headers);
+        let url = host.url(&format!("/v2/{}/blobs/{digest}", self.repository));
+        let request = Request { method: Method::HEAD, url, headers, scope: &self.scope, payload: Payload::None };
+        let response = host.send(request).await?;
+        let what = || format!("blob `{digest}` of `{}`", self.repository);
+        match response.status() {
+            StatusCode::OK => {
+                let length = announced(&response);
+                length.map(Some).ok_or_else(|| protocol(host, format!("it does not announce the length of {}", what())))
             }
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(host.refusal(&what(), response).await),
         }
-        Err(failure
-            .unwrap_or_else(|| Error::Settings(format!("there is no registry to ask for `{}`", self.repository))))
     }
 
-    pub(super) async fn read_from(
-        &self,
-        host: &Host,
-        blob: &Descriptor,
-        range: std::ops::Range<u64>,
-    ) -> Result<Bytes, Error> {
+    /// The error of the last source, or an error for a remote without sources.
+    fn failed(&self, last: Option<Error>) -> content::Error {
+        let none = || Error::Settings(format!("there is no registry to ask for `{}`", self.repository));
+        content::Error::Other(Box::new(last.unwrap_or_else(none)))
+    }
+
+    pub(super) async fn read_from(&self, host: &Host, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
         let length = range.end - range.start;
         let BlobResponse { mut response, start } = self.blob(host, blob, range.clone()).await?;
         if start != range.start || (start == 0 && range.end != blob.size && response.status() == StatusCode::OK) {
@@ -174,6 +172,41 @@ impl Remote {
             return Ok(bytes.freeze());
         }
         Err(protocol(host, format!("it sent {} bytes of blob `{}`, {length} were asked for", bytes.len(), blob.digest)))
+    }
+}
+
+/// Reads parts of blobs from the first source that can send them, for readers that need a few MiB
+/// of a file. If all sources fail, the error is [`content::Error::Other`] with the [`Error`] of the
+/// last source. A source that ignores ranges is an [`Error::Protocol`].
+impl Provider for Remote {
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, content::Error> {
+        let mut failure = None;
+        for host in &*self.sources {
+            match self.length(host, digest).await {
+                Ok(Some(size)) => return Ok(Some(Descriptor::blob(*digest, size))),
+                Ok(None) => failure = None,
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(None), |error| Err(self.failed(Some(error))))
+    }
+
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, content::Error> {
+        let range = range.start.min(blob.size)..range.end.min(blob.size);
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let mut failure = None;
+        for host in &*self.sources {
+            match self.read_from(host, blob, range.clone()).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(match failure {
+            Some(Error::NotFound { .. }) => content::Error::BlobNotFound(blob.digest),
+            failure => self.failed(failure),
+        })
     }
 }
 
@@ -198,9 +231,14 @@ impl WrongLength<'_> {
     }
 }
 
+/// The length that a response announces, in bytes. The response to `HEAD` has no body, so the
+/// length of the body is not used.
+fn announced(response: &Response) -> Option<u64> {
+    response.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 fn check_length<'a>(host: &'a Host, response: &Response, expected: u64) -> Result<(), WrongLength<'a>> {
-    let header = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    match header.and_then(|text| text.parse::<u64>().ok()) {
+    match announced(response) {
         Some(announced) if announced != expected => Err(WrongLength { host, announced, expected }),
         // The length is optional.
         _ => Ok(()),

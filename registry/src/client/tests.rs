@@ -2,4 +2,5 @@
 
 mod authorization;
 mod fake;
+mod providing;
 mod sending;

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use content::Digest;
+use content::{Descriptor, Digest, MediaType};
 use futures_util::StreamExt;
 
 use super::range::{RequestedRange, wanted};
@@ -29,7 +29,8 @@ pub(super) async fn get<S: Storage>(
     parts: &Parts,
 ) -> Result<Response, ErrorReply> {
     let unknown = || ErrorReply::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
-    let size = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
+    let blob = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
+    let size = blob.size;
     let tag = format!("\"{digest}\"");
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let mut response = Response::builder()
@@ -68,9 +69,9 @@ pub(super) async fn get<S: Storage>(
         }
     };
     let response = response
-        .header(header::CONTENT_TYPE, "application/octet-stream")
+        .header(header::CONTENT_TYPE, value(MediaType::OCTET_STREAM.as_str()))
         .header(header::CONTENT_LENGTH, range.end - range.start);
-    let body = if parts.method == Method::HEAD { Body::empty() } else { body(&server.storage, *digest, range).await? };
+    let body = if parts.method == Method::HEAD { Body::empty() } else { body(&server.storage, blob, range).await? };
     finish(response, body)
 }
 
@@ -86,21 +87,21 @@ pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
 
 /// The bytes in windows. A small body is read before the response begins, so that an error can have
 /// a status.
-async fn body<S: Storage>(storage: &S, digest: Digest, range: Range<u64>) -> Result<Body, ErrorReply> {
+async fn body<S: Storage>(storage: &S, blob: Descriptor, range: Range<u64>) -> Result<Body, ErrorReply> {
     if range.end - range.start <= WINDOW {
-        return Ok(storage.read(&digest, range).await?.into());
+        return Ok(storage.read(&blob, range).await?.into());
     }
-    let held = storage.hold(&digest);
-    if storage.size(&digest).await?.is_none() {
-        return Err(content::Error::BlobNotFound(digest).into());
+    let held = storage.hold(&blob.digest);
+    if storage.stat(&blob.digest).await?.is_none() {
+        return Err(content::Error::BlobNotFound(blob.digest).into());
     }
     let storage = storage.clone();
     let end = range.end;
     let windows = range.step_by(WINDOW as usize).map(move |start| {
-        let storage = storage.clone();
+        let (storage, blob) = (storage.clone(), blob.clone());
         async move {
             let wanted = start..end.min(start + WINDOW);
-            let bytes = storage.read(&digest, wanted.clone()).await?;
+            let bytes = storage.read(&blob, wanted.clone()).await?;
             // With too few bytes the client would wait for the rest.
             let short = bytes.len() as u64 != wanted.end - wanted.start;
             if short {

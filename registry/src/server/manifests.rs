@@ -54,7 +54,8 @@ pub(super) async fn get<S: Storage>(
 }
 
 async fn read<S: Storage>(server: &Server<S>, digest: &Digest) -> Result<(Bytes, Document), ErrorReply> {
-    let raw = server.storage.read(digest, 0..MAX_MANIFEST as u64 + 1).await?;
+    let blob = server.storage.stat(digest).await?.ok_or(content::Error::BlobNotFound(*digest))?;
+    let raw = server.storage.read(&blob, 0..MAX_MANIFEST as u64 + 1).await?;
     let document = Document::parse(&raw).map_err(|e| content::Error::Other(Box::new(e)))?;
     Ok((raw, document))
 }
@@ -167,8 +168,9 @@ async fn present<S: Storage>(
             None if server.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
             None => return Err(absent(repository, digest)),
             // A client that pulls the manifest would fail.
-            Some(actual) if actual != *size => {
-                let message = format!("the manifest says that blob `{digest}` has {size} bytes; it has {actual}");
+            Some(actual) if actual.size != *size => {
+                let message =
+                    format!("the manifest says that blob `{digest}` has {size} bytes; it has {}", actual.size);
                 return Err(ErrorReply::new(ErrorCode::ManifestInvalid, message));
             }
             Some(_) => {}

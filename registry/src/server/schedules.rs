@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use content::{Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
+use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream;
 use shuttle::future::{block_on, spawn, yield_now};
@@ -87,12 +87,12 @@ impl Ingest for Writing {
 }
 
 impl Provider for Shelf {
-    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        self.content.size(digest).await
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+        self.content.stat(digest).await
     }
 
-    async fn read(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {
-        self.content.read(digest, range).await
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
+        self.content.read(blob, range).await
     }
 }
 
@@ -109,8 +109,8 @@ impl BlobStorage for Shelf {
 
     fn hold(&self, _: &Digest) {}
 
-    async fn blob(&self, _: &Repository, digest: &Digest) -> Result<Option<u64>, Error> {
-        self.content.size(digest).await
+    async fn blob(&self, _: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+        self.content.stat(digest).await
     }
 
     async fn mount(&self, _: Option<&Repository>, _: &Repository, _: &Digest) -> Result<bool, Error> {
@@ -241,8 +241,12 @@ fn digest() -> Digest {
 async fn upload(client: Client, path: String) {
     loop {
         let Some(there) = client.pieces_there(&path).await else {
-            let size = client.0.storage.size(&digest()).await.expect("a look");
-            assert_eq!(size, Some(PIECES.concat().len() as u64), "the upload has gone, and there is no blob");
+            let blob = client.0.storage.stat(&digest()).await.expect("a look");
+            assert_eq!(
+                blob,
+                Some(Descriptor::blob(digest(), PIECES.concat().len() as u64)),
+                "the upload has gone, and there is no blob"
+            );
             return;
         };
         let (method, path, pieces) = if there < PIECES.len() {

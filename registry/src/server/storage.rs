@@ -90,8 +90,8 @@ pub trait BlobStorage: Provider + Ingester {
     /// dropped.
     fn hold(&self, digest: &Digest) -> Self::Hold;
 
-    /// The length of a blob in bytes, if the repository has it.
-    fn blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
+    /// Describes a blob, if the repository has it.
+    fn blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
 
     /// Adds a blob of `from` (`None`: of any repository) to `to`. Returns `false` if `from` does
     /// not have it.
