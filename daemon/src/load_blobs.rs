@@ -1,10 +1,11 @@
 //! Opens the blobs of a load for the scheduler, which knows no store.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use library::LoadFiles;
-use scheduler::{BlobSource, OpenError};
+use scheduler::BlobSource;
 
 /// The files of a load, opened when the runner takes them.
 #[derive(Debug)]
@@ -17,8 +18,7 @@ impl LoadBlobs {
 }
 
 impl BlobSource for LoadBlobs {
-    fn open(&self, index: usize) -> Result<File, OpenError> {
-        let failed = |library::OpenError { path, source }| OpenError { name: path.display().to_string(), source };
-        self.0.open(index).map_err(failed)
+    fn open(&self, index: usize) -> io::Result<File> {
+        self.0.open(index)
     }
 }

@@ -59,9 +59,6 @@ impl NamedFile {
 pub struct LocalFile {
     path: PathBuf,
     opened: OnceLock<Result<(File, u64), SharedIoError>>,
-    digest: Option<Digest>,
-    /// Name for error messages, if it is not the path.
-    called: Option<String>,
 }
 
 /// Copy of an I/O error that can be returned several times.
@@ -74,7 +71,7 @@ struct SharedIoError {
 impl LocalFile {
     /// Creates a source for the file at `path`; a missing file is reported by the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), opened: OnceLock::new(), digest: None, called: None }
+        Self { path: path.into(), opened: OnceLock::new() }
     }
 
     /// Creates a source for a file that is already open; `path` is its name in error messages.
@@ -86,19 +83,7 @@ impl LocalFile {
         if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
-        Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))), digest: None, called: None })
-    }
-
-    /// Sets the digest of the bytes; used for blobs, which never change.
-    pub fn with_digest(self, digest: Digest) -> Self {
-        Self { digest: Some(digest), ..self }
-    }
-
-    /// Sets the name that the sender gave the file: errors must not reveal the path of the store to
-    /// clients.
-    #[must_use]
-    pub fn called(self, name: impl Into<String>) -> Self {
-        Self { called: Some(name.into()), ..self }
+        Ok(Self { path: path.into(), opened: OnceLock::from(Ok((file, metadata.len()))) })
     }
 
     /// Returns the path.
@@ -133,11 +118,7 @@ impl ReadAt for LocalFile {
     }
 
     fn name(&self) -> String {
-        self.called.clone().unwrap_or_else(|| self.path.display().to_string())
-    }
-
-    fn digest(&self) -> Option<Digest> {
-        self.digest
+        self.path.display().to_string()
     }
 }
 

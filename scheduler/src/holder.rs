@@ -73,7 +73,7 @@ impl Holder {
     ) -> Result<OwnedFd, Error> {
         let pair = || UnixStream::pair().map_err(|error| failed(&error));
         let ((own, theirs), (runner, link)) = (pair()?, pair()?);
-        let files = Blobs { source, count: blobs.len() };
+        let files = Blobs::new(source, &blobs);
         let call = HolderCall::Hold { blobs, reserved };
         self.ask(options, move |control| passing::send(control, &call, &[theirs.as_fd(), link.as_fd()])).await?;
         tokio::spawn(async move {

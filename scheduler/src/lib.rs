@@ -34,7 +34,7 @@ mod supervisor;
 mod sync;
 
 pub use error::Error;
-pub use load_plan::{BlobSource, LoadPlan, OpenError};
+pub use load_plan::{BlobSource, LoadPlan};
 pub use machine::{Attempt, Context, Counts, KeepAlive, KeepAliveChoice, Limits, Residence};
 pub use private_memory::PrivateMemory;
 pub use runner::{Events, Runner};

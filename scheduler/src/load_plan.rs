@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{DESCRIPTORS, LoadRequest, Reserved, passing};
+use protocol::{Blob, DESCRIPTORS, LoadRequest, Reserved, passing};
 
 use crate::{Error, PrivateMemory};
 
@@ -39,23 +39,26 @@ pub trait BlobSource: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The file is missing, or the process has no descriptor left.
-    fn open(&self, index: usize) -> Result<File, OpenError>;
-}
-
-/// A blob that could not be opened.
-#[derive(Debug)]
-pub struct OpenError {
-    /// The file, or the blob's digest, for the error message.
-    pub name: String,
-    /// The error of the system.
-    pub source: io::Error,
+    fn open(&self, index: usize) -> io::Result<File>;
 }
 
 /// The blobs of a load request, in its order.
 #[derive(Clone, Debug)]
 pub(crate) struct Blobs {
-    pub(crate) source: Arc<dyn BlobSource>,
-    pub(crate) count: usize,
+    source: Arc<dyn BlobSource>,
+    /// The name of each blob, for error messages.
+    names: Vec<String>,
+}
+
+impl Blobs {
+    pub(crate) fn new(source: Arc<dyn BlobSource>, blobs: &[Blob]) -> Self {
+        Self { source, names: blobs.iter().map(|blob| blob.name.clone()).collect() }
+    }
+
+    fn open(&self, index: usize) -> Result<File, Error> {
+        let failed = |source| Error::File { file: self.names[index].clone(), source: Arc::new(source) };
+        self.source.open(index).map_err(failed)
+    }
 }
 
 /// Sends `first`, then opens the files and sends their descriptors in batches. Each batch waits
@@ -72,18 +75,14 @@ pub(crate) async fn pass(socket: UnixStream, first: Option<OwnedFd>, blobs: Blob
         if let Some(first) = first {
             pass_opened(&socket, &[first.as_fd()])?;
         }
-        let indexes: Vec<usize> = (0..blobs.count).collect();
-        indexes.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, &*blobs.source, some))
+        let indexes: Vec<usize> = (0..blobs.names.len()).collect();
+        indexes.chunks(DESCRIPTORS).try_for_each(|some| pass_some(&socket, &blobs, some))
     });
     passing.await.unwrap_or_else(|_| Err(Error::Protocol("passing files panicked".to_owned())))
 }
 
-fn pass_some(socket: &UnixStream, source: &dyn BlobSource, indexes: &[usize]) -> Result<(), Error> {
-    let open = |index: &usize| {
-        let failed = |OpenError { name, source }| Error::File { file: name, source: Arc::new(source) };
-        source.open(*index).map_err(failed)
-    };
-    let opened = indexes.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+fn pass_some(socket: &UnixStream, blobs: &Blobs, indexes: &[usize]) -> Result<(), Error> {
+    let opened = indexes.iter().map(|index| blobs.open(*index)).collect::<Result<Vec<_>, _>>()?;
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     pass_opened(socket, &descriptors)
 }

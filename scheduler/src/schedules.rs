@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        AcquireRequest, Attempt, BlobSource, Context, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, OpenError,
-        Residence, Scheduler,
+        AcquireRequest, Attempt, BlobSource, Context, KeepAlive, KeepAliveChoice, Lease, Limits, LoadPlan, Residence,
+        Scheduler,
     };
 
     const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -249,7 +249,7 @@ mod tests {
     struct NoBlobs;
 
     impl BlobSource for NoBlobs {
-        fn open(&self, index: usize) -> Result<File, OpenError> {
+        fn open(&self, index: usize) -> std::io::Result<File> {
             panic!("the plan has no blob {index}")
         }
     }

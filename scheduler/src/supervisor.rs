@@ -197,7 +197,7 @@ fn load(
         request.is_held = link.is_some();
         let status = runner.wait_until_it_serves().await?;
         memory.set(&status, |private| private.limit(cache_of(&request)));
-        let blobs = Blobs { source, count: request.blobs.len() };
+        let blobs = Blobs::new(source, &request.blobs);
         let (passed, loaded) = (pass(passing?, link, blobs), runner.load(&request));
         tokio::pin!(passed, loaded);
         // The runner waits for its files, so a file that cannot be passed fails the load and ends

@@ -111,13 +111,26 @@ impl BlobFile {
         }
     }
 
+    /// Returns the file. Its bytes can be mapped, because a committed blob never changes.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// The blob ends before the buffer is full, or the file cannot be read.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.file.read_exact_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
     /// Reads a range of the blob, cut at its end. It uses reads and not a mapping: if the file is
     /// truncated by another program, the result is an error and not a crash of the process.
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let end = range.end.min(self.size);
         let start = range.start.min(end);
         let mut bytes = vec![0; (end - start) as usize];
-        self.file.read_exact_at(&mut bytes, start).map_err(|e| Error::io("read", &self.path, e))?;
+        self.read_exact_at(&mut bytes, start)?;
         Ok(bytes)
     }
 }

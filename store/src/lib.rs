@@ -77,7 +77,7 @@ mod verify;
 mod version;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 pub use blobs::BlobFile;
@@ -121,6 +121,17 @@ use sync::{Mutex, MutexGuard, PoisonError};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Inner>);
+
+/// A reference to a store that does not keep it open.
+#[derive(Clone, Debug)]
+pub struct WeakStore(Weak<Inner>);
+
+impl WeakStore {
+    /// Returns the store, unless it was closed.
+    pub fn upgrade(&self) -> Option<Store> {
+        self.0.upgrade().map(Store)
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -177,6 +188,11 @@ pub struct Leases<'a>(&'a Store);
 pub struct Notes<'a>(&'a Store);
 
 impl Store {
+    /// Returns a reference that does not keep the store open.
+    pub fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.0))
+    }
+
     /// Returns the blobs and ingests.
     pub fn blobs(&self) -> Blobs<'_> {
         Blobs(self)

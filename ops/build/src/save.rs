@@ -16,7 +16,7 @@ use content::{Digest, Hasher};
 use library::Library;
 use manifests::{ModelRef, annotations, media_types};
 use serde_json::{Map, Value, json};
-use store::{Hold, Store};
+use store::Hold;
 
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, MARKER, path};
 
@@ -42,7 +42,7 @@ pub enum Since {
 /// An archive that is ready to be written. All its blobs exist, and are kept while it lives.
 #[derive(Debug)]
 pub struct Archive {
-    store: Store,
+    library: Library,
     index: Vec<u8>,
     blobs: BTreeMap<Digest, u64>,
     _holds: Vec<Hold>,
@@ -84,7 +84,7 @@ impl Archive {
                 "annotations": {annotations::REF_NAME: name},
             }));
         }
-        Ok(Self { store: library.store.clone(), index: index(listed, base)?, blobs, _holds: holds })
+        Ok(Self { library: library.clone(), index: index(listed, base)?, blobs, _holds: holds })
     }
 
     /// Returns the size of the whole archive in bytes.
@@ -113,15 +113,18 @@ impl Archive {
     }
 
     fn write_blob(&self, digest: &Digest, size: u64, output: &mut dyn Write) -> Result<()> {
-        let blob = self.store.blobs().open(digest)?;
+        let blob = self.library.open(digest);
+        blob.read_exact_at(&mut [], 0)?;
         ensure!(blob.size() == size, "blob `{digest}` has {} bytes, expected {size}; run `lode fsck`", blob.size());
         let mut hasher = Hasher::new(digest.algorithm());
+        let mut buffer = vec![0; size.min(PIECE) as usize];
         let mut at = 0;
         while at < size {
-            let bytes = blob.read(at..size.min(at + PIECE))?;
-            hasher.update(&bytes);
-            output.write_all(&bytes)?;
-            at += bytes.len() as u64;
+            let piece = &mut buffer[..(size - at).min(PIECE) as usize];
+            blob.read_exact_at(piece, at)?;
+            hasher.update(piece);
+            output.write_all(piece)?;
+            at += piece.len() as u64;
         }
         let actual = hasher.finish();
         ensure!(actual == *digest, "blob `{digest}` hashes to `{actual}`; run `lode fsck`");

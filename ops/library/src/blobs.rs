@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use content::Digest;
-use import::{LocalFile, OpenBlob, ReadAt};
+use import::{OpenBlob, ReadAt};
 
+use crate::blob_reader::BlobReader;
 use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 
 impl Library {
     /// Opens a blob for reading at any offset. A missing blob is reported by the first read.
     pub fn open(&self, digest: &Digest) -> Arc<dyn ReadAt> {
-        Arc::new(LocalFile::new(self.store.blobs().path(digest)).with_digest(*digest))
+        self.open_called(digest, &format!("blob {digest}"))
     }
 
-    /// The same for a file that a client has sent, with the name that the client gave it.
+    /// The same with a name for error messages, such as the name that a client gave the file.
     pub fn open_called(&self, digest: &Digest, name: &str) -> Arc<dyn ReadAt> {
-        Arc::new(LocalFile::new(self.store.blobs().path(digest)).with_digest(*digest).called(name))
+        Arc::new(BlobReader::new(&self.store, digest, name.to_owned()))
     }
 
     /// Returns [`open`](Self::open) as a function, for code that reads original files from their

@@ -5,34 +5,44 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The files of a load request, in the order of its blobs. Clones share the list. It does not keep
-/// the store open.
-#[derive(Clone, Debug)]
-pub struct LoadFiles(Arc<[PathBuf]>);
+use content::Digest;
+use store::{BlobFile, Store, WeakStore};
 
-/// A file that cannot be opened.
+use crate::blob_reader::as_io_error;
+
+/// The files of a load request, in the order of its blobs. Clones share the list. It does not keep
+/// the store open, because a plan lives as long as its model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadFiles {
+    store: WeakStore,
+    files: Arc<[LoadFile]>,
+}
+
+/// A file that a runner maps.
 #[derive(Debug)]
-pub struct OpenError {
-    /// The path of the file, or its number if the load has no such file.
-    pub path: PathBuf,
-    /// The error of the system.
-    pub source: io::Error,
+pub(crate) enum LoadFile {
+    Blob(Digest),
+    /// A file that was derived from a blob.
+    Derived(PathBuf),
 }
 
 impl LoadFiles {
-    pub(crate) fn new(files: Vec<PathBuf>) -> Self {
-        Self(files.into())
+    pub(crate) fn new(store: &Store, files: Vec<LoadFile>) -> Self {
+        Self { store: store.downgrade(), files: files.into() }
     }
 
     /// Opens the file `index`. The plan has as many files as its request has blobs.
     ///
     /// # Errors
-    /// The file is missing or cannot be read.
-    pub fn open(&self, index: usize) -> Result<File, OpenError> {
-        let Some(path) = self.0.get(index) else {
-            let source = io::Error::new(io::ErrorKind::NotFound, "the load plan has no file of that number");
-            return Err(OpenError { path: PathBuf::from(index.to_string()), source });
-        };
-        File::open(path).map_err(|source| OpenError { path: path.clone(), source })
+    /// The file is missing or cannot be read, or the store was closed.
+    pub fn open(&self, index: usize) -> io::Result<File> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the load plan has no file of that number");
+        match self.files.get(index).ok_or_else(missing)? {
+            LoadFile::Derived(path) => File::open(path),
+            LoadFile::Blob(digest) => {
+                let store = self.store.upgrade().ok_or_else(|| io::Error::other("the store was closed"))?;
+                store.blobs().open(digest).map(BlobFile::into_file).map_err(as_io_error)
+            }
+        }
     }
 }

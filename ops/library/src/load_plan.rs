@@ -13,7 +13,7 @@ use protocol::{Array, Blob, ContextRequest, Document, ExpertOf, LoadRequest, Low
 
 use crate::error::Error;
 use crate::library::Library;
-use crate::load_files::LoadFiles;
+use crate::load_files::{LoadFile, LoadFiles};
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
 use crate::parsed_facts::{ParsedFacts, Unknown};
@@ -77,7 +77,7 @@ pub fn load_plan(
             planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
         }
     }
-    let PlanFiles { blobs, sources, .. } = files;
+    let PlanFiles { blobs, opened, .. } = files;
     let template = library.own_template(model)?;
     if template.is_none() && !model.config.renderer.is_empty() {
         let renderer = &model.config.renderer;
@@ -103,7 +103,7 @@ pub fn load_plan(
         token_table,
         template,
     };
-    Ok(ModelLoad { request, files: LoadFiles::new(sources), reserved: None })
+    Ok(ModelLoad { request, files: LoadFiles::new(&library.store, opened), reserved: None })
 }
 
 /// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does
@@ -118,13 +118,14 @@ pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
 }
 
 /// The blobs of a plan, each once.
+#[derive(Default)]
 struct PlanFiles {
-    store: store::Store,
     /// Sizes of all blobs of the model, in bytes.
     sizes: HashMap<Digest, u64>,
     places: HashMap<Digest, usize>,
     blobs: Vec<Blob>,
-    sources: Vec<PathBuf>,
+    /// The files of `blobs`.
+    opened: Vec<LoadFile>,
 }
 
 impl PlanFiles {
@@ -142,7 +143,7 @@ impl PlanFiles {
             );
             sizes.insert(*digest, size);
         }
-        Ok(Self { store: library.store.clone(), sizes, places: HashMap::new(), blobs: Vec::new(), sources: Vec::new() })
+        Ok(Self { sizes, ..Self::default() })
     }
 
     /// Returns the index of a blob in the plan.
@@ -152,7 +153,7 @@ impl PlanFiles {
         }
         let size = *self.sizes.get(digest).with_context(|| format!("blob `{digest}` is not a layer of the model"))?;
         self.blobs.push(Blob { name: digest.to_string(), size });
-        self.sources.push(self.store.blobs().path(digest));
+        self.opened.push(LoadFile::Blob(*digest));
         self.places.insert(*digest, self.blobs.len() - 1);
         Ok(self.blobs.len() - 1)
     }
@@ -163,7 +164,7 @@ impl PlanFiles {
         let size = path.metadata().ok()?.len();
         let name = path.file_name()?.to_string_lossy().into_owned();
         self.blobs.push(Blob { name, size });
-        self.sources.push(path);
+        self.opened.push(LoadFile::Derived(path));
         Some(self.blobs.len() - 1)
     }
 

@@ -1,5 +1,5 @@
 //! Files on HTTP servers that support range requests. They are the sources of
-//! [`RemoteFile`](crate::remote::RemoteFile).
+//! [`RangeReader`](library::RangeReader).
 //!
 //! This module follows redirects itself, instead of the HTTP library. The token is sent only to the
 //! endpoint's own origin, and no redirect may lead to an address nearer to this machine than the
@@ -15,11 +15,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use library::{FetchRange, RangeSource};
 use registry::client::{RedirectPolicy, cause};
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, LOCATION, RANGE, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
-
-use crate::remote::{Fetch, RemoteSource};
 
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: usize = 5;
@@ -95,7 +94,7 @@ impl Endpoint {
     }
 
     /// A file whose size and identity are known.
-    pub(crate) fn file(&self, url: &str, size: u64, identity: Option<String>) -> io::Result<RemoteSource> {
+    pub(crate) fn file(&self, url: &str, size: u64, identity: Option<String>) -> io::Result<RangeSource> {
         let file = Arc::new(HttpFile {
             endpoint: self.clone(),
             name: url.to_owned(),
@@ -103,11 +102,11 @@ impl Endpoint {
             size,
             resolved: Mutex::default(),
         });
-        let fetch: Arc<Fetch> = Arc::new(move |range| {
+        let fetch: Arc<FetchRange> = Arc::new(move |range| {
             let file = Arc::clone(&file);
             async move { file.fetch(range).await }.boxed()
         });
-        Ok(RemoteSource { name: url.to_owned(), size, identity, fetch })
+        Ok(RangeSource { name: url.to_owned(), size, identity, fetch })
     }
 
     /// Returns the length of a file in bytes, by a request for its first byte.

@@ -23,13 +23,11 @@ mod pull;
 mod pull_external;
 mod push;
 mod refetch;
-mod remote;
+mod remote_blob;
 mod repositories;
-mod requests;
 mod resolve;
 mod search;
 mod upstream;
-mod windows;
 
 pub use hosts::{HostSettingsOf, Hosts, RegistrySettings};
 pub use hub::HubReference;

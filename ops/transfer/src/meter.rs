@@ -4,11 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use content::{Descriptor, Digest};
-use library::Observer;
+use library::{Observer, Presence, Requests};
 use registry::client::Counter;
 use tokio::sync::mpsc::UnboundedSender;
-
-use crate::requests::{Presence, Requests};
 
 /// Counts bytes and forwards status messages.
 #[derive(Debug)]

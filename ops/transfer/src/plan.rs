@@ -6,15 +6,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use content::Descriptor;
 use import::ReadAt;
-use library::{Error, Subject};
+use library::{Error, Presence, RangeReader, Subject, Windows};
 use manifests::ModelRef;
 
 use crate::hosts::Hosts;
 use crate::hub::HubReference;
-use crate::remote::{RemoteFile, RemoteSource};
-use crate::requests::Presence;
+use crate::remote_blob::remote_blob;
 use crate::resolve::{check_names, resolve};
-use crate::windows::Windows;
 
 /// Reads the facts about a model from its registry.
 ///
@@ -32,8 +30,8 @@ pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subje
     let (windows, requests, name) = (Windows::for_workers(), presence.requests(), name.clone());
     let work = move || {
         let open = |layer: &str, blob: &Descriptor| {
-            let source = RemoteSource::blob(&remote, layer, blob);
-            Arc::new(RemoteFile::new(source, requests.clone(), windows.clone())) as Arc<dyn ReadAt>
+            let source = remote_blob(&remote, layer, blob);
+            Arc::new(RangeReader::new(source, requests.clone(), windows.clone())) as Arc<dyn ReadAt>
         };
         Subject::elsewhere(&name, &manifest, &open)
     };

@@ -18,7 +18,9 @@ use anyhow::{Context, Result, bail, ensure};
 use build::Created;
 use content::{Descriptor, Digest, IngestId};
 use import::ReadAt;
-use library::{ExternalFile, LayerSplit, Layout, Library, MAX_DOCUMENT, classify, split_layers};
+use library::{
+    ExternalFile, LayerSplit, Layout, Library, MAX_DOCUMENT, RangeReader, RangeSource, Windows, classify, split_layers,
+};
 use manifests::{Document, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use registry::client::{Fetcher, Remote};
 use tokio::task::JoinSet;
@@ -29,9 +31,8 @@ use crate::http_file::Endpoint;
 use crate::hub::HubReference;
 use crate::meter::{Meter, MeterObserver, Watched};
 use crate::pull_external::{ExternalModel, Hub, adopt, expand, pull_external, pull_hub};
-use crate::remote::{RemoteFile, RemoteSource};
+use crate::remote_blob::remote_blob;
 use crate::resolve::{blobs, check_names, named_blobs, resolve};
-use crate::windows::Windows;
 
 /// How long the blobs of a pull are kept, so that the pull can be resumed.
 const LEASE: Duration = Duration::from_hours(24);
@@ -195,7 +196,7 @@ async fn converted(
     import(library, &source.meter, move |library, observer| {
         let windows = Windows::for_workers();
         let remote = |(source, file)| -> (ExternalFile, Arc<dyn ReadAt>) {
-            (file, Arc::new(RemoteFile::new(source, observer.requests().clone(), windows.clone())))
+            (file, Arc::new(RangeReader::new(source, observer.requests().clone(), windows.clone())))
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
         // A config of another kind has no fields that Lode knows.
@@ -231,8 +232,8 @@ struct PullSource {
 
 impl PullSource {
     /// A layer that is read by range requests.
-    fn file(&self, file: &ExternalFile) -> RemoteSource {
-        RemoteSource::blob(&self.remote, &file.name, &file.layer.descriptor)
+    fn file(&self, file: &ExternalFile) -> RangeSource {
+        remote_blob(&self.remote, &file.name, &file.layer.descriptor)
     }
 }
 

@@ -23,15 +23,13 @@ use anyhow::{Context, Result, bail, ensure};
 use build::{Created, Draft, StoreTarget, import_into, whole_file};
 use content::{Algorithm, Digest};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
-use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer};
+use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer, RangeReader, Windows};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
 
 use crate::http_file::Endpoint;
 use crate::hub::{HubFile, HubReference, Listing, MAX_INDEX, MAX_LISTING};
 use crate::meter::MeterObserver;
-use crate::remote::RemoteFile;
-use crate::windows::Windows;
 
 /// How long the tensors of a failed attempt are kept for the next one.
 const RESUMABLE: Duration = Duration::from_hours(24);
@@ -291,7 +289,7 @@ pub(crate) fn pull_hub(
         // change.
         let identity = file.digest.map_or_else(|| url.clone(), |digest| digest.to_string());
         let source = hub.endpoint.file(&url, size, Some(identity))?;
-        let source = RemoteFile::new(source, requests.clone(), Arc::clone(&windows));
+        let source = RangeReader::new(source, requests.clone(), Arc::clone(&windows));
         Ok(NamedFile { name: file.path.clone(), source: Arc::new(source) })
     };
     let model = ExternalModel {

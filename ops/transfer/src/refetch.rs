@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use content::{Descriptor, Digest};
-use library::Observer;
+use library::{Observer, observed};
 use manifests::{ModelRef, annotations};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
@@ -12,7 +12,6 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::hub::HubReference;
 use crate::meter::Meter;
 use crate::pull::{HubSettings, LocalName, pull_as, pull_from_hub};
-use crate::requests::observed;
 use crate::upstream::Upstream;
 
 /// Fetches blobs from the sources of their model. Its methods block, so they must not run on the

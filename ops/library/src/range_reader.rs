@@ -1,9 +1,13 @@
-//! Remote files that are read by range requests.
+//! Blocking reads of files that are fetched by range, which gives an import a [`ReadAt`] for any
+//! [`Provider`].
 //!
 //! A file is fetched in windows (`windows`), so that several small tensors, or the pieces of a
 //! large one, cost one request.
 //!
 //! Worker threads block in [`Requests::run`]. They must not be threads of the runtime.
+
+mod requests;
+mod windows;
 
 use std::fmt;
 use std::io;
@@ -15,17 +19,17 @@ use bytes::Bytes;
 use content::{Descriptor, Digest, Provider};
 use futures_util::future::BoxFuture;
 use import::ReadAt;
-use registry::client::Remote;
 
-use crate::requests::Requests;
-use crate::windows::{Claim, Windows};
+pub use requests::{Presence, Requests, observed};
+use windows::Claim;
+pub use windows::Windows;
 
 /// Size of a window in bytes.
-pub(crate) const WINDOW: u64 = 4 << 20;
+const WINDOW: u64 = 4 << 20;
 
 /// Size of the first window in bytes. If all tensors of a file are known already, only the header
 /// is read, which is in this window.
-pub(crate) const HEAD: u64 = 1 << 20;
+const HEAD: u64 = 1 << 20;
 
 /// Maximum size of one read in bytes, which limits headers. Tensors are read in pieces.
 const MOST_AT_ONCE: u64 = 64 << 20;
@@ -44,49 +48,48 @@ fn place(offset: u64) -> (u64, u64) {
 }
 
 /// Fetches exactly the bytes of a range.
-pub(crate) type Fetch = dyn Fn(Range<u64>) -> BoxFuture<'static, io::Result<Bytes>> + Send + Sync;
+pub type FetchRange = dyn Fn(Range<u64>) -> BoxFuture<'static, io::Result<Bytes>> + Send + Sync;
 
-/// A remote file and how to fetch it.
-pub(crate) struct RemoteSource {
+/// A file and how to fetch its ranges.
+pub struct RangeSource {
     /// The name for error messages, usually a URL.
-    pub(crate) name: String,
+    pub name: String,
     /// Length in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// An identity of the bytes that does not depend on the source: see [`ReadAt::identity`].
-    pub(crate) identity: Option<String>,
-    pub(crate) fetch: Arc<Fetch>,
+    pub identity: Option<String>,
+    /// Fetches a range.
+    pub fetch: Arc<FetchRange>,
 }
 
-impl RemoteSource {
-    /// A blob of a registry, read by range requests. `name` is the name of its layer.
-    pub(crate) fn blob(remote: &Remote, name: &str, blob: &Descriptor) -> Self {
-        let digest = blob.digest;
-        let host = remote.sources().last().map(|host| host.name().to_owned()).unwrap_or_default();
-        let (remote, blob) = (remote.clone(), blob.clone());
+impl RangeSource {
+    /// A blob of a provider. `name` is its name in error messages.
+    pub fn blob<P: Provider + Clone + 'static>(provider: &P, name: String, blob: &Descriptor) -> Self {
+        let (provider, blob) = (provider.clone(), blob.clone());
         Self {
-            name: format!("{name} ({digest} at {host})"),
+            name,
             size: blob.size,
-            identity: Some(digest.to_string()),
+            identity: Some(blob.digest.to_string()),
             fetch: Arc::new(move |range| {
-                let (remote, blob) = (remote.clone(), blob.clone());
-                Box::pin(async move { remote.read(&blob, range).await.map_err(io::Error::other) })
+                let (provider, blob) = (provider.clone(), blob.clone());
+                Box::pin(async move { provider.read(&blob, range).await.map_err(io::Error::other) })
             }),
         }
     }
 }
 
 /// A file that is read through windows.
-pub(crate) struct RemoteFile {
-    source: RemoteSource,
+pub struct RangeReader {
+    source: RangeSource,
     /// Distinguishes its windows from the windows of other files.
     number: u64,
     windows: Arc<Windows>,
     requests: Requests,
 }
 
-impl RemoteFile {
-    /// A file that shares its windows with other files of the same pull.
-    pub(crate) fn new(source: RemoteSource, requests: Requests, windows: Arc<Windows>) -> Self {
+impl RangeReader {
+    /// Creates a reader that shares its windows with other files of the same pull.
+    pub fn new(source: RangeSource, requests: Requests, windows: Arc<Windows>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { source, number: NEXT.fetch_add(1, Ordering::Relaxed), windows, requests }
     }
@@ -114,7 +117,7 @@ impl RemoteFile {
     }
 }
 
-impl ReadAt for RemoteFile {
+impl ReadAt for RangeReader {
     fn size(&self) -> u64 {
         self.source.size
     }
@@ -155,10 +158,10 @@ impl ReadAt for RemoteFile {
     }
 }
 
-impl fmt::Debug for RemoteFile {
+impl fmt::Debug for RangeReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RemoteSource { name, size, .. } = &self.source;
-        f.debug_struct("RemoteFile").field("name", name).field("size", size).finish_non_exhaustive()
+        let RangeSource { name, size, .. } = &self.source;
+        f.debug_struct("RangeReader").field("name", name).field("size", size).finish_non_exhaustive()
     }
 }
 
@@ -170,18 +173,17 @@ mod tests {
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
-    use crate::requests::Presence;
 
     /// A file in which each byte encodes its offset.
-    fn file(size: u64, windows: &Arc<Windows>, requests: &Requests, fetched: &Arc<Mutex<Vec<u64>>>) -> RemoteFile {
+    fn file(size: u64, windows: &Arc<Windows>, requests: &Requests, fetched: &Arc<Mutex<Vec<u64>>>) -> RangeReader {
         let fetched = Arc::clone(fetched);
         let fetch = move |range: Range<u64>| {
             fetched.lock().expect("nobody panicked").push(place(range.start).0);
             let bytes: Bytes = range.map(byte).collect();
             async move { Ok(bytes) }.boxed()
         };
-        let source = RemoteSource { name: "f".to_owned(), size, identity: None, fetch: Arc::new(fetch) };
-        RemoteFile::new(source, requests.clone(), Arc::clone(windows))
+        let source = RangeSource { name: "f".to_owned(), size, identity: None, fetch: Arc::new(fetch) };
+        RangeReader::new(source, requests.clone(), Arc::clone(windows))
     }
 
     /// A runtime, and a presence that keeps its requests alive.
@@ -196,7 +198,7 @@ mod tests {
         (offset % 251) as u8
     }
 
-    fn check(file: &RemoteFile, range: Range<u64>) {
+    fn check(file: &RangeReader, range: Range<u64>) {
         let mut buffer = vec![0; (range.end - range.start) as usize];
         file.read_exact_at(&mut buffer, range.start).expect("inside");
         assert!(buffer.iter().zip(range.clone()).all(|(found, offset)| *found == byte(offset)), "{range:?}");
@@ -248,8 +250,8 @@ mod tests {
     fn a_fetch_ends_when_nobody_waits_for_it() {
         let (_runtime, presence, requests) = waiting();
         let fetch = |_: Range<u64>| std::future::pending::<io::Result<Bytes>>().boxed();
-        let source = RemoteSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
-        let file = RemoteFile::new(source, requests.clone(), Windows::new(1));
+        let source = RangeSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
+        let file = RangeReader::new(source, requests.clone(), Windows::new(1));
         std::thread::scope(|scope| {
             let reading = scope.spawn(|| file.read_exact_at(&mut [0; 3], 0));
             drop(presence);
@@ -268,8 +270,8 @@ mod tests {
             let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
             async move { if first { Err(io::Error::other("down")) } else { Ok(Bytes::from_static(b"abc")) } }.boxed()
         };
-        let source = RemoteSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
-        let file = RemoteFile::new(source, requests, Windows::new(1));
+        let source = RangeSource { name: "f".to_owned(), size: 3, identity: None, fetch: Arc::new(fetch) };
+        let file = RangeReader::new(source, requests, Windows::new(1));
         let mut buffer = [0; 3];
         assert!(file.read_exact_at(&mut buffer, 0).is_err());
         file.read_exact_at(&mut buffer, 0).expect("the second time");

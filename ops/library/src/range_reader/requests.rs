@@ -6,32 +6,41 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
-use library::{NOBODY, Observer};
+
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+
+use crate::observer::{NOBODY, Observer};
 
 /// Interval at which an observer is polled.
 const ASKED_AGAIN: Duration = Duration::from_millis(250);
 
 /// Keeps requests alive: they are cancelled when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Presence(watch::Sender<()>);
+pub struct Presence(watch::Sender<()>);
 
 /// Runs requests on a thread that does not belong to the runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
+pub struct Requests {
     handle: Handle,
     here: watch::Receiver<()>,
 }
 
+impl Default for Presence {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Presence {
-    pub(crate) fn new() -> Self {
+    /// Creates a presence without requests.
+    pub fn new() -> Self {
         Self(watch::Sender::new(()))
     }
 
     /// Returns a runner of requests on the current runtime. Its requests end when `self` is
     /// dropped.
-    pub(crate) fn requests(&self) -> Requests {
+    pub fn requests(&self) -> Requests {
         Requests { handle: Handle::current(), here: self.0.subscribe() }
     }
 }
@@ -41,7 +50,7 @@ impl Requests {
     ///
     /// # Errors
     /// The request fails, or the [`Presence`] was dropped.
-    pub(crate) fn run<T>(&self, request: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    pub fn run<T>(&self, request: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let mut here = self.here.clone();
         let gone = async move { while here.changed().await.is_ok() {} };
         self.handle.block_on(async {
@@ -53,7 +62,7 @@ impl Requests {
     }
 
     /// Whether the [`Presence`] still exists.
-    pub(crate) fn are_wanted(&self) -> bool {
+    pub fn are_wanted(&self) -> bool {
         self.here.has_changed().is_ok()
     }
 }
@@ -63,11 +72,7 @@ impl Requests {
 ///
 /// # Errors
 /// The request fails, or the observer stops.
-pub(crate) fn observed<T>(
-    handle: &Handle,
-    observer: &dyn Observer,
-    request: impl Future<Output = Result<T>>,
-) -> Result<T> {
+pub fn observed<T>(handle: &Handle, observer: &dyn Observer, request: impl Future<Output = Result<T>>) -> Result<T> {
     let gone = async {
         while observer.goes_on() {
             tokio::time::sleep(ASKED_AGAIN).await;

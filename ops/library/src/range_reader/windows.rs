@@ -19,10 +19,10 @@ use shuttle::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const WINDOWS_PER_CORE: usize = 4;
 
 /// The number of a file, and the number of the window in it.
-pub(crate) type WindowKey = (u64, u64);
+pub(super) type WindowKey = (u64, u64);
 
 /// The windows of all files of a pull. Their number limits the memory.
-pub(crate) struct Windows {
+pub struct Windows {
     /// The most recently used window is last; `None` while it loads.
     slots: Mutex<Vec<(WindowKey, Option<Bytes>)>>,
     changed: Condvar,
@@ -31,11 +31,11 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// Creates a cache that suits the number of workers on this machine.
-    pub(crate) fn for_workers() -> Arc<Self> {
+    pub fn for_workers() -> Arc<Self> {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from) * WINDOWS_PER_CORE)
     }
 
-    pub(crate) fn new(capacity: usize) -> Arc<Self> {
+    pub(super) fn new(capacity: usize) -> Arc<Self> {
         Arc::new(Self { slots: Mutex::default(), changed: Condvar::new(), capacity })
     }
 
@@ -45,7 +45,7 @@ impl Windows {
 
     /// Returns the window, or `None` if the caller must fetch it. Waits while another thread
     /// fetches it.
-    pub(crate) fn claim(&self, key: WindowKey) -> Option<Bytes> {
+    pub(super) fn claim(&self, key: WindowKey) -> Option<Bytes> {
         let mut slots = self.slots();
         loop {
             let Some(position) = slots.iter().position(|(own, _)| *own == key) else {
@@ -64,7 +64,7 @@ impl Windows {
 
     /// Number of windows that are kept or loading.
     #[cfg(test)]
-    pub(crate) fn kept(&self) -> usize {
+    pub(super) fn kept(&self) -> usize {
         self.slots().len()
     }
 
@@ -88,10 +88,10 @@ impl Windows {
 
 /// The obligation to fetch a window. Dropping it without bytes lets the next thread claim the
 /// window.
-pub(crate) struct Claim<'a> {
-    pub(crate) windows: &'a Windows,
-    pub(crate) key: WindowKey,
-    pub(crate) bytes: Option<Bytes>,
+pub(super) struct Claim<'a> {
+    pub(super) windows: &'a Windows,
+    pub(super) key: WindowKey,
+    pub(super) bytes: Option<Bytes>,
 }
 
 impl Drop for Claim<'_> {
