@@ -77,7 +77,7 @@ async fn work(
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
         let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
         if result.is_ok() {
-            uploads::used(&daemon.library.store, &sent);
+            uploads::used(&daemon.library, &sent);
             daemon.library.collect();
         }
         (result, sent.is_empty())
@@ -129,9 +129,8 @@ async fn plan(daemon: &Daemon, spec: CreateSpec) -> Result<Response, Failed> {
     };
     let scheme = quantize.policy.scheme.name().to_owned();
     let planned = blocking(&daemon.library, move |library| {
-        // Protects the source from collection while it is read.
-        let _guard = library.store.guard();
-        build::plan_quantization(library, &spec.source, &quantize)
+        let guard = library.guard();
+        build::plan_quantization(library, &guard, &spec.source, &quantize)
     });
     Ok(Json(quantize_plan(scheme, planned.await?)).into_response())
 }
@@ -296,14 +295,14 @@ fn handed(daemon: &Daemon, token: &str) -> Result<Vec<NamedFile>, Failed> {
 pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse> {
     Json(SocketResponse {
         path: daemon.settings.socket.display().to_string(),
-        home: daemon.library.store.home().display().to_string(),
+        home: daemon.library.home().display().to_string(),
         pid: std::process::id(),
     })
 }
 
 fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
     let parsed: Digest = digest.parse().map_err(|e| Failed::bad_request(format!("file `{name}`: {e}")))?;
-    let there = daemon.library.store.blobs().size(&parsed).map_err(anyhow::Error::from)?.is_some();
+    let there = daemon.library.blobs().size(&parsed).map_err(anyhow::Error::from)?.is_some();
     if !there {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }

@@ -30,8 +30,8 @@ pub(crate) async fn healthz() -> &'static str {
 pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Readiness>) {
     let mut problems = Vec::new();
     let looked = blocking(&daemon.library, |library| {
-        library.store.names().check()?;
-        Ok(library.store.free_space()?)
+        library.names().check()?;
+        Ok(library.free_space()?)
     });
     match looked.await {
         Ok(free) if free < LEAST_SPACE => {

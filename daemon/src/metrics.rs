@@ -74,7 +74,7 @@ pub(crate) async fn count(request: Request, next: Next) -> Response {
 pub(crate) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Failed> {
     let counts = daemon.counts.clone();
     let (measured, free) =
-        blocking(&daemon.library, move |library| Ok((counts.measured(library)?, library.store.free_space()?))).await?;
+        blocking(&daemon.library, move |library| Ok((counts.measured(library)?, library.free_space()?))).await?;
     metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
     metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
     metrics::gauge!("lode_free_bytes").set(free as f64);

@@ -104,7 +104,7 @@ fn as_written(failed: Failed, name: &str) -> Failed {
 
 pub(crate) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsResponse>, Failed> {
     let listed = |library: &Library| {
-        let (models, pins) = (library.list()?, library.store.names().pins());
+        let (models, pins) = (library.list()?, library.names().pins());
         let pinned = |name: &str| {
             let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
             key.is_some_and(|key| pins.binary_search(&key).is_ok())

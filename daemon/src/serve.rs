@@ -97,10 +97,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let options = RunnerOptions {
         program: settings.runner.clone(),
         sockets: sockets.0.clone(),
-        environment: runner_environment(
-            &settings,
-            if library.store.is_read_only() { &sockets.0 } else { &settings.home },
-        )?,
+        environment: runner_environment(&settings, if library.is_read_only() { &sockets.0 } else { &settings.home })?,
         isolated: settings.isolated,
         patience: settings.runner_timeout,
         gpu_keep: settings.gpu_keep.clone(),
@@ -118,7 +115,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let scheduler = Scheduler::new(options, limits);
     let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
-    let has_creates = !library.store.is_read_only();
+    let has_creates = !library.is_read_only();
     let socket = has_creates.then(|| Socket::bind(&settings.socket, settings.socket_is_shared));
     let daemon = Daemon {
         library: library.clone(),
@@ -136,7 +133,7 @@ async fn serve(settings: Settings) -> Result<()> {
         permissions: Arc::new(permissions()),
         collections: Collections::default(),
     };
-    tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.store.home().display(), "listening");
+    tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.home().display(), "listening");
     match socket {
         None => {}
         Some(Ok(socket)) => drop(tokio::spawn(handed.serve(socket))),
@@ -184,10 +181,10 @@ fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString
 
 /// Background tasks; they end with the daemon.
 async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
-    let log = log_rotation::file(library.store.home(), &daemon.settings.temporary);
+    let log = log_rotation::file(library.home(), &daemon.settings.temporary);
     let upkeep = async {
         let (log, index) = (log_rotation::keep_small(&log), mend_index(library.clone()));
-        if library.store.is_read_only() {
+        if library.is_read_only() {
             tokio::join!(log, index);
             return;
         }

@@ -9,8 +9,8 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use content::{Digest, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
+use library::Library;
 use rand::Rng;
-use store::Store;
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -33,12 +33,12 @@ fn parse(text: &str) -> Result<Digest, Failed> {
 
 pub(crate) async fn exists(State(daemon): State<Daemon>, Path(digest): Path<String>) -> Result<StatusCode, Failed> {
     let parsed = parse(&digest)?;
-    let store = &daemon.library.store;
-    if store.stat(&parsed).await.map_err(failed)?.is_some() {
+    let library = &daemon.library;
+    if library.stat(&parsed).await.map_err(failed)?.is_some() {
         // A promise in memory, because a query must not write to the disk. The second check is
         // necessary because a collection may be running.
-        store.leases().promise("uploads", &parsed, SystemTime::now() + LEASE);
-        if store.stat(&parsed).await.map_err(failed)?.is_some() {
+        library.leases().promise("uploads", &parsed, SystemTime::now() + LEASE);
+        if library.stat(&parsed).await.map_err(failed)?.is_some() {
             return Ok(StatusCode::OK);
         }
     }
@@ -90,12 +90,12 @@ async fn take(daemon: &Daemon, expected: Expected, body: Body) -> Result<(Digest
 }
 
 async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream) -> Result<(Digest, u64), Failed> {
-    let store = &daemon.library.store;
+    let library = &daemon.library;
     // A random id, because several clients may upload the same bytes at once. The first upload to
     // finish creates the blob.
     let id = IngestId::parse(&format!("blob-{:032x}", rand::rng().random::<u128>())).map_err(failed)?;
-    let mut unfinished = Unfinished { store: store.clone(), id: Some(id.clone()) };
-    let mut ingest = store.ingest(&id, expected).await.map_err(failed)?;
+    let mut unfinished = Unfinished { library: library.clone(), id: Some(id.clone()) };
+    let mut ingest = library.ingest(&id, expected).await.map_err(failed)?;
     while let Some(piece) = stream.next().await {
         let piece = match piece {
             Ok(piece) => piece,
@@ -115,7 +115,7 @@ async fn write(daemon: &Daemon, expected: Expected, stream: &mut BodyDataStream)
 /// An upload that is removed if it does not complete, because the client disconnects or sends wrong
 /// bytes.
 struct Unfinished {
-    store: Store,
+    library: Library,
     /// `None` once it is a blob.
     id: Option<IngestId>,
 }
@@ -123,53 +123,54 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let store = self.store.clone();
+        let library = self.library.clone();
         // The task is short: it removes one folder. If it fails, the next sweep removes the folder.
         drop(tokio::task::spawn_blocking(move || {
-            if let Err(error) = store.blobs().discard_ingest(&id) {
+            if let Err(error) = library.blobs().discard_ingest(&id) {
                 tracing::debug!("an upload that broke off stays for now: {error}");
             }
         }));
     }
 }
 
-/// Protects everything that is committed or found from now on from collection.
+/// Protects blobs from collection that are committed from now on.
 async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
-    crate::models::blocking(&daemon.library, |library| Ok(library.store.guard())).await
+    crate::models::blocking(&daemon.library, |library| Ok(library.guard())).await
 }
 
 /// Leases a blob if it exists; returns whether it does.
 async fn renew(daemon: &Daemon, digest: Digest) -> Result<bool, Failed> {
-    let _guard = guard(daemon).await?;
-    let there = daemon.library.store.stat(&digest).await.map_err(failed)?.is_some();
-    if there {
+    let guard = guard(daemon).await?;
+    // The guard lives until the lease is set.
+    let kept = crate::models::blocking(&daemon.library, move |_| Ok(guard.keep(&digest)?.map(|_| guard))).await?;
+    if kept.is_some() {
         lease(daemon, digest).await?;
     }
-    Ok(there)
+    Ok(kept.is_some())
 }
 
 async fn lease(daemon: &Daemon, digest: Digest) -> Result<(), Failed> {
     crate::models::blocking(&daemon.library, move |library| {
-        let (store, id, until) = (&library.store, IngestId::of(&digest), SystemTime::now() + LEASE);
-        if !store.leases().get(&id)?.is_empty() {
+        let (id, until) = (IngestId::of(&digest), SystemTime::now() + LEASE);
+        if !library.leases().get(&id)?.is_empty() {
             // Two clients have uploaded the blob. The promise keeps it for the second one when the
             // first one's create shortens the lease.
-            store.leases().promise("uploads", &digest, until);
+            library.leases().promise("uploads", &digest, until);
         }
-        Ok(store.leases().set(&id, &[digest], until)?)
+        Ok(library.leases().set(&id, &[digest], until)?)
     })
     .await
 }
 
 /// Shortens the leases of uploads from which a model was made, because its tensors have their own
 /// blobs. Blobs without a lease, or with other references, are unaffected.
-pub(crate) fn used(store: &Store, digests: &[Digest]) {
+pub(crate) fn used(library: &Library, digests: &[Digest]) {
     for digest in digests {
         let id = IngestId::of(digest);
         let shorten = |leased: Vec<Digest>| {
-            if leased.is_empty() { Ok(()) } else { store.leases().set(&id, &leased, SystemTime::now() + AFTERWARDS) }
+            if leased.is_empty() { Ok(()) } else { library.leases().set(&id, &leased, SystemTime::now() + AFTERWARDS) }
         };
-        let done = store.leases().get(&id).and_then(shorten);
+        let done = library.leases().get(&id).and_then(shorten);
         if let Err(error) = done {
             tracing::debug!("an upload is kept for an hour: {error}");
         }

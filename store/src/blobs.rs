@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use content::{Digest, Hasher};
 
-use crate::{Blobs, Error, Store, sync};
+use crate::{Blobs, Error, sync};
 
 /// An open blob.
 #[derive(Debug)]
@@ -19,48 +19,12 @@ pub struct BlobFile {
 }
 
 impl Blobs<'_> {
-    /// The length of a blob in bytes, or `None` if it is not in the store. Under a
-    /// [`Guard`](crate::Guard), a blob that is found stays.
+    /// The length of a blob in bytes, or `None` if it is not in the store. A collection may delete
+    /// the blob afterwards, unless something refers to it; [`Guard::keep`](crate::Guard::keep)
+    /// prevents that.
     pub fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        let found = self.0.look(digest)?;
-        // Missing blobs are not noted: queries for arbitrary digests would fill the table.
-        if found.is_some() && self.0.0.collection_lock.touch(digest) { self.0.look(digest) } else { Ok(found) }
-    }
-
-    /// Opens a blob for reading. Under a [`Guard`](crate::Guard), the blob stays.
-    pub fn open(&self, digest: &Digest) -> Result<BlobFile, Error> {
-        self.0.blobs().size(digest)?;
-        self.0.open_unnoted(digest)
-    }
-
-    /// Reads a whole small blob: a manifest, a config, a template. Larger blobs than `limit` bytes
-    /// are refused.
-    pub fn read(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
-        self.0.blobs().open(digest)?.whole(limit)
-    }
-
-    /// Reads a whole small blob and checks its digest. Use it for documents that decide which other
-    /// blobs are kept or deleted.
-    pub fn read_verified(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
-        self.0.blobs().open(digest)?.sound(digest, limit)
-    }
-
-    /// All blobs on the disk, with their sizes in bytes. Folders that cannot be listed are logged.
-    pub fn list(&self) -> Vec<(Digest, u64)> {
-        let (digests, unreadable) = self.0.blob_digests();
-        for error in unreadable {
-            tracing::warn!("{error}");
-        }
-        // A blob may be deleted between the listing and this call.
-        digests.into_iter().filter_map(|digest| Some((digest, self.0.look(&digest).ok().flatten()?))).collect()
-    }
-}
-
-impl Store {
-    /// [`Blobs::size`] for the collector, whose look must not keep the blob.
-    pub(crate) fn look(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
-        let path = self.blobs().path(digest);
+        let path = self.path(digest);
         match fs::metadata(&path) {
             Ok(metadata) => Ok(Some(metadata.len())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -68,9 +32,9 @@ impl Store {
         }
     }
 
-    /// [`Blobs::open`] for the collector, whose look must not keep the blob.
-    pub(crate) fn open_unnoted(&self, digest: &Digest) -> Result<BlobFile, Error> {
-        let path = self.blobs().path(digest);
+    /// Opens a blob for reading. The open file stays readable if a collection deletes the blob.
+    pub fn open(&self, digest: &Digest) -> Result<BlobFile, Error> {
+        let path = self.path(digest);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -80,6 +44,28 @@ impl Store {
         };
         let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
         Ok(BlobFile { file, size, path })
+    }
+
+    /// Reads a whole small blob: a manifest, a config, a template. Larger blobs than `limit` bytes
+    /// are refused.
+    pub fn read(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
+        self.open(digest)?.whole(limit)
+    }
+
+    /// Reads a whole small blob and checks its digest. Use it for documents that decide which other
+    /// blobs are kept or deleted.
+    pub fn read_verified(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, Error> {
+        self.open(digest)?.sound(digest, limit)
+    }
+
+    /// All blobs on the disk, with their sizes in bytes. Folders that cannot be listed are logged.
+    pub fn list(&self) -> Vec<(Digest, u64)> {
+        let (digests, unreadable) = self.0.blob_digests();
+        for error in unreadable {
+            tracing::warn!("{error}");
+        }
+        // A blob may be deleted between the listing and this call.
+        digests.into_iter().filter_map(|digest| Some((digest, self.size(&digest).ok().flatten()?))).collect()
     }
 }
 

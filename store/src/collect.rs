@@ -156,7 +156,7 @@ impl Store {
         let marked = self.mark(now, &children);
         let (mut blobs, mut left) = (Vec::new(), Left::default());
         for digest in self.candidates(&marked, &mut left) {
-            let Ok(Some(size)) = self.look(&digest) else { continue };
+            let Ok(Some(size)) = self.blobs().size(&digest) else { continue };
             match fate(&digest, &marked, &self.0.promises.lock(), &self.0.collection_lock.lock(), now) {
                 Fate::Stays => {}
                 Fate::PutOff { used } => left.add(size, used),
@@ -178,7 +178,7 @@ impl Store {
         }
         let mut leased = Leased::default();
         for (digest, end) in ends {
-            let Ok(Some(size)) = self.look(&digest) else { continue };
+            let Ok(Some(size)) = self.blobs().size(&digest) else { continue };
             (leased.blobs, leased.bytes) = (leased.blobs + 1, leased.bytes + size);
             leased.until = leased.until.max(Some(end));
         }
@@ -203,7 +203,7 @@ impl Store {
         now: SystemTime,
         left: &mut Left,
     ) -> Result<Option<u64>, Error> {
-        let Some(size) = self.look(digest)? else { return Ok(None) };
+        let Some(size) = self.blobs().size(digest)? else { return Ok(None) };
         // Both locks are held until the file is gone, so that no caller can start to rely on it.
         let (promises, collection_lock) = (self.0.promises.lock(), self.0.collection_lock.lock());
         match fate(digest, marked, &promises, &collection_lock, now) {

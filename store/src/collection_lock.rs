@@ -3,10 +3,10 @@
 //! Three kinds of callers can interfere between the collector's check of a blob and its deletion:
 //!
 //! - A *writer* ([`Guard`]: a create, the end of a pull, a push) finds or commits blobs first and
-//!   names them last. While a guard lives, every blob that is committed or found is *touched* at
-//!   the current epoch, a number that only grows. A touched blob stays until all guards that began
-//!   earlier have ended. It also stays until a running collection has ended: the mark of that
-//!   collection may have missed the name that now keeps the blob.
+//!   names them last. While a guard lives, every blob that is committed, or found by
+//!   [`Guard::keep`], is *touched* at the current epoch, a number that only grows. A touched blob
+//!   stays until all guards that began earlier have ended. It also stays until a running collection
+//!   has ended: the mark of that collection may have missed the name that now keeps the blob.
 //! - A *reader* that takes long ([`Hold`]: an export, a comparison) lists its blobs. Exactly these
 //!   stay until it ends.
 //! - A client to which a blob was *promised* (`promises`).
@@ -19,9 +19,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use content::Digest;
 
-use crate::Store;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::{Error, Store};
 
 /// The guards, the holds and the touched blobs.
 #[derive(Debug, Default)]
@@ -120,13 +120,26 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// Protects blobs from collection that are committed or found while it lives. For writers of
-/// content that nothing refers to yet.
+/// Protects blobs from collection while it lives: blobs that are committed, and blobs that
+/// [`keep`](Self::keep) finds. For writers of content that nothing refers to yet.
 #[must_use = "what is added is kept only while the guard lives"]
 #[derive(Debug)]
 pub struct Guard {
     store: Store,
     epoch: u64,
+}
+
+impl Guard {
+    /// Keeps a blob from collection while the guard lives, if it is in the store. Returns its
+    /// length in bytes, or `None` if it is not in the store.
+    ///
+    /// For a document, keep the blobs that it refers to as well.
+    ///
+    /// # Errors
+    /// The file cannot be looked at.
+    pub fn keep(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.store.touch_found(digest)
+    }
 }
 
 impl Drop for Guard {
@@ -163,9 +176,15 @@ impl Drop for Hold {
 }
 
 impl Store {
-    /// Keeps every blob from collection that is committed, or found to exist, while the guard
-    /// lives. Blobs that were found earlier are not kept: look again. For a document that is found,
-    /// look at the blobs that it refers to as well.
+    /// Touches a blob if it exists, and returns its length in bytes.
+    pub(crate) fn touch_found(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        let found = self.blobs().size(digest)?;
+        // Missing blobs are not noted: queries for arbitrary digests would fill the table.
+        if found.is_some() && self.0.collection_lock.touch(digest) { self.blobs().size(digest) } else { Ok(found) }
+    }
+
+    /// Keeps every blob from collection that is committed while the guard lives, and each existing
+    /// blob that is passed to [`Guard::keep`].
     pub fn guard(&self) -> Guard {
         Guard { store: self.clone(), epoch: self.0.collection_lock.enter() }
     }

@@ -47,7 +47,7 @@ impl Notes<'_> {
             let Some((source, _)) = name.split_once('.').filter(|(_, version)| versions.contains(version)) else {
                 return Ok(false);
             };
-            files::named_digest(source).map_or(Ok(false), |source| Ok(self.0.look(&source)?.is_some()))
+            files::named_digest(source).map_or(Ok(false), |source| Ok(self.0.blobs().size(&source)?.is_some()))
         };
         self.0.remove_derived(is_wanted)
     }

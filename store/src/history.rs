@@ -45,7 +45,7 @@ impl Names<'_> {
         for entry in history[..past].iter().rev() {
             let old = entry.digest != current && !kept.contains(&entry.digest);
             // A version whose manifest is gone is not kept.
-            if old && self.0.look(&entry.digest)?.is_some() {
+            if old && self.0.blobs().size(&entry.digest)?.is_some() {
                 kept.push(entry.digest);
             }
             if kept.len() == KEPT_VERSIONS {

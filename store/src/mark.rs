@@ -111,7 +111,7 @@ impl Store {
         let entries = history::read(&name_table::path(&self.0.layout.histories(), name)?)?;
         let last = entries.iter().rev().take(KEPT_VERSIONS + 2).map(|entry| entry.digest);
         // Earlier documents may be gone, which is not an error.
-        Ok(last.filter(|digest| !matches!(self.look(digest), Ok(None))).collect())
+        Ok(last.filter(|digest| !matches!(self.blobs().size(digest), Ok(None))).collect())
     }
 
     fn mark_leases(&self, now: SystemTime, marked: &mut Marked) {
@@ -156,7 +156,7 @@ impl Store {
     ) {
         // An index may list manifests that were never pushed. Only documents that a name leads to
         // must exist.
-        if !root && matches!(self.look(digest), Ok(None)) {
+        if !root && matches!(self.blobs().size(digest), Ok(None)) {
             return;
         }
         let reason = match self.children_of(digest, children) {
@@ -182,7 +182,7 @@ impl Store {
     }
 
     fn children_of(&self, digest: &Digest, children: ReadChildren<'_>) -> Result<Children, String> {
-        let blob = self.open_unnoted(digest).map_err(|e| e.to_string())?;
+        let blob = self.blobs().open(digest).map_err(|e| e.to_string())?;
         let raw = blob.sound(digest, MAX_DOCUMENT).map_err(|e| e.to_string())?;
         children(&raw)
     }
@@ -194,7 +194,7 @@ impl Store {
         let (digests, unreadable) = self.blob_digests();
         marked.obstacles.extend(unreadable.into_iter().map(anything));
         for digest in digests {
-            match self.look(&digest) {
+            match self.blobs().size(&digest) {
                 Ok(Some(size)) if size <= MAX_DOCUMENT && !marked.reachable.contains(&digest) => {}
                 Ok(_) => continue,
                 Err(error) => {
@@ -217,7 +217,7 @@ impl Store {
     /// Whether a blob that does not parse as a document is an intact plain blob, and not a damaged
     /// document.
     fn is_other_blob(&self, digest: &Digest) -> bool {
-        let large = matches!(self.look(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
+        let large = matches!(self.blobs().size(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
         large || matches!(self.blobs().verify(digest, None, &mut |_| true), Ok(Verified::Good))
     }
 }

@@ -75,9 +75,9 @@ fn copy(store: &Store, from: &str, to: &str) {
 
 /// Adds a model of which one blob may exist already, as `create` and a push do.
 fn add(store: &Store, who: &str, shared: &[u8], name: &str) {
-    let _guard = store.guard();
+    let guard = store.guard();
     let digest = Digest::of(shared);
-    if store.blobs().size(&digest).expect("a look").is_none() {
+    if guard.keep(&digest).expect("a look").is_none() {
         put(store, who, shared);
     }
     let own = put(store, who, who.as_bytes());
@@ -167,8 +167,8 @@ fn links_that_run_out_beside_their_renewal() {
         let [pusher, collector] = [(); 2].map(|()| store.clone());
         let threads = [
             thread::spawn(move || {
-                let _guard = pusher.guard();
-                if pusher.blobs().size(&blob).expect("a look").is_some() {
+                let guard = pusher.guard();
+                if guard.keep(&blob).expect("a look").is_some() {
                     pusher.names().link("h/r", LinkKind::Blob, &blob).expect("a link");
                     assert!(pusher.blobs().path(&blob).is_file(), "what was linked is here");
                 }

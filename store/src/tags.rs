@@ -46,7 +46,7 @@ impl Names<'_> {
     pub fn set(&self, name: &str, digest: &Digest) -> Result<(), Error> {
         self.0.ensure_writable()?;
         let path = self.0.tag_path(name)?;
-        if self.0.blobs().size(digest)?.is_none() {
+        if self.0.touch_found(digest)?.is_none() {
             return Err(content::Error::BlobNotFound(*digest).into());
         }
         self.0.settle()?;

@@ -37,7 +37,7 @@ impl Notes<'_> {
     pub fn expire_uses(&self) -> Result<(), Error> {
         for entry in files::entries_if_there(&self.0.0.layout.used())? {
             let document = files::named_digest(&entry.file_name().to_string_lossy());
-            if document.is_some_and(|digest| matches!(self.0.look(&digest), Ok(None))) {
+            if document.is_some_and(|digest| matches!(self.0.blobs().size(&digest), Ok(None))) {
                 files::remove(&entry.path())?;
             }
         }

@@ -24,7 +24,7 @@ pub(crate) async fn gc(
 ) -> Result<Json<GcResponse>, Failed> {
     let work = move |library: &Library| {
         if !request.dry_run {
-            library.store.ensure_writable()?;
+            library.ensure_writable()?;
             return Ok(answer(library.gc()));
         }
         let Collectable { blobs, put_off, leased } = library.collectable();

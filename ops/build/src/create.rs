@@ -9,6 +9,7 @@ use library::{Library, Observer};
 use manifests::{Layer, ModelRef, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
+use store::Guard;
 
 use crate::adapters::{adapter_layers, staged};
 use crate::draft::{Created, Draft, import_into};
@@ -49,9 +50,9 @@ pub struct CreateSpec {
 /// The source is not a model, a part of it cannot be read, or the disk is full.
 pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> Result<Created> {
     let key = spec.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
-    let _guard = library.store.guard();
+    let guard = library.guard();
     // The target for documents and adapters, which other models rarely share.
-    let target = StoreTarget::streaming(library);
+    let target = StoreTarget::streaming(library, &guard);
     let (source, exported) = spec.source.clone().without_adapters()?;
     let adapters = staged([exported, spec.adapters.clone()].concat(), library, &target)?;
     // Checks the adapters before hours of importing or quantizing.
@@ -60,9 +61,9 @@ pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> 
         Source::Files(_) => drop(import::adapters(&adapters)?),
     }
     let mut draft = match (&spec.quantize, &source) {
-        (Some(quantize), source) => quantized(library, source, quantize, &key, observer)?,
-        (None, Source::Files(files)) => imported(library, files, &spec.name, observer)?,
-        (None, Source::Model(base)) => derived(library, base)?,
+        (Some(quantize), source) => quantized(library, &guard, (source, quantize), &key, observer)?,
+        (None, Source::Files(files)) => imported(library, &guard, files, &spec.name, observer)?,
+        (None, Source::Model(base)) => derived(library, &guard, base)?,
     };
     apply(&mut draft, spec, &target, observer)?;
     if !adapters.is_empty() {
@@ -78,13 +79,19 @@ pub fn create(library: &Library, spec: &CreateSpec, observer: &dyn Observer) -> 
     Ok(created)
 }
 
-fn imported(library: &Library, files: &[NamedFile], name: &ModelRef, observer: &dyn Observer) -> Result<Draft> {
+fn imported(
+    library: &Library,
+    guard: &Guard,
+    files: &[NamedFile],
+    name: &ModelRef,
+    observer: &dyn Observer,
+) -> Result<Draft> {
     let inventory = import::inventory(files)?;
-    import_into(library, &StoreTarget::new(library)?, (files, &inventory), name, observer)
+    import_into(library, &StoreTarget::new(library, guard)?, (files, &inventory), name, observer)
 }
 
-fn derived(library: &Library, base: &ModelRef) -> Result<Draft> {
-    let model = library.find_complete(base)?;
+fn derived(library: &Library, guard: &Guard, base: &ModelRef) -> Result<Draft> {
+    let model = library.find_complete(guard, base)?;
     let parameters = model.parameters(library)?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
     let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));

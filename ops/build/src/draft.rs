@@ -91,10 +91,10 @@ impl Draft {
         // This precedes the tag: afterwards, another client may remove the name, and a lookup by it
         // would fail.
         let tag = TagEntry { name: name.clone(), digest: *manifest.digest(), modified: SystemTime::now() };
-        if library.capabilities(&library.read(&tag)?)?.only_completes() {
+        if library.capabilities(&library.model_of(&tag)?)?.only_completes() {
             observer.status("note: it has no chat template: it completes text, it does not chat".to_owned());
         }
-        library.store.names().set(&name, manifest.digest())?;
+        library.names().set(&name, manifest.digest())?;
         tracing::info!(model = key, digest = %manifest.digest(), "created");
         Ok(Created { new: self.new, shared: self.shared })
     }

@@ -150,7 +150,7 @@ fn origin(library: &Library, model: &Model) -> Result<Origin> {
         ))
         .into());
     };
-    let raw = library.store.blobs().read(layer.digest(), MAX_DOCUMENT)?;
+    let raw = library.blobs().read(layer.digest(), MAX_DOCUMENT)?;
     serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
 }
 

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use archive::{Kind, Reader};
 use content::{Digest, Expected, IngestId};
-use library::{IMPORT_INGESTS, Library, MAX_DOCUMENT};
+use library::{IMPORT_INGESTS, Library, MAX_DOCUMENT, keep_parts};
 use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
+use store::Guard;
 
 use crate::error::Error;
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
@@ -38,8 +39,9 @@ pub struct Loaded {
 /// # Errors
 /// [`Error::BadArchive`] if the archive is invalid, else errors of the store.
 pub fn load(library: &Library, input: &mut dyn Read, name: Option<&ModelRef>) -> Result<Loaded> {
-    let guard = library.store.guard();
-    let loaded = Load { library, index: None, layout: false, loaded: Loaded::default() }.run(input, name);
+    let guard = library.guard();
+    let loaded =
+        Load { library, guard: &guard, index: None, layout: false, loaded: Loaded::default() }.run(input, name);
     drop(guard);
     if loaded.is_err() {
         // After a failure, no document refers to the loaded blobs.
@@ -50,6 +52,7 @@ pub fn load(library: &Library, input: &mut dyn Read, name: Option<&ModelRef>) ->
 
 struct Load<'a> {
     library: &'a Library,
+    guard: &'a Guard,
     index: Option<Vec<u8>>,
     layout: bool,
     loaded: Loaded,
@@ -91,7 +94,7 @@ impl Load<'_> {
         }
         for (name, entry) in models {
             let key = name.tag_key().context("invariant: names without a tag were refused")?;
-            self.library.store.names().set(&self.library.key_of(&key)?, entry.digest())?;
+            self.library.names().set(&self.library.key_of(&key)?, entry.digest())?;
             tracing::info!(model = key, digest = %entry.digest(), "loaded");
             self.loaded.models.push((name, *entry.digest()));
         }
@@ -101,15 +104,14 @@ impl Load<'_> {
     /// Stores a blob, unless the store already has it.
     fn blob(&mut self, tar: &mut Reader<&mut dyn Read>, digest: &Digest, size: u64) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let store = &self.library.store;
-        if store.blobs().size(digest)? == Some(size) {
+        if self.guard.keep(digest)? == Some(size) {
             self.loaded.shared.0 += 1;
             self.loaded.shared.1 += size;
             return Ok(());
         }
         // A unique id, because a pull of the same blob may be running.
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
-        let mut ingest = store.blobs().start_ingest(&id, Expected::Blob { digest: *digest, size })?;
+        let mut ingest = self.library.blobs().start_ingest(&id, Expected::Blob { digest: *digest, size })?;
         if let Err(error) = std::io::copy(tar, &mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
@@ -136,17 +138,17 @@ impl Load<'_> {
             }
             None => String::new(),
         };
-        let size = library.store.blobs().size(entry.digest())?;
+        let size = self.guard.keep(entry.digest())?;
         ensure!(
             size == Some(entry.size()),
             bad(format!("its manifest `{}` is not in the archive in that size{}", entry.digest(), needed()))
         );
         let manifest = library.manifest(entry.digest()).map_err(|error| bad(format!("{error:#}")))?;
-        if let Some(need) = library.first_missing(&manifest)? {
+        if let Some(need) = keep_parts(self.guard, &manifest)? {
             let (digest, layer) = (need.descriptor.digest, need.layer);
             bail!(bad(format!("blob `{digest}` of `{layer}` is neither in the archive nor here{}", needed())));
         }
-        let config = library.store.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?;
+        let config = library.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?;
         ModelConfig::parse(&config).map_err(|error| bad(error.to_string()))?;
         // A model with unreadable tensors must not replace an existing model.
         library.catalogue(&manifest).map_err(|error| bad(format!("{error:#}")))?;

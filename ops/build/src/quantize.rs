@@ -14,6 +14,7 @@ use anyhow::Result;
 use import::{BlobPlan, Decision, Derivation, Derived, Policy, Quantization, Reason, Reuse, Sources, TensorRow};
 use library::{Library, Observer};
 use manifests::Layer;
+use store::Guard;
 
 use crate::draft::Draft;
 use crate::source::Source;
@@ -33,25 +34,30 @@ pub struct QuantizeSpec {
     pub reuse: Reuse,
 }
 
-/// Plans a quantization. Writes nothing.
+/// Plans a quantization. Writes nothing. The guard keeps the source while it is read.
 ///
 /// # Errors
 /// The source cannot be read, or the policy does not fit it.
-pub fn plan_quantization(library: &Library, source: &Source, spec: &QuantizeSpec) -> Result<Quantization> {
+pub fn plan_quantization(
+    library: &Library,
+    guard: &Guard,
+    source: &Source,
+    spec: &QuantizeSpec,
+) -> Result<Quantization> {
     let (source, _) = source.clone().without_adapters()?;
-    Start::find(library, &source)?.plan(spec)
+    Start::find(library, guard, &source)?.plan(spec)
 }
 
 /// Quantizes a model. When this returns, all derived blobs are in the store, and the model has no
 /// name yet. `key` is its future name.
 pub(crate) fn quantized(
     library: &Library,
-    source: &Source,
-    spec: &QuantizeSpec,
+    guard: &Guard,
+    (source, spec): (&Source, &QuantizeSpec),
     key: &str,
     observer: &dyn Observer,
 ) -> Result<Draft> {
-    let start = Start::find(library, source)?;
+    let start = Start::find(library, guard, source)?;
     let quantization = start.plan(spec)?;
     if let Some(note) = start.note() {
         observer.status(format!("note: {note}"));
@@ -61,9 +67,9 @@ pub(crate) fn quantized(
     let total = quantization.derived_bytes().saturating_add(start.kept_bytes(&quantization));
     ensure_space(library, total)?;
     let progress = ImportProgress::new(observer, total);
-    let leased = Leased::new(library, StoreTarget::deriving(library), key)?;
+    let leased = Leased::new(library, StoreTarget::deriving(library, guard), key)?;
     let work = || {
-        let others = start.keep(library, &quantization, &progress)?;
+        let others = start.keep(library, guard, &quantization, &progress)?;
         let derived = import::derive(&derivations, &start.model, &leased, spec.reuse, &progress)?;
         Ok((others, derived))
     };

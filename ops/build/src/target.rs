@@ -10,14 +10,16 @@ use content::{Descriptor, Digest, Expected, IngestId, MediaType};
 use import::{Event, Fill, NamedFile, Target};
 use library::{IMPORT_INGESTS, Library, Observer};
 use manifests::{Layer, media_types};
-use store::Store;
+use store::Guard;
 
 /// Buffer size for copying whole files, in bytes.
 const BUFFER: u64 = 1 << 20;
 
 /// The store as an importer's target.
 pub struct StoreTarget<'a> {
-    store: &'a Store,
+    library: &'a Library,
+    /// Keeps the blobs that the import finds.
+    guard: &'a Guard,
     /// Names and sizes of all tensor layers in all models, which an import may find again.
     known: HashSet<(String, u64)>,
     /// Kind of the notes that record the blob of a source.
@@ -35,9 +37,9 @@ const DERIVED_NOTE: &str = "derived";
 impl<'a> StoreTarget<'a> {
     /// Creates a target for sources that are as fast to read as the store: a tensor with a known
     /// name and size is hashed before it is written.
-    pub fn new(library: &'a Library) -> Result<Self> {
+    pub fn new(library: &'a Library, guard: &'a Guard) -> Result<Self> {
         let mut known = HashSet::new();
-        for tag in library.store.names().list() {
+        for tag in library.names().list() {
             // A model that cannot be read only loses this shortcut.
             let Ok(manifest) = library.manifest(&tag.digest) else { continue };
             known.extend(
@@ -46,17 +48,17 @@ impl<'a> StoreTarget<'a> {
                     .filter_map(|layer| Some((layer.name()?.to_owned(), layer.size()))),
             );
         }
-        Ok(Self { known, ..Self::streaming(library) })
+        Ok(Self { known, ..Self::streaming(library, guard) })
     }
 
     /// Creates a target for remote sources: no tensor is read twice to avoid a write.
-    pub fn streaming(library: &'a Library) -> Self {
-        Self { store: &library.store, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
+    pub fn streaming(library: &'a Library, guard: &'a Guard) -> Self {
+        Self { library, guard, known: HashSet::new(), note: SOURCE_NOTE, made: Mutex::default() }
     }
 
     /// Creates a target for blobs that are derived from other blobs.
-    pub fn deriving(library: &'a Library) -> Self {
-        Self { note: DERIVED_NOTE, ..Self::streaming(library) }
+    pub fn deriving(library: &'a Library, guard: &'a Guard) -> Self {
+        Self { note: DERIVED_NOTE, ..Self::streaming(library, guard) }
     }
 
     /// Returns the blobs whose sources are known, so that another attempt need not read the sources
@@ -68,13 +70,13 @@ impl<'a> StoreTarget<'a> {
     /// Deletes the notes about sources of this import, because they turned out to be wrong.
     pub fn forget(&self) {
         for (source, _) in self.made.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            self.store.notes().set(self.note, &source, b"");
+            self.library.notes().set(self.note, &source, b"");
         }
     }
 
-    /// Returns true if the store has a blob of that size.
-    pub fn holds(&self, digest: &Digest, size: u64) -> Result<bool> {
-        Ok(self.store.blobs().size(digest)? == Some(size))
+    /// Returns true if the store has a blob of that size, which the guard then keeps.
+    pub fn keeps(&self, digest: &Digest, size: u64) -> Result<bool> {
+        Ok(self.guard.keep(digest)? == Some(size))
     }
 
     /// Stores a small blob.
@@ -89,18 +91,18 @@ impl<'a> StoreTarget<'a> {
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         // A failed ingest is never resumed, and would only occupy disk space.
         let discard = || {
-            if let Err(error) = self.store.blobs().discard_ingest(&id) {
+            if let Err(error) = self.library.blobs().discard_ingest(&id) {
                 tracing::warn!("cannot delete a failed ingest: {error}");
             }
         };
-        let mut ingest = self.store.blobs().start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
+        let mut ingest = self.library.blobs().start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
         if let Err(error) = fill(&mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
             return Err(error.into());
         }
         let digest = ingest.digest();
-        if ingest.offset() == size && self.holds(&digest, size)? {
+        if ingest.offset() == size && self.keeps(&digest, size)? {
             ingest.cancel()?;
             return Ok((digest, false));
         }
@@ -115,7 +117,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(self.holds(digest, size)?)
+        Ok(self.keeps(digest, size)?)
     }
 
     fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
@@ -126,7 +128,7 @@ impl Target for StoreTarget<'_> {
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
-        let note = self.store.notes().get(self.note, source)?;
+        let note = self.library.notes().get(self.note, source)?;
         let blob = std::str::from_utf8(&note).ok()?.parse().ok()?;
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, blob));
         Some(blob)
@@ -134,7 +136,7 @@ impl Target for StoreTarget<'_> {
 
     fn remember(&self, source: &Digest, blob: &Digest) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((*source, *blob));
-        self.store.notes().set(self.note, source, blob.to_string().as_bytes());
+        self.library.notes().set(self.note, source, blob.to_string().as_bytes());
     }
 }
 
@@ -170,7 +172,7 @@ pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaT
     file.source.read_exact_at(&mut [], 0).with_context(failed)?;
     let size = file.source.size();
     if let Some(digest) = file.source.digest()
-        && target.holds(&digest, size)?
+        && target.keeps(&digest, size)?
     {
         return Ok(Layer::named(Descriptor { media_type, digest, size }, name));
     }

@@ -9,7 +9,8 @@
 //! # Invariants
 //! - Derived facts are notes of the index with the version of the code that wrote them; see
 //!   [`Library::catalogue`] and similar functions.
-//! - Blobs are opened by [`Library::open`] only.
+//! - Other crates reach the store through [`Library`] only: its handles, [`Library::open`] and the
+//!   roles of `content`.
 //! - This crate contacts no other machine, and writes only names and notes.
 
 mod adapters;
@@ -80,7 +81,7 @@ pub use observer::{NOBODY, Observer, Unwatched, ensure_wanted};
 pub use parsed_facts::{Described, Open, ParsedFacts, Unknown};
 pub use plan::{AssumedDevices, MemoryPlan, PlanSpec, Subject};
 pub use range_reader::{FetchRange, Presence, RangeReader, RangeSource, Requests, Windows, observed};
-pub use required_blobs::{RequiredBlob, layer_name};
+pub use required_blobs::{RequiredBlob, keep_parts, layer_name};
 pub use summary::{Listed, Summary};
 pub use unsupported::UnsupportedReason;
 pub use untagged::UntaggedManifest;

@@ -35,7 +35,7 @@ impl Library {
             return Err(Error::NotFound(reference.to_string()))
                 .with_context(|| format!("`{}` is `{}` at the moment, not `{digest}`", tag.name, tag.digest));
         }
-        self.read(&tag)
+        self.model_of(&tag)
     }
 
     /// Returns the tag that a name refers to.
@@ -53,7 +53,7 @@ impl Library {
     }
 
     /// Returns the model that a tag names, or would name, and caches it.
-    pub fn read(&self, tag: &TagEntry) -> Result<Model> {
+    pub fn model_of(&self, tag: &TagEntry) -> Result<Model> {
         if let Some(contents) = self.recent.get(&tag.digest) {
             return named(tag, contents);
         }

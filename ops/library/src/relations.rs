@@ -3,6 +3,7 @@
 
 use content::Digest;
 use manifests::Document;
+use store::Guard;
 
 use crate::library::Library;
 
@@ -25,14 +26,17 @@ impl Library {
         documents.filter(|digest| matches!(self.document(digest), Ok(Some(document)) if is_so(&document))).collect()
     }
 
-    /// Looks up all blobs that the parts of a document refer to. Under a guard of the store, the
-    /// existing ones are then protected from collection.
-    pub fn keep_parts(&self, document: &Document) {
+    /// Keeps the existing blobs that the manifests of an index refer to.
+    ///
+    /// # Errors
+    /// A blob cannot be looked at.
+    pub fn keep_manifests(&self, guard: &Guard, document: &Document) -> Result<(), store::Error> {
         for part in &document.children().manifests {
-            // A part that is missing or unreadable has no known blobs to protect.
+            // A part that is missing or unreadable has no known blobs to keep.
             for need in self.needs(part).unwrap_or_default() {
-                let _ = self.store.blobs().size(&need.descriptor.digest);
+                guard.keep(&need.descriptor.digest)?;
             }
         }
+        Ok(())
     }
 }

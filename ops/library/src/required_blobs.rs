@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, bail};
 use content::{Descriptor, Digest};
 use manifests::{Document, Layer, Manifest, ModelRef, media_types};
+use store::Guard;
 
 use crate::library::Library;
 use crate::model::Model;
@@ -44,33 +45,28 @@ impl Library {
         Ok(needs)
     }
 
-    /// Fails if a blob of a model is missing. If the caller has a guard of the store, the existing
-    /// blobs are protected from collection.
+    /// Fails if a blob of a model is missing.
     ///
     /// # Errors
     /// The first missing blob, with advice on how to repair it.
     pub fn ensure_whole(&self, model: &Model) -> Result<()> {
-        if let Some(need) = self.first_missing(&model.manifest)? {
-            let digest = need.descriptor.digest;
-            bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
-        }
-        Ok(())
+        ensure_none_missing(model, self.first_missing(&model.manifest)?)
     }
 
     /// Returns a model that another one is to be derived from, and checks that all its blobs exist.
-    /// The caller has a guard of the store, which then protects the blobs.
-    pub fn find_complete(&self, reference: &ModelRef) -> Result<Model> {
-        let model = self.find(reference)?;
-        self.ensure_whole(&model)?;
+    /// The guard keeps the blobs.
+    pub fn find_complete(&self, guard: &Guard, reference: &ModelRef) -> Result<Model> {
+        let model = self.find_protected(guard, reference)?;
+        ensure_none_missing(&model, keep_parts(guard, &model.manifest)?)?;
         Ok(model)
     }
 
     /// Like [`find_complete`](Self::find_complete), but missing blobs are not an error here; they
-    /// are reported later. The existing blobs are protected all the same.
-    pub fn find_protected(&self, reference: &ModelRef) -> Result<Model> {
+    /// are reported later. The guard keeps the existing blobs all the same.
+    pub fn find_protected(&self, guard: &Guard, reference: &ModelRef) -> Result<Model> {
         let model = self.find(reference)?;
         for need in self.needs(model.manifest.digest())? {
-            self.store.blobs().size(&need.descriptor.digest)?;
+            guard.keep(&need.descriptor.digest)?;
         }
         Ok(model)
     }
@@ -78,13 +74,34 @@ impl Library {
     /// Returns the first blob of a manifest that is missing or whose size differs from its
     /// descriptor.
     pub fn first_missing(&self, manifest: &Manifest) -> Result<Option<RequiredBlob>> {
-        for need in parts(manifest) {
-            if self.store.blobs().size(&need.descriptor.digest)? != Some(need.descriptor.size) {
-                return Ok(Some(need));
-            }
-        }
-        Ok(None)
+        first_missing(manifest, |digest| self.store.blobs().size(digest))
     }
+}
+
+/// Keeps the blobs of a manifest. Returns the first blob that is missing or whose size differs from
+/// its descriptor; later blobs are then not kept.
+pub fn keep_parts(guard: &Guard, manifest: &Manifest) -> Result<Option<RequiredBlob>> {
+    first_missing(manifest, |digest| guard.keep(digest))
+}
+
+fn first_missing(
+    manifest: &Manifest,
+    size: impl Fn(&Digest) -> Result<Option<u64>, store::Error>,
+) -> Result<Option<RequiredBlob>> {
+    for need in parts(manifest) {
+        if size(&need.descriptor.digest)? != Some(need.descriptor.size) {
+            return Ok(Some(need));
+        }
+    }
+    Ok(None)
+}
+
+fn ensure_none_missing(model: &Model, missing: Option<RequiredBlob>) -> Result<()> {
+    if let Some(need) = missing {
+        let digest = need.descriptor.digest;
+        bail!("blob `{digest}` of `{}` is damaged or missing; run `lode repair {}`", need.layer, model.name);
+    }
+    Ok(())
 }
 
 /// Returns the config and the layers of a manifest.

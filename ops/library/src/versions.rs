@@ -8,6 +8,7 @@ use manifests::ModelRef;
 
 use crate::error::Error;
 use crate::library::Library;
+use crate::required_blobs::keep_parts;
 
 /// State of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +71,8 @@ impl Library {
     /// Assigns the name to an earlier version: the one whose digest begins with `to`, or the
     /// previous one.
     pub fn roll_back(&self, reference: &ModelRef, to: Option<&str>) -> Result<RolledBack> {
-        // The guard protects the version's blobs until it has its name.
-        let _guard = self.store.guard();
+        // The guard keeps the version's blobs until it has its name.
+        let guard = self.store.guard();
         let tag = self.tag(reference)?;
         let model = shown(&tag.name)?;
         let to = match to {
@@ -83,7 +84,8 @@ impl Library {
         let manifest = self.manifest(&to).map_err(|error| {
             Error::NoVersion(format!("version `{}` of model '{model}' is gone: {error:#}", to.short()))
         })?;
-        if let Some(need) = self.first_missing(&manifest)? {
+        guard.keep(&to)?;
+        if let Some(need) = keep_parts(&guard, &manifest)? {
             let digest = need.descriptor.digest;
             let text = format!(
                 "version `{}` of model '{model}' is gone: blob `{digest}` of `{}` was deleted",

@@ -77,7 +77,7 @@ impl PullPlan {
     /// Keeps the model's blobs from collection for the duration of the lease.
     fn lease(&self, library: &Library) -> Result<()> {
         let all: Vec<Digest> = self.blobs.iter().map(|blob| blob.digest).chain([*self.manifest.digest()]).collect();
-        Ok(library.store.leases().set(&lease_id(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
+        Ok(library.leases().set(&lease_id(&self.manifest)?, &all, SystemTime::now() + LEASE)?)
     }
 }
 
@@ -200,7 +200,7 @@ async fn converted(
         };
         let files = expand(split.into_iter().map(remote).collect(), observer)?;
         // A config of another kind has no fields that Lode knows.
-        let config = ModelConfig::parse(&library.store.blobs().read(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
+        let config = ModelConfig::parse(&library.blobs().read(&config.digest, MAX_DOCUMENT)?).unwrap_or_default();
         let model = ExternalModel { name, files, kept, manifest: Some(digest), config, reference };
         let created = pull_external(library, &model, observer)?;
         release(library, &wanted)?;
@@ -213,8 +213,7 @@ async fn converted(
 /// tensor blobs.
 fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
     let model = library.find(name).ok()?;
-    let here =
-        |layer: &manifests::Layer| library.store.blobs().size(layer.digest()).ok().flatten() == Some(layer.size());
+    let here = |layer: &manifests::Layer| library.blobs().size(layer.digest()).ok().flatten() == Some(layer.size());
     if !model.manifest.layers().iter().all(here) {
         return None;
     }
@@ -285,13 +284,12 @@ fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
 async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descriptor>> {
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
-        let store = &library.store;
         // A running collection may have missed the lease; the guard protects the blobs from it.
-        let _guard = store.guard();
+        let guard = library.guard();
         wanted.lease(&library)?;
         let mut missing = Vec::new();
         for blob in &wanted.blobs {
-            match store.blobs().size(&blob.digest)? {
+            match guard.keep(&blob.digest)? {
                 Some(size) if size == blob.size => {}
                 None => missing.push(blob.clone()),
                 Some(size) => {
@@ -304,7 +302,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
                 }
             }
         }
-        let left = |blob: &Descriptor| blob.size.saturating_sub(store.blobs().ingest_size(&IngestId::of(&blob.digest)));
+        let left = |blob: &Descriptor| blob.size.saturating_sub(library.blobs().ingest_size(&IngestId::of(&blob.digest)));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
         library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
         Ok(missing)
@@ -330,12 +328,12 @@ async fn fetch(
     // If the client disconnects, this is dropped, which ends the workers.
     let mut running = JoinSet::new();
     for _ in 0..workers {
-        let (store, fetcher, queue, meter) = (library.store.clone(), fetcher.clone(), queue.clone(), meter.clone());
+        let (library, fetcher, queue, meter) = (library.clone(), fetcher.clone(), queue.clone(), meter.clone());
         running.spawn(async move {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 let Some((name, blob)) = next else { return Ok::<_, anyhow::Error>(()) };
-                fetcher.fetch(&store, &blob, &meter.blob(&name, &blob)).await?;
+                fetcher.fetch(&library, &blob, &meter.blob(&name, &blob)).await?;
                 // It was verified while it streamed.
                 metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
                 metrics::counter!("lode_verified_bytes_total").increment(blob.size);
@@ -354,7 +352,7 @@ async fn keep(library: &Library, wanted: &Arc<PullPlan>) {
         tokio::time::sleep(LEASE / 8).await;
         let (library, wanted) = (library.clone(), wanted.clone());
         let renewed = tokio::task::spawn_blocking(move || {
-            let _guard = library.store.guard();
+            let _guard = library.guard();
             wanted.lease(&library)
         });
         if let Ok(Err(error)) = renewed.await {
@@ -365,20 +363,20 @@ async fn keep(library: &Library, wanted: &Arc<PullPlan>) {
 
 /// Makes the model visible under its name.
 fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
-    let (store, manifest) = (&library.store, &wanted.manifest);
+    let manifest = &wanted.manifest;
     {
-        let _guard = store.guard();
+        let guard = library.guard();
         for blob in &wanted.blobs {
-            let there = store.blobs().size(&blob.digest)? == Some(blob.size);
+            let there = guard.keep(&blob.digest)? == Some(blob.size);
             ensure!(there, "blob `{}` of `{}` was removed meanwhile; pull again", blob.digest, wanted.key);
         }
-        store_document(library, manifest.digest(), manifest.raw())?;
+        store_document(library, &guard, manifest.digest(), manifest.raw())?;
         library.describe(manifest.digest(), &Document::parse(manifest.raw())?);
         // The config is checked before the tag is set: an unreadable model must not replace
         // another.
-        ModelConfig::parse(&store.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?)?;
+        ModelConfig::parse(&library.blobs().read(&manifest.config().digest, MAX_DOCUMENT)?)?;
         library.catalogue(manifest)?;
-        store.names().set(&library.key_of(&wanted.key)?, manifest.digest())?;
+        library.names().set(&library.key_of(&wanted.key)?, manifest.digest())?;
     }
     release(library, wanted)?;
     tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
@@ -387,6 +385,6 @@ fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
 
 /// Ends the lease: the tag keeps the blobs now.
 fn release(library: &Library, wanted: &PullPlan) -> Result<()> {
-    library.store.leases().end(&lease_id(&wanted.manifest)?)?;
+    library.leases().end(&lease_id(&wanted.manifest)?)?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use build::{Created, Draft, StoreTarget, import_into, whole_file};
 use content::{Algorithm, Digest};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
-use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer, RangeReader, Windows};
+use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer, RangeReader, Windows, keep_parts};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
 
@@ -74,19 +74,19 @@ pub(crate) fn expand(files: Vec<(ExternalFile, Arc<dyn ReadAt>)>, observer: &dyn
 /// Imports a model of another tool. It has its name when this returns; no part is visible before.
 pub(crate) fn pull_external(library: &Library, model: &ExternalModel, observer: &dyn Observer) -> Result<Created> {
     let key = model.name.tag_key().context("a new model needs a name with a tag, not a digest")?;
-    let _guard = library.store.guard();
-    let target = StoreTarget::streaming(library);
+    let guard = library.guard();
+    let target = StoreTarget::streaming(library, &guard);
     let lease = LeaseId::parse(&format!("foreign-{}", Digest::of(key.as_bytes()).short()))?;
     match convert(library, &target, model, observer) {
         Ok(draft) => {
             let created = draft.finish(library, &target, &key, observer)?;
-            library.store.leases().end(&lease)?;
+            library.leases().end(&lease)?;
             Ok(created)
         }
         Err(error) => {
             let resumable = target.resumable();
             if !resumable.is_empty()
-                && let Err(error) = library.store.leases().set(&lease, &resumable, SystemTime::now() + RESUMABLE)
+                && let Err(error) = library.leases().set(&lease, &resumable, SystemTime::now() + RESUMABLE)
             {
                 tracing::warn!("the tensors of a failed pull may be deleted before the next attempt: {error}");
             }
@@ -195,7 +195,7 @@ fn is_weights(name: &str) -> bool {
 fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()> {
     let origin =
         layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN).context("there is no origin")?;
-    let origin: Origin = serde_json::from_slice(&library.store.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
+    let origin: Origin = serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
     let open = library.opener();
     for file in files {
         let Some(expected) = expected_digest(file) else { continue };
@@ -227,9 +227,12 @@ pub(crate) fn adopt(
     observer: &dyn Observer,
 ) -> Result<Created> {
     let key = name.tag_key().context("a new model needs a name with a tag, not a digest")?;
-    let _guard = library.store.guard();
+    let guard = library.guard();
+    if let Some(missing) = keep_parts(&guard, manifest)? {
+        bail!("blob `{}` of `{name}` was removed meanwhile; pull again", missing.descriptor.digest);
+    }
     let tensors = library.catalogue(manifest)?;
-    let document = |digest: &Digest| library.store.blobs().read(digest, MAX_DOCUMENT);
+    let document = |digest: &Digest| library.blobs().read(digest, MAX_DOCUMENT);
     let counts = tensors.iter().filter_map(|tensor| formats::dtype::element_count(&tensor.shape));
     let lode = LodeConfig {
         tensor_count: tensors.len() as u64,
@@ -251,7 +254,7 @@ pub(crate) fn adopt(
         new: (0, 0),
         shared: manifest.layers_of(media_types::TENSOR).fold((0, 0), |(n, bytes), layer| (n + 1, bytes + layer.size())),
     };
-    draft.finish(library, &StoreTarget::streaming(library), &key, observer)
+    draft.finish(library, &StoreTarget::streaming(library, &guard), &key, observer)
 }
 
 /// A hub and the connection to it.

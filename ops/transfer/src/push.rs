@@ -9,7 +9,6 @@ use library::{Library, Model};
 use manifests::{Document, ModelRef};
 use registry::client::{Pushed, Pusher};
 use store::Hold;
-use store::Store;
 use tokio::task::JoinSet;
 
 use crate::hosts::{Hosts, repository};
@@ -32,7 +31,7 @@ pub struct Push {
     library: Library,
     /// `host/repository`, as the registry names it.
     place: String,
-    pusher: Pusher<Store>,
+    pusher: Pusher<Library>,
     model: Model,
     target: String,
     /// Every blob once, with its name.
@@ -57,7 +56,7 @@ impl Push {
         let (model, hold, siblings) = found.await??;
         let host = hosts.host(destination)?;
         let parallel = host.settings().parallel;
-        let pusher = Pusher::new(library.store.clone(), host, &repository(destination));
+        let pusher = Pusher::new(library.clone(), host, &repository(destination));
         pusher.check_limits(model.manifest.raw(), model.manifest.layers().len())?;
         let mut seen = BTreeSet::new();
         let mut blobs: Vec<(String, Descriptor)> = named_blobs(&model.manifest)
@@ -66,7 +65,7 @@ impl Push {
             .collect();
         blobs.sort_by_key(|(_, blob)| std::cmp::Reverse(blob.size));
         for (name, blob) in &blobs {
-            let there = library.store.stat(&blob.digest).await?.map(|found| found.size);
+            let there = library.stat(&blob.digest).await?.map(|found| found.size);
             ensure!(
                 there == Some(blob.size),
                 "blob `{}` (`{name}`) is {} bytes, its descriptor says {}; run `lode repair`",
@@ -130,7 +129,7 @@ impl Push {
     /// Applies `work` to every blob, several at a time.
     async fn each<W, F>(&self, work: W) -> Result<Vec<PushedBlob>>
     where
-        W: Fn(Pusher<Store>, String, Descriptor) -> F + Clone + Send + 'static,
+        W: Fn(Pusher<Library>, String, Descriptor) -> F + Clone + Send + 'static,
         F: Future<Output = Result<Pushed>> + Send,
     {
         let queue = Arc::new(Mutex::new(VecDeque::from(self.blobs.clone())));
@@ -162,7 +161,7 @@ const PUSHED: &str = "pushed";
 const PLACES: usize = 20;
 
 fn pushed_to(library: &Library, manifest: &Digest) -> Vec<String> {
-    let note = library.store.notes().get(PUSHED, manifest).unwrap_or_default();
+    let note = library.notes().get(PUSHED, manifest).unwrap_or_default();
     String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
 }
 
@@ -172,7 +171,7 @@ fn remember(library: &Library, manifest: &Digest, place: String) {
     places.retain(|known| *known != place);
     places.insert(0, place);
     places.truncate(PLACES);
-    library.store.notes().set(PUSHED, manifest, places.join("\n").as_bytes());
+    library.notes().set(PUSHED, manifest, places.join("\n").as_bytes());
 }
 
 /// For each blob, the other repositories of the destination's registry that are known to have it:
@@ -181,7 +180,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<S
     let prefix = format!("{}/", destination.host());
     let own = repository(destination);
     let mut siblings: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
-    for tag in library.store.names().list() {
+    for tag in library.names().list() {
         let Ok(reference) = tag.name.parse::<ModelRef>() else { continue };
         let mut names: Vec<String> = pushed_to(library, &tag.digest)
             .iter()
@@ -195,7 +194,7 @@ fn siblings(library: &Library, destination: &ModelRef) -> BTreeMap<Digest, Vec<S
             continue;
         }
         // A model that cannot be read offers no mounts.
-        let Ok(raw) = library.store.blobs().read(&tag.digest, manifests::MAX_MANIFEST as u64) else { continue };
+        let Ok(raw) = library.blobs().read(&tag.digest, manifests::MAX_MANIFEST as u64) else { continue };
         let Ok(document) = Document::parse(&raw) else { continue };
         for blob in document.children().blobs {
             let repositories = siblings.entry(blob).or_default();

@@ -11,7 +11,7 @@ use library::Library;
 use manifests::ModelRef;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
-use store::{BLOB_LINK_LIFE, LinkKind, Store};
+use store::{BLOB_LINK_LIFE, LinkKind};
 
 use crate::document::store_document;
 use crate::upstream::Upstream;
@@ -46,15 +46,15 @@ fn key(repository: &Repository) -> Result<String, Error> {
 
 /// Whether a document is in a repository. Clients send manifests of an index by digest, so links
 /// count as well as tags.
-fn has_document(store: &Store, repository: &str, document: &Digest) -> Result<bool, store::Error> {
-    Ok(store.names().is_linked(repository, LinkKind::Manifest, document)?
-        || store.names().of_repository(repository)?.iter().any(|tag| tag.digest == *document))
+fn has_document(library: &Library, repository: &str, document: &Digest) -> Result<bool, store::Error> {
+    Ok(library.names().is_linked(repository, LinkKind::Manifest, document)?
+        || library.names().of_repository(repository)?.iter().any(|tag| tag.digest == *document))
 }
 
 /// Finds a document of the repository that refers to the blob.
 fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Option<Digest>, store::Error> {
     for document in library.referrers(blob) {
-        if has_document(&library.store, repository, &document)? {
+        if has_document(library, repository, &document)? {
             return Ok(Some(document));
         }
     }
@@ -62,7 +62,7 @@ fn referring(library: &Library, repository: &str, blob: &Digest) -> Result<Optio
 }
 
 fn has_blob(library: &Library, repository: &str, blob: &Digest) -> Result<bool, store::Error> {
-    let linked = library.store.names().is_linked(repository, LinkKind::Blob, blob)?;
+    let linked = library.names().is_linked(repository, LinkKind::Blob, blob)?;
     Ok(linked || referring(library, repository, blob)?.is_some())
 }
 
@@ -70,8 +70,8 @@ fn is_anywhere(library: &Library, blob: &Digest) -> Result<bool, store::Error> {
     if !library.referrers(blob).is_empty() {
         return Ok(true);
     }
-    for repository in library.store.names().linked_repositories() {
-        if library.store.names().is_linked(&repository, LinkKind::Blob, blob)? {
+    for repository in library.names().linked_repositories() {
+        if library.names().is_linked(&repository, LinkKind::Blob, blob)? {
             return Ok(true);
         }
     }
@@ -82,10 +82,10 @@ impl Repositories {
     /// Runs work that blocks on the disk.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Store) -> Result<T, store::Error> + Send + 'static,
+        work: impl FnOnce(&Library) -> Result<T, store::Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let store = self.library.store.clone();
-        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        let library = self.library.clone();
+        let done = tokio::task::spawn_blocking(move || work(&library)).await;
         done.map_err(|e| Error::Other(Box::new(e)))?.map_err(Error::from)
     }
 }
@@ -98,8 +98,8 @@ impl Repositories {
         repository: String,
         digest: Digest,
     ) -> Result<Option<Descriptor>, Error> {
-        let (library, name) = (self.library.clone(), repository.clone());
-        let find = move |_: &Store| match referring(&library, &name, &digest)? {
+        let name = repository.clone();
+        let find = move |library: &Library| match referring(library, &name, &digest)? {
             Some(document) => Ok(library.descriptor(&document, &digest)),
             None => Ok(None),
         };
@@ -115,19 +115,19 @@ fn other(error: anyhow::Error) -> Error {
 
 impl Provider for Repositories {
     async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
-        self.library.store.stat(digest).await
+        self.library.stat(digest).await
     }
 
     async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
-        self.library.store.read(blob, range).await
+        self.library.read(blob, range).await
     }
 }
 
 impl Ingester for Repositories {
-    type Ingest = <Store as Ingester>::Ingest;
+    type Ingest = <Library as Ingester>::Ingest;
 
     async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<Self::Ingest, Error> {
-        self.library.store.ingest(id, expected).await
+        self.library.ingest(id, expected).await
     }
 }
 
@@ -135,29 +135,29 @@ impl BlobStorage for Repositories {
     type Hold = store::Hold;
 
     fn hold(&self, digest: &Digest) -> store::Hold {
-        self.library.store.hold(vec![*digest])
+        self.library.hold(vec![*digest])
     }
 
     async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
         let (repository, digest) = (key(of)?, *digest);
-        let (library, name) = (self.library.clone(), repository.clone());
-        let here = self.blocking(move |store| {
-            let Some(size) = store.blobs().size(&digest)? else { return Ok(None) };
-            if referring(&library, &name, &digest)?.is_some() {
+        let name = repository.clone();
+        let here = self.blocking(move |library| {
+            let Some(size) = library.blobs().size(&digest)? else { return Ok(None) };
+            if referring(library, &name, &digest)?.is_some() {
                 return Ok(Some(Descriptor::blob(digest, size)));
             }
-            if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
+            if !library.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
             // A client that learns that the blob exists does not send it, so the blob must stay for
             // a while.
-            store.leases().promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
+            library.leases().promise(&name, &digest, SystemTime::now() + BLOB_LINK_LIFE);
             // An expired link may have been removed in between, so that the blob is not in the
             // repository any more.
-            if !store.names().is_linked(&name, LinkKind::Blob, &digest)? {
+            if !library.names().is_linked(&name, LinkKind::Blob, &digest)? {
                 return Ok(None);
             }
-            Ok(store.blobs().size(&digest)?.map(|_| Descriptor::blob(digest, size)))
+            Ok(library.blobs().size(&digest)?.map(|_| Descriptor::blob(digest, size)))
         });
         match (here.await?, &self.upstream) {
             (None, Some(upstream)) if !of.mirrored => self.fetch_blob(upstream, repository, digest).await,
@@ -167,16 +167,15 @@ impl BlobStorage for Repositories {
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
         let (from, to, digest) = (from.map(key).transpose()?, key(to)?, *digest);
-        let library = self.library.clone();
-        self.blocking(move |store| {
-            let _guard = store.guard();
-            let there = store.blobs().size(&digest)?.is_some()
+        self.blocking(move |library| {
+            let guard = library.guard();
+            let there = guard.keep(&digest)?.is_some()
                 && match from {
-                    Some(from) => has_blob(&library, &from, &digest)?,
-                    None => is_anywhere(&library, &digest)?,
+                    Some(from) => has_blob(library, &from, &digest)?,
+                    None => is_anywhere(library, &digest)?,
                 };
             if there {
-                store.names().link(&to, LinkKind::Blob, &digest)?;
+                library.names().link(&to, LinkKind::Blob, &digest)?;
             }
             Ok(there)
         })
@@ -184,25 +183,25 @@ impl BlobStorage for Repositories {
     }
 
     async fn remove_blob(&self, of: &Repository, digest: &Digest) -> Result<Removal, Error> {
-        let (repository, digest, library) = (key(of)?, *digest, self.library.clone());
-        self.blocking(move |store| {
-            if store.blobs().size(&digest)?.is_none() {
+        let (repository, digest) = (key(of)?, *digest);
+        self.blocking(move |library| {
+            if library.blobs().size(&digest)?.is_none() {
                 return Ok(Removal::NotThere);
             }
-            if let Some(document) = referring(&library, &repository, &digest)? {
+            if let Some(document) = referring(library, &repository, &digest)? {
                 return Ok(Removal::Referenced(document));
             }
-            let removed = store.names().unlink(&repository, LinkKind::Blob, &digest)?;
+            let removed = library.names().unlink(&repository, LinkKind::Blob, &digest)?;
             Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
         .await
     }
 
     async fn resume(&self, id: &IngestId) -> Result<Option<Self::Ingest>, Error> {
-        if !self.library.store.blobs().has_ingest(id) {
+        if !self.library.blobs().has_ingest(id) {
             return Ok(None);
         }
-        self.library.store.ingest(id, Expected::Unknown).await.map(Some)
+        self.library.ingest(id, Expected::Unknown).await.map(Some)
     }
 
     async fn finish(
@@ -213,12 +212,12 @@ impl BlobStorage for Repositories {
     ) -> Result<(Digest, u64), Error> {
         upload.expect(expected).await?;
         // From here until the link is made, nothing refers to the blob.
-        let guard = self.blocking(|store| Ok(store.guard())).await?;
+        let guard = self.blocking(|library| Ok(library.guard())).await?;
         let (digest, size) = upload.commit().await?;
         let repository = key(to)?;
-        self.blocking(move |store| {
+        self.blocking(move |library| {
             let _guard = guard;
-            store.names().link(&repository, LinkKind::Blob, &digest)
+            library.names().link(&repository, LinkKind::Blob, &digest)
         })
         .await?;
         Ok((digest, size))
@@ -229,12 +228,11 @@ impl ManifestStorage for Repositories {
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let (repository, at) = (key(of)?, at.clone());
         let (name, reference) = (repository.clone(), at.to_string());
-        let library = self.library.clone();
-        let here = self.blocking(move |store| match at {
-            Reference::Tag(tag) => store.names().resolve(&format!("{repository}:{tag}")),
+        let here = self.blocking(move |library| match at {
+            Reference::Tag(tag) => library.names().resolve(&format!("{repository}:{tag}")),
             Reference::Digest(digest) => {
-                let there = store.blobs().size(&digest)?.is_some() && has_document(store, &repository, &digest)?;
-                if there && store.names().is_linked(&repository, LinkKind::Manifest, &digest)? {
+                let there = library.blobs().size(&digest)?.is_some() && has_document(library, &repository, &digest)?;
+                if there && library.names().is_linked(&repository, LinkKind::Manifest, &digest)? {
                     // Serving a model counts as use, so that it is not pruned as unused.
                     library.record_use(&digest, SystemTime::now());
                 }
@@ -249,23 +247,22 @@ impl ManifestStorage for Repositories {
 
     async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
         let repository = key(to)?;
-        let library = self.library.clone();
-        self.blocking(move |store| {
-            let _guard = store.guard();
+        self.blocking(move |library| {
+            let guard = library.guard();
             let NewManifest { digest, raw, document, required, tags } = manifest;
             // Checked again: blobs may have been collected with a model that was removed meanwhile.
             for blob in required {
-                if store.blobs().size(&blob.digest)?.is_none() {
+                if guard.keep(&blob.digest)?.is_none() {
                     return Err(Error::BlobNotFound(blob.digest).into());
                 }
             }
             library.ensure_flat(&digest, &document)?;
-            store_document(&library, &digest, &raw)?;
+            store_document(library, &guard, &digest, &raw)?;
             library.describe(&digest, &document);
-            library.keep_parts(&document);
-            store.names().link(&repository, LinkKind::Manifest, &digest)?;
+            library.keep_manifests(&guard, &document)?;
+            library.names().link(&repository, LinkKind::Manifest, &digest)?;
             for tag in tags {
-                store.names().set(&format!("{repository}:{tag}"), &digest)?;
+                library.names().set(&format!("{repository}:{tag}"), &digest)?;
             }
             Ok(())
         })
@@ -274,25 +271,25 @@ impl ManifestStorage for Repositories {
 
     async fn remove_manifest(&self, of: &Repository, at: &Reference) -> Result<Removal, Error> {
         let (repository, at) = (key(of)?, at.clone());
-        self.blocking(move |store| {
+        self.blocking(move |library| {
             let names: Vec<String> = match &at {
                 Reference::Tag(tag) => vec![format!("{repository}:{tag}")],
                 Reference::Digest(digest) => {
-                    let tags = store.names().of_repository(&repository)?.into_iter();
+                    let tags = library.names().of_repository(&repository)?.into_iter();
                     tags.filter(|tag| tag.digest == *digest).map(|tag| tag.name).collect()
                 }
             };
             for name in &names {
-                if store.names().is_pinned(name)? {
+                if library.names().is_pinned(name)? {
                     return Ok(Removal::Pinned);
                 }
             }
             let mut removed = match &at {
                 Reference::Tag(_) => false,
-                Reference::Digest(digest) => store.names().unlink(&repository, LinkKind::Manifest, digest)?,
+                Reference::Digest(digest) => library.names().unlink(&repository, LinkKind::Manifest, digest)?,
             };
             for name in &names {
-                removed |= store.names().remove(name)?;
+                removed |= library.names().remove(name)?;
             }
             Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
@@ -300,11 +297,11 @@ impl ManifestStorage for Repositories {
     }
 
     async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
-        let (repository, subject, library) = (key(of)?, *subject, self.library.clone());
-        self.blocking(move |store| {
+        let (repository, subject) = (key(of)?, *subject);
+        self.blocking(move |library| {
             let mut found = Vec::new();
             for document in library.about(&subject) {
-                if store.blobs().size(&document)?.is_some() && has_document(store, &repository, &document)? {
+                if library.blobs().size(&document)?.is_some() && has_document(library, &repository, &document)? {
                     found.push(document);
                 }
             }
@@ -315,26 +312,26 @@ impl ManifestStorage for Repositories {
 
     async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
         let repository = key(of)?;
-        self.blocking(move |store| {
+        self.blocking(move |library| {
             let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
             let mut tags: Vec<String> =
-                store.names().of_repository(&repository)?.into_iter().filter_map(name).collect();
+                library.names().of_repository(&repository)?.into_iter().filter_map(name).collect();
             tags.sort();
             let known = !tags.is_empty()
-                || !store.names().links(&repository, LinkKind::Manifest)?.is_empty()
-                || !store.names().links(&repository, LinkKind::Blob)?.is_empty();
+                || !library.names().links(&repository, LinkKind::Manifest)?.is_empty()
+                || !library.names().links(&repository, LinkKind::Blob)?.is_empty();
             Ok(known.then_some(tags))
         })
         .await
     }
 
     async fn repositories(&self) -> Result<Vec<String>, Error> {
-        self.blocking(|store| {
-            let tagged = store.names().list().into_iter();
+        self.blocking(|library| {
+            let tagged = library.names().list().into_iter();
             let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
             let prefix = format!("{DEFAULT_HOST}/");
             let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
-            let mut names: Vec<String> = tagged.chain(store.names().linked_repositories()).filter_map(own).collect();
+            let mut names: Vec<String> = tagged.chain(library.names().linked_repositories()).filter_map(own).collect();
             names.sort();
             names.dedup();
             Ok(names)

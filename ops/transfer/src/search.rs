@@ -78,7 +78,7 @@ pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &
 async fn known(library: &Library, hosts: &Hosts) -> Result<Vec<String>> {
     let mut names: BTreeSet<String> = hosts.configured()?.into_iter().collect();
     let library = library.clone();
-    let tags = tokio::task::spawn_blocking(move || library.store.names().list()).await?;
+    let tags = tokio::task::spawn_blocking(move || library.names().list()).await?;
     let host = |name: &str| name.parse::<ModelRef>().ok().map(|name| name.host().to_owned());
     names.extend(tags.iter().filter_map(|tag| host(&tag.name)).filter(|host| *host != hub_name()));
     names.insert(DEFAULT_HOST.to_owned());

@@ -56,11 +56,11 @@ impl Upstream {
         let document = Document::parse(&raw)?;
         let (library, repository) = (self.library.clone(), repository.to_owned());
         let keep = move || {
-            let _guard = library.store.guard();
+            let guard = library.guard();
             library.ensure_flat(&digest, &document)?;
-            store_document(&library, &digest, &raw)?;
+            store_document(&library, &guard, &digest, &raw)?;
             library.describe(&digest, &document);
-            library.store.names().link(&repository, LinkKind::Manifest, &digest)
+            library.names().link(&repository, LinkKind::Manifest, &digest)
         };
         tokio::task::spawn_blocking(keep).await??;
         Ok(Some(digest))
@@ -75,6 +75,6 @@ impl Upstream {
         let name: ModelRef = repository.parse()?;
         anyhow::ensure!(self.may_ask(&name), "requests of other clients are not forwarded to `{}`", name.host());
         let (remote, parallel) = self.hosts.remote(&name)?;
-        Ok(Fetcher::new(remote, parallel).fetch(&self.library.store, blob, &Unwatched).await?)
+        Ok(Fetcher::new(remote, parallel).fetch(&self.library, blob, &Unwatched).await?)
     }
 }

@@ -57,10 +57,9 @@ struct Users {
 /// # Errors
 /// The store cannot be read at all, or the caller has canceled.
 pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: &dyn Observer) -> Result<FsckReport> {
-    let store = &library.store;
     let mut report = FsckReport::default();
     observer.status("checking names and manifests".to_owned());
-    for error in store.names().damaged(now) {
+    for error in library.names().damaged(now) {
         report.problems.push(Problem { digest: None, layer: None, models: Vec::new(), error: error.to_string() });
     }
     let (users, mut unreadable) = users(library);
@@ -69,10 +68,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
         let again = self::users(library).1;
         unreadable.retain(|problem| again.contains(problem));
     }
-    report.models = store.names().list().len() as u64;
+    report.models = library.names().list().len() as u64;
     let mut damaged: BTreeMap<Digest, String> = BTreeMap::new();
     for (digest, user) in &users {
-        match store.blobs().size(digest)? {
+        match library.blobs().size(digest)? {
             Some(size) if size == user.size => {}
             Some(size) => {
                 damaged.insert(*digest, format!("it has {size} bytes, its descriptor says {}", user.size));
@@ -83,7 +82,7 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
             None => {}
         }
     }
-    let mut blobs: BTreeMap<Digest, u64> = store.blobs().list().into_iter().collect();
+    let mut blobs: BTreeMap<Digest, u64> = library.blobs().list().into_iter().collect();
     blobs.extend(users.iter().filter(|(_, user)| user.is_required).map(|(digest, user)| (*digest, user.size)));
     blobs.retain(|digest, _| !damaged.contains_key(digest));
     let chosen = select(library, blobs.into_iter().collect(), selection, now);
@@ -103,15 +102,15 @@ fn users(library: &Library) -> (HashMap<Digest, Users>, Vec<Problem>) {
     let mut roots = Vec::new();
     // A tag that is not a valid model name is reported unchanged.
     let written = |name: String| shown(&name).unwrap_or(name);
-    for tag in library.store.names().list() {
+    for tag in library.names().list() {
         roots.push((written(tag.name), tag.digest));
     }
-    for (name, versions) in library.store.names().all_kept_versions() {
+    for (name, versions) in library.names().all_kept_versions() {
         let name = written(name);
         roots.extend(versions.into_iter().map(|digest| (format!("{name} (version {})", digest.short()), digest)));
     }
     let named: HashSet<Digest> = roots.iter().map(|(_, digest)| *digest).collect();
-    for digest in library.store.notes().documents().into_iter().filter(|digest| !named.contains(digest)) {
+    for digest in library.notes().documents().into_iter().filter(|digest| !named.contains(digest)) {
         roots.push((format!("manifest {} without a tag", digest.short()), digest));
     }
     let (mut users, mut unreadable): (HashMap<Digest, Users>, _) = (HashMap::new(), Vec::new());
@@ -160,7 +159,7 @@ fn select(
         Selection::NotWithin(time) => {
             let mut old = Vec::new();
             for (digest, size) in blobs {
-                let checked = library.store.blobs().last_verified(&digest);
+                let checked = library.blobs().last_verified(&digest);
                 if checked.is_none_or(|checked| now.duration_since(checked).is_ok_and(|age| age >= time)) {
                     old.push((digest, size));
                 }
@@ -171,7 +170,7 @@ fn select(
     // Repeated checks with a sample cover the whole store in time.
     let mut checked: HashMap<Digest, Option<SystemTime>> = HashMap::new();
     for (digest, _) in &blobs {
-        checked.insert(*digest, library.store.blobs().last_verified(digest));
+        checked.insert(*digest, library.blobs().last_verified(digest));
     }
     blobs.sort_by_key(|(digest, _)| (checked.get(digest).copied().flatten(), *digest));
     blobs.truncate(usize::try_from(count).unwrap_or(usize::MAX));
@@ -194,11 +193,11 @@ fn still_there(
     let mut problems = Vec::new();
     for (digest, error) in damaged {
         let user = users.get(&digest);
-        if user.is_none() && library.store.blobs().size(&digest)?.is_none() {
+        if user.is_none() && library.blobs().size(&digest)?.is_none() {
             continue;
         }
         // A missing blob can have been added since, by a new model.
-        let again = library.store.blobs().verify(&digest, user.map(|user| user.size), &mut |_| true);
+        let again = library.blobs().verify(&digest, user.map(|user| user.size), &mut |_| true);
         if matches!(again, Ok(Verified::Good)) {
             continue;
         }

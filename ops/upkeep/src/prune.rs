@@ -54,13 +54,12 @@ pub struct UnusedModel {
 /// # Errors
 /// The store cannot be read.
 pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan> {
-    let store = &library.store;
     let mut models = Vec::new();
-    for tag in store.names().list() {
+    for tag in library.names().list() {
         let Some(limit) = options.older_than else { break };
         let used = library.last_used(&tag)?;
         let old = options.now.duration_since(used).is_ok_and(|age| age >= limit);
-        if !old || store.names().is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
+        if !old || library.names().is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
             continue;
         }
         // A model that cannot be read stays, so that the user can inspect it.
@@ -74,9 +73,9 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         linked = library.linked()?;
         linked.retain(|linked| options.now.duration_since(linked.used).is_ok_and(|age| age >= limit));
     }
-    let mut versions = store.names().all_kept_versions();
+    let mut versions = library.names().all_kept_versions();
     versions.retain(|(name, _)| !models.iter().any(|model| model.key == *name));
-    let mut ingests = store.blobs().ingests(options.now)?;
+    let mut ingests = library.blobs().ingests(options.now)?;
     ingests.retain(|ingest| ingest.idle >= IDLE);
     Ok(PrunePlan { models, linked, versions, ingests })
 }
@@ -88,10 +87,10 @@ impl PrunePlan {
     /// # Errors
     /// The errors of the store.
     pub fn execute(&self, library: &Library) -> Result<Collected> {
-        let store = &library.store;
         for model in &self.models {
-            let tag = store.names().list().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
-            if let Some(tag) = tag.filter(|tag| matches!(store.names().is_pinned(&tag.name), Ok(false))) {
+            let tag =
+                library.names().list().into_iter().find(|tag| tag.name == model.key && tag.digest == model.digest);
+            if let Some(tag) = tag.filter(|tag| matches!(library.names().is_pinned(&tag.name), Ok(false))) {
                 library.remove(&tag)?;
                 tracing::info!(model = model.name, "removed: not used for long");
             }
@@ -102,10 +101,10 @@ impl PrunePlan {
             }
         }
         for (name, _) in &self.versions {
-            store.names().forget_versions(name)?;
+            library.names().forget_versions(name)?;
         }
         for ingest in &self.ingests {
-            match store.blobs().discard_ingest(&ingest.id) {
+            match library.blobs().discard_ingest(&ingest.id) {
                 // Another process has resumed the ingest.
                 Err(store::Error::Content(content::Error::Busy(_))) => {}
                 other => other?,

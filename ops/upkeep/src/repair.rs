@@ -95,7 +95,7 @@ fn repair_all(
 ) -> Result<RepairReport> {
     // No readable document refers to the blobs that are fetched for a damaged manifest, so a guard
     // keeps them from collection.
-    let _guard = library.store.guard();
+    let _guard = library.guard();
     let roots = roots(library, model)?;
     let mut report = RepairReport::default();
     let wanted = mend_manifests(library, roots, fetcher, observer, &mut report)?;
@@ -115,7 +115,7 @@ fn repair_all(
         let whole = match &outcome {
             Err(error) => Some(anyhow::anyhow!("{error}; it is not moved")),
             Ok(Verified::WrongSize { .. })
-                if library.store.blobs().verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
+                if library.blobs().verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
             {
                 Some(anyhow::anyhow!("the blob is good, the manifest is wrong about its size"))
             }
@@ -192,9 +192,9 @@ fn roots(library: &Library, model: Option<&ModelRef>) -> Result<Vec<Root>> {
         return Ok(vec![Root { model: tag.name.parse()?, digest: tag.digest, is_whole: true }]);
     }
     let mut named: Vec<(String, Digest, bool)> =
-        library.store.names().list().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
+        library.names().list().into_iter().map(|tag| (tag.name, tag.digest, true)).collect();
     let tagged: HashSet<Digest> = named.iter().map(|(_, digest, _)| *digest).collect();
-    let linked = library.store.names().linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
+    let linked = library.names().linked_documents().into_iter().filter(|linked| !tagged.contains(&linked.digest));
     named.extend(linked.map(|linked| (format!("{}@{}", linked.repository, linked.digest), linked.digest, false)));
     let mut roots = Vec::new();
     for (name, digest, is_whole) in named {
@@ -215,14 +215,14 @@ fn mend_manifest(
     fetcher: &dyn Fetcher,
     observer: &dyn Observer,
 ) -> Result<Option<RepairedBlob>> {
-    if library.store.blobs().verify(digest, None, &mut |_| true)? == Verified::Good {
+    if library.blobs().verify(digest, None, &mut |_| true)? == Verified::Good {
         return Ok(None);
     }
     let mut fetch = |model: &ModelRef| fetcher.fetch_manifest(model, digest, observer);
     let Some((model, bytes)) = mend(library, digest, None, std::slice::from_ref(model), &mut fetch)? else {
         return Ok(None);
     };
-    let raw = library.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64)?;
+    let raw = library.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64)?;
     library.describe(digest, &Document::parse(&raw)?);
     Ok(Some(RepairedBlob { digest: *digest, layer: "manifest".to_owned(), model: model.to_string(), bytes }))
 }
@@ -237,11 +237,10 @@ fn mend<'a>(
     models: &'a [ModelRef],
     fetch: &mut dyn FnMut(&ModelRef) -> Result<()>,
 ) -> Result<Option<(&'a ModelRef, u64)>> {
-    let store = &library.store;
-    if store.blobs().verify(digest, size, &mut |_| true)? == Verified::Good {
+    if library.blobs().verify(digest, size, &mut |_| true)? == Verified::Good {
         return Ok(None);
     }
-    store.blobs().set_aside(digest)?;
+    library.blobs().set_aside(digest)?;
     let mut failed = None;
     let fetched = models.iter().find(|model| match fetch(model) {
         Ok(()) => true,
@@ -251,10 +250,10 @@ fn mend<'a>(
         }
     });
     let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| anyhow::anyhow!("no model needs the blob")))?;
-    let outcome = store.blobs().verify(digest, size, &mut |_| true)?;
+    let outcome = library.blobs().verify(digest, size, &mut |_| true)?;
     ensure!(outcome == Verified::Good, "the fetched blob is wrong, too: {outcome:?}");
-    store.blobs().discard_damaged(digest)?;
-    Ok(Some((model, store.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
+    library.blobs().discard_damaged(digest)?;
+    Ok(Some((model, library.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
 }
 
 fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {

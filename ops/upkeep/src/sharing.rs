@@ -56,7 +56,7 @@ pub fn sharing(library: &Library, model: &Model) -> Result<Sharing> {
         });
     }
     let mut models: Vec<(SharingModel, Vec<usize>)> = Vec::new();
-    for tag in library.store.names().list() {
+    for tag in library.names().list() {
         let name = shown(&tag.name).unwrap_or(tag.name);
         if name == model.name {
             continue;

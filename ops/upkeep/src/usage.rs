@@ -73,12 +73,11 @@ pub struct FamilyUsage {
 /// # Errors
 /// The store cannot be read.
 pub fn usage(library: &Library) -> Result<DiskUsage> {
-    let store = &library.store;
-    let blobs: HashMap<Digest, u64> = store.blobs().list().into_iter().collect();
-    let pins: HashSet<String> = store.names().pins().into_iter().collect();
+    let blobs: HashMap<Digest, u64> = library.blobs().list().into_iter().collect();
+    let pins: HashSet<String> = library.names().pins().into_iter().collect();
     let mut found = Vec::new();
     let mut names_of: HashMap<Digest, u64> = HashMap::new();
-    for tag in store.names().list() {
+    for tag in library.names().list() {
         let Some(digests) = digests(library, &tag.name, &tag.digest) else { continue };
         for digest in &digests {
             *names_of.entry(*digest).or_default() += 1;
@@ -103,11 +102,11 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
     let families = families(library, &found, &models, &names_of, &size);
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let mut versions = HashSet::new();
-    for (name, kept) in store.names().all_kept_versions() {
+    for (name, kept) in library.names().all_kept_versions() {
         versions.extend(kept.iter().filter_map(|digest| self::digests(library, &name, digest)).flatten());
     }
     let mut linked = HashSet::new();
-    for document in store.notes().documents() {
+    for document in library.notes().documents() {
         // Documents inside another document have already been walked; blobs of named models count
         // for the models.
         if linked.contains(&document) || names_of.contains_key(&document) {
@@ -133,9 +132,9 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         version_bytes,
         linked_bytes,
         unreferenced_bytes,
-        ingest_bytes: store.blobs().ingests(SystemTime::now())?.iter().map(|ingest| ingest.bytes).sum(),
-        damaged_bytes: store.blobs().damaged_bytes()?,
-        free_bytes: store.free_space()?,
+        ingest_bytes: library.blobs().ingests(SystemTime::now())?.iter().map(|ingest| ingest.bytes).sum(),
+        damaged_bytes: library.blobs().damaged_bytes()?,
+        free_bytes: library.free_space()?,
     })
 }
 

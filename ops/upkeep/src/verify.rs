@@ -21,7 +21,7 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
         loop {
             let position = next.fetch_add(1, Ordering::Relaxed);
             let Some((digest, size)) = blobs.get(position).filter(|_| observer.goes_on()) else { return };
-            let outcome = library.store.blobs().verify(digest, Some(*size), &mut |count| {
+            let outcome = library.blobs().verify(digest, Some(*size), &mut |count| {
                 let done = done.fetch_add(count, Ordering::Relaxed) + count;
                 observer.bytes(done.min(total), total);
                 observer.goes_on()
@@ -46,9 +46,9 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
         match outcome {
             Ok(Verified::Good) => {
                 metrics::counter!("lode_verified_bytes_total").increment(blobs[*position].1);
-                library.store.blobs().record_verified(digest, now);
+                library.blobs().record_verified(digest, now);
             }
-            _ => library.store.blobs().forget_verified(digest),
+            _ => library.blobs().forget_verified(digest),
         }
     }
     Ok(found.into_iter().map(|(_, outcome)| outcome).collect())

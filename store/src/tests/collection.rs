@@ -51,17 +51,19 @@ fn works_beside_who_adds() {
     let guard = store.guard();
     let (added, found) = (put(&store, b"added"), before);
     let other = Digest::of(b"other");
-    assert!(store.blobs().size(&other).expect("a look").is_none());
+    assert!(guard.keep(&other).expect("a look").is_none());
     let lost = {
-        // Copied in without the store: no caller committed it or looked at it.
+        // Copied in without the store: no caller committed it.
         let (_other_folder, elsewhere) = temporary();
         let digest = put(&elsewhere, b"lost");
         std::fs::copy(elsewhere.blobs().path(&digest), store.blobs().path(&digest)).expect("a copy");
         digest
     };
-    assert!(store.blobs().size(&found).expect("a look").is_some());
+    assert_eq!(store.blobs().size(&lost).expect("a look"), Some(4));
+    assert_eq!(store.blobs().read(&lost, 4).expect("a look"), b"lost");
+    assert!(guard.keep(&found).expect("a look").is_some());
     let collected = collect(&store);
-    assert_eq!((collected.blobs, collected.bytes), (1, 4), "what nobody looked at goes all the same");
+    assert_eq!((collected.blobs, collected.bytes), (1, 4), "a look or a read does not keep a blob");
     let put_off = collected.put_off.expect("the rest is told");
     assert_eq!((put_off.blobs, put_off.bytes, put_off.in_use, put_off.reasons.len()), (2, 11, true, 0), "{put_off:?}");
     assert!(is_there(&store, &added) && is_there(&store, &found) && !is_there(&store, &lost));
@@ -219,11 +221,9 @@ fn a_name_that_may_come_back_keeps_what_it_led_to() {
 fn questions_about_what_is_not_here_leave_nothing() {
     let (_folder, store) = temporary();
     let (here, elsewhere) = (put(&store, b"here"), Digest::of(b"elsewhere"));
-    let _guard = store.guard();
-    assert!(
-        store.blobs().size(&here).expect("a look").is_some()
-            && store.blobs().size(&elsewhere).expect("a look").is_none()
-    );
+    let guard = store.guard();
+    assert_eq!(guard.keep(&here).expect("a look"), Some(4));
+    assert_eq!(guard.keep(&elsewhere).expect("a look"), None);
     store.blobs().open(&elsewhere).expect_err("it is not here");
     let state = store.0.collection_lock.lock();
     assert!(state.keeps(&here) && !state.keeps(&elsewhere));

@@ -32,13 +32,13 @@ impl<'a> Leased<'a> {
     /// Creates a target for the model that gets the name `key`.
     pub(crate) fn new(library: &'a Library, target: StoreTarget<'a>, key: &str) -> Result<Self> {
         let lease = lease(key)?;
-        let earlier = library.store.leases().get(&lease)?;
+        let earlier = library.leases().get(&lease)?;
         Ok(Self { library, target, lease, earlier, renewed: Mutex::default() })
     }
 
     /// Ends the lease for the model `key`: it has its name, which keeps its blobs.
     pub(crate) fn end(library: &Library, key: &str) -> Result<()> {
-        library.store.leases().end(&lease(key)?)?;
+        library.leases().end(&lease(key)?)?;
         Ok(())
     }
 
@@ -61,7 +61,7 @@ impl<'a> Leased<'a> {
         made.extend(&self.earlier);
         made.sort_unstable();
         made.dedup();
-        if let Err(error) = self.library.store.leases().set(&self.lease, &made, SystemTime::now() + RESUMABLE) {
+        if let Err(error) = self.library.leases().set(&self.lease, &made, SystemTime::now() + RESUMABLE) {
             tracing::warn!(
                 "cannot renew the lease on derived blobs: {error}; a collection may delete them before the next attempt"
             );

@@ -12,6 +12,7 @@ use import::{
 use library::{Library, MAX_DOCUMENT, Model};
 use manifests::{Layer, ModelConfig, media_types};
 use serde_json::{Map, Value};
+use store::Guard;
 
 use super::QuantizeSpec;
 use crate::source::Source;
@@ -44,10 +45,10 @@ pub(crate) struct Others {
 }
 
 impl Start {
-    pub(crate) fn find(library: &Library, source: &Source) -> Result<Self> {
+    pub(crate) fn find(library: &Library, guard: &Guard, source: &Source) -> Result<Self> {
         match source {
             Source::Files(files) => Self::files(files),
-            Source::Model(base) => Self::stored(library, &library.find_protected(base)?),
+            Source::Model(base) => Self::stored(library, &library.find_protected(guard, base)?),
         }
     }
 
@@ -101,12 +102,13 @@ impl Start {
     pub(crate) fn keep(
         &self,
         library: &Library,
+        guard: &Guard,
         quantization: &Quantization,
         progress: &dyn ImportObserver,
     ) -> Result<Others> {
         let Some((inventory, plan)) = &self.files else { return self.keep_stored(library, quantization) };
         let plan = rest_of(inventory, plan, quantization);
-        let imported = import::write(inventory, &plan, &StoreTarget::new(library)?, progress)?;
+        let imported = import::write(inventory, &plan, &StoreTarget::new(library, guard)?, progress)?;
         let (tensors, documents): (Vec<Layer>, Vec<Layer>) =
             imported.layers.into_iter().partition(|layer| *layer.media_type() == media_types::TENSOR);
         let documents = documents.into_iter().filter(|layer| *layer.media_type() != media_types::ORIGIN).collect();
@@ -139,7 +141,7 @@ impl Start {
             let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
             return Ok(headers.filter_map(|layer| layer.name().map(str::to_owned)).collect());
         };
-        let origin: Origin = serde_json::from_slice(&library.store.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
+        let origin: Origin = serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
         Ok(origin.files.into_iter().map(|file| file.name).collect())
     }
 }

@@ -74,7 +74,8 @@ fn tensor_layers_of_ollama_get_a_config() {
     let (library, _folder) = library();
     let kept = [media_types::TENSOR, media_types::JSON];
     let layers = local(&library).layers().iter().filter(|layer| kept.contains(layer.media_type())).cloned().collect();
-    let target = StoreTarget::streaming(&library);
+    let guard = library.guard();
+    let target = StoreTarget::streaming(&library, &guard);
     let config = br#"{"model_format":"safetensors","model_family":"theirs","capabilities":["completion"]}"#;
     let config = target.bytes(media_types::CONFIG, config).expect("stored");
     let theirs = manifests::ManifestBuilder { config, layers, annotations: BTreeMap::new() }.build().expect("builds");
@@ -241,7 +242,8 @@ fn an_archive_is_read_where_it_lies() {
         reference: "example.com/packed:latest".to_owned(),
     };
     // The caller has copied the kept layers.
-    StoreTarget::streaming(&library).bytes(media_types::LICENSE, b"free").expect("stored");
+    let guard = library.guard();
+    StoreTarget::streaming(&library, &guard).bytes(media_types::LICENSE, b"free").expect("stored");
     pull_external(&library, &model, &Unwatched).expect("it can be imported");
     let found = library.find(&model.name).expect("it has its name").manifest;
     assert_eq!(found.layers(), [local_layers(), model.kept.clone()].concat());

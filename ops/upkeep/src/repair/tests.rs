@@ -9,7 +9,7 @@ use store::{Options, Store};
 use super::*;
 
 /// A fetcher that copies blobs from the first store, which is complete, to the second.
-struct Other(Store, Store);
+struct Other(Library, Library);
 
 impl Fetcher for Other {
     fn fetch(&self, _model: &ModelRef, blob: &Descriptor, _observer: &dyn Observer) -> Result<()> {
@@ -40,9 +40,9 @@ impl Fetcher for Deaf {
     }
 }
 
-fn put(store: &Store, bytes: &[u8]) -> Digest {
+fn put(library: &Library, bytes: &[u8]) -> Digest {
     let id = IngestId::parse("test").expect("an id");
-    let mut ingest = store.blobs().start_ingest(&id, Expected::Unknown).expect("start");
+    let mut ingest = library.blobs().start_ingest(&id, Expected::Unknown).expect("start");
     ingest.append(bytes).expect("write");
     ingest.commit().expect("commit").0
 }
@@ -55,11 +55,11 @@ fn open() -> (tempfile::TempDir, Library) {
 
 /// Creates a model with a config and two layers; returns the digests of the manifest and the
 /// layers.
-fn model(store: &Store, name: &str) -> [Digest; 3] {
+fn model(library: &Library, name: &str) -> [Digest; 3] {
     let config = ModelConfig::default().to_bytes().expect("a config");
-    put(store, &config);
+    put(library, &config);
     let layers = [b"template".as_slice(), b"system"].map(|bytes| {
-        put(store, bytes);
+        put(library, bytes);
         Layer::new(Descriptor::of(media_types::TEMPLATE, bytes))
     });
     let manifest = ManifestBuilder {
@@ -67,36 +67,35 @@ fn model(store: &Store, name: &str) -> [Digest; 3] {
         layers: layers.to_vec(),
         annotations: [(annotations::TITLE.to_owned(), name.to_owned())].into(),
     };
-    let digest = put(store, manifest.build().expect("a manifest").raw());
+    let digest = put(library, manifest.build().expect("a manifest").raw());
     let key = name.parse::<ModelRef>().expect("a name").tag_key().expect("a tag");
-    store.names().set(&key, &digest).expect("tag");
+    library.names().set(&key, &digest).expect("tag");
     [digest, *layers[0].digest(), *layers[1].digest()]
 }
 
-fn damage(store: &Store, digest: &Digest, bytes: Option<&[u8]>) {
-    std::fs::remove_file(store.blobs().path(digest)).expect("removal");
+fn damage(library: &Library, digest: &Digest, bytes: Option<&[u8]>) {
+    std::fs::remove_file(library.blobs().path(digest)).expect("removal");
     if let Some(bytes) = bytes {
-        std::fs::write(store.blobs().path(digest), bytes).expect("damage");
+        std::fs::write(library.blobs().path(digest), bytes).expect("damage");
     }
 }
 
 #[test]
 fn fetches_only_what_is_damaged() {
     let ((_a, whole), (_b, library)) = (open(), open());
-    let store = &library.store;
     for name in ["m", "lost"] {
-        assert_eq!(model(&whole.store, name), model(store, name));
+        assert_eq!(model(&whole, name), model(&library, name));
     }
-    let [manifest, template, system] = model(store, "m");
-    let [lost, ..] = model(store, "lost");
-    let fetcher = Other(whole.store.clone(), store.clone());
+    let [manifest, template, system] = model(&library, "m");
+    let [lost, ..] = model(&library, "lost");
+    let fetcher = Other(whole.clone(), library.clone());
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.blobs, done.repaired, done.failed), (5, vec![], vec![]), "nothing is wrong yet");
 
-    damage(store, &manifest, Some(b"{}"));
-    damage(store, &template, Some(b"tempLate"));
-    damage(store, &system, None);
-    damage(store, &lost, None);
+    damage(&library, &manifest, Some(b"{}"));
+    damage(&library, &template, Some(b"tempLate"));
+    damage(&library, &system, None);
+    damage(&library, &lost, None);
     let one: ModelRef = "m".parse().expect("a name");
     let done = repair(&library, Some(&one), &fetcher, &Unwatched).expect("repair");
     let mut fetched: Vec<Digest> = done.repaired.into_iter().map(|blob| blob.digest).collect();
@@ -104,7 +103,7 @@ fn fetches_only_what_is_damaged() {
     let mut expect = [manifest, template, system];
     expect.sort();
     assert_eq!((fetched.as_slice(), done.failed), (expect.as_slice(), vec![]));
-    assert_eq!(store.blobs().damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
+    assert_eq!(library.blobs().damaged_bytes().expect("bytes"), 0, "damaged blobs go when there are good ones");
 
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.failed.len()), (0, 1));
@@ -116,29 +115,27 @@ fn fetches_only_what_is_damaged() {
 #[test]
 fn every_name_of_a_manifest_is_asked_for_it() {
     let ((_a, whole), (_b, library)) = (open(), open());
-    let [manifest, ..] = model(&whole.store, "m");
-    let store = &library.store;
-    model(store, "m");
+    let [manifest, ..] = model(&whole, "m");
+    model(&library, "m");
     // The registry of the first name no longer has the model.
     let lost: ModelRef = "a/lost".parse().expect("a name");
-    store.names().set(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
-    damage(store, &manifest, None);
-    let fetcher = Other(whole.store.clone(), store.clone());
+    library.names().set(&lost.tag_key().expect("a tag"), &manifest).expect("a second name");
+    damage(&library, &manifest, None);
+    let fetcher = Other(whole.clone(), library.clone());
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.failed.len()), (1, 0), "{done:?}");
-    assert!(store.blobs().size(&manifest).expect("a look").is_some());
+    assert!(library.blobs().size(&manifest).expect("a look").is_some());
 }
 
 #[test]
 fn every_model_of_a_blob_is_asked_for_it() {
     let ((_a, whole), (_b, library)) = (open(), open());
-    let store = &library.store;
     for name in ["a", "m"] {
-        assert_eq!(model(&whole.store, name), model(store, name));
+        assert_eq!(model(&whole, name), model(&library, name));
     }
-    let [_, template, _] = model(store, "m");
-    damage(store, &template, Some(b"tempLate"));
-    let fetcher = Other(whole.store.clone(), store.clone());
+    let [_, template, _] = model(&library, "m");
+    damage(&library, &template, Some(b"tempLate"));
+    let fetcher = Other(whole.clone(), library.clone());
     let done = repair(&library, None, &Deaf(fetcher, "a"), &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.failed), (1, vec![]));
     assert_eq!(done.repaired[0].model, "m:latest");
@@ -147,14 +144,13 @@ fn every_model_of_a_blob_is_asked_for_it() {
 #[test]
 fn what_passed_through_need_not_be_whole() {
     let ((_a, whole), (_b, library)) = (open(), open());
-    let store = &library.store;
-    model(&whole.store, "m");
-    let [manifest, template, system] = model(store, "m");
-    store.names().link("example.org/other", store::LinkKind::Manifest, &manifest).expect("a link");
-    store.names().remove(&"m".parse::<ModelRef>().expect("a name").tag_key().expect("a tag")).expect("removal");
-    damage(store, &template, None);
-    damage(store, &system, Some(b"sYstem"));
-    let fetcher = Other(whole.store.clone(), store.clone());
+    model(&whole, "m");
+    let [manifest, template, system] = model(&library, "m");
+    library.names().link("example.org/other", store::LinkKind::Manifest, &manifest).expect("a link");
+    library.names().remove(&"m".parse::<ModelRef>().expect("a name").tag_key().expect("a tag")).expect("removal");
+    damage(&library, &template, None);
+    damage(&library, &system, Some(b"sYstem"));
+    let fetcher = Other(whole.clone(), library.clone());
     let done = repair(&library, None, &fetcher, &Unwatched).expect("repair");
     assert_eq!((done.repaired.len(), done.repaired[0].digest, done.failed), (1, system, vec![]));
     let now = std::time::SystemTime::now();
@@ -168,8 +164,8 @@ fn what_passed_through_need_not_be_whole() {
 #[test]
 fn what_is_good_by_now_stays() {
     let (_folder, library) = open();
-    let [_, template, _] = model(&library.store, "m");
+    let [_, template, _] = model(&library, "m");
     let models = ["m".parse().expect("a name")];
     let mended = mend(&library, &template, Some(8), &models, &mut |_| bail!("nobody gives it")).expect("a look");
-    assert!(mended.is_none() && library.store.blobs().size(&template).expect("a look").is_some());
+    assert!(mended.is_none() && library.blobs().size(&template).expect("a look").is_some());
 }
