@@ -2,7 +2,7 @@
 //!
 //! The other crates use these types for bytes. A [`Digest`] names them, and a [`Descriptor`] adds
 //! their number and media type. The traits in [`roles`] read blobs ([`Provider`]) and write them
-//! ([`Ingester`]).
+//! ([`Ingester`]). Long operations report to an [`Observer`].
 //!
 //! # Invariants
 //! - A [`Digest`] is well-formed: the algorithm is known, the hex is lower case and has the right
@@ -13,9 +13,9 @@
 pub mod descriptor;
 pub mod digest;
 pub mod error;
-pub mod io;
 pub mod media_type;
 pub mod memory;
+pub mod observer;
 pub mod roles;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
@@ -26,4 +26,5 @@ pub use digest::{Algorithm, Digest, Hasher};
 pub use error::Error;
 pub use media_type::MediaType;
 pub use memory::Memory;
+pub use observer::{Amount, Observer, Unwatched};
 pub use roles::{Expected, Ingest, IngestId, Ingester, Provider};

@@ -9,7 +9,7 @@ use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use content::{Digest, text};
+use content::{Amount, Digest, Observer, text};
 use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
 
 use crate::body::Body;
@@ -21,7 +21,6 @@ use crate::stream::{Lines, lines};
 use crate::transfer::pull_base;
 use crate::uploads;
 use build::{CreateSpec, Created, QuantizeSpec, Source};
-use library::Observer;
 
 /// Number of bytes between two progress lines.
 const STEP: u64 = 16 << 20;
@@ -178,15 +177,18 @@ async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]
 
 /// Summarizes how many blobs are new and how many are shared.
 fn summary(created: &Created) -> String {
-    let ((new, new_bytes), (shared, shared_bytes)) = (created.new, created.shared);
-    match new {
+    let Created { new, shared } = created;
+    let size = |amount: &Amount| text::size(amount.bytes);
+    match new.blobs {
         0 => {
-            format!("all {shared} tensor blobs ({}) were there already; nothing was written", text::size(shared_bytes))
+            format!("all {} tensor blobs ({}) were there already; nothing was written", shared.blobs, size(shared))
         }
         _ => format!(
-            "{new} tensor blobs ({}) are new, {shared} ({}) are shared",
-            text::size(new_bytes),
-            text::size(shared_bytes)
+            "{} tensor blobs ({}) are new, {} ({}) are shared",
+            new.blobs,
+            size(new),
+            shared.blobs,
+            size(shared)
         ),
     }
 }

@@ -22,7 +22,8 @@ use serde::Serialize;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::stream::{Lines, lines};
-use library::{Library, Observer};
+use content::Observer;
+use library::Library;
 
 /// Number of bytes between two progress lines.
 const STEP: u64 = 64 << 20;

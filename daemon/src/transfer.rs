@@ -36,10 +36,10 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         let (fetched, present) = (pulled.fetched, pulled.present);
         meter.status(format!(
             "fetched {} blobs ({}); {} blobs ({}) were already in the store",
-            fetched.0,
-            size(fetched.1),
-            present.0,
-            size(present.1)
+            fetched.blobs,
+            size(fetched.bytes),
+            present.blobs,
+            size(present.bytes)
         ));
         meter.status("removing unused layers");
         let library = daemon.library.clone();

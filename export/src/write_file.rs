@@ -79,8 +79,7 @@ impl Writer<'_> {
             }
         }
         let conversion = array.conversion(self.open)?;
-        let mut sink = Hashing { hasher: &mut self.hasher, sink: &mut *self.sink };
-        conversion.write_array(array.role, &mut sink)
+        conversion.write_array(array.role, &mut |bytes| self.put(bytes))
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -140,24 +139,6 @@ impl Writer<'_> {
             at += part.len() as u64;
         }
         Ok(Some(hasher))
-    }
-}
-
-/// Hashes the bytes that it forwards.
-struct Hashing<'a> {
-    hasher: &'a mut Hasher,
-    sink: &'a mut dyn Write,
-}
-
-impl Write for Hashing<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.sink.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
     }
 }
 

@@ -5,8 +5,6 @@
 //! parts of all arrays at once. Arrays after the codes are kept in memory if they are small.
 //! Otherwise the rows are encoded again for each array, with the same result.
 
-use std::io::Write;
-
 use formats::codec::{self, Encoded, EncodingTarget};
 use formats::encoding::{PartShape, Role};
 use formats::{Dtype, Encoding, Weight};
@@ -17,6 +15,9 @@ use crate::{Error, RowOrder, TensorSource};
 const KEPT: u64 = 8 << 20;
 /// Number of bytes of an array that are copied at a time.
 const PIECE: u64 = 1 << 20;
+
+/// Function that takes the next bytes of a result.
+pub type Emit<'a> = dyn FnMut(&[u8]) -> Result<(), Error> + 'a;
 
 /// Conversion of one tensor.
 #[derive(Clone, Debug)]
@@ -66,37 +67,37 @@ impl Conversion {
     /// Writes all arrays, one after the other.
     ///
     /// # Errors
-    /// An array cannot be read, there is no encoder for the encoding, or the sink fails.
-    pub fn write(&self, sink: &mut dyn Write) -> Result<(), Error> {
+    /// An array cannot be read, there is no encoder for the encoding, or `emit` fails.
+    pub fn write(&self, emit: &mut Emit<'_>) -> Result<(), Error> {
         let parts = self.parts()?;
         if self.keeps_encoding() || parts.iter().skip(1).map(PartShape::size).sum::<u64>() > KEPT {
-            return parts.iter().try_for_each(|part| self.write_array(part.role, sink));
+            return parts.iter().try_for_each(|part| self.write_array(part.role, emit));
         }
         let mut rest = Encoded::default();
         self.encode(&mut |rows| {
             rest.scale.extend_from_slice(&rows.scale);
             rest.bias.extend_from_slice(&rows.bias);
-            self.put(&rows.data, sink)
+            emit(&rows.data)
         })?;
-        self.put(&rest.scale, sink)?;
-        self.put(&rest.bias, sink)
+        emit(&rest.scale)?;
+        emit(&rest.bias)
     }
 
     /// Writes one array.
-    pub fn write_array(&self, role: Role, sink: &mut dyn Write) -> Result<(), Error> {
+    pub fn write_array(&self, role: Role, emit: &mut Emit<'_>) -> Result<(), Error> {
         match (self.keeps_encoding(), self.order) {
-            (true, RowOrder::Stored) => self.copy_array(role, sink),
-            (true, order) => self.source.pieces(order, &mut |piece| self.put(piece.array(role), sink)),
+            (true, RowOrder::Stored) => self.copy_array(role, emit),
+            (true, order) => self.source.pieces(order, &mut |piece| emit(piece.array(role))),
             (false, _) => self.encode(&mut |rows| match role {
-                Role::Weight => self.put(&rows.data, sink),
-                Role::Scale => self.put(&rows.scale, sink),
-                Role::Bias => self.put(&rows.bias, sink),
+                Role::Weight => emit(&rows.data),
+                Role::Scale => emit(&rows.scale),
+                Role::Bias => emit(&rows.bias),
                 Role::GlobalScale => Ok(()),
             }),
         }
     }
 
-    fn copy_array(&self, role: Role, sink: &mut dyn Write) -> Result<(), Error> {
+    fn copy_array(&self, role: Role, emit: &mut Emit<'_>) -> Result<(), Error> {
         let Some(array) = self.source.array(role) else { return Ok(()) };
         let mut buffer = vec![0; PIECE.min(array.size) as usize];
         let mut at = 0;
@@ -104,7 +105,7 @@ impl Conversion {
             let piece = &mut buffer[..PIECE.min(array.size - at) as usize];
             let read = array.source.read_exact_at(piece, array.offset + at);
             read.map_err(|e| Error::io("read", array.source.name(), e))?;
-            self.put(piece, sink)?;
+            emit(piece)?;
             at += piece.len() as u64;
         }
         Ok(())
@@ -137,11 +138,6 @@ impl Conversion {
             *number += self.add;
         }
         numbers
-    }
-
-    fn put(&self, bytes: &[u8], sink: &mut dyn Write) -> Result<(), Error> {
-        let name = || self.source.name.clone();
-        sink.write_all(bytes).map_err(|e| Error::Target { name: name(), source: Box::new(e) })
     }
 
     fn refused(&self, reason: &str) -> Error {

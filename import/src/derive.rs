@@ -5,15 +5,12 @@
 //! tensor. If a derivation is interrupted, finished blobs are remembered and the next derivation
 //! reuses them.
 
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use content::{Descriptor, Digest};
 use manifests::media_types;
 
 use crate::workers::in_parallel;
-use crate::write::unwrap_own;
-use crate::{Conversion, Derivation, DerivedTensor, Error, Event, ImportObserver, SourceModel, Target, TensorSource};
+use crate::write::LayerOutput;
+use crate::{Conversion, Derivation, DerivedTensor, Error, Progress, SourceModel, Target, TensorSource};
 
 /// Number of blobs that are derived at a time per core: about half of the time is spent on waiting
 /// for the disk.
@@ -51,7 +48,7 @@ pub fn derive(
     model: &SourceModel,
     target: &dyn Target,
     reuse: Reuse,
-    progress: &dyn ImportObserver,
+    progress: &Progress<'_>,
 ) -> Result<Vec<Derived>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let deriver = Deriver { model, target, reuse, progress };
@@ -63,7 +60,7 @@ struct Deriver<'a> {
     model: &'a SourceModel,
     target: &'a dyn Target,
     reuse: Reuse,
-    progress: &'a dyn ImportObserver,
+    progress: &'a Progress<'a>,
 }
 
 impl Deriver<'_> {
@@ -77,7 +74,7 @@ impl Deriver<'_> {
             && let Some(digest) = known
             && self.has(derivation, &digest)?
         {
-            self.tell(Event::Bytes(derivation.size()))?;
+            self.progress.advance(derivation.size())?;
             return self.finish(derivation, digest, false);
         }
         let (digest, new) = self.put(derivation)?;
@@ -94,22 +91,20 @@ impl Deriver<'_> {
 
     fn has(&self, derivation: &Derivation, digest: &Digest) -> Result<bool, Error> {
         let has = self.target.has(digest, derivation.size());
-        has.map_err(|source| Error::Target { name: derivation.name.clone(), source })
+        has.map_err(|source| Error::target(&derivation.name, source))
     }
 
     fn put(&self, derivation: &Derivation) -> Result<(Digest, bool), Error> {
         let tensors = derivation.tensors.iter().map(|tensor| self.conversion(tensor));
         let tensors = tensors.collect::<Result<Vec<_>, Error>>()?;
-        let cancelled = AtomicBool::new(false);
-        let stored = self.target.put(derivation.size(), &mut |sink| {
-            let mut sink = Counted { sink, progress: self.progress, cancelled: &cancelled };
-            sink.write_all(derivation.header())?;
-            tensors.iter().try_for_each(|tensor| tensor.write(&mut sink)).map_err(io::Error::other)
-        });
-        if cancelled.into_inner() {
-            return Err(Error::Cancelled);
-        }
-        stored.map_err(|source| unwrap_own(&derivation.name, source))
+        let mut output = LayerOutput::begin(self.target, &derivation.name, derivation.size())?;
+        let mut emit = |bytes: &[u8]| {
+            output.append(bytes)?;
+            self.progress.advance(bytes.len() as u64)
+        };
+        emit(derivation.header())?;
+        tensors.iter().try_for_each(|tensor| tensor.write(&mut emit))?;
+        output.commit()
     }
 
     fn conversion(&self, tensor: &DerivedTensor) -> Result<Conversion, Error> {
@@ -123,34 +118,8 @@ impl Deriver<'_> {
 
     fn finish(&self, derivation: &Derivation, digest: Digest, new: bool) -> Result<Derived, Error> {
         let descriptor = Descriptor { media_type: media_types::TENSOR, digest, size: derivation.size() };
-        self.tell(Event::Layer { name: &derivation.name, descriptor: &descriptor, new })?;
+        self.progress.complete(&derivation.name, &descriptor)?;
         Ok(Derived { descriptor, new })
-    }
-
-    fn tell(&self, event: Event<'_>) -> Result<(), Error> {
-        if self.progress.event(event) { Ok(()) } else { Err(Error::Cancelled) }
-    }
-}
-
-/// Reports written bytes to the progress, and stops when the caller has cancelled.
-struct Counted<'a> {
-    sink: &'a mut dyn Write,
-    progress: &'a dyn ImportObserver,
-    cancelled: &'a AtomicBool,
-}
-
-impl Write for Counted<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.sink.write(bytes)?;
-        if self.progress.event(Event::Bytes(count as u64)) {
-            return Ok(count);
-        }
-        self.cancelled.store(true, Ordering::Relaxed);
-        Err(io::Error::other(Error::Cancelled))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.sink.flush()
     }
 }
 

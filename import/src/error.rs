@@ -35,7 +35,7 @@ pub enum Error {
         /// Name of the layer.
         name: String,
         /// Error of the store.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: content::Error,
     },
     /// The bytes of a blob do not match its digest.
     #[error("blob `{blob}` is damaged: {reason}; run `lode repair MODEL`")]
@@ -64,6 +64,11 @@ impl Error {
     /// Creates an [`Error::Io`] from the operation, as a verb, and the name of the file.
     pub fn io(operation: &'static str, name: impl Display, source: io::Error) -> Self {
         Self::Io { operation, name: name.to_string(), source }
+    }
+
+    /// Creates an [`Error::Target`] from the name of the layer.
+    pub(crate) fn target(name: &str, source: content::Error) -> Self {
+        Self::Target { name: name.to_owned(), source }
     }
 
     /// Creates an [`Error::Format`] from the name of the file.

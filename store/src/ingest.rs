@@ -294,33 +294,31 @@ impl Store {
     }
 }
 
-impl Write for IngestFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl IngestFile {
+    /// Appends bytes. Only bytes that the file accepted are hashed, so that both agree if the disk
+    /// is full.
+    ///
+    /// # Errors
+    /// [`content::Error::WrongSize`] beyond the expected size; then nothing is written.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let actual = self.written + bytes.len() as u64;
         if let Some(expected) = self.expected.size().filter(|expected| actual > *expected) {
-            return Err(io::Error::other(content::Error::WrongSize { expected, actual }));
+            return Err(content::Error::WrongSize { expected, actual }.into());
         }
-        // Only bytes that the file accepted are hashed, so both agree after a short write or a full
-        // disk.
-        let n = self.file.write(&bytes[..bytes.len().min(PIECE)])?;
-        self.hasher.update(&bytes[..n]);
-        self.written += n as u64;
-        self.store.reach(CrashPoint::Written);
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let written = match self.file.write(&rest[..rest.len().min(PIECE)]) {
+                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other,
+            };
+            let count = written.map_err(|source| Error::io("write", &self.folder.join("data"), source))?;
+            self.hasher.update(&rest[..count]);
+            self.written += count as u64;
+            self.store.reach(CrashPoint::Written);
+            rest = &rest[count..];
+        }
         Ok(())
-    }
-}
-
-impl IngestFile {
-    /// [`Write::write_all`] with errors of the store.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.write_all(bytes).map_err(|error| match error.downcast::<content::Error>() {
-            Ok(content) => content.into(),
-            Err(source) => Error::io("write", &self.folder.join("data"), source),
-        })
     }
 }
 

@@ -2,17 +2,16 @@
 //! restored bit for bit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use content::{Algorithm, Digest, Expected, IngestId, MediaType};
-use import::{Composed, Fill, Imported, LocalFile, NamedFile, OpenBlob, Origin, ReadAt, Target};
+use content::{Algorithm, Amount, Digest, Expected, IngestId, MediaType};
+use import::{Composed, Imported, LocalFile, NamedFile, OpenBlob, Origin, ReadAt, Sink, Target};
 use manifests::{Layer, media_types};
-use store::{Options, Store};
+use store::{IngestFile, Options, Store};
 
 use crate::canonical_blobs::without_golden;
 use crate::support::{
@@ -74,27 +73,43 @@ impl StoreTarget {
     }
 }
 
+struct StoreSink<'a> {
+    target: &'a StoreTarget,
+    ingest: IngestFile,
+    size: u64,
+}
+
+impl Sink for StoreSink<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
+        Ok(self.ingest.append(bytes)?)
+    }
+
+    fn commit(self: Box<Self>) -> Result<(Digest, bool), content::Error> {
+        let Self { target, ingest, size } = *self;
+        let digest = ingest.digest();
+        if target.store.blobs().size(&digest)?.is_some() {
+            ingest.cancel()?;
+            return Ok((digest, false));
+        }
+        ingest.commit()?;
+        target.sizes().insert(size);
+        Ok((digest, true))
+    }
+}
+
 impl Target for StoreTarget {
     fn may_have(&self, _name: &str, size: u64) -> bool {
         self.sizes().contains(&size)
     }
 
-    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, content::Error> {
         Ok(self.store.blobs().size(digest)?.is_some())
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn Error + Send + Sync>> {
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
         let id = IngestId::parse(&format!("import-{}", self.started.fetch_add(1, Ordering::Relaxed)))?;
-        let mut ingest = self.store.blobs().start_ingest(&id, Expected::Size(size))?;
-        fill(&mut ingest)?;
-        let digest = ingest.digest();
-        if self.store.blobs().size(&digest)?.is_some() {
-            ingest.cancel()?;
-            return Ok((digest, false));
-        }
-        ingest.commit()?;
-        self.sizes().insert(size);
-        Ok((digest, true))
+        let ingest = self.store.blobs().start_ingest(&id, Expected::Size(size))?;
+        Ok(Box::new(StoreSink { target: self, ingest, size }))
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
@@ -168,7 +183,7 @@ fn imports_from_afar_and_does_not_ask_twice() {
     fs::remove_file(target.store.blobs().path(&lost)).expect("a blob goes");
     let second = import_files(&files, &target).expect("the model can be imported again");
     assert_eq!(second.layers, first.layers);
-    assert_eq!((second.new_blobs, second.shared_blobs), (1, first.new_blobs - 1));
+    assert_eq!((second.new.blobs, second.shared.blobs), (1, first.new.blobs - 1));
     let shards = remotes.iter().filter(|remote| remote.file.name().ends_with(".safetensors"));
     let served: u64 = shards.map(|remote| remote.served.load(Ordering::Relaxed)).sum();
     // A read of a header includes adjacent bytes, so small files are read about once anyway.
@@ -182,10 +197,9 @@ fn a_second_import_writes_nothing() {
     let target = StoreTarget::new();
     let first = target.import(&folder);
     let blobs = target.store.blobs().list();
-    assert!(first.new_blobs > 0 && first.shared_blobs == 0, "{} new, {} shared", first.new_blobs, first.shared_blobs);
+    assert!(first.new.blobs > 0 && first.shared.blobs == 0, "{first:?}");
     let second = target.import(&folder);
-    assert_eq!((second.new_blobs, second.new_bytes), (0, 0));
-    assert_eq!((second.shared_blobs, second.shared_bytes), (first.new_blobs, first.new_bytes));
+    assert_eq!((second.new, second.shared), (Amount::default(), first.new));
     assert_eq!(second.layers, first.layers);
     assert_eq!(target.store.blobs().list(), blobs);
 }
@@ -212,8 +226,8 @@ fn a_fine_tune_shares_what_it_did_not_change() {
     assert_eq!(new, changed);
     let found: BTreeSet<&str> = tensors(&tuned).filter_map(Layer::name).collect();
     assert_eq!(found, all);
-    assert_eq!(tuned.new_blobs, changed.len() as u64);
-    assert_eq!(tuned.shared_blobs, (all.len() - changed.len()) as u64);
+    assert_eq!(tuned.new.blobs, changed.len() as u64);
+    assert_eq!(tuned.shared.blobs, (all.len() - changed.len()) as u64);
 }
 
 /// Returns the layer of a tensor in this model: the experts of a layer share one.

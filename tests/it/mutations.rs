@@ -9,19 +9,18 @@ mod json;
 mod safetensors;
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::io;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use content::{Algorithm, Digest};
-use import::{Composed, Fill, Imported, NamedFile, Origin, ReadAt, RowOrder, Target, TensorSource};
+use import::{Composed, Imported, NamedFile, Origin, ReadAt, RowOrder, Sink, Target, TensorSource};
 use manifests::media_types;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::support::{fixtures, import_files, say};
+use crate::support::{BufferSink, fixtures, import_files, say};
 
 /// The memory limit of the child process in KiB, hundreds of times the size of the models.
 const MEMORY: u64 = 1 << 20;
@@ -229,15 +228,11 @@ impl Target for Blobs {
         false
     }
 
-    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, _size: u64) -> Result<bool, content::Error> {
         Ok(self.all().contains_key(digest))
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn Error + Send + Sync>> {
-        let mut bytes = Vec::new();
-        fill(&mut bytes)?;
-        assert_eq!(bytes.len() as u64, size, "as many bytes as were announced");
-        let digest = Digest::of(&bytes);
-        Ok((digest, self.all().insert(digest, Arc::new(bytes)).is_none()))
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+        Ok(BufferSink::new(size, |digest, bytes| self.all().insert(digest, Arc::new(bytes)).is_none()))
     }
 }

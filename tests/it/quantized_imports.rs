@@ -2,7 +2,6 @@
 //! weights, and the source files can be restored bit for bit.
 
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -12,11 +11,11 @@ use content::{Algorithm, Digest};
 use formats::Dtype;
 use formats::encoding::Role;
 use formats::safetensors::{Header, Member, canonical_header};
-use import::{Composed, Fill, Imported, OpenBlob, Origin, ReadAt, StoredPart, StoredTensor, Target};
+use import::{Composed, Imported, OpenBlob, Origin, ReadAt, Sink, StoredPart, StoredTensor, Target};
 use manifests::{Layer, ModelConfig, media_types};
 
 use crate::canonical_blobs::without_golden;
-use crate::support::{entries, fixtures, import_model, name, read};
+use crate::support::{BufferSink, entries, fixtures, import_model, name, read};
 
 /// An import target in memory.
 #[derive(Clone, Debug, Default)]
@@ -59,17 +58,15 @@ impl Target for Blobs {
         false
     }
 
-    fn has(&self, _digest: &Digest, _size: u64) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    fn has(&self, _digest: &Digest, _size: u64) -> Result<bool, content::Error> {
         Ok(false)
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn Error + Send + Sync>> {
-        let mut bytes = Vec::new();
-        fill(&mut bytes)?;
-        assert_eq!(bytes.len() as u64, size, "as many bytes as were announced");
-        let digest = Digest::of(&bytes);
-        self.0.lock().expect("nobody panicked with the blobs in hand").insert(digest, bytes);
-        Ok((digest, true))
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+        Ok(BufferSink::new(size, |digest, bytes| {
+            self.0.lock().expect("nobody panicked with the blobs in hand").insert(digest, bytes);
+            true
+        }))
     }
 }
 

@@ -8,7 +8,8 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use import::{Event, ImportObserver, Imported, NamedFile, Target};
+use content::{Digest, Unwatched};
+use import::{Imported, NamedFile, Progress, Sink, Target};
 use serde_json::Value as Json;
 
 /// Returns the root of the project: the folder of the build, or the working directory if the tests
@@ -126,15 +127,33 @@ pub(crate) fn import_model(path: &Path, target: &dyn Target) -> Result<Imported,
 pub(crate) fn import_files(files: &[NamedFile], target: &dyn Target) -> Result<Imported, import::Error> {
     let inventory = import::inventory(files)?;
     let plan = import::plan(&inventory)?;
-    import::write(&inventory, &plan, target, &Quiet)
+    import::write(&inventory, &plan, target, &Progress::new(&Unwatched, 0))
 }
 
-/// Ignores progress.
-struct Quiet;
+/// Collects the bytes of a blob and passes them to a function that stores them. The function
+/// returns whether they were new.
+pub(crate) struct BufferSink<F> {
+    size: u64,
+    bytes: Vec<u8>,
+    store: F,
+}
 
-impl ImportObserver for Quiet {
-    fn event(&self, _event: Event<'_>) -> bool {
-        true
+impl<F: FnOnce(Digest, Vec<u8>) -> bool> BufferSink<F> {
+    pub(crate) fn new(size: u64, store: F) -> Box<Self> {
+        Box::new(Self { size, bytes: Vec::new(), store })
+    }
+}
+
+impl<F: FnOnce(Digest, Vec<u8>) -> bool> Sink for BufferSink<F> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<(Digest, bool), content::Error> {
+        assert_eq!(self.bytes.len() as u64, self.size, "as many bytes as were announced");
+        let digest = Digest::of(&self.bytes);
+        Ok((digest, (self.store)(digest, self.bytes)))
     }
 }
 

@@ -96,10 +96,10 @@ fn answer(loaded: Loaded) -> LoadResponse {
     let model = |(name, digest): (ModelRef, Digest)| LoadedModel { name: name.to_string(), digest: digest.to_string() };
     LoadResponse {
         models: loaded.models.into_iter().map(model).collect(),
-        new_blobs: loaded.new.0,
-        new_bytes: loaded.new.1,
-        shared_blobs: loaded.shared.0,
-        shared_bytes: loaded.shared.1,
+        new_blobs: loaded.new.blobs,
+        new_bytes: loaded.new.bytes,
+        shared_blobs: loaded.shared.blobs,
+        shared_bytes: loaded.shared.bytes,
     }
 }
 

@@ -3,8 +3,8 @@
 use api::lode::{DiffRequest, DiffResponse, LayerDiff, TensorDiff, TensorSide, ValueDiff};
 use axum::Json;
 use axum::extract::State;
-use content::Digest;
-use library::{Library, Unwatched};
+use content::{Digest, Unwatched};
+use library::Library;
 use upkeep::Diff;
 
 use crate::body::Body;

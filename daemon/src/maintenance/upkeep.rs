@@ -9,8 +9,8 @@ use api::lode::{
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use content::{Descriptor, Digest};
-use library::Observer;
+use content::{Descriptor, Digest, Observer};
+
 use manifests::ModelRef;
 use transfer::{Hosts, Refetch, Upstream};
 use upkeep::{DiskUsage, Fetcher, Selection};

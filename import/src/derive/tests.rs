@@ -2,16 +2,18 @@
 //! copied arrays.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use content::{Observer, Unwatched};
 use formats::Dtype;
 use formats::safetensors::{Header, Member, canonical_header};
 use manifests::Layer;
 
 use super::*;
 use crate::read_at::InMemory;
-use crate::{BlobPlan, Fill, Policy, Quantization, ReadAt, Scheme, Sources, UserPolicy};
+use crate::{BlobPlan, Policy, Quantization, ReadAt, Scheme, Sink, Sources, UserPolicy};
 
 const GROUP: &str = "model.layers.0.mlp.experts";
 
@@ -28,18 +30,13 @@ impl Target for Memory {
         false
     }
 
-    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, content::Error> {
         let blobs = self.blobs.lock().expect("nobody panicked");
         Ok(blobs.get(digest).is_some_and(|blob| blob.len() as u64 == size))
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
-        let mut bytes = Vec::new();
-        fill(&mut bytes)?;
-        assert_eq!(bytes.len() as u64, size, "as many bytes as were announced");
-        self.puts.fetch_add(1, Ordering::Relaxed);
-        let digest = Digest::of(&bytes);
-        Ok((digest, self.blobs.lock().expect("nobody panicked").insert(digest, bytes).is_none()))
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+        Ok(Box::new(MemorySink { memory: self, size, bytes: Vec::new() }))
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
@@ -51,18 +48,43 @@ impl Target for Memory {
     }
 }
 
-/// Progress that cancels after this many bytes.
-struct Until(AtomicU64);
+struct MemorySink<'a> {
+    memory: &'a Memory,
+    size: u64,
+    bytes: Vec<u8>,
+}
 
-impl ImportObserver for Until {
-    fn event(&self, event: Event<'_>) -> bool {
-        let Event::Bytes(count) = event else { return true };
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).is_ok()
+impl Sink for MemorySink<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self: Box<Self>) -> Result<(Digest, bool), content::Error> {
+        let Self { memory, size, bytes } = *self;
+        assert_eq!(bytes.len() as u64, size, "as many bytes as were announced");
+        memory.puts.fetch_add(1, Ordering::Relaxed);
+        let digest = Digest::of(&bytes);
+        Ok((digest, memory.blobs.lock().expect("nobody panicked").insert(digest, bytes).is_none()))
     }
 }
 
-fn forever() -> Until {
-    Until(AtomicU64::new(u64::MAX))
+/// Observer that cancels after a number of bytes.
+struct Until {
+    limit: u64,
+    done: AtomicU64,
+}
+
+impl Observer for Until {
+    fn status(&self, _status: String) {}
+
+    fn bytes(&self, done: u64, _total: u64) {
+        self.done.fetch_max(done, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.done.load(Ordering::Relaxed) <= self.limit
+    }
 }
 
 /// Returns a group of two experts with a policy that drops one of them.
@@ -102,7 +124,9 @@ fn derivations(plan: &Quantization) -> Vec<&Derivation> {
 fn what_is_known_is_not_made_again() {
     let (model, plan) = model();
     let (derivations, target) = (derivations(&plan), Memory::default());
-    let run = |reuse| derive(&derivations, &model, &target, reuse, &forever()).expect("it can be derived");
+    let run = |reuse| {
+        derive(&derivations, &model, &target, reuse, &Progress::new(&Unwatched, u64::MAX)).expect("it can be derived")
+    };
     let first = run(Reuse::Known);
     assert!(first[0].new);
     let bytes = target.blobs.lock().expect("nobody panicked")[&first[0].descriptor.digest].clone();
@@ -127,7 +151,9 @@ fn another_result_than_the_remembered_one_is_an_error() {
     let key = derivations[0].key(&derivations[0].sources());
     let other = Digest::of(b"something else");
     target.remember(&key, &other);
-    let error = derive(&derivations, &model, &target, Reuse::Check, &forever()).expect_err("it differs").to_string();
+    let error = derive(&derivations, &model, &target, Reuse::Check, &Progress::new(&Unwatched, u64::MAX))
+        .expect_err("it differs")
+        .to_string();
     assert!(error.contains(&other.to_string()) && error.contains(GROUP), "{error}");
     assert_eq!(target.remembered(&key), Some(other), "what is in doubt stays");
 }
@@ -136,8 +162,8 @@ fn another_result_than_the_remembered_one_is_an_error() {
 fn stops_when_nobody_wants_it_any_more() {
     let (model, plan) = model();
     let target = Memory::default();
-    let until = Until(AtomicU64::new(4));
-    let result = derive(&derivations(&plan), &model, &target, Reuse::Known, &until);
+    let until = Until { limit: 4, done: AtomicU64::new(0) };
+    let result = derive(&derivations(&plan), &model, &target, Reuse::Known, &Progress::new(&until, u64::MAX));
     assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
     assert!(target.notes.lock().expect("nobody panicked").is_empty());
 }

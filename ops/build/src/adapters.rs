@@ -1,8 +1,9 @@
 //! Adapters for a new model: their files become blobs and layers.
 
 use anyhow::{Context, Result};
+use content::Observer;
 use import::NamedFile;
-use library::{Library, Observer};
+use library::Library;
 use manifests::{Layer, media_types};
 
 use crate::target::{StoreTarget, whole_file};

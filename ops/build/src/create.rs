@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use content::MediaType;
+use content::{Amount, MediaType, Observer};
 use import::NamedFile;
-use library::{Library, Observer};
+use library::Library;
 use manifests::{Layer, ModelRef, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
@@ -94,7 +94,7 @@ fn derived(library: &Library, guard: &Guard, base: &ModelRef) -> Result<Draft> {
     let model = library.find_complete(guard, base)?;
     let parameters = model.parameters(library)?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
-    let shared = tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()));
+    let shared = tensors.map(|layer| Amount::of_blob(layer.size())).sum();
     Ok(Draft {
         files: library.file_digests(model.manifest.digest()),
         layers: model.manifest.layers().to_vec(),
@@ -102,7 +102,7 @@ fn derived(library: &Library, guard: &Guard, base: &ModelRef) -> Result<Draft> {
         base: Some(*model.manifest.digest()),
         annotations: BTreeMap::new(),
         parameters,
-        new: (0, 0),
+        new: Amount::default(),
         shared,
     })
 }

@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::{Result, ensure};
-use content::Digest;
+use content::{Amount, Digest, Observer};
 use import::{Inventory, NamedFile};
-use library::{Error, FileDigests, Library, Observer, UnsupportedReason};
+use library::{Error, FileDigests, Library, UnsupportedReason};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use serde_json::{Map, Value};
 use store::TagEntry;
 
-use crate::target::{ImportProgress, StoreTarget, ensure_space};
+use crate::target::{StoreTarget, ensure_space};
 
 /// The result of a create.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// Number and bytes of tensor blobs that were new.
-    pub new: (u64, u64),
-    /// Number and bytes of tensor blobs that the store already had.
-    pub shared: (u64, u64),
+    /// Tensor blobs that were new.
+    pub new: Amount,
+    /// Tensor blobs that the store already had.
+    pub shared: Amount,
 }
 
 /// A manifest before it is written.
@@ -38,10 +38,10 @@ pub struct Draft {
     pub parameters: Map<String, Value>,
     /// Digests of source files, as far as they are known.
     pub files: FileDigests,
-    /// Number and bytes of tensor blobs that were new.
-    pub new: (u64, u64),
-    /// Number and bytes of tensor blobs that the store already had.
-    pub shared: (u64, u64),
+    /// Tensor blobs that were new.
+    pub new: Amount,
+    /// Tensor blobs that the store already had.
+    pub shared: Amount,
 }
 
 impl Draft {
@@ -136,7 +136,7 @@ pub fn import_into(
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
-    let progress = ImportProgress::new(observer, total);
+    let progress = import::Progress::new(observer, total);
     let imported = import::write(inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
     let known = inventory.files.iter().filter_map(|file| Some((file.name.clone(), file.source.digest()?)));
@@ -147,7 +147,7 @@ pub fn import_into(
         base: None,
         annotations: BTreeMap::new(),
         parameters: Map::new(),
-        new: (imported.new_blobs, imported.new_bytes),
-        shared: (imported.shared_blobs, imported.shared_bytes),
+        new: imported.new,
+        shared: imported.shared,
     })
 }

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use archive::{Kind, Reader};
-use content::{Digest, Expected, IngestId};
+use content::{Amount, Digest, Expected, IngestId};
 use library::{IMPORT_INGESTS, Library, MAX_DOCUMENT, keep_parts};
 use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
-use store::Guard;
+use store::{Guard, IngestFile};
 
 use crate::error::Error;
 use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
@@ -22,15 +22,18 @@ use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
 /// Maximum size of the layout marker in bytes. A valid marker is one line.
 const MAX_LAYOUT: u64 = 4096;
 
+/// Bytes of an entry that are copied at a time.
+const PIECE: usize = 1 << 20;
+
 /// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Names of models and digests of their manifests.
     pub models: Vec<(ModelRef, Digest)>,
-    /// Number and bytes of blobs that were new.
-    pub new: (u64, u64),
-    /// Number and bytes of blobs that the store already had.
-    pub shared: (u64, u64),
+    /// Blobs that were new.
+    pub new: Amount,
+    /// Blobs that the store already had.
+    pub shared: Amount,
 }
 
 /// Loads the models of an archive. `name` replaces the name of the model in an archive with one
@@ -105,17 +108,16 @@ impl Load<'_> {
     fn blob(&mut self, tar: &mut Reader<&mut dyn Read>, digest: &Digest, size: u64) -> Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if self.guard.keep(digest)? == Some(size) {
-            self.loaded.shared.0 += 1;
-            self.loaded.shared.1 += size;
+            self.loaded.shared += Amount::of_blob(size);
             return Ok(());
         }
         // A unique id, because a pull of the same blob may be running.
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         let mut ingest = self.library.blobs().start_ingest(&id, Expected::Blob { digest: *digest, size })?;
-        if let Err(error) = std::io::copy(tar, &mut ingest) {
+        if let Err(error) = copy(tar, &mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
-            return Err(failure(error).context(format!("blob `{digest}`")));
+            return Err(error.context(format!("blob `{digest}`")));
         }
         ingest.commit().map_err(|error| match error {
             store::Error::Content(wrong @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
@@ -123,8 +125,7 @@ impl Load<'_> {
             }
             other => other.into(),
         })?;
-        self.loaded.new.0 += 1;
-        self.loaded.new.1 += size;
+        self.loaded.new += Amount::of_blob(size);
         Ok(())
     }
 
@@ -165,8 +166,19 @@ fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) 
     Ok(bytes)
 }
 
-/// Converts an error of a copy. An archive that ends too early is invalid; other errors, such as a
-/// full disk, are not caused by the archive.
+/// Appends the rest of an entry to an ingest.
+fn copy(tar: &mut Reader<&mut dyn Read>, ingest: &mut IngestFile) -> Result<()> {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        match tar.read(&mut buffer).map_err(failure)? {
+            0 => return Ok(()),
+            count => ingest.append(&buffer[..count])?,
+        }
+    }
+}
+
+/// Converts an error of the archive's reader. An archive that ends too early is invalid; other
+/// errors, such as a broken connection, are not caused by the archive.
 fn failure(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::BadArchive(error.to_string()).into(),

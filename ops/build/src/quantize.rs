@@ -11,14 +11,17 @@ mod leased;
 mod start;
 
 use anyhow::Result;
-use import::{BlobPlan, Decision, Derivation, Derived, Policy, Quantization, Reason, Reuse, Sources, TensorRow};
-use library::{Library, Observer};
+use content::{Amount, Observer};
+use import::{
+    BlobPlan, Decision, Derivation, Derived, Policy, Progress, Quantization, Reason, Reuse, Sources, TensorRow,
+};
+use library::Library;
 use manifests::Layer;
 use store::Guard;
 
 use crate::draft::Draft;
 use crate::source::Source;
-use crate::target::{ImportProgress, StoreTarget, ensure_space};
+use crate::target::{StoreTarget, ensure_space};
 
 pub(crate) use leased::Leased;
 use start::Start;
@@ -66,7 +69,7 @@ pub(crate) fn quantized(
     let derivations: Vec<&Derivation> = quantization.blobs.iter().filter_map(derivation).collect();
     let total = quantization.derived_bytes().saturating_add(start.kept_bytes(&quantization));
     ensure_space(library, total)?;
-    let progress = ImportProgress::new(observer, total);
+    let progress = Progress::new(observer, total);
     let leased = Leased::new(library, StoreTarget::deriving(library, guard), key)?;
     let work = || {
         let others = start.keep(library, guard, &quantization, &progress)?;
@@ -125,9 +128,8 @@ impl Draft {
                 BlobPlan::Keep(_) => self.layers.extend(kept.next()),
                 BlobPlan::Derive(derivation) => {
                     let Some(Derived { descriptor, new }) = derived.next() else { continue };
-                    let (blobs, bytes) = if new { &mut self.new } else { &mut self.shared };
-                    *blobs += 1;
-                    *bytes += descriptor.size;
+                    let amount = if new { &mut self.new } else { &mut self.shared };
+                    *amount += Amount::of_blob(descriptor.size);
                     self.layers.push(Layer::named(descriptor, &derivation.name));
                 }
             }

@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use content::text::size;
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
-use import::{Event, Fill, NamedFile, Target};
-use library::{IMPORT_INGESTS, Library, Observer};
+use import::{NamedFile, Sink, Target};
+use library::{IMPORT_INGESTS, Library};
 use manifests::{Layer, media_types};
-use store::Guard;
+use store::{Guard, IngestFile};
 
 /// Buffer size for copying whole files, in bytes.
 const BUFFER: u64 = 1 << 20;
@@ -75,39 +75,78 @@ impl<'a> StoreTarget<'a> {
     }
 
     /// Returns true if the store has a blob of that size, which the guard then keeps.
-    pub fn keeps(&self, digest: &Digest, size: u64) -> Result<bool> {
+    pub fn keeps(&self, digest: &Digest, size: u64) -> Result<bool, store::Error> {
         Ok(self.guard.keep(digest)? == Some(size))
     }
 
     /// Stores a small blob.
     pub fn bytes(&self, media_type: MediaType, bytes: &[u8]) -> Result<Descriptor> {
-        let (digest, _) = self.write(bytes.len() as u64, &mut |sink| sink.write_all(bytes))?;
+        let mut output = self.output(bytes.len() as u64)?;
+        output.append(bytes)?;
+        let (digest, _) = output.commit()?;
         Ok(Descriptor { media_type, digest, size: bytes.len() as u64 })
     }
 
-    /// Stores the data that `fill` writes. Returns its digest and whether it is new.
-    pub fn write(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool)> {
+    /// Begins a blob of `size` bytes.
+    fn output(&self, size: u64) -> Result<StoreSink<'_>, store::Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
-        // A failed ingest is never resumed, and would only occupy disk space.
-        let discard = || {
-            if let Err(error) = self.library.blobs().discard_ingest(&id) {
-                tracing::warn!("cannot delete a failed ingest: {error}");
-            }
-        };
-        let mut ingest = self.library.blobs().start_ingest(&id, Expected::Size(size)).inspect_err(|_| discard())?;
-        if let Err(error) = fill(&mut ingest) {
-            // The first error is reported, not an error of the cleanup.
-            let _ = ingest.cancel();
-            return Err(error.into());
-        }
+        let begun = self.library.blobs().start_ingest(&id, Expected::Size(size));
+        let ingest = begun.inspect_err(|_| discard(self.library, &id))?;
+        Ok(StoreSink { target: self, id, size, ingest: Some(ingest) })
+    }
+}
+
+/// A blob that is being written to the store. A failed ingest is discarded: it is never resumed,
+/// and would only occupy disk space.
+struct StoreSink<'a> {
+    target: &'a StoreTarget<'a>,
+    id: IngestId,
+    size: u64,
+    /// `None` once it is committed or discarded.
+    ingest: Option<IngestFile>,
+}
+
+impl StoreSink<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), store::Error> {
+        self.ingest.as_mut().expect("invariant: an uncommitted sink has its ingest").append(bytes)
+    }
+
+    /// Makes the bytes a blob, unless the store has it.
+    fn commit(mut self) -> Result<(Digest, bool), store::Error> {
+        let ingest = self.ingest.take().expect("invariant: an uncommitted sink has its ingest");
         let digest = ingest.digest();
-        if ingest.offset() == size && self.keeps(&digest, size)? {
+        if ingest.offset() == self.size && self.target.keeps(&digest, self.size)? {
             ingest.cancel()?;
             return Ok((digest, false));
         }
-        let (digest, _) = ingest.commit().inspect_err(|_| discard())?;
+        let (digest, _) = ingest.commit().inspect_err(|_| discard(self.target.library, &self.id))?;
         Ok((digest, true))
+    }
+}
+
+impl Drop for StoreSink<'_> {
+    fn drop(&mut self) {
+        if let Some(ingest) = self.ingest.take() {
+            // The error of the write is the one to report, not an error of the cleanup.
+            let _ = ingest.cancel();
+        }
+    }
+}
+
+fn discard(library: &Library, id: &IngestId) {
+    if let Err(error) = library.blobs().discard_ingest(id) {
+        tracing::warn!("cannot delete a failed ingest: {error}");
+    }
+}
+
+impl Sink for StoreSink<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
+        Ok(StoreSink::append(self, bytes)?)
+    }
+
+    fn commit(self: Box<Self>) -> Result<(Digest, bool), content::Error> {
+        Ok(StoreSink::commit(*self)?)
     }
 }
 
@@ -116,15 +155,12 @@ impl Target for StoreTarget<'_> {
         self.known.contains(&(name.to_owned(), size))
     }
 
-    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, content::Error> {
         Ok(self.keeps(digest, size)?)
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
-        self.write(size, fill).map_err(|error| match error.downcast::<std::io::Error>() {
-            Ok(io) => Box::new(io) as Box<dyn std::error::Error + Send + Sync>,
-            Err(other) => other.into(),
-        })
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+        Ok(Box::new(self.output(size)?))
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {
@@ -140,32 +176,6 @@ impl Target for StoreTarget<'_> {
     }
 }
 
-/// Adds up the progress of an import for an observer.
-pub(crate) struct ImportProgress<'a> {
-    observer: &'a dyn Observer,
-    total: u64,
-    done: AtomicU64,
-}
-
-impl<'a> ImportProgress<'a> {
-    pub(crate) fn new(observer: &'a dyn Observer, total: u64) -> Self {
-        Self { observer, total, done: AtomicU64::new(0) }
-    }
-}
-
-impl import::ImportObserver for ImportProgress<'_> {
-    fn event(&self, event: Event<'_>) -> bool {
-        match event {
-            Event::Bytes(count) => {
-                let done = self.done.fetch_add(count, Ordering::Relaxed) + count;
-                self.observer.bytes(done.min(self.total), self.total);
-            }
-            Event::Layer { name, descriptor, .. } => self.observer.blob(name, descriptor),
-        }
-        self.observer.goes_on()
-    }
-}
-
 /// Stores a file as one layer. A file that is already a blob is not copied.
 pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaType, name: &str) -> Result<Layer> {
     let failed = || format!("cannot copy `{}`", file.source.name());
@@ -177,17 +187,15 @@ pub fn whole_file(target: &StoreTarget<'_>, file: &NamedFile, media_type: MediaT
         return Ok(Layer::named(Descriptor { media_type, digest, size }, name));
     }
     let mut buffer = vec![0; BUFFER.min(size) as usize];
-    let copied = target.write(size, &mut |sink| {
-        let mut at = 0;
-        while at < size {
-            let piece = &mut buffer[..BUFFER.min(size - at) as usize];
-            file.source.read_exact_at(piece, at)?;
-            sink.write_all(piece)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    });
-    let (digest, _) = copied.with_context(failed)?;
+    let mut output = target.output(size).with_context(failed)?;
+    let mut at = 0;
+    while at < size {
+        let piece = &mut buffer[..BUFFER.min(size - at) as usize];
+        file.source.read_exact_at(piece, at).with_context(failed)?;
+        output.append(piece).with_context(failed)?;
+        at += piece.len() as u64;
+    }
+    let (digest, _) = output.commit().with_context(failed)?;
     Ok(Layer::named(Descriptor { media_type, digest, size }, name))
 }
 

@@ -77,7 +77,7 @@ pub use load_files::LoadFiles;
 pub use load_plan::{ModelLoad, load_plan, private_memory};
 pub use memory_need::MemoryNeed;
 pub use model::{Model, ModelDefaults, Opening};
-pub use observer::{NOBODY, Observer, Unwatched, ensure_wanted};
+pub use observer::{NOBODY, ensure_wanted};
 pub use parsed_facts::{Described, Open, ParsedFacts, Unknown};
 pub use plan::{AssumedDevices, MemoryPlan, PlanSpec, Subject};
 pub use range_reader::{FetchRange, Presence, RangeReader, RangeSource, Requests, Windows, observed};

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use content::{Descriptor, Digest};
-use library::{Observer, Presence, Requests};
+use content::{Descriptor, Digest, Observer};
+use library::{Presence, Requests};
 use registry::client::Counter;
 use tokio::sync::mpsc::UnboundedSender;
 

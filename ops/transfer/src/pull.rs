@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use build::Created;
-use content::{Descriptor, Digest, IngestId};
+use content::{Amount, Descriptor, Digest, IngestId};
 use import::ReadAt;
 use library::{
     ExternalFile, LayerSplit, Layout, Library, MAX_DOCUMENT, RangeReader, RangeSource, Windows, classify, split_layers,
@@ -57,10 +57,10 @@ impl fmt::Debug for HubSettings {
 /// The result of a pull.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pulled {
-    /// Number and bytes of the blobs that were fetched.
-    pub fetched: (u64, u64),
-    /// Number and bytes of the blobs that were in the store already.
-    pub present: (u64, u64),
+    /// Blobs that were fetched.
+    pub fetched: Amount,
+    /// Blobs that were in the store already.
+    pub present: Amount,
 }
 
 /// A model to pull.
@@ -184,9 +184,9 @@ async fn converted(
     let digest = *manifest.digest();
     let (own, wanted) = (library.clone(), name.clone());
     let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
-    if let Some((_, bytes)) = known.filter(|(origin, _)| *origin == digest) {
+    if let Some((_, present)) = known.filter(|(origin, _)| *origin == digest) {
         source.meter.status("this model is already in the store");
-        return Ok(Pulled { fetched: (0, 0), present: bytes });
+        return Ok(Pulled { fetched: Amount::default(), present });
     }
     let LayerSplit { split, kept } = split_layers(files);
     let config = manifest.config().clone();
@@ -209,9 +209,8 @@ async fn converted(
     .await
 }
 
-/// The manifest that a model in the store was converted from, with the number and bytes of its
-/// tensor blobs.
-fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))> {
+/// The manifest that a model in the store was converted from, and the model's tensor blobs.
+fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, Amount)> {
     let model = library.find(name).ok()?;
     let here = |layer: &manifests::Layer| library.blobs().size(layer.digest()).ok().flatten() == Some(layer.size());
     if !model.manifest.layers().iter().all(here) {
@@ -219,7 +218,7 @@ fn came_from(library: &Library, name: &ModelRef) -> Option<(Digest, (u64, u64))>
     }
     let origin = model.manifest.annotations().get(annotations::ORIGIN_MANIFEST)?.parse().ok()?;
     let tensors = model.manifest.layers_of(media_types::TENSOR);
-    Some((origin, tensors.fold((0, 0), |(count, bytes), layer| (count + 1, bytes + layer.size()))))
+    Some((origin, tensors.map(|layer| Amount::of_blob(layer.size())).sum()))
 }
 
 /// The source of a pull.
@@ -251,11 +250,12 @@ async fn transfer(
     };
     let wanted = Arc::new(PullPlan { key, manifest, blobs });
     let missing = begin(library, &wanted).await?;
-    let bytes = |blobs: &[Descriptor]| (blobs.len() as u64, blobs.iter().map(|blob| blob.size).sum::<u64>());
-    let (all, fetched) = (bytes(&wanted.blobs), bytes(&missing));
-    let pulled = Pulled { fetched, present: (all.0 - fetched.0, all.1 - fetched.1) };
+    let amount = |blobs: &[Descriptor]| blobs.iter().map(|blob| Amount::of_blob(blob.size)).sum::<Amount>();
+    let (all, fetched) = (amount(&wanted.blobs), amount(&missing));
+    let present = Amount { blobs: all.blobs - fetched.blobs, bytes: all.bytes - fetched.bytes };
+    let pulled = Pulled { fetched, present };
     // Counts the whole model, so that a resumed pull continues at its earlier percentage.
-    source.meter.expect(all.1, pulled.present.1);
+    source.meter.expect(all.bytes, present.bytes);
     let fetcher = Fetcher::new(source.remote.clone(), source.parallel);
     let mut names: HashMap<Digest, &str> = HashMap::new();
     for (name, blob) in named_blobs(&wanted.manifest) {

@@ -21,9 +21,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use build::{Created, Draft, StoreTarget, import_into, whole_file};
-use content::{Algorithm, Digest};
+use content::{Algorithm, Amount, Digest, Observer};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
-use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, Observer, RangeReader, Windows, keep_parts};
+use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, RangeReader, Windows, keep_parts};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
 
@@ -251,8 +251,8 @@ pub(crate) fn adopt(
         ]),
         parameters: serde_json::Map::new(),
         files: BTreeMap::new(),
-        new: (0, 0),
-        shared: manifest.layers_of(media_types::TENSOR).fold((0, 0), |(n, bytes), layer| (n + 1, bytes + layer.size())),
+        new: Amount::default(),
+        shared: manifest.layers_of(media_types::TENSOR).map(|layer| Amount::of_blob(layer.size())).sum(),
     };
     draft.finish(library, &StoreTarget::streaming(library, &guard), &key, observer)
 }

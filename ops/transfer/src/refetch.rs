@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use content::{Descriptor, Digest};
-use library::{Observer, observed};
+use content::{Descriptor, Digest, Observer};
+use library::observed;
 use manifests::{ModelRef, annotations};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;

@@ -27,9 +27,9 @@ pub struct Upstream {
 }
 
 /// A counter that discards all counts.
-struct Unwatched;
+struct Uncounted;
 
-impl Counter for Unwatched {
+impl Counter for Uncounted {
     fn add(&self, _bytes: u64) {}
     fn remove(&self, _bytes: u64) {}
 }
@@ -75,6 +75,6 @@ impl Upstream {
         let name: ModelRef = repository.parse()?;
         anyhow::ensure!(self.may_ask(&name), "requests of other clients are not forwarded to `{}`", name.host());
         let (remote, parallel) = self.hosts.remote(&name)?;
-        Ok(Fetcher::new(remote, parallel).fetch(&self.library, blob, &Unwatched).await?)
+        Ok(Fetcher::new(remote, parallel).fetch(&self.library, blob, &Uncounted).await?)
     }
 }

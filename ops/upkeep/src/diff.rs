@@ -5,10 +5,10 @@ mod numbers;
 use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{Context, Result, ensure};
-use content::Digest;
+use content::{Amount, Digest, Observer};
 use formats::Encoding;
 use import::{ReadAt, StoredPart, StoredTensor};
-use library::{Library, Model, Observer, ensure_wanted, layer_name};
+use library::{Library, Model, ensure_wanted, layer_name};
 use manifests::media_types;
 
 use crate::values::sampled;
@@ -91,7 +91,7 @@ pub enum ValueDiff {
 /// # Errors
 /// A blob cannot be read, or the caller has canceled.
 pub fn diff(library: &Library, a: &Model, b: &Model, values: bool, observer: &dyn Observer) -> Result<Diff> {
-    let (added_blobs, added_bytes) = added(library, a, b)?;
+    let Amount { blobs: added_blobs, bytes: added_bytes } = added(library, a, b)?;
     let mut diff = Diff { layers: layers(a, b), added_blobs, added_bytes, ..Diff::default() };
     for (name, (left, right)) in paired(library, a, b)? {
         ensure_wanted(observer)?;
@@ -130,13 +130,13 @@ fn side(tensor: &StoredTensor) -> TensorSide {
     TensorSide { encoding: tensor.encoding, shape: tensor.shape.clone(), size: tensor.size() }
 }
 
-/// Returns the number and the bytes of the blobs that only `b` has.
-fn added(library: &Library, a: &Model, b: &Model) -> Result<(u64, u64)> {
+/// Returns the blobs that only `b` has.
+fn added(library: &Library, a: &Model, b: &Model) -> Result<Amount> {
     let there: HashSet<Digest> =
         library.needs(a.manifest.digest())?.into_iter().map(|need| need.descriptor.digest).collect();
     let new = library.needs(b.manifest.digest())?.into_iter().map(|need| need.descriptor);
     let new = new.filter(|descriptor| !there.contains(&descriptor.digest));
-    Ok(new.fold((0, 0), |(blobs, bytes), descriptor| (blobs + 1, bytes + descriptor.size)))
+    Ok(new.map(|descriptor| Amount::of_blob(descriptor.size)).sum())
 }
 
 /// Returns the layers other than tensors, and the config, if they differ.

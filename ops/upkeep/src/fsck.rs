@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use content::Digest;
-use library::{Library, Observer, shown};
+use content::{Digest, Observer};
+use library::{Library, shown};
 use store::Verified;
 
 use crate::problem::Problem;

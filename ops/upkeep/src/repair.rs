@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use anyhow::{Context, Result, ensure};
-use content::{Descriptor, Digest};
-use library::{Error, Library, Observer, RequiredBlob, ensure_wanted};
+use content::{Descriptor, Digest, Observer};
+use library::{Error, Library, RequiredBlob, ensure_wanted};
 use manifests::{Document, ModelRef};
 use store::Verified;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use content::Digest;
-use library::{Library, Observer, ensure_wanted};
+use content::{Digest, Observer};
+use library::{Library, ensure_wanted};
 use store::Verified;
 
 /// A blob with the result of its verification, or the reason why it cannot be read.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use content::Digest;
-use import::{Fill, Target};
+use import::{Sink, Target};
 use library::Library;
 use store::LeaseId;
 
@@ -78,12 +78,12 @@ impl Target for Leased<'_> {
         self.target.may_have(name, size)
     }
 
-    fn has(&self, digest: &Digest, size: u64) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
+    fn has(&self, digest: &Digest, size: u64) -> Result<bool, content::Error> {
         self.target.has(digest, size)
     }
 
-    fn put(&self, size: u64, fill: &mut Fill<'_>) -> Result<(Digest, bool), Box<dyn std::error::Error + Send + Sync>> {
-        self.target.put(size, fill)
+    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+        self.target.begin(size)
     }
 
     fn remembered(&self, source: &Digest) -> Option<Digest> {

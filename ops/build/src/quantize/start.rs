@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::Result;
-use content::Digest;
+use content::{Amount, Digest};
 use import::{
-    BlobPlan, ImportObserver, Inventory, NamedFile, Origin, Plan, Quantization, SideLayer, SourceFormat, SourceModel,
+    BlobPlan, Inventory, NamedFile, Origin, Plan, Progress, Quantization, SideLayer, SourceFormat, SourceModel,
     StoredTensor,
 };
 use library::{Library, MAX_DOCUMENT, Model};
@@ -36,10 +36,10 @@ pub(crate) struct Start {
 pub(crate) struct Others {
     /// Tensors that keep their encoding.
     pub(crate) tensors: Vec<Layer>,
-    /// Number and bytes of the kept blobs that were new.
-    pub(crate) new: (u64, u64),
-    /// Number and bytes of the kept blobs that the store already had.
-    pub(crate) shared: (u64, u64),
+    /// Kept blobs that were new.
+    pub(crate) new: Amount,
+    /// Kept blobs that the store already had.
+    pub(crate) shared: Amount,
     /// All other layers.
     pub(crate) documents: Vec<Layer>,
 }
@@ -104,7 +104,7 @@ impl Start {
         library: &Library,
         guard: &Guard,
         quantization: &Quantization,
-        progress: &dyn ImportObserver,
+        progress: &Progress<'_>,
     ) -> Result<Others> {
         let Some((inventory, plan)) = &self.files else { return self.keep_stored(library, quantization) };
         let plan = rest_of(inventory, plan, quantization);
@@ -112,8 +112,7 @@ impl Start {
         let (tensors, documents): (Vec<Layer>, Vec<Layer>) =
             imported.layers.into_iter().partition(|layer| *layer.media_type() == media_types::TENSOR);
         let documents = documents.into_iter().filter(|layer| *layer.media_type() != media_types::ORIGIN).collect();
-        let (new, shared) = ((imported.new_blobs, imported.new_bytes), (imported.shared_blobs, imported.shared_bytes));
-        Ok(Others { tensors, new, shared, documents })
+        Ok(Others { tensors, new: imported.new, shared: imported.shared, documents })
     }
 
     fn keep_stored(&self, library: &Library, quantization: &Quantization) -> Result<Others> {
@@ -128,8 +127,8 @@ impl Start {
         };
         let documents = self.model.layers().iter().filter(stays).cloned().collect();
         let tensors: Vec<Layer> = kept(quantization).cloned().collect();
-        let shared = (tensors.len() as u64, tensors.iter().map(Layer::size).fold(0, u64::saturating_add));
-        Ok(Others { tensors, new: (0, 0), shared, documents })
+        let shared = tensors.iter().map(|layer| Amount::of_blob(layer.size())).sum();
+        Ok(Others { tensors, new: Amount::default(), shared, documents })
     }
 
     /// Returns the names of layers that are file headers. Other layers of the type are gaps between

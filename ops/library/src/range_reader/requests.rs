@@ -6,11 +6,12 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
+use content::Observer;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::observer::{NOBODY, Observer};
+use crate::observer::NOBODY;
 
 /// Interval at which an observer is polled.
 const ASKED_AGAIN: Duration = Duration::from_millis(250);

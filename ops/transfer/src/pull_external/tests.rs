@@ -14,9 +14,9 @@ use store::{Options, Store};
 use tokio::runtime::Runtime;
 
 use build::{CreateSpec, Source, create};
-use content::Descriptor;
+use content::{Descriptor, Unwatched};
 use import::LocalFile;
-use library::{Layout, Unwatched, classify};
+use library::{Layout, classify};
 
 use super::*;
 use crate::meter::{Meter, Watched};
@@ -170,7 +170,7 @@ fn a_hub_s_model_is_the_one_on_disk() {
     let size = repository.files["model.safetensors"].len() as u64;
     assert_eq!((served("model.safetensors"), served("README.md")), (Some(size), None), "each byte once, and no more");
     let second = pull_hub(&library, &hub, &reference, None, &observer).expect("it can be pulled again");
-    assert_eq!((second.new.0, second.shared.0), (0, first.new.0));
+    assert_eq!((second.new.blobs, second.shared.blobs), (0, first.new.blobs));
 }
 
 #[test]

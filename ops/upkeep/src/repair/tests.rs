@@ -1,8 +1,8 @@
 //! Tests that repair incomplete stores from complete ones.
 
 use anyhow::bail;
-use content::{Expected, IngestId};
-use library::Unwatched;
+use content::{Expected, IngestId, Unwatched};
+
 use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};
 use store::{Options, Store};
 
