@@ -14,7 +14,7 @@ use manifests::media_types;
 use vocabulary::chat_templates::{NamedTemplate, OfFolder};
 
 use super::array::{Change, ConvertedArray, plain, stored};
-use super::gguf_metadata::file_type;
+
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::{
@@ -80,7 +80,7 @@ impl NewFile {
     /// Sets `general.file_type` after tensors changed their type. Removes it if llama.cpp has no
     /// number for `kind`.
     fn say_file_type(&mut self, kind: Option<GgmlType>) {
-        let number = kind.and_then(file_type);
+        let number = kind.and_then(GgmlType::file_type);
         self.keys.retain_mut(|(key, value)| {
             if key != "general.file_type" {
                 return true;

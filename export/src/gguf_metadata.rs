@@ -25,8 +25,6 @@ use import::Error;
 use serde_json::Value as Json;
 use vocabulary::chat_templates;
 
-pub(crate) use keys::file_type;
-
 use super::refused;
 
 /// Model as a Hugging Face folder describes it.

@@ -139,7 +139,7 @@ impl Encoding {
     pub fn quant_type(self) -> Option<String> {
         Some(match self {
             Self::Plain(_) => return None,
-            Self::Blocks(kind) => kind.quant_name(),
+            Self::Blocks(kind) => kind.quant_name().to_owned(),
             Self::Affine { bits, .. } => format!("int{bits}"),
             Self::Micro(micro) => micro.name().to_owned(),
             Self::BlockFp8 { rows, columns } => format!("fp8_{rows}x{columns}"),

@@ -18,7 +18,7 @@ pub mod weight;
 pub use dtype::Dtype;
 pub use encoding::Encoding;
 pub use error::Error;
-pub use ggml::GgmlType;
+pub use ggml::{Encoder, GgmlType, WeightKernels};
 pub use gguf::Gguf;
 pub use weight::Weight;
 

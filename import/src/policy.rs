@@ -12,7 +12,7 @@ mod type_names;
 mod user;
 
 use formats::dtype::element_count;
-use formats::{Dtype, Encoding, GgmlType};
+use formats::{Dtype, Encoding};
 
 pub use scheme::Scheme;
 pub use survey::Survey;
@@ -141,20 +141,12 @@ fn eights(eight: Encoding, base: Encoding) -> Vec<Encoding> {
 
 /// Returns the encoding, or its replacement if rows are not whole blocks.
 ///
-/// Source of the replacements: `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, in the
-/// version before it assigned `Q2_K` and `Q3_K` less than 4.5 bits per weight. A tensor that fits
-/// no type is kept; llama.cpp uses F16 there.
+/// A tensor that fits no type is kept; llama.cpp uses F16 there.
 fn fitting(encoding: Encoding, shape: &[u64]) -> Option<Encoding> {
     let fits = |encoding: &Encoding| encoding.parts(shape, Dtype::F32).is_ok();
     let Encoding::Blocks(kind) = encoding else { return Some(encoding).filter(fits) };
-    let smaller = match kind {
-        GgmlType::Q2_K | GgmlType::Q3_K | GgmlType::IQ4_XS => GgmlType::IQ4_NL,
-        GgmlType::Q4_K => GgmlType::Q5_0,
-        GgmlType::Q5_K => GgmlType::Q5_1,
-        GgmlType::Q6_K => GgmlType::Q8_0,
-        other => other,
-    };
-    [encoding, Encoding::Blocks(smaller)].into_iter().find(fits)
+    let shorter = kind.shorter().map(Encoding::Blocks);
+    [encoding].into_iter().chain(shorter).find(fits)
 }
 
 /// True if the encoding holds numbers to encode: floats, or types that decode to floats.

@@ -18,7 +18,7 @@ mod plain;
 mod super_block;
 mod ternary;
 
-use crate::GgmlType;
+use crate::{Encoder, GgmlType};
 use layout::each_block;
 
 /// Decodes whole rows: `bytes` contains whole blocks, and `out` has their number of elements.
@@ -28,7 +28,7 @@ pub(super) fn decode(kind: GgmlType, bytes: &[u8], out: &mut [f32]) {
 
 /// Whether [`encode`] supports the type.
 pub(super) fn can_encode(kind: GgmlType) -> bool {
-    encode::can_encode(kind)
+    kind.encoder() != Encoder::Absent
 }
 
 /// Encodes a row of whole blocks; `out` has their number of bytes.

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use formats::GgmlType;
+
 use super::*;
 
 /// Dimensions of a model of the Llama family.

@@ -1,29 +1,13 @@
 //! Names of encodings of single tensors, as policies and users write them.
 
 use formats::encoding::Micro;
-use formats::{Dtype, Encoding, GgmlType};
+use formats::{Dtype, Encoder, Encoding, GgmlType};
 
 /// Names that Ollama accepts too.
 const ALIASES: [(&str, &str); 6] =
     [("q4", "int4"), ("fp4", "int4"), ("q8", "int8"), ("fp8", "int8"), ("fp16", "f16"), ("fp32", "f32")];
 
 const MICRO: [Micro; 3] = [Micro::Nvfp4, Micro::Mxfp4, Micro::Mxfp8];
-
-/// GGML types that a policy may name.
-const GGML: [GgmlType; 12] = [
-    GgmlType::Q4_0,
-    GgmlType::Q4_1,
-    GgmlType::Q5_0,
-    GgmlType::Q5_1,
-    GgmlType::Q8_0,
-    GgmlType::Q2_K,
-    GgmlType::Q3_K,
-    GgmlType::Q4_K,
-    GgmlType::Q5_K,
-    GgmlType::Q6_K,
-    GgmlType::IQ4_NL,
-    GgmlType::IQ4_XS,
-];
 
 const PLAIN: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
 
@@ -68,6 +52,6 @@ fn default_group(kind: &str) -> u64 {
 
 pub(super) fn all() -> Vec<Encoding> {
     let micro = MICRO.into_iter().map(Encoding::Micro);
-    let ggml = GGML.into_iter().map(Encoding::Blocks);
+    let ggml = GgmlType::ALL.iter().copied().filter(|kind| kind.encoder() == Encoder::Offered).map(Encoding::Blocks);
     micro.chain(ggml).chain(PLAIN.into_iter().map(Encoding::Plain)).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use candle_core::Tensor;
 use formats::encoding::Micro;
-use formats::{Dtype, Encoding, GgmlType};
+use formats::{Dtype, Encoding, WeightKernels};
 
 use crate::arguments::{self, Address};
 use crate::machine::{Memory, Owner};
@@ -96,31 +96,9 @@ fn float_name(encoding: Encoding) -> Option<&'static str> {
 
 fn integer_name(encoding: Encoding) -> Option<&'static str> {
     Some(match encoding {
-        Encoding::Blocks(kind) => match kind {
-            GgmlType::Q4_0 => "q4_0",
-            GgmlType::Q4_1 => "q4_1",
-            GgmlType::Q5_0 => "q5_0",
-            GgmlType::Q5_1 => "q5_1",
-            GgmlType::Q8_0 => "q8_0",
-            GgmlType::Q2_K => "q2_k",
-            GgmlType::Q3_K => "q3_k",
-            GgmlType::Q4_K => "q4_k",
-            GgmlType::Q5_K => "q5_k",
-            GgmlType::Q6_K => "q6_k",
-            GgmlType::IQ4_NL => "iq4_nl",
-            GgmlType::IQ4_XS => "iq4_xs",
-            GgmlType::IQ2_XXS => "iq2_xxs",
-            GgmlType::IQ2_XS => "iq2_xs",
-            GgmlType::IQ2_S => "iq2_s",
-            GgmlType::IQ3_XXS => "iq3_xxs",
-            GgmlType::IQ3_S => "iq3_s",
-            GgmlType::IQ1_S => "iq1_s",
-            GgmlType::IQ1_M => "iq1_m",
-            GgmlType::TQ1_0 => "tq1_0",
-            GgmlType::TQ2_0 => "tq2_0",
-            GgmlType::MXFP4 => "mxfp4_blocks",
-            GgmlType::NVFP4 => "nvfp4_blocks",
-            _ => return None,
+        Encoding::Blocks(kind) => match kind.kernels() {
+            WeightKernels::Integer(name) => name,
+            WeightKernels::Plain(_) | WeightKernels::Absent => return None,
         },
         Encoding::Affine { bits, .. } => match bits {
             2 => "int2",
@@ -266,3 +244,24 @@ pub(crate) fn ensure_alike<'a>(sets: &[WeightSet<'a>]) -> Result<(&'a DeviceWeig
 
 /// Greatest number of weights in one product.
 pub const MOST_PRODUCTS: usize = arguments::MOST_WEIGHTS;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use formats::GgmlType;
+
+    use super::*;
+
+    /// A type without a kernel would be expanded to float32 on every use.
+    #[test]
+    fn each_type_with_integer_kernels_has_one_for_gpus() {
+        let row = |line: &'static str| line.strip_prefix("INTEGERS(")?.split_once(',').map(|(name, _)| name);
+        let found: BTreeSet<&str> = include_str!("../cuda/kernels.cu").lines().filter_map(row).collect();
+        let blocks = GgmlType::ALL.iter().map(|kind| Encoding::Blocks(*kind));
+        let affine = [2, 3, 4, 5, 6, 8].map(|bits| Encoding::Affine { bits, group: 64 });
+        let micro = [Micro::Mxfp4, Micro::Nvfp4].map(Encoding::Micro);
+        let named: BTreeSet<&str> = blocks.chain(affine).chain(micro).filter_map(integer_name).collect();
+        assert_eq!(found, named);
+    }
+}

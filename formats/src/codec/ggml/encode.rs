@@ -22,32 +22,10 @@ use crate::GgmlType;
 pub(super) use lanes::avx2::Avx2;
 pub(super) use lanes::{Lanes, Portable};
 
-/// Whether the type has an encoder.
-pub(super) fn can_encode(kind: GgmlType) -> bool {
-    matches!(
-        kind,
-        GgmlType::Q4_0
-            | GgmlType::Q4_1
-            | GgmlType::Q5_0
-            | GgmlType::Q5_1
-            | GgmlType::Q8_0
-            | GgmlType::Q2_K
-            | GgmlType::Q3_K
-            | GgmlType::Q4_K
-            | GgmlType::Q5_K
-            | GgmlType::Q6_K
-            | GgmlType::IQ4_NL
-            | GgmlType::IQ4_XS
-            | GgmlType::MXFP4
-            | GgmlType::TQ1_0
-            | GgmlType::TQ2_0
-    )
-}
-
 /// Encodes a row with lanes of type `L`.
 ///
 /// # Panics
-/// If [`can_encode`] returns false.
+/// If [`GgmlType::encoder`] is [`Encoder::Absent`](crate::Encoder::Absent).
 #[inline(always)]
 pub(super) fn encode_with<L: Lanes>(kind: GgmlType, row: &[f32], out: &mut [u8]) {
     match kind {

@@ -2,7 +2,7 @@
 //! bit for bit, and those of decoded weights within the rounding of activations.
 
 use formats::weight::Arrays;
-use formats::{Dtype, GgmlType};
+use formats::{Dtype, GgmlType, WeightKernels};
 use proptest::prelude::*;
 
 use super::*;
@@ -84,31 +84,11 @@ fn activations(count: usize, seed: u64) -> Vec<f32> {
     noise.as_chunks().0.iter().map(number).collect()
 }
 
-const KINDS: [GgmlType; 23] = [
-    GgmlType::Q4_0,
-    GgmlType::Q4_1,
-    GgmlType::Q5_0,
-    GgmlType::Q5_1,
-    GgmlType::Q8_0,
-    GgmlType::Q2_K,
-    GgmlType::Q3_K,
-    GgmlType::Q4_K,
-    GgmlType::Q5_K,
-    GgmlType::Q6_K,
-    GgmlType::IQ4_NL,
-    GgmlType::IQ4_XS,
-    GgmlType::IQ2_XXS,
-    GgmlType::IQ2_XS,
-    GgmlType::IQ2_S,
-    GgmlType::IQ3_XXS,
-    GgmlType::IQ3_S,
-    GgmlType::IQ1_S,
-    GgmlType::IQ1_M,
-    GgmlType::TQ1_0,
-    GgmlType::TQ2_0,
-    GgmlType::MXFP4,
-    GgmlType::NVFP4,
-];
+/// Returns the types with integer kernels.
+fn kinds() -> Vec<GgmlType> {
+    let all = GgmlType::ALL.iter().copied();
+    all.filter(|kind| matches!(kind.kernels(), WeightKernels::Integer(_))).collect()
+}
 
 /// Returns blocks of arbitrary codes with plausible scales: the 16-bit numbers of a block are
 /// small.
@@ -165,7 +145,7 @@ fn shapes(kind: GgmlType) -> [(usize, usize); 3] {
 
 #[test]
 fn blocks_agree_with_the_definition_and_the_codecs() {
-    for kind in KINDS {
+    for kind in kinds() {
         for (at, (rows, columns)) in shapes(kind).into_iter().enumerate() {
             let data = blocks(kind, rows, columns, 7 + at as u64);
             let arrays = Arrays { data: &data, ..Arrays::default() };
@@ -230,7 +210,7 @@ proptest! {
     /// place: subnormal, infinite, NaN.
     #[test]
     fn every_set_equals_the_definition(
-        kind in prop::sample::select(KINDS.to_vec()),
+        kind in prop::sample::select(kinds()),
         seed: u64,
         any_bits: bool,
         m in 0usize..21,
