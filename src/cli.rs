@@ -251,7 +251,7 @@ pub(crate) fn main() -> ExitCode {
 fn dispatch(command: Command, config: Config) -> Result<()> {
     if matches!(command, Command::Serve) {
         crate::telemetry::start(&config.log, config.log_format);
-        return daemon::run(config.into_settings()?);
+        return Ok(daemon::run(config.into_settings()?)?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

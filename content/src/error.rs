@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::Digest;
+use crate::operation::{Classified, ErrorClass, RemoteClass};
 
 /// Errors of a content store. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,14 @@ pub enum Error {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// A registry or hub that is the source of a blob failed.
+    #[error("{source}")]
+    Remote {
+        /// Why it failed.
+        class: RemoteClass,
+        /// Its error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// An error that is specific to one kind of store.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
@@ -84,6 +93,24 @@ impl Error {
     /// True if the disk or the quota is full. Neither the received bytes nor the disk are damaged.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Busy(_) => ErrorClass::Conflict,
+            Self::ReadOnly { .. } => ErrorClass::ReadOnly,
+            Self::Io { source, .. } => source.class(),
+            Self::Remote { class, .. } => ErrorClass::Remote(*class),
+            Self::BlobNotFound(_)
+            | Self::TagNotFound(_)
+            | Self::WrongDigest { .. }
+            | Self::WrongSize { .. }
+            | Self::TooDeep { .. }
+            | Self::BadName { .. }
+            | Self::Other(_) => ErrorClass::Internal,
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The other crates use these types for bytes. A [`Digest`] names them, and a [`Descriptor`] adds
 //! their number and media type. The traits in [`roles`] read blobs ([`Provider`]) and write them
-//! ([`Ingester`]). Long operations report to an [`Observer`].
+//! ([`Ingester`]). Long operations report to an [`Observer`] and fail with an
+//! [`OperationError`](operation::OperationError).
 //!
 //! # Invariants
 //! - A [`Digest`] is well-formed: the algorithm is known, the hex is lower case and has the right
@@ -16,6 +17,7 @@ pub mod error;
 pub mod media_type;
 pub mod memory;
 pub mod observer;
+pub mod operation;
 pub mod roles;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;

@@ -1,6 +1,6 @@
 //! Access control of the registry, from the configuration.
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, AccessOptions, TokenKey};
 use store::Store;
 
@@ -15,7 +15,7 @@ pub(crate) fn configured(settings: &RegistryAccess, store: &Store) -> Result<Acc
         match TokenKey::from_file(&store.home().join("token.key")) {
             // The file is absent and cannot be created, or belongs to another user.
             Err(_) if store.is_read_only() => TokenKey::random(),
-            read => read.context(failed)?,
+            read => read.internal().context(failed)?,
         }
     } else {
         TokenKey::random()
@@ -23,5 +23,5 @@ pub(crate) fn configured(settings: &RegistryAccess, store: &Store) -> Result<Acc
     let mut options = AccessOptions::new(settings.mode, key);
     options.users.clone_from(&settings.users);
     options.challenge = settings.challenge;
-    Access::new(options).context(failed)
+    Access::new(options).internal().context(failed)
 }

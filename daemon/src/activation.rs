@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;

@@ -12,6 +12,7 @@
 mod lease;
 mod meter;
 
+use content::operation::OperationError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -197,7 +198,7 @@ impl Call {
     }
 
     fn own_opening(&self) -> Result<Opening, Failed> {
-        self.own.opening.clone().map_err(|reason| Failed::from(anyhow::anyhow!(reason)))
+        self.own.opening.clone().map_err(|reason| Failed::from(OperationError::text(reason)))
     }
 
     /// Returns the digest of the model's manifest.
@@ -287,7 +288,7 @@ impl Ready {
         match events.next().await {
             Some(Ok(GenerateEvent::Error { error, kind })) => Err(refused(error, kind)),
             Some(event) => Ok((event?, events)),
-            None => Err(anyhow::anyhow!("the runner said nothing").into()),
+            None => Err(OperationError::text("the runner said nothing").into()),
         }
     }
 }
@@ -327,7 +328,7 @@ impl Generation {
             Some(event) => Ok(event),
             None => match self.events.next().await {
                 Some(event) => event.map_err(Failed::from),
-                None => Err(anyhow::anyhow!("the runner ended without an answer").into()),
+                None => Err(OperationError::text("the runner ended without an answer").into()),
             },
         };
         let event = event.and_then(|event| match event {

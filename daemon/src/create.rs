@@ -1,5 +1,6 @@
 //! `/api/create`: creates and quantizes models.
 
+use content::operation::{ErrorClass, OperationError, RemoteClass, Unclassified};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,8 @@ pub(crate) async fn create(
     let (_, unknown) = api::ollama::Options::read(&request.parameters).map_err(Failed::bad_request)?;
     let own = daemon.clone();
     let spec = tokio::task::spawn_blocking(move || spec(&own, request, &caller)).await;
-    let spec = spec.map_err(|e| Failed::from(anyhow::anyhow!("the create ended unexpectedly: {e}")))??;
+    let spec =
+        spec.map_err(|e| Failed::from(OperationError::text(format!("the create ended unexpectedly: {e}"))))??;
     if dry_run {
         return plan(&daemon, spec).await;
     }
@@ -44,12 +46,15 @@ pub(crate) async fn create(
     let work = tokio::spawn(work(daemon, spec, base, lines.clone(), streams));
     if streams {
         tokio::spawn(async move {
-            let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}"));
+            let done = work.await.map_err(|e| OperationError::text(format!("the create ended unexpectedly: {e}")));
             tell(&lines, done.and_then(|done| done), &unknown).await;
         });
         return Ok(response);
     }
-    let done = work.await.map_err(|e| anyhow::anyhow!("the create ended unexpectedly: {e}")).map_err(Failed::from)?;
+    let done = work
+        .await
+        .map_err(|e| OperationError::text(format!("the create ended unexpectedly: {e}")))
+        .map_err(Failed::from)?;
     done?;
     Ok(Json(Progress::success(&unknown)).into_response())
 }
@@ -61,27 +66,28 @@ async fn work(
     base: Option<String>,
     lines: Lines,
     streams: bool,
-) -> anyhow::Result<Created> {
+) -> content::operation::Result<Created> {
     if let Some(base) = missing(&daemon, &spec, base).await? {
         match pull_base(&daemon, &base, &lines, streams).await {
             Some(pulled) => pulled.map_err(|error| absent(base, error))?,
-            None => anyhow::bail!("the client is gone"),
+            None => content::bail!("the client is gone"),
         }
     }
     let step = if spec.quantize.is_some() { "quantizing tensors" } else { "importing tensors" };
-    let turn = daemon.jobs.turn().await.map_err(|failed| anyhow::anyhow!(failed.message))?;
+    let turn = daemon.jobs.turn().await.map_err(|failed| OperationError::text(failed.message))?;
     let (sent, library, collections) = (uploaded_blobs(&spec), daemon.library.clone(), daemon.collections.clone());
     let work = turn.run(move || {
         let observer = Reporter { lines, streams, step, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| build::create(&daemon.library, &spec, &observer));
-        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the create panicked")));
+        let result =
+            std::panic::catch_unwind(work).unwrap_or_else(|_| Err(OperationError::text("the create panicked")));
         if result.is_ok() {
             uploads::used(&daemon.library, &sent);
             daemon.library.collect();
         }
         (result, sent.is_empty())
     });
-    let (result, without_uploads) = work.await?;
+    let (result, without_uploads) = work.await.internal()?;
     if result.is_ok() && !without_uploads {
         collections.after(uploads::AFTERWARDS, &library);
     }
@@ -96,27 +102,25 @@ fn uploaded_blobs(spec: &CreateSpec) -> Vec<Digest> {
 
 /// Reports that the base model does not exist, if it was not found. A later failure, such as a blob
 /// with wrong content or a full disk, is not reported as a wrong name.
-fn absent(name: String, error: anyhow::Error) -> anyhow::Error {
-    use registry::client::{Error, FetchError};
-    let not_found = error.chain().filter_map(|cause| cause.downcast_ref()).any(|error| {
-        matches!(
-            error,
-            Error::NotFound { .. } | Error::Unauthorized { .. } | Error::Denied { .. } | Error::Unreachable { .. }
-        )
-    });
-    if !not_found || error.chain().any(<dyn std::error::Error>::is::<FetchError>) {
+fn absent(name: String, error: OperationError) -> OperationError {
+    use RemoteClass::{NoAccess, NotFound, Unreachable};
+    if !matches!(error.class(), ErrorClass::Remote(NotFound | NoAccess | Unreachable)) {
         return error.context(format!("pulling `{name}`, which the model is made from"));
     }
     library::Error::Absent { name, reason: format!("{error:#}") }.into()
 }
 
 /// Returns the name of the base model if it is not in the store.
-async fn missing(daemon: &Daemon, spec: &CreateSpec, base: Option<String>) -> anyhow::Result<Option<String>> {
+async fn missing(
+    daemon: &Daemon,
+    spec: &CreateSpec,
+    base: Option<String>,
+) -> content::operation::Result<Option<String>> {
     let (Source::Model(name), Some(base)) = (&spec.source, base) else { return Ok(None) };
     let (library, name) = (daemon.library.clone(), name.clone());
-    let found = tokio::task::spawn_blocking(move || library.find(&name)).await?;
+    let found = tokio::task::spawn_blocking(move || library.find(&name)).await.internal()?;
     match found {
-        Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound { .. })) => Ok(Some(base)),
+        Err(error) if error.class() == ErrorClass::NotFound => Ok(Some(base)),
         _ => Ok(None),
     }
 }
@@ -163,7 +167,7 @@ fn planned(row: &TensorRow) -> PlannedTensor {
     PlannedTensor { name, shape, from: row.from.name_with_group(), to, reason, before: row.before, after: row.after }
 }
 
-async fn tell(lines: &Lines, result: anyhow::Result<Created>, unknown: &[String]) {
+async fn tell(lines: &Lines, result: content::operation::Result<Created>, unknown: &[String]) {
     match result {
         Ok(created) => {
             lines.send(&Progress::status(summary(&created))).await;
@@ -263,8 +267,8 @@ fn quantize(request: &CreateRequest) -> Result<Option<QuantizeSpec>, Failed> {
         };
     };
     let policy = Policy {
-        scheme: Scheme::parse(kind).map_err(anyhow::Error::from)?,
-        user: UserPolicy::parse(request.policy.as_deref().unwrap_or_default()).map_err(anyhow::Error::from)?,
+        scheme: Scheme::parse(kind)?,
+        user: UserPolicy::parse(request.policy.as_deref().unwrap_or_default())?,
     };
     Ok(Some(QuantizeSpec {
         policy,
@@ -304,7 +308,7 @@ pub(crate) async fn socket(State(daemon): State<Daemon>) -> Json<SocketResponse>
 
 fn uploaded(daemon: &Daemon, name: String, digest: &str) -> Result<NamedFile, Failed> {
     let parsed: Digest = digest.parse().map_err(|e| Failed::bad_request(format!("file `{name}`: {e}")))?;
-    let there = daemon.library.blobs().size(&parsed).map_err(anyhow::Error::from)?.is_some();
+    let there = daemon.library.blobs().size(&parsed)?.is_some();
     if !there {
         return Err(Failed::bad_request(format!("file `{name}`: blob \"{digest}\" not found; upload it first")));
     }

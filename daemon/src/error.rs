@@ -1,12 +1,10 @@
 //! Errors in the format of the Ollama API: a status and `{"error": "text"}`.
 
-use std::io::{self, ErrorKind};
-
 use api::ollama::ErrorResponse;
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use content::text::error_with_causes;
+use content::operation::{ErrorClass, OperationError};
 use protocol::{FailureKind, GenerateEvent};
 use registry::server::access::Refusal;
 
@@ -81,84 +79,41 @@ pub(crate) fn in_dialect(path: &str, failed: Failed) -> Response {
     (failed.status, Json(document)).into_response()
 }
 
-impl From<anyhow::Error> for Failed {
-    fn from(error: anyhow::Error) -> Self {
-        let status = status(&error);
-        Self::new(status, told(&error))
-    }
-}
-
 /// Advice for a full disk.
 const FULL: &str = "the disk is full: `lode du` shows what each model takes, `lode rm` removes one, `lode gc` deletes what no model uses";
 
-/// Returns an error with its causes, and advice if the disk became full.
-fn told(error: &anyhow::Error) -> String {
-    let told = error_with_causes(error.as_ref());
-    if became_full(error) { format!("{told}; {FULL}") } else { told }
-}
-
-fn became_full(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(content::error::is_full))
-}
-
-/// Returns the status of an error: that of the first error in the chain that determines one.
-pub(crate) fn status(error: &anyhow::Error) -> StatusCode {
-    if became_full(error) {
-        return StatusCode::INSUFFICIENT_STORAGE;
-    }
-    error.chain().find_map(status_of).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-}
-
-/// Returns the status that an error determines; `None` if its cause must decide.
-fn status_of(cause: &(dyn std::error::Error + 'static)) -> Option<StatusCode> {
-    if let Some(error) = cause.downcast_ref() {
-        return Some(match error {
-            library::Error::NotFound(_) | library::Error::Absent { .. } | library::Error::NoVersion(_) => {
-                StatusCode::NOT_FOUND
+impl From<OperationError> for Failed {
+    fn from(error: OperationError) -> Self {
+        let message = error.with_causes();
+        let status = match error.class() {
+            ErrorClass::DiskFull => {
+                return Self::new(StatusCode::INSUFFICIENT_STORAGE, format!("{message}; {FULL}"));
             }
-            library::Error::Pinned(_) => StatusCode::CONFLICT,
-            library::Error::CannotRun { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            library::Error::CannotPlan(_) => StatusCode::BAD_REQUEST,
-            library::Error::NoRoom { .. } => StatusCode::INSUFFICIENT_STORAGE,
-        });
-    }
-    if let Some(error) = cause.downcast_ref() {
-        return Some(match error {
-            upkeep::Error::NoTensor { .. } => StatusCode::NOT_FOUND,
-            upkeep::Error::NoNumbers { .. } => StatusCode::BAD_REQUEST,
-        });
-    }
-    if let Some(error) = cause.downcast_ref() {
-        return Some(match error {
-            build::Error::BadArchive(_) | build::Error::Malformed(_) | build::Error::CannotExport(_) => {
-                StatusCode::BAD_REQUEST
-            }
-        });
-    }
-    if let Some(error) = cause.downcast_ref::<import::Error>() {
-        return is_bad_source(error).then_some(StatusCode::BAD_REQUEST);
-    }
-    if cause.is::<manifests::Error>() {
-        return Some(StatusCode::BAD_REQUEST);
-    }
-    match cause.downcast_ref() {
-        Some(store::Error::Content(content::Error::Busy(_))) => Some(StatusCode::CONFLICT),
-        Some(store::Error::Content(content::Error::ReadOnly { .. })) => Some(StatusCode::FORBIDDEN),
-        _ => None,
+            ErrorClass::NotFound => StatusCode::NOT_FOUND,
+            ErrorClass::Conflict => StatusCode::CONFLICT,
+            ErrorClass::ReadOnly => StatusCode::FORBIDDEN,
+            ErrorClass::Invalid => StatusCode::BAD_REQUEST,
+            ErrorClass::CannotRun => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorClass::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
+            // As Ollama does.
+            ErrorClass::Remote(_) | ErrorClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, message)
     }
 }
 
-/// Whether an import failed because of its input.
-fn is_bad_source(error: &import::Error) -> bool {
-    match error {
-        import::Error::Source(_) | import::Error::Format { .. } => true,
-        import::Error::Io { source, .. } => source.kind() != ErrorKind::Other,
-        import::Error::Target { .. }
-        | import::Error::Damaged { .. }
-        | import::Error::Changed { .. }
-        | import::Error::Cancelled => false,
-    }
+/// Converts errors of other crates by their class.
+macro_rules! by_class {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failed {
+            fn from(error: $error) -> Self {
+                OperationError::from(error).into()
+            }
+        })*
+    };
 }
+
+by_class!(content::Error, import::Error, library::Error, manifests::Error, store::Error, std::io::Error);
 
 impl From<scheduler::Error> for Failed {
     fn from(error: scheduler::Error) -> Self {
@@ -182,12 +137,6 @@ impl From<scheduler::Error> for Failed {
     }
 }
 
-impl From<manifests::Error> for Failed {
-    fn from(error: manifests::Error) -> Self {
-        Self::bad_request(error.to_string())
-    }
-}
-
 /// The handler of unknown paths.
 pub(crate) async fn not_found(uri: Uri) -> Response {
     let message = format!("no such path: `{}`; `/openapi.json` lists all paths", uri.path());
@@ -202,14 +151,40 @@ pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
     fn what_a_cause_has_said_is_told_once() {
         let missing = || io::Error::new(io::ErrorKind::NotFound, "no such file");
-        let said = anyhow::Error::new(import::Error::io("find", "/nowhere", missing()));
-        assert_eq!(told(&said), "cannot find `/nowhere`: no such file");
-        let unsaid = anyhow::Error::new(missing()).context("the model cannot be read");
-        assert_eq!(told(&unsaid), "the model cannot be read: no such file");
+        let said = Failed::from(import::Error::io("find", "/nowhere", missing()));
+        assert_eq!(
+            (said.status, said.message.as_str()),
+            (StatusCode::BAD_REQUEST, "cannot find `/nowhere`: no such file")
+        );
+        let unsaid = Failed::from(OperationError::from(missing()).context("the model cannot be read"));
+        assert_eq!(unsaid.message, "the model cannot be read: no such file");
+    }
+
+    /// A full disk is told with advice, wherever it was noticed.
+    #[test]
+    fn a_full_disk_has_its_own_status() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let write = || content::Error::Io { operation: "write", path: "/x".into(), source: full() };
+        for failed in [
+            Failed::from(full()),
+            Failed::from(write()),
+            Failed::from(store::Error::from(write())),
+            Failed::from(import::Error::Target { name: "layer".to_owned(), source: write() }),
+            Failed::from(OperationError::from(write()).context("cannot create the model")),
+        ] {
+            assert_eq!(failed.status, StatusCode::INSUFFICIENT_STORAGE, "{}", failed.message);
+            assert!(
+                failed.message.contains("no storage space") && failed.message.ends_with(FULL),
+                "{}",
+                failed.message
+            );
+        }
     }
 }

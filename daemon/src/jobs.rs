@@ -3,6 +3,7 @@
 //! The number of blocking threads is limited, and every operation that reads the disk needs one for
 //! a moment. So long jobs have a limit of their own. Further jobs wait without a thread.
 
+use content::operation::OperationError;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,7 +31,7 @@ impl Jobs {
     /// Waits for a permission. A waiting job holds no resources.
     pub(crate) async fn turn(&self) -> Result<Turn, Failed> {
         let permit = self.0.clone().acquire_owned().await;
-        permit.map(Turn).map_err(|_| anyhow::anyhow!("the daemon stops").into())
+        permit.map(Turn).map_err(|_| OperationError::text("the daemon stops").into())
     }
 }
 

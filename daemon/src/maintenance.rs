@@ -13,10 +13,10 @@ pub(crate) mod versions;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
 use api::lode::Step;
 use api::ollama::ErrorResponse;
 use axum::response::Response;
+use content::operation::{OperationError, Result};
 use serde::Serialize;
 
 use crate::daemon::Daemon;
@@ -42,7 +42,8 @@ async fn stepwise<T: Serialize + 'static>(
     drop(turn.run(move || {
         let steps = Steps { lines, doing, told: AtomicU64::new(0) };
         let work = std::panic::AssertUnwindSafe(|| work(&library, &steps));
-        let result = std::panic::catch_unwind(work).unwrap_or_else(|_| Err(anyhow::anyhow!("the operation panicked")));
+        let result =
+            std::panic::catch_unwind(work).unwrap_or_else(|_| Err(OperationError::text("the operation panicked")));
         match result {
             Ok(report) => {
                 let status = "success".to_owned();
@@ -62,7 +63,7 @@ async fn in_turn<T: Send + 'static>(
 ) -> Result<T, Failed> {
     let library = daemon.library.clone();
     let done = daemon.readouts.turn().await?.run(move || work(&library)).await;
-    Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
+    Ok(done.map_err(|e| OperationError::text(format!("the operation ended unexpectedly: {e}")))??)
 }
 
 /// Reports progress to a client.

@@ -3,6 +3,7 @@
 use api::lode::{MarkdownRequest, MarkdownResponse};
 use axum::Json;
 use axum::extract::State;
+use content::operation::OperationError;
 
 use crate::body::Body;
 use crate::daemon::Daemon;
@@ -15,6 +16,6 @@ pub(crate) async fn markdown(
     // A job, because grammars parse code and formulas, which takes time.
     let turn = daemon.readouts.turn().await?;
     let blocks = turn.run(move || web::markdown::render(&request.text)).await;
-    let blocks = blocks.map_err(|e| anyhow::anyhow!("the text cannot be read: {e}"))?;
+    let blocks = blocks.map_err(|e| OperationError::text(format!("the text cannot be read: {e}")))?;
     Ok(Json(MarkdownResponse { blocks }))
 }

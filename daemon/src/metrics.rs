@@ -8,11 +8,11 @@ mod recorder;
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use content::operation::{Context, Result, Unclassified};
 use metrics::Unit;
 
 use crate::daemon::Daemon;
@@ -27,7 +27,7 @@ use recorder::Metrics;
 /// This process has a recorder already.
 pub(crate) fn start() -> Result<Counts> {
     let kept = Metrics::default();
-    metrics::set_global_recorder(kept.clone()).context("another recorder counts in this process")?;
+    metrics::set_global_recorder(kept.clone()).internal().context("another recorder counts in this process")?;
     describe();
     Ok(Counts::new(kept))
 }

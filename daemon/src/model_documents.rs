@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
 use api::modelfile;
 use api::ollama::{Details, ModelEntry, ShowRequest, ShowResponse, TensorEntry};
+use content::operation::Result;
 use jiff::Timestamp;
 use manifests::media_types;
 use protocol::Message;

@@ -1,5 +1,6 @@
 //! Listing, showing, copying and deleting models.
 
+use content::operation::OperationError;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -43,11 +44,11 @@ pub(crate) async fn version() -> Json<VersionResponse> {
 /// Runs an operation that reads the disk.
 pub(crate) async fn blocking<T: Send + 'static>(
     library: &Library,
-    work: impl FnOnce(&Library) -> anyhow::Result<T> + Send + 'static,
+    work: impl FnOnce(&Library) -> content::operation::Result<T> + Send + 'static,
 ) -> Result<T, Failed> {
     let library = library.clone();
     let done = tokio::task::spawn_blocking(move || work(&library)).await;
-    Ok(done.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))??)
+    Ok(done.map_err(|e| OperationError::text(format!("the operation ended unexpectedly: {e}")))??)
 }
 
 /// Returns the name in a request: `model`, or `name` from older clients.
@@ -64,7 +65,7 @@ pub(crate) fn reference(model: &str, name: &str) -> Result<ModelRef, Failed> {
 ///
 /// # Errors
 /// The text is not a valid name.
-pub(crate) fn named(text: &str) -> anyhow::Result<ModelRef> {
+pub(crate) fn named(text: &str) -> content::operation::Result<ModelRef> {
     match HubReference::parse(text)? {
         Some(hub) => hub.model_ref(),
         None => Ok(text.parse()?),

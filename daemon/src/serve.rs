@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
 use api::ollama::VersionResponse;
 use axum::Router;
 use axum::extract::Request;
@@ -14,6 +13,8 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::serve::ListenerExt;
+use content::bail;
+use content::operation::{Context, Result, Unclassified};
 use library::Library;
 use protocol::InstructionSet;
 use registry::server::Server;
@@ -63,7 +64,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// The daemon cannot start serving; the text states what to change.
 pub fn run(settings: Settings) -> Result<()> {
     if let Some(reason) = scarce_threads() {
-        bail!(reason);
+        bail!("{reason}");
     }
     // If the system refuses a thread for blocking work, the runtime uses an existing one, and
     // panics if there is none. So one thread is started here and kept.
@@ -155,7 +156,7 @@ async fn serve(settings: Settings) -> Result<()> {
     };
     activation::serving();
     tokio::select! {
-        ended = &mut server => return ended.context("serving failed"),
+        ended = &mut server => return ended.internal().context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
         () = background(library, preloading, registry) => {}
     }

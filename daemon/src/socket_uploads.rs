@@ -24,7 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use content::operation::{Context, OperationError, Result, Unclassified};
+use content::{bail, ensure};
 use import::{LocalFile, NamedFile};
 use rand::Rng;
 use rustix::fs::{Mode, chmod, fchmod};
@@ -109,7 +110,7 @@ impl SocketUploads {
             let (own, stream) = (self.clone(), stream.into_std());
             // The task ends by itself, because the transfer has a timeout.
             drop(tokio::task::spawn_blocking(move || {
-                if let Err(error) = stream.map_err(anyhow::Error::from).and_then(|stream| own.receive(&stream, user)) {
+                if let Err(error) = stream.map_err(OperationError::from).and_then(|stream| own.receive(&stream, user)) {
                     tracing::debug!("files were not handed over: {error:#}");
                 }
                 drop(turn);
@@ -185,12 +186,9 @@ fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOME))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut length = [0; 4];
-    let received = recvmsg(
-        timed.in_time()?.as_fd(),
-        &mut [IoSliceMut::new(&mut length)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let received =
+        recvmsg(timed.in_time()?.as_fd(), &mut [IoSliceMut::new(&mut length)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+            .internal()?;
     let descriptors: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -208,7 +206,7 @@ fn receive_some(mut timed: Timed<'_>) -> Result<Option<Vec<NamedFile>>> {
     ensure!(length <= MOST_NAMES, "the names are too long");
     let mut names = vec![0; length];
     timed.read_exact(&mut names)?;
-    let names: Vec<String> = serde_json::from_slice(&names)?;
+    let names: Vec<String> = serde_json::from_slice(&names).internal()?;
     if names.len() != descriptors.len() {
         bail!("{} of {} descriptors arrived; allow more open files (`ulimit -n`)", descriptors.len(), names.len());
     }

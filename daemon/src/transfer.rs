@@ -1,5 +1,6 @@
 //! `/api/pull` and `/api/push`.
 
+use content::operation::Unclassified;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         let pulled = match (hub, name) {
             (Some(hub), _) => transfer::pull_from_hub(&daemon.library, &daemon.settings.hub, hub, None, &meter).await?,
             (None, Some(name)) => transfer::pull(&daemon.library, &hosts, &name, &meter).await?,
-            (None, None) => anyhow::bail!("model is required"),
+            (None, None) => content::bail!("model is required"),
         };
         let (fetched, present) = (pulled.fetched, pulled.present);
         meter.status(format!(
@@ -43,7 +44,7 @@ pub(crate) async fn pull(State(daemon): State<Daemon>, Body(request): Body<PullR
         ));
         meter.status("removing unused layers");
         let library = daemon.library.clone();
-        tokio::task::spawn_blocking(move || library.collect()).await?;
+        tokio::task::spawn_blocking(move || library.collect()).await.internal()?;
         Ok(Vec::new())
     };
     run(Telling { verb: "pulling", blobs: request.blobs }, request.stream, job).await
@@ -105,7 +106,7 @@ const BASE: Telling = Telling { verb: "pulling", blobs: false };
 async fn run<J, F>(how: Telling, stream: Option<bool>, job: J) -> Result<Response, Failed>
 where
     J: FnOnce(Arc<Meter>) -> F + Send + 'static,
-    F: Future<Output = anyhow::Result<Vec<PushLine>>> + Send + 'static,
+    F: Future<Output = content::operation::Result<Vec<PushLine>>> + Send + 'static,
 {
     if stream == Some(false) {
         let (sender, _statuses) = unbounded_channel();
@@ -132,7 +133,12 @@ where
 
 /// Pulls the base model of a create and streams the progress. Returns `None` if the client
 /// disconnects.
-pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, streams: bool) -> Option<anyhow::Result<()>> {
+pub(crate) async fn pull_base(
+    daemon: &Daemon,
+    name: &str,
+    lines: &Lines,
+    streams: bool,
+) -> Option<content::operation::Result<()>> {
     let job = async |meter: Arc<Meter>| {
         let hosts = Hosts::new(&daemon.settings.registries, false);
         match HubReference::parse(name)? {
@@ -151,10 +157,10 @@ pub(crate) async fn pull_base(daemon: &Daemon, name: &str, lines: &Lines, stream
 }
 
 /// Runs a transfer and sends its progress. Returns `None` if the client disconnects.
-async fn told<T, J, F>(how: Telling, lines: &Lines, job: J) -> Option<anyhow::Result<T>>
+async fn told<T, J, F>(how: Telling, lines: &Lines, job: J) -> Option<content::operation::Result<T>>
 where
     J: FnOnce(Arc<Meter>) -> F,
-    F: Future<Output = anyhow::Result<T>>,
+    F: Future<Output = content::operation::Result<T>>,
 {
     let (sender, statuses) = unbounded_channel();
     let meter = Arc::new(if how.blobs { Meter::of_blobs(sender) } else { Meter::new(sender) });
@@ -177,8 +183,8 @@ impl Teller {
     async fn tell<T>(
         mut self,
         mut statuses: UnboundedReceiver<String>,
-        work: impl Future<Output = anyhow::Result<T>>,
-    ) -> anyhow::Result<T> {
+        work: impl Future<Output = content::operation::Result<T>>,
+    ) -> content::operation::Result<T> {
         let mut work = std::pin::pin!(work);
         let mut ticks = tokio::time::interval(TICK);
         let result = loop {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use content::Digest;
+use content::operation::{Classified, ErrorClass};
 
 /// Error of a source that cannot become a model, or of a target that refuses it.
 #[derive(Debug, thiserror::Error)]
@@ -74,5 +75,20 @@ impl Error {
     /// Creates an [`Error::Format`] from the name of the file.
     pub fn format(name: impl Display, source: formats::Error) -> Self {
         Self::Format { name: name.to_string(), source }
+    }
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Format { .. } | Self::Source(_) => ErrorClass::Invalid,
+            Self::Io { source, .. } => match source.class() {
+                // The file was named by the caller, and the system cannot read it.
+                ErrorClass::Internal if source.kind() != io::ErrorKind::Other => ErrorClass::Invalid,
+                class => class,
+            },
+            Self::Target { source, .. } => source.class(),
+            Self::Damaged { .. } | Self::Changed { .. } | Self::Cancelled => ErrorClass::Internal,
+        }
     }
 }

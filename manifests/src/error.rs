@@ -1,5 +1,7 @@
 //! Errors of documents and names.
 
+use content::operation::{Classified, ErrorClass};
+
 /// Reasons why a document or a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -36,5 +38,12 @@ pub enum Error {
 impl Error {
     pub(crate) fn malformed(what: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Malformed { what, reason: reason.to_string() }
+    }
+}
+
+/// Documents and names come from outside.
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Invalid
     }
 }

@@ -101,7 +101,7 @@ impl RegistriesConfig {
     pub(super) fn settings(&self) -> RegistrySettings {
         let (own, named) = (self.clone(), self.clone());
         RegistrySettings {
-            host: Arc::new(move |host| own.host(host)),
+            host: Arc::new(move |host| Ok(own.host(host)?)),
             names: Arc::new(move || Ok(named.read()?.registry.into_keys().collect())),
             credentials: self.credentials(),
         }

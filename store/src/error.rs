@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use content::Digest;
+use content::operation::{Classified, ErrorClass};
 
 /// Reasons why a store operation failed. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +79,20 @@ impl From<Error> for content::Error {
             Error::Content(error) => error,
             Error::Io { operation, path, source } => Self::Io { operation, path, source },
             other => Self::Other(Box::new(other)),
+        }
+    }
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Content(error) => error.class(),
+            Self::Io { source, .. } => source.class(),
+            Self::Locked { .. }
+            | Self::Newer { .. }
+            | Self::Damaged { .. }
+            | Self::Unreadable { .. }
+            | Self::Index(_) => ErrorClass::Internal,
         }
     }
 }

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
+use content::operation::{Context, OperationError, Result};
+use content::{bail, ensure};
 use rand::RngCore;
 
 use super::scope::Scope;
@@ -102,7 +103,7 @@ fn line(line: &str) -> Result<(String, Owner)> {
         hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()),
         "`{hash}` is not a SHA-256 in hexadecimal; `lode key NAME` prints lines with one"
     );
-    let scopes = scopes.split(',').map(|scope| scope.parse().map_err(anyhow::Error::msg)).collect::<Result<_>>()?;
+    let scopes = scopes.split(',').map(|scope| scope.parse().map_err(OperationError::text)).collect::<Result<_>>()?;
     Ok((hash.to_ascii_lowercase(), Owner { name: name.to_owned(), scopes }))
 }
 

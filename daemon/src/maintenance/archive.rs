@@ -1,5 +1,6 @@
 //! `/api/save` and `/api/load`.
 
+use content::operation::OperationError;
 use std::io;
 
 use api::lode::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
@@ -35,7 +36,7 @@ pub(crate) async fn save(State(daemon): State<Daemon>, Body(request): Body<SaveR
             output.fail(io::Error::other(format!("{error:#}")));
         }
     }));
-    let body = bridge::begun(receiver).await.map_err(anyhow::Error::from)?;
+    let body = bridge::begun(receiver).await?;
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
     Ok((headers, Bytes::from_stream(body)).into_response())
 }
@@ -88,7 +89,7 @@ pub(crate) async fn load(
         }
     };
     let ((), loaded) = tokio::join!(send, work);
-    let loaded = loaded.map_err(|e| anyhow::anyhow!("the load ended unexpectedly: {e}"))??;
+    let loaded = loaded.map_err(|e| OperationError::text(format!("the load ended unexpectedly: {e}")))??;
     Ok(Json(answer(loaded)))
 }
 

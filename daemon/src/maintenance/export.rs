@@ -1,5 +1,6 @@
 //! `/api/export`.
 
+use content::operation::OperationError;
 use std::io::{self, Write};
 
 use api::lode::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
@@ -28,7 +29,7 @@ pub(crate) async fn export(
     if request.check {
         let (asker, _asks) = oneshot::channel();
         let checked = turn.run(move || export.write(&mut WhileAsked(asker))).await;
-        checked.map_err(|e| anyhow::anyhow!("the export ended unexpectedly: {e}"))??;
+        checked.map_err(|e| OperationError::text(format!("the export ended unexpectedly: {e}")))??;
         return Ok(Json(ExportChecked {}).into_response());
     }
     let size = export.size();
@@ -41,7 +42,7 @@ pub(crate) async fn export(
             output.fail(io::Error::other(format!("{error:#}")));
         }
     }));
-    let body = bridge::begun(receiver).await.map_err(anyhow::Error::from)?;
+    let body = bridge::begun(receiver).await?;
     let headers = [(header::CONTENT_TYPE, "application/x-tar".to_owned()), (header::CONTENT_LENGTH, size.to_string())];
     Ok((headers, Bytes::from_stream(body)).into_response())
 }

@@ -1,6 +1,6 @@
 //! `/api/lode/plan`.
 
-use std::io;
+use content::operation::{ErrorClass, OperationError, RemoteClass};
 
 use api::lode::{PlanRequest, PlanResponse, PlanSource, PlannedDevice, PlannedMemory};
 use axum::extract::State;
@@ -9,7 +9,6 @@ use axum::{Extension, Json};
 use estimate::exact::Exact;
 use estimate::{DeviceUse, Estimate};
 use protocol::KvType;
-use registry::client;
 
 use crate::body::Body;
 use crate::daemon::Daemon;
@@ -57,10 +56,10 @@ async fn subject(
 ) -> Result<(Subject, PlanSource), Failed> {
     let (library, wanted) = (daemon.library.clone(), name.clone());
     let stored = tokio::task::spawn_blocking(move || Subject::stored(&library, &wanted)).await;
-    let stored = stored.map_err(|e| anyhow::anyhow!("the operation ended unexpectedly: {e}"))?;
+    let stored = stored.map_err(|e| OperationError::text(format!("the operation ended unexpectedly: {e}")))?;
     match stored {
         Ok(subject) => Ok((subject, PlanSource::Store)),
-        Err(error) if matches!(error.downcast_ref(), Some(library::Error::NotFound(_))) => {
+        Err(error) if error.class() == ErrorClass::NotFound => {
             // The request uses our credentials and goes to any host that the name contains, so it
             // needs the write scope.
             caller.require(Scope::Write).map_err(|refused| Failed {
@@ -77,7 +76,7 @@ async fn subject(
     }
 }
 
-fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> anyhow::Result<PlanResponse> {
+fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> content::operation::Result<PlanResponse> {
     let plan = subject.plan(spec)?;
     let mut notes = plan.notes;
     if source == PlanSource::Registry {
@@ -98,22 +97,13 @@ fn answer(subject: &Subject, source: PlanSource, spec: &PlanSpec) -> anyhow::Res
 }
 
 /// Converts an error, distinguishing failures of the registry from failures of this daemon.
-fn failed(error: anyhow::Error) -> Failed {
-    let status = error.chain().find_map(|cause| match of_registry(cause)? {
-        client::Error::NotFound { .. } => Some(StatusCode::NOT_FOUND),
-        client::Error::Settings(_) | client::Error::File { .. } => None,
-        _ => Some(StatusCode::BAD_GATEWAY),
-    });
-    match status {
-        Some(status) => Failed::new(status, format!("{error:#}")),
-        None => error.into(),
-    }
-}
-
-/// Returns the registry client's error, if `cause` is one. Reads of remote files wrap it in an I/O
-/// error, which does not list it among its sources.
-fn of_registry<'e>(cause: &'e (dyn std::error::Error + 'static)) -> Option<&'e client::Error> {
-    cause.downcast_ref().or_else(|| cause.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
+fn failed(error: OperationError) -> Failed {
+    let status = match error.class() {
+        ErrorClass::Remote(RemoteClass::NotFound) => StatusCode::NOT_FOUND,
+        ErrorClass::Remote(_) => StatusCode::BAD_GATEWAY,
+        _ => return error.into(),
+    };
+    Failed::new(status, format!("{error:#}"))
 }
 
 fn kv_type(name: Option<&str>) -> Result<Option<KvType>, Failed> {

@@ -4,6 +4,7 @@
 use api::lode::{RegistryHost, RegistryResponse};
 use axum::Json;
 use axum::extract::State;
+use content::operation::OperationError;
 use registry::server::access::{Action, Rule};
 use transfer::Hosts;
 
@@ -48,7 +49,7 @@ fn described(hosts: &Hosts, host: String) -> RegistryHost {
 
 /// Logs the reason and hides it from the client, because a line of the file may contain
 /// credentials.
-fn unreadable(error: &anyhow::Error) -> anyhow::Error {
+fn unreadable(error: &OperationError) -> OperationError {
     tracing::error!("{error:#}");
-    anyhow::anyhow!("registries.toml cannot be read; the daemon's log says why")
+    OperationError::text("registries.toml cannot be read; the daemon's log says why")
 }

@@ -75,11 +75,16 @@ pub(crate) async fn du(State(daemon): State<Daemon>) -> Result<Json<DuResponse>,
 struct Elsewhere(Refetch);
 
 impl Fetcher for Elsewhere {
-    fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> anyhow::Result<()> {
+    fn fetch(&self, model: &ModelRef, blob: &Descriptor, observer: &dyn Observer) -> content::operation::Result<()> {
         self.0.fetch(model, blob, observer)
     }
 
-    fn fetch_manifest(&self, model: &ModelRef, digest: &Digest, observer: &dyn Observer) -> anyhow::Result<()> {
+    fn fetch_manifest(
+        &self,
+        model: &ModelRef,
+        digest: &Digest,
+        observer: &dyn Observer,
+    ) -> content::operation::Result<()> {
         self.0.fetch_manifest(model, digest, observer)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use content::operation::Result;
 use library::Library;
 
 use super::recorder::Metrics;

@@ -9,7 +9,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use content::operation::{Context, Result, Unclassified};
+use content::{bail, ensure};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -81,17 +82,20 @@ impl Pems {
         let (certificate, key) = (files.certificate.display(), files.key.display());
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<_, _>>()
+            .internal()
             .with_context(|| format!("`{certificate}` is not a certificate in a PEM file"))?;
         if chain.is_empty() {
             bail!("`{certificate}` has no certificate; expected `-----BEGIN CERTIFICATE-----`");
         }
-        let private = PrivateKeyDer::from_pem_slice(&self.key).with_context(|| {
+        let private = PrivateKeyDer::from_pem_slice(&self.key).internal().with_context(|| {
             format!("`{key}` has no private key; expected `-----BEGIN PRIVATE KEY-----`, not encrypted")
         })?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
+            .with_safe_default_protocol_versions()
+            .internal()?
             .with_no_client_auth()
             .with_single_cert(chain, private)
+            .internal()
             .with_context(|| format!("the certificate `{certificate}` and the key `{key}` cannot be used together"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)

@@ -1,7 +1,7 @@
 //! Adapters for a new model: their files become blobs and layers.
 
-use anyhow::{Context, Result};
 use content::Observer;
+use content::operation::{Context, Result};
 use import::NamedFile;
 use library::Library;
 use manifests::{Layer, media_types};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result, Unclassified};
 use content::{Amount, MediaType, Observer};
 use import::NamedFile;
 use library::Library;
@@ -126,11 +126,11 @@ fn apply(draft: &mut Draft, spec: &CreateSpec, target: &StoreTarget<'_>, observe
     replace(media_types::SYSTEM, spec.system.as_slice())?;
     replace(media_types::LICENSE, &spec.licenses)?;
     if !spec.messages.is_empty() {
-        replace(media_types::MESSAGES, &[serde_json::to_string(&spec.messages)?])?;
+        replace(media_types::MESSAGES, &[serde_json::to_string(&spec.messages).internal()?])?;
     }
     if !spec.parameters.is_empty() {
         draft.parameters.extend(spec.parameters.clone());
-        replace(media_types::PARAMS, &[serde_json::to_string(&draft.parameters)?])?;
+        replace(media_types::PARAMS, &[serde_json::to_string(&draft.parameters).internal()?])?;
     }
     if spec.renderer.is_some() || spec.template.is_some() {
         // A template in the specification takes effect even if the source has a renderer.

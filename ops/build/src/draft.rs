@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use anyhow::{Result, ensure};
+use content::ensure;
+use content::operation::Result;
 use content::{Amount, Digest, Observer};
 use import::{Inventory, NamedFile};
 use library::{Error, FileDigests, Library, UnsupportedReason};

@@ -1,4 +1,6 @@
-//! Errors that callers handle. Callers find them by type in the chain of an error.
+//! Errors of this crate. Their class says how a caller can react.
+
+use content::operation::{Classified, ErrorClass};
 
 /// An error caused by the request: a model cannot be made or exported as requested.
 #[derive(Debug, thiserror::Error)]
@@ -12,4 +14,12 @@ pub enum Error {
     /// The model cannot be exported as requested.
     #[error("{0}")]
     CannotExport(String),
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::BadArchive(_) | Self::Malformed(_) | Self::CannotExport(_) => ErrorClass::Invalid,
+        }
+    }
 }

@@ -5,9 +5,9 @@ mod whole_files;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use archive::Writer;
 use content::Digest;
+use content::operation::{Context, Result, Unclassified};
 use export::{ExportPlan, FolderOptions, StoredModel};
 use formats::Dtype;
 use import::{OpenBlob, Origin};
@@ -151,7 +151,9 @@ fn origin(library: &Library, model: &Model) -> Result<Origin> {
         .into());
     };
     let raw = library.blobs().read(layer.digest(), MAX_DOCUMENT)?;
-    serde_json::from_slice(&raw).with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
+    serde_json::from_slice(&raw)
+        .internal()
+        .with_context(|| format!("the origin document `{}` is not readable", layer.digest()))
 }
 
 /// Plans files in a format other than the imported one.

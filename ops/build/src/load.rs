@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result, bail, ensure};
 use archive::{Kind, Reader};
+use content::operation::{Context, OperationError, Result};
 use content::{Amount, Digest, Expected, IngestId};
+use content::{bail, ensure};
 use library::{IMPORT_INGESTS, Library, MAX_DOCUMENT, keep_parts};
 use manifests::{Document, Index, Layer, MAX_MANIFEST, ModelConfig, ModelRef, annotations, media_types};
 use store::{Guard, IngestFile};
@@ -121,7 +122,7 @@ impl Load<'_> {
         }
         ingest.commit().map_err(|error| match error {
             store::Error::Content(wrong @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
-                anyhow::Error::from(Error::BadArchive(wrong.to_string()))
+                OperationError::from(Error::BadArchive(wrong.to_string()))
             }
             other => other.into(),
         })?;
@@ -179,7 +180,7 @@ fn copy(tar: &mut Reader<&mut dyn Read>, ingest: &mut IngestFile) -> Result<()> 
 
 /// Converts an error of the archive's reader. An archive that ends too early is invalid; other
 /// errors, such as a broken connection, are not caused by the archive.
-fn failure(error: std::io::Error) -> anyhow::Error {
+fn failure(error: std::io::Error) -> OperationError {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::BadArchive(error.to_string()).into(),
         _ => error.into(),

@@ -10,7 +10,7 @@
 mod leased;
 mod start;
 
-use anyhow::Result;
+use content::operation::Result;
 use content::{Amount, Observer};
 use import::{
     BlobPlan, Decision, Derivation, Derived, Policy, Progress, Quantization, Reason, Reuse, Sources, TensorRow,

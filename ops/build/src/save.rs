@@ -10,8 +10,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
-use anyhow::{Context, Result, ensure};
 use archive::Writer;
+use content::ensure;
+use content::operation::{Context, Result, Unclassified};
 use content::{Digest, Hasher};
 use library::Library;
 use manifests::{ModelRef, annotations, media_types};
@@ -141,5 +142,5 @@ fn index(manifests: Vec<Value>, base: Option<Digest>) -> Result<Vec<u8>> {
     if let Some(base) = base {
         index.insert("annotations".to_owned(), json!({annotations::SAVED_SINCE: base.to_string()}));
     }
-    Ok(serde_json::to_vec(&index)?)
+    Ok(serde_json::to_vec(&index).internal()?)
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use content::ensure;
+use content::operation::Result;
 use import::NamedFile;
 use manifests::ModelRef;
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result};
 use content::text::size;
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
 use import::{NamedFile, Sink, Target};

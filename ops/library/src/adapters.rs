@@ -1,7 +1,7 @@
 //! The adapters of a model: layers that contain the adapters' original files.
 
-use anyhow::Result;
 use architectures::HeadLayout;
+use content::operation::Result;
 use import::{Adapter, NamedFile, ProjectionIndex, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
 

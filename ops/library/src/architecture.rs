@@ -1,8 +1,8 @@
 //! The architecture of a stored model, cached so that its documents are read once.
 
-use anyhow::Result;
 use architectures::{Architecture, Blueprint, Family};
 use content::Descriptor;
+use content::operation::Result;
 use estimate::exact::Tokenizer;
 use manifests::{Layer, Manifest};
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use content::Digest;
+use content::operation::{Context, Result, Unclassified};
 use import::{OpenBlob, ReadAt};
 
 use crate::blob_reader::BlobReader;
@@ -34,7 +34,7 @@ impl Library {
     /// The blob cannot be read, or it is not text.
     pub fn text(&self, digest: &Digest) -> Result<String> {
         let raw = self.store.blobs().read(digest, MAX_DOCUMENT)?;
-        String::from_utf8(raw).with_context(|| format!("blob `{digest}` is not text"))
+        String::from_utf8(raw).internal().with_context(|| format!("blob `{digest}` is not text"))
     }
 }
 

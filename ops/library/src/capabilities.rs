@@ -1,6 +1,7 @@
 //! Detection of a model's capabilities, cached so that its template and vocabulary are read once.
 
-use anyhow::{Result, ensure};
+use content::ensure;
+use content::operation::Result;
 use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;

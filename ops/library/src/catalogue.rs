@@ -1,6 +1,6 @@
 //! The tensor catalogue of a stored model, cached so that headers are read once.
 
-use anyhow::Result;
+use content::operation::Result;
 use import::{CATALOGUE_VERSION, StoredTensor};
 use manifests::Manifest;
 

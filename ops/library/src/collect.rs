@@ -54,11 +54,11 @@ impl Library {
     ///
     /// # Errors
     /// [`Error::NoRoom`](crate::Error::NoRoom), or the file system does not report its free space.
-    pub fn ensure_room(&self, needed: u64, what: &str) -> anyhow::Result<()> {
+    pub fn ensure_room(&self, needed: u64, what: &str) -> content::operation::Result<()> {
         let free = self.room_for(needed)?;
         if needed > free {
             let home = self.store.home().to_owned();
-            anyhow::bail!(Error::NoRoom { what: what.to_owned(), needed, home, free });
+            content::bail!(Error::NoRoom { what: what.to_owned(), needed, home, free });
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 //! note = version "\n" JSON
 //! ```
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::{Result, Unclassified};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -46,7 +46,7 @@ impl Library {
             return Ok(value);
         }
         let value = make()?;
-        let note = format!("{version}\n{}", serde_json::to_string(&value)?);
+        let note = format!("{version}\n{}", serde_json::to_string(&value).internal()?);
         self.store.notes().set(derivation.kind, manifest, note.as_bytes());
         Ok(value)
     }

@@ -1,7 +1,7 @@
 //! Assignment of layers to devices: applies the exact estimate to the free memory of the devices,
 //! and writes the result into the load plan.
 
-use anyhow::Result;
+use content::operation::{Result, Unclassified};
 use estimate::exact::{self, Cache, Exact};
 use estimate::{Device, Machine, Requested, System, Weights};
 use protocol::{ContextRequest, DeviceChoice, DeviceLayers, Reserved, Survey, SurveyedDevice};
@@ -50,11 +50,11 @@ pub fn assign_layers(
         |devices: &[&SurveyedDevice]| exact::load(&decoder, &weights, &cache, &machine(devices, room, &weights));
     let (devices, exact) = match best(&devices, room) {
         // Prefers the device that already holds most of the model, if it has room for the rest.
-        Some(one) if devices.len() > 1 => match plan_on(&[one])? {
+        Some(one) if devices.len() > 1 => match plan_on(&[one]).internal()? {
             exact if is_whole(&exact) => (vec![one], exact),
-            _ => (devices.clone(), plan_on(&devices)?),
+            _ => (devices.clone(), plan_on(&devices).internal()?),
         },
-        _ => (devices.clone(), plan_on(&devices)?),
+        _ => (devices.clone(), plan_on(&devices).internal()?),
     };
     let is_whole = is_whole(&exact);
     if !is_whole && room.choice.layers.is_none() && !room.is_last {

@@ -1,8 +1,8 @@
-//! Errors that callers distinguish. Callers find them by type in the chain of an error,
-//! regardless of added context.
+//! Errors of this crate. Their class says how a caller can react.
 
 use std::path::PathBuf;
 
+use content::operation::{Classified, ErrorClass};
 use content::text::size;
 
 /// Reasons why an operation on a model is not possible although nothing is damaged.
@@ -52,4 +52,16 @@ pub enum Error {
     /// No memory plan can be made for the model, and why.
     #[error("no memory plan can be made for this model: {0}")]
     CannotPlan(String),
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound(_) | Self::Absent { .. } | Self::NoVersion(_) => ErrorClass::NotFound,
+            Self::Pinned(_) => ErrorClass::Conflict,
+            Self::CannotRun { .. } => ErrorClass::CannotRun,
+            Self::CannotPlan(_) => ErrorClass::Invalid,
+            Self::NoRoom { .. } => ErrorClass::NoRoom,
+        }
+    }
 }

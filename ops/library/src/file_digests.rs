@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::{Result, Unclassified};
 
 use crate::library::Library;
 
@@ -29,7 +29,7 @@ impl Library {
     pub fn record_file_digests(&self, manifest: &Digest, digests: &FileDigests) -> Result<()> {
         let texts: BTreeMap<&String, String> =
             digests.iter().map(|(name, digest)| (name, digest.to_string())).collect();
-        self.store.notes().set(NOTE, manifest, &serde_json::to_vec(&texts)?);
+        self.store.notes().set(NOTE, manifest, &serde_json::to_vec(&texts).internal()?);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Updating the index with the references of documents, and rebuilding it.
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::Document;
 use store::Description;
 
@@ -33,21 +33,16 @@ impl Library {
     /// Returns the index entry of a document; `None` if it is missing or damaged, since its
     /// references are then unknown.
     fn description_of(&self, digest: &Digest) -> Result<Option<Description>, store::Error> {
-        let error = match self.sound_document(digest) {
-            Ok(document) => return Ok(document.as_ref().map(description)),
-            Err(error) => error,
-        };
-        match error.downcast::<store::Error>() {
-            Ok(error @ store::Error::Io { .. }) => Err(error),
-            Ok(error) => {
-                tracing::warn!(%digest, "a manifest cannot be read: {error}");
-                Ok(None)
-            }
-            Err(error) => {
-                tracing::warn!(%digest, "a manifest cannot be read: {error:#}");
-                Ok(None)
-            }
+        if self.store.blobs().size(digest)?.is_none() {
+            return Ok(None);
         }
+        let parsed = match self.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64) {
+            Ok(raw) => Document::parse(&raw).map_err(|error| error.to_string()),
+            Err(error @ store::Error::Io { .. }) => return Err(error),
+            Err(error) => Err(error.to_string()),
+        };
+        let unreadable = |error| tracing::warn!(%digest, "a manifest cannot be read: {error}");
+        Ok(parsed.map_err(unreadable).ok().as_ref().map(description))
     }
 
     /// Reads a manifest or an index and verifies its digest; `None` if it is missing. The index

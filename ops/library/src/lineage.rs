@@ -1,7 +1,7 @@
 //! Lineage of models: a manifest can name the model that it was derived from.
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::media_types;
 
 use crate::library::Library;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::ModelRef;
 use store::TagEntry;
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
 use architectures::HeadLayout;
 use content::Digest;
+use content::operation::{Context, Result, Unclassified};
+use content::{bail, ensure};
 use formats::encoding::Role;
 use import::{FactorOwner, Fitted, StoredPart, StoredTensor};
 use manifests::{Layer, Manifest, media_types};
@@ -95,7 +96,7 @@ pub fn load_plan(
         kv_type: cache.kv_type,
         reference,
         deterministic: false,
-        blueprint: serde_json::to_value(&described.architecture.blueprint)?,
+        blueprint: serde_json::to_value(&described.architecture.blueprint).internal()?,
         blobs,
         tensors: planned_tensors,
         adapters: planned_adapters,
@@ -197,13 +198,13 @@ impl PlanFiles {
                 FactorOwner::Projection | FactorOwner::Stack => None,
             };
             Ok(LowRank {
-                weight: serde_json::to_value(weight)?,
+                weight: serde_json::to_value(weight).internal()?,
                 module: module.name.clone(),
                 down: self.planned(&module.down)?,
                 up: self.planned(&module.up)?,
                 transposed: module.transposed,
                 expert: expert.map(|index| ExpertOf { index, joined, is_swapped: *is_swapped }),
-                rows: rows.map(serde_json::to_value).transpose()?,
+                rows: rows.map(serde_json::to_value).transpose().internal()?,
                 layout: layout.map(|layout| layout.name().to_owned()),
                 scale: module.scale,
             })

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use content::MediaType;
+use content::operation::{Context, Result, Unclassified};
 use manifests::{Layer, media_types};
 use protocol::Message;
 use serde_json::{Map, Value};
@@ -59,7 +59,9 @@ impl Model {
     /// Returns the parameters that the model was created with.
     pub fn parameters(&self, library: &Library) -> Result<Map<String, Value>> {
         match self.layer_text(library, media_types::PARAMS)? {
-            Some(text) => serde_json::from_str(&text).context("the model's parameters are not a JSON object"),
+            Some(text) => {
+                serde_json::from_str(&text).internal().context("the model's parameters are not a JSON object")
+            }
             None => Ok(Map::new()),
         }
     }
@@ -67,7 +69,7 @@ impl Model {
     /// Returns the messages that precede every conversation.
     pub fn messages(&self, library: &Library) -> Result<Vec<Message>> {
         match self.layer_text(library, media_types::MESSAGES)? {
-            Some(text) => serde_json::from_str(&text).context("the model's messages are not a list"),
+            Some(text) => serde_json::from_str(&text).internal().context("the model's messages are not a list"),
             None => Ok(Vec::new()),
         }
     }

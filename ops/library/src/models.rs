@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result};
 use content::{Descriptor, Digest, Hasher};
 use manifests::{Manifest, ModelConfig, ModelRef};
 use store::{Hold, TagEntry};

@@ -6,8 +6,8 @@
 
 use std::collections::HashSet;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::Document;
 
 use crate::library::Library;

@@ -6,8 +6,8 @@ use content::Observer;
 ///
 /// # Errors
 /// The operation was canceled.
-pub fn ensure_wanted(observer: &dyn Observer) -> anyhow::Result<()> {
-    anyhow::ensure!(observer.goes_on(), "{NOBODY}");
+pub fn ensure_wanted(observer: &dyn Observer) -> content::operation::Result<()> {
+    content::ensure!(observer.goes_on(), "{NOBODY}");
     Ok(())
 }
 

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
 use architectures::{Architecture, Document, Fact, Sizes, TensorNames, describe};
+use content::operation::{Context, Result};
 use content::{Descriptor, Hasher};
+use content::{bail, ensure};
 use estimate::exact::{Decoder, Tokenizer};
 use formats::Gguf;
 use import::{Inventory, MAX_GGUF_HEADER, ReadAt};

@@ -4,7 +4,7 @@
 
 mod facts;
 
-use anyhow::Result;
+use content::operation::Result;
 use content::{Descriptor, Digest};
 use estimate::exact::{self, Cache, Exact};
 use estimate::{

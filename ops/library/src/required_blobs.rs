@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result, bail};
+use content::bail;
+use content::operation::{Context, Result};
 use content::{Descriptor, Digest};
 use manifests::{Document, Layer, Manifest, ModelRef, media_types};
 use store::Guard;

@@ -1,7 +1,7 @@
 //! Reading the facts in a model's source.
 
-use anyhow::Result;
 use content::Descriptor;
+use content::operation::{Result, Unclassified};
 use formats::Gguf;
 use manifests::Manifest;
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ impl Library {
     /// The header cannot be read.
     pub fn metadata(&self, manifest: &Manifest) -> Result<Map<String, Value>> {
         let SourceDocument::Gguf(header) = self.source_document(manifest)? else { return Ok(Map::new()) };
-        let gguf = Gguf::parse_header(&header)?;
+        let gguf = Gguf::parse_header(&header).internal()?;
         Ok(gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), json(value))).collect())
     }
 }

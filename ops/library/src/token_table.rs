@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
 use content::Digest;
+use content::ensure;
+use content::operation::{Result, Unclassified};
 use formats::Gguf;
 use import::ReadAt;
 use vocabulary::token_table::VERSION;
@@ -57,12 +58,12 @@ impl Library {
 fn of_json(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
     let raw = beginning(source, MAX_DOCUMENT + 1)?;
     ensure!(raw.len() as u64 <= MAX_DOCUMENT, "it has more than {MAX_DOCUMENT} bytes");
-    Ok(TokenTable::of_tokenizer_json(&raw)?)
+    Ok(TokenTable::of_tokenizer_json(&raw).internal()?)
 }
 
 fn of_gguf(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
     // A complete GGUF file is longer than its header.
     let raw = beginning(source, MAX_DOCUMENT)?;
-    let vocabulary = Vocabulary::read(&Gguf::parse_header(&raw)?)?;
-    Ok(vocabulary.map(TokenTable::of_vocabulary).transpose()?)
+    let vocabulary = Vocabulary::read(&Gguf::parse_header(&raw).internal()?).internal()?;
+    Ok(vocabulary.map(TokenTable::of_vocabulary).transpose().internal()?)
 }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::Document;
 use store::LinkKind;
 

@@ -1,7 +1,7 @@
 //! Detection of models that are stored without loss but cannot be run.
 
-use anyhow::{Context, Result};
 use architectures::{Document, TensorNames, unread_keys};
+use content::operation::{Context, Result, Unclassified};
 use formats::Gguf;
 use import::StoredTensor;
 use manifests::Manifest;
@@ -73,7 +73,7 @@ impl Library {
     /// The header cannot be read.
     pub fn unread_gguf_keys(&self, manifest: &Manifest) -> Result<Vec<String>> {
         let SourceDocument::Gguf(raw) = self.source_document(manifest)? else { return Ok(Vec::new()) };
-        let gguf = Gguf::parse_header(&raw).context("the header was read before")?;
+        let gguf = Gguf::parse_header(&raw).internal().context("the header was read before")?;
         let names: TensorNames = self.catalogue(manifest)?.into_iter().map(|tensor| tensor.name).collect();
         Ok(unread_keys(Document::Gguf(&gguf), &names).unwrap_or_default())
     }
@@ -84,7 +84,7 @@ impl Library {
         let family = described.architecture.family.name;
         if let SourceDocument::Config(raw) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-            let keys = unread_keys(Document::Config(&raw), &names).context("the config was read before")?;
+            let keys = unread_keys(Document::Config(&raw), &names).internal().context("the config was read before")?;
             if !keys.is_empty() {
                 let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
                 return Ok(Some(format!(

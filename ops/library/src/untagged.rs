@@ -6,8 +6,8 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use manifests::ModelRef;
 use store::LinkedDocument;
 

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 
 use crate::library::Library;
 

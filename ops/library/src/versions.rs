@@ -2,8 +2,9 @@
 
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
+use content::operation::{Context, Result};
+use content::{bail, ensure};
 use manifests::ModelRef;
 
 use crate::error::Error;

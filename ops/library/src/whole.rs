@@ -4,7 +4,7 @@
 //! Nothing is imported. Only a note is written: the facts in the header are cached under the
 //! manifest's digest, so that listing models does not read vocabularies.
 
-use anyhow::Result;
+use content::operation::Result;
 use import::{Inventory, NamedFile};
 use manifests::{Manifest, ModelConfig};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use anyhow::Result;
+use content::operation::Result;
 use manifests::ModelRef;
 use registry::client::{Chain, Credentials, Host, HostSettings, Remote};
 use reqwest::Url;

@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use anyhow::{Context, Result, bail, ensure};
 use content::Digest;
+use content::operation::{Context, Result, Unclassified};
+use content::{bail, ensure};
 use manifests::ModelRef;
 use serde::Deserialize;
 
@@ -218,14 +219,14 @@ struct WireLarge {
 impl Listing {
     /// Parses the hub's response. A file name that leads out of the repository is an error.
     pub fn parse(raw: &[u8]) -> Result<Self> {
-        let wire: WireListing = serde_json::from_slice(raw).context("the hub's listing cannot be read")?;
+        let wire: WireListing = serde_json::from_slice(raw).internal().context("the hub's listing cannot be read")?;
         let is_commit = (7..=64).contains(&wire.sha.len()) && wire.sha.bytes().all(|b| b.is_ascii_hexdigit());
         ensure!(is_commit, "the hub reports the commit {:?}, expected hex digits", wire.sha);
         let count = wire.siblings.len();
         ensure!(count <= MAX_FILES, "the repository has {count} files, {MAX_FILES} at most are read");
         let file = |wire: WireFile| {
             let large = wire.lfs.unwrap_or(WireLarge { sha256: None, size: None });
-            let digest = large.sha256.map(|hex| format!("sha256:{hex}").parse()).transpose()?;
+            let digest = large.sha256.map(|hex| format!("sha256:{hex}").parse()).transpose().internal()?;
             Ok(HubFile { path: import::relative_name(&wire.rfilename)?, size: large.size.or(wire.size), digest })
         };
         Ok(Self { commit: wire.sha, files: wire.siblings.into_iter().map(file).collect::<Result<_>>()? })
@@ -243,8 +244,9 @@ struct WireIndex {
 
 /// The shards that an index names.
 fn indexed<'a>(listing: &'a Listing, index: &[u8]) -> Result<Vec<&'a HubFile>> {
-    let index: WireIndex =
-        serde_json::from_slice(&formats::json::tolerant(index)).with_context(|| format!("{INDEX} cannot be read"))?;
+    let index: WireIndex = serde_json::from_slice(&formats::json::tolerant(index))
+        .internal()
+        .with_context(|| format!("{INDEX} cannot be read"))?;
     let names: BTreeSet<&String> = index.weight_map.values().collect();
     let find = |name: &String| listing.file(name).with_context(|| format!("{INDEX} names `{name}`, which is missing"));
     names.into_iter().map(find).collect()

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use content::Descriptor;
+use content::operation::{Result, Unclassified};
 use import::ReadAt;
 use library::{Error, Presence, RangeReader, Subject, Windows};
 use manifests::ModelRef;
@@ -35,5 +35,5 @@ pub async fn subject_at_registry(hosts: &Hosts, name: &ModelRef) -> Result<Subje
         };
         Subject::elsewhere(&name, &manifest, &open)
     };
-    tokio::task::spawn_blocking(work).await?
+    tokio::task::spawn_blocking(work).await.internal()?
 }

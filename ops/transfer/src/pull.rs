@@ -14,9 +14,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail, ensure};
 use build::Created;
+use content::operation::{Context, OperationError, Result, Unclassified};
 use content::{Amount, Descriptor, Digest, IngestId};
+use content::{bail, ensure};
 use import::ReadAt;
 use library::{
     ExternalFile, LayerSplit, Layout, Library, MAX_DOCUMENT, RangeReader, RangeSource, Windows, classify, split_layers,
@@ -121,7 +122,7 @@ pub(crate) async fn pull_as(
             let (wanted, pulled) = transfer(library, &source, name, manifest, None).await?;
             meter.status("writing manifest");
             let library = library.clone();
-            tokio::task::spawn_blocking(move || finish(&library, &wanted)).await??;
+            tokio::task::spawn_blocking(move || finish(&library, &wanted)).await.internal()??;
             Ok(pulled)
         }
         Layout::OllamaTensors => adopted(library, &source, called, manifest).await,
@@ -155,7 +156,7 @@ async fn import(
 ) -> Result<Pulled> {
     let (library, watched) = (library.clone(), Watched::new(meter));
     let observer = watched.observer();
-    let created = tokio::task::spawn_blocking(move || work(&library, &observer)).await??;
+    let created = tokio::task::spawn_blocking(move || work(&library, &observer)).await.internal()??;
     drop(watched);
     Ok(Pulled { fetched: created.new, present: created.shared })
 }
@@ -183,7 +184,7 @@ async fn converted(
     let LocalName { name, reference } = called;
     let digest = *manifest.digest();
     let (own, wanted) = (library.clone(), name.clone());
-    let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await?;
+    let known = tokio::task::spawn_blocking(move || came_from(&own, &wanted)).await.internal()?;
     if let Some((_, present)) = known.filter(|(origin, _)| *origin == digest) {
         source.meter.status("this model is already in the store");
         return Ok(Pulled { fetched: Amount::default(), present });
@@ -307,7 +308,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
         library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
         Ok(missing)
     })
-    .await?
+    .await.internal()?
 }
 
 fn lease_id(manifest: &Manifest) -> Result<IngestId> {
@@ -332,7 +333,7 @@ async fn fetch(
         running.spawn(async move {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some((name, blob)) = next else { return Ok::<_, anyhow::Error>(()) };
+                let Some((name, blob)) = next else { return Ok::<_, OperationError>(()) };
                 fetcher.fetch(&library, &blob, &meter.blob(&name, &blob)).await?;
                 // It was verified while it streamed.
                 metrics::counter!("lode_pulled_bytes_total").increment(blob.size);
@@ -341,7 +342,7 @@ async fn fetch(
         });
     }
     while let Some(ended) = running.join_next().await {
-        ended??;
+        ended.internal()??;
     }
     Ok(())
 }

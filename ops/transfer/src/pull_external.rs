@@ -19,9 +19,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail, ensure};
 use build::{Created, Draft, StoreTarget, import_into, whole_file};
+use content::operation::{Context, Result, Unclassified};
 use content::{Algorithm, Amount, Digest, Observer};
+use content::{bail, ensure};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
 use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, RangeReader, Windows, keep_parts};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
@@ -195,7 +196,7 @@ fn is_weights(name: &str) -> bool {
 fn verify(library: &Library, layers: &[Layer], files: &[NamedFile]) -> Result<()> {
     let origin =
         layers.iter().find(|layer| *layer.media_type() == media_types::ORIGIN).context("there is no origin")?;
-    let origin: Origin = serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
+    let origin: Origin = serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?).internal()?;
     let open = library.opener();
     for file in files {
         let Some(expected) = expected_digest(file) else { continue };

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use content::ensure;
+use content::operation::{Context, OperationError, Result, Unclassified};
 use content::{Descriptor, Digest, Provider};
 use library::{Library, Model};
 use manifests::{Document, ModelRef};
@@ -51,9 +52,9 @@ impl Push {
         let found = tokio::task::spawn_blocking(move || {
             let (model, hold) = own.find_held(&wanted)?;
             let siblings = siblings(&own, &to);
-            Ok::<_, anyhow::Error>((model, hold, siblings))
+            Ok::<_, OperationError>((model, hold, siblings))
         });
-        let (model, hold, siblings) = found.await??;
+        let (model, hold, siblings) = found.await.internal()??;
         let host = hosts.host(destination)?;
         let parallel = host.settings().parallel;
         let pusher = Pusher::new(library.clone(), host, &repository(destination));
@@ -122,7 +123,7 @@ impl Push {
         let raw = bytes::Bytes::copy_from_slice(manifest.raw());
         self.pusher.put_manifest(&self.target, manifest.media_type().as_str(), raw).await?;
         let (library, digest, place) = (self.library.clone(), *manifest.digest(), self.place.clone());
-        tokio::task::spawn_blocking(move || remember(&library, &digest, place)).await?;
+        tokio::task::spawn_blocking(move || remember(&library, &digest, place)).await.internal()?;
         Ok(pushed)
     }
 
@@ -140,7 +141,7 @@ impl Push {
                 let mut done = Vec::new();
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    let Some((name, descriptor)) = next else { return Ok::<_, anyhow::Error>(done) };
+                    let Some((name, descriptor)) = next else { return Ok::<_, OperationError>(done) };
                     let how = work(pusher.clone(), name.clone(), descriptor.clone()).await?;
                     done.push(PushedBlob { name, descriptor, how });
                 }
@@ -148,7 +149,7 @@ impl Push {
         }
         let mut all = Vec::new();
         while let Some(ended) = running.join_next().await {
-            all.extend(ended??);
+            all.extend(ended.internal()??);
         }
         all.sort_by(|a: &PushedBlob, b| a.name.cmp(&b.name));
         Ok(all)

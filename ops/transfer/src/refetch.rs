@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use content::operation::{Context, Result};
 use content::{Descriptor, Digest, Observer};
 use library::observed;
 use manifests::{ModelRef, annotations};

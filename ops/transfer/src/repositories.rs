@@ -4,6 +4,7 @@
 //! (`store`, links). Local models are repositories of the default host: `smollm2` is served as
 //! `/v2/library/smollm2/…` and as `/v2/smollm2/…`.
 
+use content::operation::{ErrorClass, OperationError};
 use std::time::SystemTime;
 
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
@@ -109,8 +110,11 @@ impl Repositories {
     }
 }
 
-fn other(error: anyhow::Error) -> Error {
-    Error::Other(error.into())
+fn other(error: OperationError) -> Error {
+    match error.class() {
+        ErrorClass::Remote(class) => Error::Remote { class, source: error.into_boxed() },
+        _ => Error::Other(error.into_boxed()),
+    }
 }
 
 impl Provider for Repositories {

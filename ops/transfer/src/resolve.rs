@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail, ensure};
+use content::operation::{Context, Result, Unclassified};
 use content::{Descriptor, Digest};
+use content::{bail, ensure};
 use library::MAX_DOCUMENT;
 use manifests::{Document, Manifest, ModelRef};
 use registry::client::Remote;
@@ -35,7 +36,8 @@ fn choose(index: &manifests::Index, name: &ModelRef) -> Result<Digest> {
         [only] => Ok(*only.digest()),
         several => {
             let raw = serde_json::from_slice(index.raw());
-            let raw: serde_json::Value = raw.with_context(|| format!("the index of `{name}` cannot be read"))?;
+            let raw: serde_json::Value =
+                raw.internal().with_context(|| format!("the index of `{name}` cannot be read"))?;
             let machine = match std::env::consts::ARCH {
                 "x86_64" => "amd64",
                 "aarch64" => "arm64",

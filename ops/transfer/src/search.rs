@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use content::operation::{Context, OperationError, Result, Unclassified};
 use futures_util::future::join_all;
 use library::Library;
 use manifests::ModelRef;
@@ -57,7 +57,7 @@ pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &
         names.iter().map(|name| hosts.sources(name).map(|sources| (name, sources))).collect::<Result<Vec<_>>>()?;
     let sources = sources.into_iter().flat_map(|(name, sources)| sources.into_iter().map(move |source| (name, source)));
     let asked = join_all(sources.map(|(name, source)| async move {
-        let late = |_| Err(anyhow::anyhow!("it did not respond within {} s", PATIENCE.as_secs()));
+        let late = |_| Err(OperationError::text(format!("it did not respond within {} s", PATIENCE.as_secs())));
         let found = tokio::time::timeout(PATIENCE, in_registry(name, &source, text)).await.unwrap_or_else(late);
         (source.name().to_owned(), found)
     }));
@@ -78,7 +78,7 @@ pub async fn search(library: &Library, hosts: &Hosts, hub: &HubSettings, text: &
 async fn known(library: &Library, hosts: &Hosts) -> Result<Vec<String>> {
     let mut names: BTreeSet<String> = hosts.configured()?.into_iter().collect();
     let library = library.clone();
-    let tags = tokio::task::spawn_blocking(move || library.names().list()).await?;
+    let tags = tokio::task::spawn_blocking(move || library.names().list()).await.internal()?;
     let host = |name: &str| name.parse::<ModelRef>().ok().map(|name| name.host().to_owned());
     names.extend(tags.iter().filter_map(|tag| host(&tag.name)).filter(|host| *host != hub_name()));
     names.insert(DEFAULT_HOST.to_owned());
@@ -129,7 +129,7 @@ struct HubModel {
 async fn in_hub(hub: &HubSettings, text: &str) -> Result<Vec<Offered>> {
     let endpoint = Endpoint::new(&hub.endpoint, hub.token.clone())?;
     let raw = endpoint.document(&search_url(&hub.endpoint, text), MAX_ANSWER).await?;
-    let models: Vec<HubModel> = serde_json::from_slice(&raw).context("its answer cannot be read")?;
+    let models: Vec<HubModel> = serde_json::from_slice(&raw).internal().context("its answer cannot be read")?;
     let offered = |model: HubModel| {
         let (name, source) = (format!("{}/{}", hub_name(), model.id), hub_name());
         Offered { name, source, downloads: model.downloads }

@@ -4,7 +4,7 @@
 //! Manifests are linked, not tagged. A tag is resolved at the upstream each time, so that it is
 //! never outdated, and cached manifests are not listed among the models of this machine.
 
-use anyhow::Result;
+use content::operation::{Result, Unclassified};
 use content::{Descriptor, Digest};
 use library::Library;
 use manifests::{Document, ModelRef};
@@ -62,7 +62,7 @@ impl Upstream {
             library.describe(&digest, &document);
             library.names().link(&repository, LinkKind::Manifest, &digest)
         };
-        tokio::task::spawn_blocking(keep).await??;
+        tokio::task::spawn_blocking(keep).await.internal()??;
         Ok(Some(digest))
     }
 
@@ -73,7 +73,7 @@ impl Upstream {
     /// Fetches a blob that a manifest of `repository` refers to.
     pub(crate) async fn blob(&self, repository: &str, blob: &Descriptor) -> Result<()> {
         let name: ModelRef = repository.parse()?;
-        anyhow::ensure!(self.may_ask(&name), "requests of other clients are not forwarded to `{}`", name.host());
+        content::ensure!(self.may_ask(&name), "requests of other clients are not forwarded to `{}`", name.host());
         let (remote, parallel) = self.hosts.remote(&name)?;
         Ok(Fetcher::new(remote, parallel).fetch(&self.library, blob, &Uncounted).await?)
     }

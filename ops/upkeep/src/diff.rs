@@ -4,7 +4,8 @@ mod numbers;
 
 use std::collections::{BTreeMap, HashSet};
 
-use anyhow::{Context, Result, ensure};
+use content::ensure;
+use content::operation::{Context, Result};
 use content::{Amount, Digest, Observer};
 use formats::Encoding;
 use import::{ReadAt, StoredPart, StoredTensor};

@@ -1,5 +1,6 @@
-//! Errors that callers distinguish. Callers find them by type in the chain of an error,
-//! regardless of added context.
+//! Errors of this crate. Their class says how a caller can react.
+
+use content::operation::{Classified, ErrorClass};
 
 /// Reasons why a tensor cannot be inspected although nothing is damaged.
 #[derive(Debug, thiserror::Error)]
@@ -22,4 +23,13 @@ pub enum Error {
         /// Encoding of the tensor.
         encoding: String,
     },
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoTensor { .. } => ErrorClass::NotFound,
+            Self::NoNumbers { .. } => ErrorClass::Invalid,
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use content::operation::Result;
 use content::{Digest, Observer};
 use library::{Library, shown};
 use store::Verified;

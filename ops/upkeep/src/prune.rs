@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use library::{Library, UntaggedManifest, shown};
 use store::{Collected, IngestEntry};
 

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyhow::{Context, Result, ensure};
+use content::ensure;
+use content::operation::{Context, OperationError, Result};
 use content::{Descriptor, Digest, Observer};
 use library::{Error, Library, RequiredBlob, ensure_wanted};
 use manifests::{Document, ModelRef};
@@ -113,11 +114,11 @@ fn repair_all(
         // An unreadable blob is not known to be damaged. A good blob must not be moved because a
         // manifest states a wrong size.
         let whole = match &outcome {
-            Err(error) => Some(anyhow::anyhow!("{error}; it is not moved")),
+            Err(error) => Some(OperationError::text(format!("{error}; it is not moved"))),
             Ok(Verified::WrongSize { .. })
                 if library.blobs().verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
             {
-                Some(anyhow::anyhow!("the blob is good, the manifest is wrong about its size"))
+                Some(OperationError::text("the blob is good, the manifest is wrong about its size"))
             }
             Ok(_) => None,
         };
@@ -249,14 +250,14 @@ fn mend<'a>(
             false
         }
     });
-    let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| anyhow::anyhow!("no model needs the blob")))?;
+    let model = fetched.ok_or_else(|| failed.unwrap_or_else(|| OperationError::text("no model needs the blob")))?;
     let outcome = library.blobs().verify(digest, size, &mut |_| true)?;
     ensure!(outcome == Verified::Good, "the fetched blob is wrong, too: {outcome:?}");
     library.blobs().discard_damaged(digest)?;
     Ok(Some((model, library.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
 }
 
-fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &anyhow::Error) -> Problem {
+fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &OperationError) -> Problem {
     Problem {
         digest: Some(*digest),
         layer: Some(layer.to_owned()),

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use library::{Library, Model, shown};
 
 /// Maximum number of models that are listed for a blob; further models are only counted.

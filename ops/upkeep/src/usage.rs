@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::SystemTime;
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use library::Library;
 use manifests::ModelRef;
 use store::TagEntry;

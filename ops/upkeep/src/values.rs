@@ -1,6 +1,6 @@
 //! Statistics of a tensor's values, computed from a sample of its rows.
 
-use anyhow::Result;
+use content::operation::Result;
 use formats::dtype::element_count;
 use formats::{Encoding, codec};
 use import::{StoredTensor, TensorSource};

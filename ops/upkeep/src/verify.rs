@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use content::operation::Result;
 use content::{Digest, Observer};
 use library::{Library, ensure_wanted};
 use store::Verified;

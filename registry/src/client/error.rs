@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 
+use content::operation::{Classified, ErrorClass, RemoteClass};
 use reqwest::StatusCode;
 
 /// Reasons why a request to a registry failed. The variants differ in how the caller can react.
@@ -113,6 +114,24 @@ pub enum Error {
         /// The error of the operating system.
         source: io::Error,
     },
+}
+
+impl Classified for Error {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Remote(match self {
+            Self::NotFound { .. } => RemoteClass::NotFound,
+            Self::Unauthorized { .. } | Self::Denied { .. } => RemoteClass::NoAccess,
+            Self::Unreachable { .. } => RemoteClass::Unreachable,
+            Self::Refused { .. }
+            | Self::TooManyRequests { .. }
+            | Self::Stalled { .. }
+            | Self::TooLarge { .. }
+            | Self::Redirects { .. }
+            | Self::Protocol { .. }
+            | Self::Payload { .. } => RemoteClass::Refused,
+            Self::Settings(_) | Self::File { .. } => return ErrorClass::Internal,
+        })
+    }
 }
 
 impl Error {

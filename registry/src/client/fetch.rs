@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use content::operation::{Classified, ErrorClass, RemoteClass};
 use content::{Descriptor, Expected, Ingest, IngestId, Ingester, Provider};
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -54,6 +55,15 @@ pub enum FetchError {
     /// The blob could not be stored.
     #[error(transparent)]
     Store(#[from] content::Error),
+}
+
+impl Classified for FetchError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Sources { .. } => ErrorClass::Remote(RemoteClass::Refused),
+            Self::Store(error) => error.class(),
+        }
+    }
 }
 
 /// Receives the progress of a transfer.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use content::operation::{Classified, ErrorClass, RemoteClass};
 use content::{Descriptor, Digest, MediaType, Provider};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -50,6 +51,16 @@ pub enum PushError {
         /// The actual number.
         actual: String,
     },
+}
+
+impl Classified for PushError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Registry(error) => error.class(),
+            Self::Store(error) => error.class(),
+            Self::TooMuch { .. } => ErrorClass::Remote(RemoteClass::Refused),
+        }
+    }
 }
 
 /// How a blob got into the repository.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use content::operation::{Classified, ErrorClass};
 use content::{Algorithm, Descriptor, Digest, Hasher, Provider};
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
 use reqwest::{Method, Response, StatusCode};
@@ -152,7 +153,11 @@ impl Remote {
     /// The error of the last source, or an error for a remote without sources.
     fn failed(&self, last: Option<Error>) -> content::Error {
         let none = || Error::Settings(format!("there is no registry to ask for `{}`", self.repository));
-        content::Error::Other(Box::new(last.unwrap_or_else(none)))
+        let error = last.unwrap_or_else(none);
+        match error.class() {
+            ErrorClass::Remote(class) => content::Error::Remote { class, source: Box::new(error) },
+            _ => content::Error::Other(Box::new(error)),
+        }
     }
 
     pub(super) async fn read_from(&self, host: &Host, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
@@ -176,7 +181,7 @@ impl Remote {
 }
 
 /// Reads parts of blobs from the first source that can send them, for readers that need a few MiB
-/// of a file. If all sources fail, the error is [`content::Error::Other`] with the [`Error`] of the
+/// of a file. If all sources fail, the error is [`content::Error::Remote`] with the [`Error`] of the
 /// last source. A source that ignores ranges is an [`Error::Protocol`].
 impl Provider for Remote {
     async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, content::Error> {

@@ -73,7 +73,7 @@ impl From<Error> for ErrorReply {
             Error::ReadOnly { .. } => Self::new(ErrorCode::Denied, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
             Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),
-            Error::Io { .. } | Error::Other(_) => {
+            Error::Io { .. } | Error::Remote { .. } | Error::Other(_) => {
                 tracing::warn!("{message}");
                 Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Unsupported, message)
             }

@@ -1,7 +1,7 @@
 //! Exports of models whose layers are whole files, as other tools push them. The files are exported
 //! unchanged, without conversion.
 
-use anyhow::Result;
+use content::operation::Result;
 use export::ExportPlan;
 use library::{ExternalFile, FileKind, Layout, Model, adapter_names, classify};
 use manifests::Layer;

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Result;
 use content::Digest;
+use content::operation::Result;
 use import::{Sink, Target};
 use library::Library;
 use store::LeaseId;

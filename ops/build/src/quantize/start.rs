@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use anyhow::Result;
+use content::operation::{Result, Unclassified};
 use content::{Amount, Digest};
 use import::{
     BlobPlan, Inventory, NamedFile, Origin, Plan, Progress, Quantization, SideLayer, SourceFormat, SourceModel,
@@ -140,7 +140,8 @@ impl Start {
             let headers = layers.iter().filter(|layer| *layer.media_type() == media_types::HEADER);
             return Ok(headers.filter_map(|layer| layer.name().map(str::to_owned)).collect());
         };
-        let origin: Origin = serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?)?;
+        let origin: Origin =
+            serde_json::from_slice(&library.blobs().read(origin.digest(), MAX_DOCUMENT)?).internal()?;
         Ok(origin.files.into_iter().map(|file| file.name).collect())
     }
 }

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use architectures::{Fact, TensorNames, names};
+use content::operation::Result;
 use estimate::exact::Tokenizer;
 use estimate::{MetadataValue, Model, Tensor, Weights};
 use formats::Gguf;

@@ -5,8 +5,8 @@
 use std::io;
 use std::time::Duration;
 
-use anyhow::Result;
 use content::Observer;
+use content::operation::{OperationError, Result};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -82,7 +82,7 @@ pub fn observed<T>(handle: &Handle, observer: &dyn Observer, request: impl Futur
     handle.block_on(async {
         tokio::select! {
             answer = request => answer,
-            () = gone => Err(anyhow::anyhow!(NOBODY)),
+            () = gone => Err(OperationError::text(NOBODY)),
         }
     })
 }

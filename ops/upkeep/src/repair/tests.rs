@@ -1,6 +1,6 @@
 //! Tests that repair incomplete stores from complete ones.
 
-use anyhow::bail;
+use content::bail;
 use content::{Expected, IngestId, Unwatched};
 
 use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};

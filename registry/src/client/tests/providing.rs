@@ -3,11 +3,12 @@
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use content::operation::{Classified, ErrorClass, RemoteClass};
 use content::testsuite::{RANGES, provides};
 use content::{Descriptor, Digest, Provider};
 
 use super::fake::{Fake, Seen, answer, host, install_provider};
-use crate::client::{Error, Remote};
+use crate::client::Remote;
 
 /// Answers like a registry whose repository has the blob of the test suite.
 fn registry(request: &Seen) -> Response {
@@ -51,8 +52,7 @@ async fn a_refusal_is_no_missing_blob() {
         remote.stat(&blob.digest).await.expect_err("it refuses"),
         remote.read(&blob, 0..1).await.expect_err("it refuses"),
     ] {
-        let content::Error::Other(inner) = &error else { panic!("{error:?}") };
-        assert!(matches!(inner.downcast_ref(), Some(Error::Denied { .. })), "{error:?}");
+        assert_eq!(error.class(), ErrorClass::Remote(RemoteClass::NoAccess), "{error:?}");
     }
     assert_eq!(fake.seen().iter().map(|seen| seen.method.as_str()).collect::<Vec<_>>(), ["HEAD", "GET"]);
 }
