@@ -12,15 +12,16 @@ use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, Document, TensorNames, describe};
 use formats::safetensors::Header;
 use formats::{Encoding, Gguf};
+use kernels::instructions::Instructions;
+use kernels::pool::Pool;
 use protocol::{Array, KvType, LoadRequest};
 use serde_json::Value;
 
 use crate::backend::Backend;
-use crate::backends::cpu::{Cpu, Instructions};
+use crate::backends::cpu::Cpu;
 use crate::cache::{Cache, CacheShape, SlotCache};
 use crate::decoder::Decoder;
 use crate::mapped::Blobs;
-use crate::pool::Pool;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backends::cpu::Instructions;
+use kernels::instructions::Instructions;
 use crate::renderer::Renderer;
 
 /// The resources of the machine that a load may use.

@@ -21,8 +21,8 @@
 //! - One of two [`backends`] computes, or several devices with a range of layers each. On the CPU,
 //!   decoder and sampler allocate nothing for a token, except for a block of states every 256
 //!   positions.
-//! - `unsafe` is only in [`mapped`], in [`pool`], in [`renderer`], in the kernels of
-//!   [`backends::cpu`], and in the tests that count allocations and pages.
+//! - `unsafe` is only in [`mapped`], in [`renderer`], in [`backends::cpu`], and in the tests that
+//!   count allocations and pages.
 
 mod adapters;
 #[cfg(test)]
@@ -54,7 +54,6 @@ mod load_resources;
 mod mapped;
 mod memory;
 mod model;
-mod pool;
 mod pooling;
 #[cfg(test)]
 mod quantized_experts;
@@ -80,7 +79,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use backends::cpu::Instructions;
+use kernels::instructions::Instructions;
 use clap::Parser;
 use renderer::{ForkRole, Renderer};
 

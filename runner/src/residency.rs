@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use architectures::{Document, TensorNames, describe};
+use kernels::instructions::Instructions;
+use kernels::pool::Pool;
 use memmap2::Mmap;
 use protocol::{Array, KvType, LoadRequest};
 use serde_json::json;
 
-use crate::backends::cpu::{Cpu, Instructions};
+use crate::backends::cpu::Cpu;
 use crate::cache::{CacheShape, SlotCache};
 use crate::decoder::Decoder;
 use crate::mapped::Blobs;
-use crate::pool::Pool;
 use crate::read_ahead::ReadAhead;
 use crate::weights::Weights;
 

@@ -5,8 +5,8 @@
 
 use anyhow::Result;
 use architectures::{Norm, NormKind, Projection, ScorerActivation, ScorerDense};
+use kernels::elementwise::gelu;
 
-use crate::backends::cpu::gelu;
 use crate::mapped::MappedTensor;
 use crate::pooling::Pooling;
 use crate::weights::Weights;

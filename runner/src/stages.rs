@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use kernels::pool::Pool;
 use protocol::{DeviceLayers, LoadRequest};
 
 use crate::backends::candle::Candle;
@@ -12,7 +13,6 @@ use crate::device::{self, Opened, Opening};
 use crate::failure;
 use crate::holder_client::HolderClient;
 use crate::load_resources::LoadResources;
-use crate::pool::Pool;
 
 /// The backend of a model.
 pub(crate) enum ModelBackend {

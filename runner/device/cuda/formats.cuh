@@ -2,7 +2,7 @@
 // 32 elements.
 //
 // The layouts are those of `ggml-common.h` and of MLX's `quantize`.
-// `runner/src/backends/cpu/int8/unpack.rs` does the same for the CPU, and has a table of the types.
+// `runner/cpu/src/int8/unpack.rs` does the same for the CPU, and has a table of the types.
 // Codes are in the order of elements, four in a word, the first in the lowest byte.
 #pragma once
 

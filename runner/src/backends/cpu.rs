@@ -1,23 +1,14 @@
-//! CPU backend: activations in an arena, our kernels over mapped weights, our thread pool.
+//! CPU backend: activations in an arena, the kernels of `runner/cpu` over mapped weights, its thread
+//! pool.
 //!
 //! # Invariants
 //! - Weights are read where they are mapped; no copy in another form is kept.
 //! - Decoding a token allocates nothing once the arena holds the buffers that a token needs.
-//! - The scalar code of each kernel is its definition; the instruction set is chosen at run time.
 
-mod arena;
 mod attention;
-mod elementwise;
-mod float;
-mod gemm;
-mod instructions;
-mod int8;
-mod kv_rows;
 mod matrix;
 mod products;
 mod recurrent;
-mod rotation;
-mod rounded;
 mod state;
 
 use std::convert::Infallible;
@@ -26,17 +17,17 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, ensure};
 use architectures::{HeadLayout, NormKind};
+use kernels::arena::{Arena, Buffer};
+use kernels::instructions::Instructions;
+use kernels::pool::Pool;
+use kernels::rounded::Rounded;
+use kernels::{elementwise, rotation};
 
 use crate::backend::{
     AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, HeadPart, Map, MatrixSource, NormOf, Run, Sequence,
     StateShape,
 };
-use crate::pool::Pool;
-use arena::{Arena, Buffer};
-pub(crate) use elementwise::gelu;
-pub(crate) use instructions::Instructions;
 use matrix::Matrix;
-use rounded::Rounded;
 pub(crate) use state::State;
 
 /// Number of elements from which elementwise operations use several threads.

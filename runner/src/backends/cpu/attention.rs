@@ -19,13 +19,15 @@ use anyhow::Result;
 use protocol::KvType;
 use protocol::limits::TILE;
 
-use super::gemm::{Slice, add_product};
-use super::instructions::Instructions;
-use super::kv_rows::exponentials_below;
+use kernels::gemm::{Slice, add_product};
+use kernels::instructions::Instructions;
+use kernels::kv_rows::exponentials_below;
 use super::state::{Half, Kv, State};
-use super::{Cpu, float};
+use kernels::float;
+
+use super::Cpu;
 use crate::backend::{Attend, Sequence, Span, Values};
-use crate::pool::SharedSlice;
+use kernels::pool::SharedSlice;
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
 const FEW: usize = 4;

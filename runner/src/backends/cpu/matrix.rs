@@ -20,12 +20,12 @@ use formats::weight::Arrays;
 use formats::{Encoding, Weight};
 
 use super::Cpu;
-use super::float::{self, GROUP};
-use super::instructions::Instructions;
-use super::rounded::Rounding;
+use kernels::float::{self, GROUP};
+use kernels::instructions::Instructions;
+use kernels::rounded::Rounding;
 use crate::backend::{LowRank, MatrixSource, WeightSource};
 use crate::mapped::MappedTensor;
-use crate::pool::SharedSlice;
+use kernels::pool::SharedSlice;
 
 /// A projection.
 #[derive(Debug)]

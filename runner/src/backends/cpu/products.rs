@@ -11,14 +11,14 @@ use architectures::Rows;
 use formats::Weight;
 
 use super::Cpu;
-use super::arena::Buffer;
-use super::float::{self, GROUP};
-use super::instructions::{Instructions, Set};
-use super::int8::{self, Panel};
+use kernels::arena::Buffer;
+use kernels::float::{self, GROUP};
+use kernels::instructions::{Instructions, Set};
+use kernels::int8::{self, Panel};
 use super::matrix::{Matrix, stored};
-use super::rounded::{Rounded, Rounding};
+use kernels::rounded::{Rounded, Rounding};
 use crate::backend::{LowRank, Run, WeightSource};
-use crate::pool::SharedSlice;
+use kernels::pool::SharedSlice;
 
 /// Number of multiplications from which a region is worth waking threads.
 const PARALLEL_FROM: usize = 1 << 16;

@@ -3,11 +3,13 @@
 
 use anyhow::{Context, Result};
 
-use super::elementwise::sigmoid;
+use kernels::elementwise::sigmoid;
 use super::state::{Recurrent, State};
-use super::{Cpu, float};
+use kernels::float;
+
+use super::Cpu;
 use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
-use crate::pool::SharedSlice;
+use kernels::pool::SharedSlice;
 
 fn state<'a>(sequence: &'a mut Sequence<'_, Cpu>, layer: usize) -> Result<&'a mut Recurrent> {
     match &mut sequence.states[layer] {

@@ -17,9 +17,9 @@ use architectures::LayerState;
 use memmap2::MmapMut;
 use protocol::KvType;
 
-use super::instructions::Instructions;
-use super::kv_rows::{CacheRows, encode_row, row_bytes};
-use super::rotation;
+use kernels::instructions::Instructions;
+use kernels::kv_rows::{CacheRows, encode_row, row_bytes};
+use kernels::rotation;
 use crate::backend::{KeyRotation, Shift};
 use crate::backends::blocks::{BLOCK, BlockAllocator, Blocks};
 use crate::backends::checkpoints::Checkpoints;

@@ -4,11 +4,11 @@ use formats::codec::{micro_scale, unpack_codes};
 use formats::encoding::Micro;
 
 use super::{Codes, Factors, VectorUnit};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// The machine without special instructions.
-pub(in crate::backends::cpu::int8) struct Portable;
+pub(in crate::int8) struct Portable;
 
 impl VectorUnit for Portable {
     type Codes = [u8; BLOCK];

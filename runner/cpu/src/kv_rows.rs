@@ -24,13 +24,13 @@ const Q8_0_BYTES: usize = 34;
 /// The cache types as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
-    pub(super) const F32: u8 = 0;
-    pub(super) const F16: u8 = 1;
-    pub(super) const BF16: u8 = 2;
-    pub(super) const Q8_0: u8 = 3;
+    pub const F32: u8 = 0;
+    pub const F16: u8 = 1;
+    pub const BF16: u8 = 2;
+    pub const Q8_0: u8 = 3;
 
     /// Returns the size of a block in bytes.
-    pub(super) const fn block_bytes(kind: u8) -> usize {
+    pub const fn block_bytes(kind: u8) -> usize {
         match kind {
             F32 => 4 * super::BLOCK,
             Q8_0 => super::Q8_0_BYTES,
@@ -41,7 +41,7 @@ mod kind {
 
 /// Rows of consecutive positions of one head, or the first elements of such rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CacheRows<'a> {
+pub struct CacheRows<'a> {
     kv_type: KvType,
     /// Number of elements of each row that are used.
     columns: usize,
@@ -52,25 +52,25 @@ pub(crate) struct CacheRows<'a> {
 
 impl<'a> CacheRows<'a> {
     /// Creates a view of whole rows of `columns` elements.
-    pub(crate) fn new(kv_type: KvType, columns: usize, bytes: &'a [u8]) -> Self {
+    pub fn new(kv_type: KvType, columns: usize, bytes: &'a [u8]) -> Self {
         let row_bytes = row_bytes(kv_type, columns);
         assert!(columns > 0 && bytes.len().is_multiple_of(row_bytes), "whole rows");
         Self { kv_type, columns, row_bytes, bytes }
     }
 
     /// Returns a view of the first elements of each row.
-    pub(crate) fn first(self, columns: usize) -> Self {
+    pub fn first(self, columns: usize) -> Self {
         assert!(columns <= self.columns, "no more than there are");
         Self { columns, ..self }
     }
 
     /// Returns the number of rows.
-    pub(crate) fn len(self) -> usize {
+    pub fn len(self) -> usize {
         self.bytes.len() / self.row_bytes
     }
 
     /// `out[i] = Σ query[c] · self[i, c]`.
-    pub(super) fn dot(self, instructions: Instructions, query: &[f32], out: &mut [f32]) {
+    pub fn dot(self, instructions: Instructions, query: &[f32], out: &mut [f32]) {
         debug_assert!(query.len() == self.columns && out.len() == self.len());
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
@@ -83,7 +83,7 @@ impl<'a> CacheRows<'a> {
     }
 
     /// `out[q, i] = Σ queries[q, c] · self[i, c]`; `stride` is the distance between rows of `out`.
-    pub(super) fn dots(self, instructions: Instructions, queries: &[f32], out: &mut [f32], stride: usize) {
+    pub fn dots(self, instructions: Instructions, queries: &[f32], out: &mut [f32], stride: usize) {
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx512() {
             // SAFETY: the features were detected.
@@ -95,7 +95,7 @@ impl<'a> CacheRows<'a> {
     }
 
     /// `out[q, c] += Σ weights[q, i] · self[i, c]`, with the row strides of `weights` and `out`.
-    pub(super) fn mixes(
+    pub fn mixes(
         self,
         instructions: Instructions,
         weights: &[f32],
@@ -114,7 +114,7 @@ impl<'a> CacheRows<'a> {
     }
 
     /// `out[c] += Σ weights[i] · self[i, c]`.
-    pub(super) fn mix(self, instructions: Instructions, weights: &[f32], out: &mut [f32]) {
+    pub fn mix(self, instructions: Instructions, weights: &[f32], out: &mut [f32]) {
         debug_assert!(out.len() == self.columns && weights.len() == self.len());
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
@@ -129,7 +129,7 @@ impl<'a> CacheRows<'a> {
     }
 
     /// Decodes all elements, `[rows, columns]`.
-    pub(crate) fn decode(self, instructions: Instructions, out: &mut [f32]) {
+    pub fn decode(self, instructions: Instructions, out: &mut [f32]) {
         assert!(out.len() == self.len() * self.columns, "room for all rows");
         #[cfg(target_arch = "x86_64")]
         if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
@@ -145,13 +145,13 @@ impl<'a> CacheRows<'a> {
 }
 
 /// Returns the size of a row in bytes.
-pub(crate) fn row_bytes(kv_type: KvType, columns: usize) -> usize {
+pub fn row_bytes(kv_type: KvType, columns: usize) -> usize {
     kv_type.row_bytes(columns as u64) as usize
 }
 
 /// Encodes a row for the cache; `out` has [`row_bytes`] bytes. NaN and infinity never become finite
 /// numbers.
-pub(crate) fn encode_row(kv_type: KvType, row: &[f32], out: &mut [u8]) {
+pub fn encode_row(kv_type: KvType, row: &[f32], out: &mut [u8]) {
     match kv_type {
         KvType::F32 => put(row, out, f32::to_le_bytes),
         KvType::F16 => put(row, out, |x| f16::from_f32(x).to_le_bytes()),
@@ -199,13 +199,13 @@ fn element(kv_type: KvType, row: &[u8], at: usize) -> f32 {
 
 /// Replaces each x with `exp(x - m)`, where `m` is the largest of them, at least `floor`. Returns
 /// `m` and the sum.
-pub(crate) fn exponentials_below(instructions: Instructions, x: &mut [f32], floor: f32) -> (f32, f32) {
+pub fn exponentials_below(instructions: Instructions, x: &mut [f32], floor: f32) -> (f32, f32) {
     let largest = x.iter().copied().fold(floor, f32::max);
     (largest, exponentials(instructions, x, largest))
 }
 
 /// Replaces each x with `exp(x - largest)`; returns their sum.
-pub(super) fn exponentials(instructions: Instructions, x: &mut [f32], largest: f32) -> f32 {
+pub fn exponentials(instructions: Instructions, x: &mut [f32], largest: f32) -> f32 {
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {
         // SAFETY: the features were detected.

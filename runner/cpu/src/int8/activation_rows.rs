@@ -22,7 +22,7 @@ impl ActivationBlock {
 
 /// Some rows of activations, `[m, blocks]`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::backends::cpu) struct ActivationRows<'a> {
+pub struct ActivationRows<'a> {
     pub(super) blocks: &'a [ActivationBlock],
     /// Number of blocks in a row.
     pub(super) row_blocks: usize,

@@ -7,7 +7,7 @@ use architectures::HeadLayout;
 ///
 /// `heads` is `[heads, 2 · angles]`. The layout decides whether a pair is `(i, i + angles)` or
 /// `(2i, 2i + 1)`.
-pub(crate) fn rotate(heads: &mut [f32], cosines: &[f32], sines: &[f32], layout: HeadLayout) {
+pub fn rotate(heads: &mut [f32], cosines: &[f32], sines: &[f32], layout: HeadLayout) {
     let half = cosines.len();
     for head in heads.chunks_exact_mut(2 * half) {
         match layout {

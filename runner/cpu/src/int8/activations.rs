@@ -5,7 +5,7 @@ use super::BLOCK;
 use super::activation_rows::{ActivationBlock, ActivationRows, round_with};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::backends::cpu::instructions::Instructions;
+use crate::instructions::Instructions;
 use crate::pool::{Pool, SharedSlice};
 
 /// Number of elements of x from which several threads round.
@@ -13,7 +13,7 @@ const PARALLEL_FROM: usize = 1 << 14;
 
 /// Rows of x, `[m, blocks]`.
 #[derive(Debug)]
-pub(in crate::backends::cpu) struct Activations {
+pub struct Activations {
     blocks: Vec<ActivationBlock>,
     /// Number of blocks in a row.
     row_blocks: usize,
@@ -21,15 +21,15 @@ pub(in crate::backends::cpu) struct Activations {
 
 impl Activations {
     /// No rows.
-    pub(in crate::backends::cpu) const EMPTY: Self = Self { blocks: Vec::new(), row_blocks: 0 };
+    pub const EMPTY: Self = Self { blocks: Vec::new(), row_blocks: 0 };
 
     /// Returns whether rows of `columns` elements can be rounded: they must be whole blocks.
-    pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
+    pub fn fits(columns: usize) -> bool {
         columns > 0 && columns.is_multiple_of(BLOCK)
     }
 
     /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
-    pub(in crate::backends::cpu) fn fill(
+    pub fn fill(
         &mut self,
         pool: &Pool,
         instructions: Instructions,
@@ -54,7 +54,7 @@ impl Activations {
     }
 
     /// Returns the rows from `row` on.
-    pub(in crate::backends::cpu) fn after(&self, row: usize) -> ActivationRows<'_> {
+    pub fn after(&self, row: usize) -> ActivationRows<'_> {
         ActivationRows { blocks: &self.blocks[row * self.row_blocks..], row_blocks: self.row_blocks }
     }
 }

@@ -20,19 +20,19 @@ use std::arch::x86_64::{
 };
 
 use super::{Codes, Factors, VectorUnit};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// The machine with AVX2, FMA and F16C.
 ///
 /// # Safety
 /// Code that unpacks with this machine must have checked for these instructions. This makes its
 /// methods sound.
-pub(in crate::backends::cpu::int8) struct Vectors;
+pub(in crate::int8) struct Vectors;
 
 /// 32 codes in a vector.
 #[derive(Clone, Copy)]
-pub(in crate::backends::cpu::int8) struct Vector(pub(in crate::backends::cpu::int8) __m256i);
+pub(in crate::int8) struct Vector(pub(in crate::int8) __m256i);
 
 /// Order of quarters 0, 2, 1 and 3.
 const QUARTERS: i32 = 0b11_01_10_00;
@@ -247,7 +247,7 @@ fn transpose(rows: &[[f32; HALF]; HALF]) -> [[f32; HALF]; HALF] {
 /// Transposes eight times eight numbers of 32 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-pub(in crate::backends::cpu::int8) fn transposed(rows: [__m256i; HALF]) -> [__m256i; HALF] {
+pub(in crate::int8) fn transposed(rows: [__m256i; HALF]) -> [__m256i; HALF] {
     let [a, b, c, d, e, f, g, h] = rows;
     let pair = |a, b| [_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b)];
     let four = |[a, b]: [__m256i; 2], [c, d]: [__m256i; 2]| {

@@ -7,18 +7,18 @@ use formats::encoding::Micro;
 
 use super::blocks::E2M1;
 use super::{Codes, Factors, Groups, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// Number of units whose scales are computed together; adjacent scales of a row are loaded at once.
 const TOGETHER: usize = 8;
 
 /// Groups of unsigned codes of `BITS` bits: `w = scale · code + bias`.
-pub(in crate::backends::cpu::int8) struct Affine<const BITS: usize>;
+pub(in crate::int8) struct Affine<const BITS: usize>;
 /// E2M1 numbers with a power-of-two scale for each 32.
-pub(in crate::backends::cpu::int8) struct Mxfp4;
+pub(in crate::int8) struct Mxfp4;
 /// E2M1 numbers with an E4M3 scale for each 16.
-pub(in crate::backends::cpu::int8) struct Nvfp4;
+pub(in crate::int8) struct Nvfp4;
 
 /// Returns the order of a unit's nibbles: the nibbles of a byte are adjacent elements.
 const fn pairs(table: Option<&'static [u8; 16]>) -> Nibbles {

@@ -7,12 +7,12 @@ thread_local!(static FIRST: RefCell<Vec<f32>> = const { RefCell::new(Vec::new())
 thread_local!(static SECOND: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) });
 
 /// Calls `work` with the thread's first buffer, cut to `length`.
-pub(in crate::backends::cpu) fn with_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
+pub fn with_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
     with(&FIRST, length, work);
 }
 
 /// Calls `work` with the thread's second buffer, cut to `length`.
-pub(in crate::backends::cpu) fn with_second_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
+pub fn with_second_buffer(length: usize, work: impl FnOnce(&mut [f32])) {
     with(&SECOND, length, work);
 }
 

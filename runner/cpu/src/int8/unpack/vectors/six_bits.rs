@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 };
 
 use super::super::Factors;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::panel_size::HALF;
 
 /// See [`VectorUnit::six_bits`](super::super::VectorUnit::six_bits). Interleaves the bytes of eight
 /// rows first, then splits them into one vector for each two parts.

@@ -6,28 +6,28 @@ use formats::codec::grid::{IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, SIGNS}
 
 use super::super_blocks::super_block;
 use super::{Codes, Factors, RowLayout, Units, UnpackedRows, VectorUnit, field};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// `d`; for each 32 elements four index bytes, four times 7 sign bits, and a scale of 4 bits.
-pub(in crate::backends::cpu::int8) struct Iq2Xxs;
+pub(in crate::int8) struct Iq2Xxs;
 /// `d`; for each 8 elements 9 index bits and 7 sign bits; a scale of 4 bits for each 16.
-pub(in crate::backends::cpu::int8) struct Iq2Xs;
+pub(in crate::int8) struct Iq2Xs;
 /// `d`; for each 8 elements an index byte and a sign byte; the high 2 bits of the indices; a scale
 /// of 4 bits for each 16.
-pub(in crate::backends::cpu::int8) struct Iq2S;
+pub(in crate::int8) struct Iq2S;
 /// `d`; an index byte for each 4 elements; for each 32 four times 7 sign bits and a scale of 4
 /// bits.
-pub(in crate::backends::cpu::int8) struct Iq3Xxs;
+pub(in crate::int8) struct Iq3Xxs;
 /// `d`; an index byte for each 4 elements; the ninth bits of the indices; signs; a scale of 4 bits
 /// for each 32.
-pub(in crate::backends::cpu::int8) struct Iq3S;
+pub(in crate::int8) struct Iq3S;
 /// `d`; an index byte for each 8 elements; for each 32 the high 3 bits of the indices, a scale of 3
 /// bits, and the sign of the shift.
-pub(in crate::backends::cpu::int8) struct Iq1S;
+pub(in crate::int8) struct Iq1S;
 /// An index byte for each 8 elements; nibbles with the high 3 bits of the index and the sign of the
 /// shift; four words, each with four scales of 3 bits for 16 elements and a nibble of `d`.
-pub(in crate::backends::cpu::int8) struct Iq1M;
+pub(in crate::int8) struct Iq1M;
 
 /// Evaluates an expression for each group of eight codes. Not a closure, since closures are not
 /// compiled for the caller's instructions.

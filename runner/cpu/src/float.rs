@@ -14,7 +14,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod bf16_rows;
+pub mod bf16_rows;
 mod scratch;
 
 use formats::codec::{e4m3, e4m3_scales};
@@ -23,10 +23,10 @@ use formats::{Dtype, Encoding, Weight};
 use half::{bf16, f16};
 
 use super::instructions::{Instructions, Set};
-pub(super) use scratch::{with_buffer, with_second_buffer};
+pub use scratch::{with_buffer, with_second_buffer};
 
 /// Number of rows of a weight that are computed together.
-pub(super) const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 /// Number of partial sums.
 const LANES: usize = 16;
 /// Number of rows of x from which weights are expanded once for all of them.
@@ -34,7 +34,7 @@ const MANY: usize = 8;
 
 /// Number format of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NumberFormat {
+pub enum NumberFormat {
     F32,
     F16,
     Bf16,
@@ -45,7 +45,7 @@ pub(super) enum NumberFormat {
 
 impl NumberFormat {
     /// Returns the kind of an encoding that kernels read as it is stored.
-    pub(super) fn of(encoding: Encoding) -> Option<Self> {
+    pub fn of(encoding: Encoding) -> Option<Self> {
         match encoding {
             Encoding::Micro(Micro::Mxfp8) => Some(Self::E4m3),
             // Weights with other group sizes are expanded.
@@ -71,13 +71,13 @@ impl NumberFormat {
 /// The kinds as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
-    pub(super) const F32: u8 = 0;
-    pub(super) const F16: u8 = 1;
-    pub(super) const BF16: u8 = 2;
-    pub(super) const E4M3: u8 = 3;
+    pub const F32: u8 = 0;
+    pub const F16: u8 = 1;
+    pub const BF16: u8 = 2;
+    pub const E4M3: u8 = 3;
 
     /// Returns the size of a number in bytes.
-    pub(super) const fn bytes(kind: u8) -> usize {
+    pub const fn bytes(kind: u8) -> usize {
         match kind {
             F32 => 4,
             E4M3 => 1,
@@ -123,7 +123,7 @@ impl WeightRows<'_> {
 
 /// Multiplies up to 16 rows of a weight with all rows of x; `sums` is `[x's rows, 16]`. `room` is
 /// scratch memory for the expanded rows, or for their scales.
-pub(super) fn products(
+pub fn products(
     instructions: Instructions,
     weight: &Weight<'_>,
     rows: impl ExactSizeIterator<Item = usize> + Clone,
@@ -176,7 +176,7 @@ fn of_size(room: &mut Vec<f32>, size: usize) -> &mut [f32] {
 }
 
 /// Like [`products`], for rows of numbers in memory.
-pub(super) fn numbers(instructions: Instructions, own: &[f32], columns: usize, x: &[f32], sums: &mut [[f32; GROUP]]) {
+pub fn numbers(instructions: Instructions, own: &[f32], columns: usize, x: &[f32], sums: &mut [[f32; GROUP]]) {
     let mut rows = [&[][..]; GROUP];
     let count = own.len() / columns;
     for (row, own) in rows.iter_mut().zip(own.chunks_exact(columns)) {
@@ -266,7 +266,7 @@ fn total(lanes: [f32; LANES]) -> f32 {
 }
 
 /// Returns `Σ a[i] · b[i]` over the length of the shorter slice.
-pub(super) fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
+pub fn dot(instructions: Instructions, a: &[f32], b: &[f32]) -> f32 {
     let length = a.len().min(b.len());
     let mut sums = [[0.0; GROUP]];
     product(

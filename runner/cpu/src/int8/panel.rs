@@ -9,7 +9,7 @@ use super::{BLOCK, PanelColumns};
 
 /// Memory of a panel.
 #[repr(C, align(64))]
-pub(in crate::backends::cpu) struct Panel {
+pub struct Panel {
     /// The codes of all rows for each run of columns, `[columns / 4, rows, 4]`.
     pub(super) codes: [[u8; LANES * RUN]; DEPTH / RUN],
     /// `d` of each part, `[parts, rows]`.
@@ -30,7 +30,7 @@ const _: () = {
 
 impl Panel {
     /// Allocates a panel. It is written before it is read.
-    pub(in crate::backends::cpu) fn new() -> Box<Self> {
+    pub fn new() -> Box<Self> {
         Box::new(Self {
             codes: [[0; LANES * RUN]; DEPTH / RUN],
             scales: [[0.0; LANES]; DEPTH / PART],

@@ -16,7 +16,7 @@ const CLAMPED_FACTOR: f32 = 1.702;
 macro_rules! dispatched {
     ($(#[$doc:meta])* $name:ident, $generic:ident, ($($parameter:ident: $type:ty),*)) => {
         $(#[$doc])*
-        pub(super) fn $name(instructions: Instructions, $($parameter: $type),*) {
+        pub fn $name(instructions: Instructions, $($parameter: $type),*) {
             #[cfg(target_arch = "x86_64")]
             if instructions.has_avx2() {
                 #[target_feature(enable = "avx2,fma,f16c")]
@@ -119,7 +119,7 @@ fn gate_generic(activation: Activation, x: &mut [f32], y: &[f32]) {
 
 /// `1 / (1 + exp(-x))`.
 #[inline(always)]
-pub(super) fn sigmoid(x: f32) -> f32 {
+pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
@@ -132,7 +132,7 @@ fn gelu_tanh(x: f32) -> f32 {
 
 /// `x · (1 + erf(x / √2)) / 2`.
 #[inline(always)]
-pub(crate) fn gelu(x: f32) -> f32 {
+pub fn gelu(x: f32) -> f32 {
     let half = erf(f64::from(x) * std::f64::consts::FRAC_1_SQRT_2);
     (f64::from(x) * 0.5 * (1.0 + half)) as f32
 }

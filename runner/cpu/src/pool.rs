@@ -26,7 +26,7 @@ const PANICKED: i32 = 70;
 
 /// The pool. Its threads end, and are joined, when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// Locked by the caller of the current region.
@@ -88,7 +88,7 @@ impl Pool {
     ///
     /// # Errors
     /// Fails if the system creates no more threads.
-    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
+    pub fn new(threads: usize) -> std::io::Result<Self> {
         let others = threads.saturating_sub(1);
         let nothing: &'static (dyn Fn(Range<usize>) + Sync) = &|_| {};
         let shared = Arc::new(Shared {
@@ -115,12 +115,12 @@ impl Pool {
     }
 
     /// Returns the number of threads that compute.
-    pub(crate) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.threads.len() + 1
     }
 
     /// Calls `work` with ranges that together are `0..tasks`, from several threads.
-    pub(crate) fn run(&self, tasks: usize, work: impl Fn(Range<usize>) + Sync) {
+    pub fn run(&self, tasks: usize, work: impl Fn(Range<usize>) + Sync) {
         if tasks == 0 {
             return;
         }
@@ -148,7 +148,7 @@ impl Pool {
 
     /// Calls `each` with every row of `out`, `width` elements each, in any order and from several
     /// threads.
-    pub(crate) fn for_rows<T: Send>(&self, out: &mut [T], width: usize, each: impl Fn(usize, &mut [T]) + Sync) {
+    pub fn for_rows<T: Send>(&self, out: &mut [T], width: usize, each: impl Fn(usize, &mut [T]) + Sync) {
         assert!(width > 0 && out.len().is_multiple_of(width), "whole rows");
         let rows = out.len() / width;
         let out = SharedSlice::new(out);
@@ -276,14 +276,14 @@ impl Drop for Bomb {
 }
 
 /// A slice whose parts are written by different threads.
-pub(crate) struct SharedSlice<'a, T> {
+pub struct SharedSlice<'a, T> {
     start: *mut T,
     length: usize,
     borrowed: std::marker::PhantomData<&'a mut [T]>,
 }
 
 impl<'a, T> SharedSlice<'a, T> {
-    pub(crate) fn new(slice: &'a mut [T]) -> Self {
+    pub fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), length: slice.len(), borrowed: std::marker::PhantomData }
     }
 
@@ -292,7 +292,7 @@ impl<'a, T> SharedSlice<'a, T> {
     /// # Safety
     /// No other reference to an element of the part may exist at the same time.
     #[expect(clippy::mut_from_ref, reason = "the caller gives each part to one thread")]
-    pub(crate) unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
+    pub unsafe fn range(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.length, "a part of the slice");
         // SAFETY: the part lies within the slice, which is borrowed for as long as this lives.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }

@@ -10,7 +10,7 @@ use formats::Encoding;
 
 /// Number format to which activations are rounded for a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rounding {
+pub enum Rounding {
     /// No rounding: float32.
     None,
     /// 8-bit integers in blocks of 32.
@@ -21,7 +21,7 @@ pub(super) enum Rounding {
 
 impl Rounding {
     /// Returns the rounding of activations for a weight whose rows have `columns` elements.
-    pub(super) fn of(encoding: Encoding, columns: usize, instructions: Instructions) -> Self {
+    pub fn of(encoding: Encoding, columns: usize, instructions: Instructions) -> Self {
         if int8::has_kernels(encoding) && Activations::fits(columns) {
             return Self::Int8;
         }
@@ -36,22 +36,22 @@ impl Rounding {
 
 /// Rounded rows.
 #[derive(Debug)]
-pub(super) struct Rounded {
-    pub(super) int8: Activations,
+pub struct Rounded {
+    pub int8: Activations,
     #[cfg(target_arch = "x86_64")]
-    pub(super) bf16: Bf16Rows,
+    pub bf16: Bf16Rows,
 }
 
 impl Rounded {
     /// No rows.
-    pub(super) const EMPTY: Self = Self {
+    pub const EMPTY: Self = Self {
         int8: Activations::EMPTY,
         #[cfg(target_arch = "x86_64")]
         bf16: Bf16Rows::EMPTY,
     };
 
     /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
-    pub(super) fn fill(
+    pub fn fill(
         &mut self,
         rounding: Rounding,
         pool: &Pool,

@@ -4,8 +4,8 @@
 use formats::codec::codebook;
 
 use super::{Codes, Factors, Nibbles, Order, RowLayout, Units, UnpackedRows, VectorUnit, field};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// The steps of `IQ4_NL` and `IQ4_XS`, plus 128.
 pub(super) const STEPS: [u8; 16] = {
@@ -29,21 +29,21 @@ pub(super) const E2M1: [u8; 16] = {
 };
 
 /// `d` as float16; nibbles.
-pub(in crate::backends::cpu::int8) struct Q4_0;
+pub(in crate::int8) struct Q4_0;
 /// `d` and `m` as float16; nibbles.
-pub(in crate::backends::cpu::int8) struct Q4_1;
+pub(in crate::int8) struct Q4_1;
 /// `d` as float16; fifth bits; nibbles.
-pub(in crate::backends::cpu::int8) struct Q5_0;
+pub(in crate::int8) struct Q5_0;
 /// `d` and `m` as float16; fifth bits; nibbles.
-pub(in crate::backends::cpu::int8) struct Q5_1;
+pub(in crate::int8) struct Q5_1;
 /// `d` as float16; signed codes.
-pub(in crate::backends::cpu::int8) struct Q8_0;
+pub(in crate::int8) struct Q8_0;
 /// `d` as float16; nibbles that are indices of steps.
-pub(in crate::backends::cpu::int8) struct Iq4Nl;
+pub(in crate::int8) struct Iq4Nl;
 /// An exponent; nibbles that are E2M1 numbers.
-pub(in crate::backends::cpu::int8) struct Mxfp4;
+pub(in crate::int8) struct Mxfp4;
 /// Four unsigned E4M3 scales, each for 16 E2M1 numbers.
-pub(in crate::backends::cpu::int8) struct Nvfp4;
+pub(in crate::int8) struct Nvfp4;
 
 /// Defines a layout of blocks that begin with `d` as float16.
 macro_rules! block {

@@ -2,28 +2,28 @@
 
 use super::blocks::{STEPS, halves};
 use super::{Codes, Factors, Nibbles, RowLayout, Units, UnpackedRows, VectorUnit, field};
-use crate::backends::cpu::int8::BLOCK;
-use crate::backends::cpu::int8::panel_size::HALF;
+use crate::int8::BLOCK;
+use crate::int8::panel_size::HALF;
 
 /// `scales[16]` (scale in the low nibble, offset in the high one), `qs[64]` of two bits, `d`,
 /// `dmin`.
-pub(in crate::backends::cpu::int8) struct Q2K;
+pub(in crate::int8) struct Q2K;
 /// `hmask[32]`, `qs[64]` of two bits, `scales[12]` of six bits, `d`.
-pub(in crate::backends::cpu::int8) struct Q3K;
+pub(in crate::int8) struct Q3K;
 /// `d`, `dmin`, `scales[12]` of six bits, nibbles.
-pub(in crate::backends::cpu::int8) struct Q4K;
+pub(in crate::int8) struct Q4K;
 /// `d`, `dmin`, `scales[12]` of six bits, fifth bits, nibbles.
-pub(in crate::backends::cpu::int8) struct Q5K;
+pub(in crate::int8) struct Q5K;
 /// `ql[128]`, `qh[64]`, `scales[16]` signed, `d`.
-pub(in crate::backends::cpu::int8) struct Q6K;
+pub(in crate::int8) struct Q6K;
 /// `d` as float16; 8 scales of 6 bits (their high 2 bits in a 16-bit word, then their low nibbles);
 /// nibbles that are indices of steps.
-pub(in crate::backends::cpu::int8) struct Iq4Xs;
+pub(in crate::int8) struct Iq4Xs;
 /// Packed base-3 numbers, scaled so that a multiplication moves each digit to the top; `d` as
 /// float16.
-pub(in crate::backends::cpu::int8) struct Tq1;
+pub(in crate::int8) struct Tq1;
 /// Codes of two bits; `d` as float16.
-pub(in crate::backends::cpu::int8) struct Tq2;
+pub(in crate::int8) struct Tq2;
 
 /// Defines a layout of blocks. `$of_row` returns `d` and `m` of the `$parts` parts of one row's
 /// block; `$of_rows` those of eight rows.

@@ -36,10 +36,10 @@ macro_rules! kernel {
     ($features:literal, $few:ident, $rows:ident, $unit:ident, $run:ident, $pairs:ident, $dot:ident) => {
         /// Multiplies with few rows of x.
         #[target_feature(enable = $features)]
-        pub(super) fn $few<L: $crate::backends::cpu::int8::unpack::RowLayout>(
-            whole: $crate::backends::cpu::int8::few::Whole<'_>,
-            x: $crate::backends::cpu::int8::ActivationRows<'_>,
-            sums: &mut $crate::backends::cpu::int8::few::Sums,
+        pub(super) fn $few<L: $crate::int8::unpack::RowLayout>(
+            whole: $crate::int8::few::Whole<'_>,
+            x: $crate::int8::ActivationRows<'_>,
+            sums: &mut $crate::int8::few::Sums,
         ) {
             match sums {
                 [a] => $rows::<L, 1>(whole, x, [a]),
@@ -51,15 +51,15 @@ macro_rules! kernel {
         }
 
         #[target_feature(enable = $features)]
-        fn $rows<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
-            whole: $crate::backends::cpu::int8::few::Whole<'_>,
-            x: $crate::backends::cpu::int8::ActivationRows<'_>,
+        fn $rows<L: $crate::int8::unpack::RowLayout, const N: usize>(
+            whole: $crate::int8::few::Whole<'_>,
+            x: $crate::int8::ActivationRows<'_>,
             sums: [&mut [f32; 16]; N],
         ) {
             use std::arch::x86_64::{_mm256_set1_ps, _mm256_storeu_ps};
-            use $crate::backends::cpu::int8::BLOCK;
-            use $crate::backends::cpu::int8::unpack::vectors::Vectors;
-            use $crate::backends::cpu::int8::unpack::{Factors, UnpackedRows};
+            use $crate::int8::BLOCK;
+            use $crate::int8::unpack::vectors::Vectors;
+            use $crate::int8::unpack::{Factors, UnpackedRows};
             let elements = L::RUNS * BLOCK;
             let mut blocks: [&[_]; N] = [&[]; N];
             for token in 0..N {
@@ -107,11 +107,11 @@ macro_rules! kernel {
         /// Passes run numbers as constants, so that each run is compiled separately.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $unit<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
-            units: &$crate::backends::cpu::int8::unpack::Units<'_>,
+        fn $unit<L: $crate::int8::unpack::RowLayout, const N: usize>(
+            units: &$crate::int8::unpack::Units<'_>,
             unit: usize,
-            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
+            factors: $crate::int8::unpack::OfUnit<'_>,
+            blocks: &[&[$crate::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             if L::NIBBLES.is_some() {
@@ -137,18 +137,18 @@ macro_rules! kernel {
         /// Adds the products of a run of eight rows.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $run<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize, const RUN: u8>(
-            units: &$crate::backends::cpu::int8::unpack::Units<'_>,
+        fn $run<L: $crate::int8::unpack::RowLayout, const N: usize, const RUN: u8>(
+            units: &$crate::int8::unpack::Units<'_>,
             unit: usize,
-            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
+            factors: $crate::int8::unpack::OfUnit<'_>,
+            blocks: &[&[$crate::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{
                 _mm256_add_epi32, _mm256_loadu_si256, _mm256_permute2x128_si256, _mm256_setzero_si256,
                 _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
             };
-            use $crate::backends::cpu::int8::unpack::vectors::Vectors;
+            use $crate::int8::unpack::vectors::Vectors;
             let run = usize::from(RUN);
             let mut codes = [_mm256_setzero_si256(); 8];
             for row in 0..8 {
@@ -176,7 +176,7 @@ macro_rules! kernel {
                 let first = _mm256_permute2x128_si256::<0x20>(fours[0], fours[1]);
                 let second = _mm256_permute2x128_si256::<0x31>(fours[0], fours[1]);
                 if L::HALVES {
-                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                    totals[token] = $crate::int8::few::add_part(
                         factors,
                         2 * run,
                         first,
@@ -184,7 +184,7 @@ macro_rules! kernel {
                         block.halves[0],
                         totals[token],
                     );
-                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                    totals[token] = $crate::int8::few::add_part(
                         factors,
                         2 * run + 1,
                         second,
@@ -194,7 +194,7 @@ macro_rules! kernel {
                     );
                 } else {
                     let all = _mm256_add_epi32(first, second);
-                    totals[token] = $crate::backends::cpu::int8::few::add_part(
+                    totals[token] = $crate::int8::few::add_part(
                         factors,
                         run,
                         all,
@@ -209,16 +209,16 @@ macro_rules! kernel {
         /// Adds the products of a run of nibbles of eight rows, two rows in a vector.
         #[target_feature(enable = $features)]
         #[inline]
-        fn $pairs<L: $crate::backends::cpu::int8::unpack::RowLayout, const N: usize>(
-            units: &$crate::backends::cpu::int8::unpack::Units<'_>,
+        fn $pairs<L: $crate::int8::unpack::RowLayout, const N: usize>(
+            units: &$crate::int8::unpack::Units<'_>,
             unit: usize,
             run: usize,
-            factors: $crate::backends::cpu::int8::unpack::OfUnit<'_>,
-            blocks: &[&[$crate::backends::cpu::int8::activation_rows::ActivationBlock]; N],
+            factors: $crate::int8::unpack::OfUnit<'_>,
+            blocks: &[&[$crate::int8::activation_rows::ActivationBlock]; N],
             totals: &mut [std::arch::x86_64::__m256; N],
         ) {
             use std::arch::x86_64::{_mm256_add_epi32, _mm256_setzero_si256};
-            use $crate::backends::cpu::int8::few;
+            use $crate::int8::few;
             let codes = few::nibbles::<L>(units, run);
             for token in 0..N {
                 let block = &blocks[token][unit * L::RUNS + run];

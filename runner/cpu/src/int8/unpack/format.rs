@@ -9,11 +9,11 @@ macro_rules! code_formats {
     ($d:tt $($variant:ident: $encoding:pat => $module:ident::$layout:ident$(<$bits:literal>)?;)*) => {
         /// Format of the codes of a row.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(in crate::backends::cpu::int8) enum CodeFormat { $($variant),* }
+        pub(in crate::int8) enum CodeFormat { $($variant),* }
 
         impl CodeFormat {
             /// Returns the format of an encoding; `None` if there are no integer kernels for it.
-            pub(in crate::backends::cpu::int8) fn of(encoding: Encoding) -> Option<Self> {
+            pub(in crate::int8) fn of(encoding: Encoding) -> Option<Self> {
                 match encoding {
                     $($encoding => Some(Self::$variant),)*
                     _ => None,
@@ -24,8 +24,8 @@ macro_rules! code_formats {
         /// Evaluates `$work` with `$name` as a name of the format's layout type.
         macro_rules! with_layout {
             ($d format:expr, $d name:ident => $d work:expr) => {{
-                use $crate::backends::cpu::int8::unpack::format::CodeFormat;
-                use $crate::backends::cpu::int8::unpack::{blocks, grids, separate_scales, super_blocks};
+                use $crate::int8::unpack::format::CodeFormat;
+                use $crate::int8::unpack::{blocks, grids, separate_scales, super_blocks};
                 match $d format {
                     $(CodeFormat::$variant => {
                         type $d name = $module::$layout$(<$bits>)?;
@@ -71,7 +71,7 @@ code_formats! { $
     Nvfp4: Encoding::Micro(Micro::Nvfp4) => separate_scales::Nvfp4;
 }
 
-pub(in crate::backends::cpu::int8) use with_layout;
+pub(in crate::int8) use with_layout;
 
 #[cfg(test)]
 mod tests {

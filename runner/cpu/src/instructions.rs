@@ -8,29 +8,29 @@
 use std::fmt;
 
 use anyhow::{Result, bail};
-pub(super) use protocol::InstructionSet as Set;
+pub use protocol::InstructionSet as Set;
 
 /// An instruction set that this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Instructions(Set);
+pub struct Instructions(Set);
 
 impl Instructions {
     /// The set that every machine has.
-    pub(crate) const SCALAR: Self = Self(Set::Scalar);
+    pub const SCALAR: Self = Self(Set::Scalar);
 
     /// Returns all sets that this machine has, from the worst to the best.
-    pub(crate) fn available() -> impl DoubleEndedIterator<Item = Self> {
+    pub fn available() -> impl DoubleEndedIterator<Item = Self> {
         Set::available().map(Self)
     }
 
     /// Returns the sets that multiply weights of plain types and FP8 in float32.
     #[cfg(test)]
-    pub(crate) fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
+    pub fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
         Self::available().filter(|own| own.0 != Set::Avx512Bf16)
     }
 
     /// Returns the best set that this machine has.
-    pub(crate) fn best() -> Self {
+    pub fn best() -> Self {
         Self::available().next_back().unwrap_or(Self::SCALAR)
     }
 
@@ -38,7 +38,7 @@ impl Instructions {
     ///
     /// # Errors
     /// There is no such set, or the machine does not have it.
-    pub(crate) fn named(name: &str) -> Result<Self> {
+    pub fn named(name: &str) -> Result<Self> {
         match Set::parse(name) {
             Some(set) if set.is_here() => Ok(Self(set)),
             _ => bail!(
@@ -49,19 +49,19 @@ impl Instructions {
     }
 
     /// Returns the set.
-    pub(super) fn set(self) -> Set {
+    pub fn set(self) -> Set {
         self.0
     }
 
     /// Returns whether AVX2, FMA and F16C are available. Only builds for x86-64 need it.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn has_avx2(self) -> bool {
+    pub fn has_avx2(self) -> bool {
         self.0 >= Set::Avx2
     }
 
     /// Returns whether AVX-512 is available.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn has_avx512(self) -> bool {
+    pub fn has_avx512(self) -> bool {
         self.0 >= Set::Avx512
     }
 }

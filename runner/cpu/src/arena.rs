@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Free buffers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Arena(Arc<Mutex<Vec<Vec<f32>>>>);
+pub struct Arena(Arc<Mutex<Vec<Vec<f32>>>>);
 
 /// Numbers whose buffer returns to its arena when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     numbers: Vec<f32>,
     length: usize,
     arena: Arena,
@@ -18,7 +18,7 @@ pub(crate) struct Buffer {
 impl Arena {
     /// Returns numbers with unspecified values: the smallest free buffer that is large enough, else
     /// a new one.
-    pub(crate) fn take(&self, length: usize) -> Buffer {
+    pub fn take(&self, length: usize) -> Buffer {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = free.iter().enumerate().filter(|(_, numbers)| numbers.len() >= length);
         let place = fits.min_by_key(|(_, numbers)| numbers.len()).map(|(place, _)| place);

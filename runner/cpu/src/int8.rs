@@ -35,9 +35,9 @@ use formats::weight::Numbers;
 use formats::{Encoding, Weight};
 
 use super::instructions::{Instructions, Set};
-pub(super) use activation_rows::ActivationRows;
-pub(super) use activations::Activations;
-pub(super) use panel::Panel;
+pub use activation_rows::ActivationRows;
+pub use activations::Activations;
+pub use panel::Panel;
 use panel_size::{DEPTH, LANES};
 use unpack::format::{CodeFormat, with_layout};
 use unpack::{Groups, RowLayout, WeightLocation};
@@ -46,20 +46,20 @@ use unpack::{Groups, RowLayout, WeightLocation};
 const BLOCK: usize = 32;
 
 /// A matrix for integer products.
-pub(super) struct IntegerMatrix<'a> {
+pub struct IntegerMatrix<'a> {
     format: CodeFormat,
     columns: usize,
     place: WeightLocation<'a>,
 }
 
 /// Returns whether there are integer kernels for weights of this encoding.
-pub(super) fn has_kernels(encoding: Encoding) -> bool {
+pub fn has_kernels(encoding: Encoding) -> bool {
     CodeFormat::of(encoding).is_some()
 }
 
 impl<'a> IntegerMatrix<'a> {
     /// Creates the matrix; `None` if there are no kernels for its encoding.
-    pub(super) fn new(weight: &Weight<'a>) -> Option<Self> {
+    pub fn new(weight: &Weight<'a>) -> Option<Self> {
         let format = CodeFormat::of(weight.encoding())?;
         let (codes, rows) = (weight.array(Role::Weight), weight.rows());
         let groups = match weight.encoding() {
@@ -77,7 +77,7 @@ impl<'a> IntegerMatrix<'a> {
     }
 
     /// Multiplies up to 16 rows with all rows of x; `sums` is `[x's rows, 16]`.
-    pub(super) fn products(
+    pub fn products(
         &self,
         instructions: Instructions,
         rows: impl ExactSizeIterator<Item = usize>,

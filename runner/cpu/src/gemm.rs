@@ -14,15 +14,15 @@ const COLUMNS: usize = 16;
 
 /// A row-major matrix in a slice.
 #[derive(Clone, Copy)]
-pub(crate) struct Slice<'a> {
-    pub(crate) numbers: &'a [f32],
+pub struct Slice<'a> {
+    pub numbers: &'a [f32],
     /// Distance between rows, in elements.
-    pub(crate) stride: usize,
+    pub stride: usize,
 }
 
 /// Adds a product: `c[i, j] += Σ a[i, k] · b[k, j]`. The sizes are `m` rows, `n` columns and
 /// `depth` terms of the sum; `stride` is the distance between rows of `c`.
-pub(crate) fn add_product(
+pub fn add_product(
     instructions: Instructions,
     [m, n, depth]: [usize; 3],
     a: Slice<'_>,

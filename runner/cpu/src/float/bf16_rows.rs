@@ -25,14 +25,14 @@ const RUN: usize = 2 * LANES;
 
 /// Rows of x, rounded to BF16.
 #[derive(Debug)]
-pub(in crate::backends::cpu) struct Bf16Rows(Vec<u16>);
+pub struct Bf16Rows(Vec<u16>);
 
 impl Bf16Rows {
     /// No rows.
-    pub(in crate::backends::cpu) const EMPTY: Self = Self(Vec::new());
+    pub const EMPTY: Self = Self(Vec::new());
 
     /// Returns whether rows of `columns` elements can be multiplied.
-    pub(in crate::backends::cpu) fn fits(columns: usize) -> bool {
+    pub fn fits(columns: usize) -> bool {
         columns > 0 && columns.is_multiple_of(RUN)
     }
 
@@ -40,7 +40,7 @@ impl Bf16Rows {
     ///
     /// # Safety
     /// The machine has all instructions of the set `avx512-bf16`.
-    pub(in crate::backends::cpu) unsafe fn fill(&mut self, pool: &Pool, x: &[f32], columns: usize) {
+    pub unsafe fn fill(&mut self, pool: &Pool, x: &[f32], columns: usize) {
         assert!(Self::fits(columns), "whole runs");
         if self.0.len() < x.len() {
             self.0.resize(x.len(), 0);
@@ -54,7 +54,7 @@ impl Bf16Rows {
     }
 
     /// Returns the elements of the rows from `row` on.
-    pub(in crate::backends::cpu) fn after(&self, row: usize, columns: usize) -> &[u16] {
+    pub fn after(&self, row: usize, columns: usize) -> &[u16] {
         &self.0[row * columns..]
     }
 }
@@ -72,7 +72,7 @@ fn round(x: &[f32], out: &mut [u16]) {
 
 /// Returns whether weights of this encoding, with rows of `columns` elements, can be multiplied
 /// here.
-pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> bool {
+pub fn takes(encoding: Encoding, columns: usize) -> bool {
     let is_taken = match NumberFormat::of(encoding) {
         Some(NumberFormat::Bf16) => true,
         Some(NumberFormat::E4m3) => encoding.group_size() as usize >= RUN,
@@ -83,7 +83,7 @@ pub(in crate::backends::cpu) fn takes(encoding: Encoding, columns: usize) -> boo
 
 /// Scratch memory for a few rows of a weight.
 #[derive(Debug)]
-pub(in crate::backends::cpu) struct RowScratch {
+pub struct RowScratch {
     /// FP8 numbers as BF16.
     numbers: Vec<u16>,
     scales: Vec<f32>,
@@ -91,7 +91,7 @@ pub(in crate::backends::cpu) struct RowScratch {
 
 impl RowScratch {
     /// Empty buffers; they only grow.
-    pub(in crate::backends::cpu) const EMPTY: Self = Self { numbers: Vec::new(), scales: Vec::new() };
+    pub const EMPTY: Self = Self { numbers: Vec::new(), scales: Vec::new() };
 }
 
 /// Multiplies up to 16 rows of a weight with all rounded rows of x.
@@ -99,7 +99,7 @@ impl RowScratch {
 /// # Panics
 /// [`takes`] is false for the weight.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
-pub(in crate::backends::cpu) fn products(
+pub fn products(
     weight: &Weight<'_>,
     rows: impl ExactSizeIterator<Item = usize> + Clone,
     x: &[u16],
