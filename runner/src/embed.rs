@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
-use crate::model::Model;
-use crate::pooling::{Pooled, Pooling};
-use crate::shorten::shorten;
+use crate::text::model::Model;
+use crate::text::pooling::{Pooled, Pooling};
+use crate::text::shorten::shorten;
 
 /// The tokens of a text.
 struct EmbeddingInput {

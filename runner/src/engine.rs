@@ -35,7 +35,7 @@ use tokio::sync::oneshot;
 use crate::backend::{Backend, Best};
 use crate::cache::{Cache, CacheShape, common_prefix};
 use crate::decoder::{Decoder, Logits, Stream};
-use crate::model::Model;
+use crate::text::model::Model;
 use choice::Candidate;
 use pass_rows::PassRows;
 use slot::{Slot, make};

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
-use crate::model::Model;
+use crate::text::model::Model;
 
 /// Largest size of the logits in a response, in bytes.
 const MAX_LOGITS: usize = 1 << 30;

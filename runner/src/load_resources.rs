@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kernels::instructions::Instructions;
-use crate::renderer::Renderer;
+use crate::text::renderer::Renderer;
 
 /// The resources of the machine that a load may use.
 #[derive(Clone, Debug)]

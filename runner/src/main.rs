@@ -21,7 +21,7 @@
 //! - One of two [`backends`] computes, or several devices with a range of layers each. On the CPU,
 //!   decoder and sampler allocate nothing for a token, except for a block of states every 256
 //!   positions.
-//! - `unsafe` is only in [`mapped`], in [`renderer`], in [`backends::cpu`], and in the tests that
+//! - `unsafe` is only in [`mapped`], in [`text::renderer`], in [`backends::cpu`], and in the tests that
 //!   count allocations and pages.
 
 mod adapters;
@@ -53,26 +53,18 @@ mod load;
 mod load_resources;
 mod mapped;
 mod memory;
-mod model;
-mod pooling;
 #[cfg(test)]
 mod quantized_experts;
-mod ranking;
 mod read_ahead;
-mod renderer;
-mod rendering;
 mod rerank;
 #[cfg(test)]
 mod residency;
 mod sampler;
-mod scorer;
-mod sentence;
 mod serve;
-mod shorten;
 mod stages;
 #[cfg(test)]
 mod synthetic_models;
-mod text_model;
+mod text;
 mod weights;
 
 use std::io::IsTerminal;
@@ -81,7 +73,7 @@ use std::sync::Arc;
 
 use kernels::instructions::Instructions;
 use clap::Parser;
-use renderer::{ForkRole, Renderer};
+use text::renderer::{ForkRole, Renderer};
 
 /// Runs one model for the Lode daemon.
 #[derive(Parser)]

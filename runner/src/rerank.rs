@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
-use crate::model::Model;
-use crate::pooling::Pooled;
-use crate::ranking::{Asked, Inputs, Ranking, ScoreSource};
+use crate::text::model::Model;
+use crate::text::pooling::Pooled;
+use crate::text::ranking::{Asked, Inputs, Ranking, ScoreSource};
 
 /// A ranking in progress; it computes one document after the other.
 pub(crate) struct Rerank {

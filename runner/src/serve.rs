@@ -31,9 +31,9 @@ use crate::generate::{self, Generation, Sink};
 use crate::load::Loaded;
 use crate::load_resources::LoadResources;
 use crate::memory::Account;
-use crate::model::Model;
+use crate::text::model::Model;
 use crate::rerank::Rerank;
-use crate::text_model::TextModel;
+use crate::text::text_model::TextModel;
 
 /// Largest request in bytes: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;

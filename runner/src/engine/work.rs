@@ -10,7 +10,7 @@ use protocol::FailureKind;
 use crate::backend::{Best, Selection};
 use crate::cache::Cache;
 use crate::failure;
-use crate::model::Model;
+use crate::text::model::Model;
 
 /// Work on a slot: generation, evaluation, embedding or ranking.
 ///

@@ -8,8 +8,8 @@ use protocol::{FinishReason, GenerateEvent, GenerateRequest, Logprob};
 
 use super::Sink;
 use crate::engine::Listener;
-use crate::model::Model;
-use crate::text_model::TextModel;
+use crate::text::model::Model;
+use crate::text::text_model::TextModel;
 
 /// The outcome of a token's text.
 pub(super) enum Heard {

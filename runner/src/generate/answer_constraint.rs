@@ -4,7 +4,7 @@ use prompt::{Constraint, OutputReader, Tools};
 use protocol::{GenerateRequest, ToolChoice};
 
 use crate::engine::Fault;
-use crate::text_model::TextModel;
+use crate::text::text_model::TextModel;
 
 /// The constraint on the next tokens. Thinking is never constrained. Output that is neither
 /// thinking nor answer, such as a header, is constrained only if a tool call is required, because a

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use protocol::Logprob;
 
-use crate::model::Model;
+use crate::text::model::Model;
 
 /// Returns the log-probability of a token, with the `count` likeliest tokens; `logprobs` are those
 /// of all tokens, and `before` is the preceding token.

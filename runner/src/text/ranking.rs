@@ -22,8 +22,8 @@ use architectures::{Blueprint, Score, ScorerInput};
 use serde_json::Value;
 
 use crate::documents::Documents;
-use crate::sentence::modules;
-use crate::text_model::TextModel;
+use crate::text::sentence::modules;
+use crate::text::text_model::TextModel;
 pub(crate) use form::Asked;
 use form::Form;
 pub(crate) use inputs::Inputs;

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::ranking::Ranking;
-use crate::scorer::Scorer;
-use crate::sentence::Sentence;
-use crate::text_model::TextModel;
+use crate::text::ranking::Ranking;
+use crate::text::scorer::Scorer;
+use crate::text::sentence::Sentence;
+use crate::text::text_model::TextModel;
 
 /// A loaded model without its decoder.
 #[derive(Debug)]

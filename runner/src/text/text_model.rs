@@ -13,7 +13,7 @@ use vocabulary::{TokenTable, Vocabulary, byte_ranks, special_tokens};
 
 use crate::documents::Documents;
 use crate::mapped::Blob;
-use crate::rendering::{Rendering, TemplateChoice};
+use crate::text::rendering::{Rendering, TemplateChoice};
 
 /// The part of a model that handles text.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ fn table_of(gguf: &Gguf<'_>) -> Result<TokenTable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::renderer::Renderer;
+    use crate::text::renderer::Renderer;
 
     fn text(bytes: &mut Vec<u8>, text: &str) {
         bytes.extend((text.len() as u64).to_le_bytes());

@@ -24,8 +24,8 @@ use serde_json::{Map, Value};
 use vocabulary::chat_templates;
 
 use crate::documents::Documents;
-use crate::sentence::modules;
-use crate::text_model::TextModel;
+use crate::text::sentence::modules;
+use crate::text::text_model::TextModel;
 
 /// Texts whose tokens have no common suffix: the common suffix of prompts with them is what follows
 /// a document.

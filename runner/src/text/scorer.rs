@@ -8,7 +8,7 @@ use architectures::{Norm, NormKind, Projection, ScorerActivation, ScorerDense};
 use kernels::elementwise::gelu;
 
 use crate::mapped::MappedTensor;
-use crate::pooling::Pooling;
+use crate::text::pooling::Pooling;
 use crate::weights::Weights;
 
 /// A head that scores texts, with its weights.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use vocabulary::abilities;
 use vocabulary::chat_templates::{self, NamedTemplate};
 
-use crate::renderer::Renderer;
+use crate::text::renderer::Renderer;
 
 /// The inputs for choosing a model's template.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use prompt::{Pair, PairForm};
 
 use super::Ranking;
 use super::form::{Asked, Form};
-use crate::shorten::shorten;
+use crate::text::shorten::shorten;
 
 /// Largest number of tokens of all documents of a request.
 const MOST_TOKENS: usize = 1 << 22;

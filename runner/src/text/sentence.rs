@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::documents::Documents;
-use crate::pooling::Pooling;
+use crate::text::pooling::Pooling;
 
 /// Supported modules. Vectors are divided by their length in any case, also without `Normalize`.
 const KNOWN: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
