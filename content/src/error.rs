@@ -114,6 +114,17 @@ impl Classified for Error {
     }
 }
 
+impl Classified for std::io::Error {
+    fn class(&self) -> ErrorClass {
+        if is_full(self) {
+            return ErrorClass::DiskFull;
+        }
+        // Readers of blobs report errors of a store as I/O errors.
+        let inner = self.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        inner.map_or(ErrorClass::Internal, Classified::class)
+    }
+}
+
 /// True if the disk is full or the user's quota is exhausted.
 pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)

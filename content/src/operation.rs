@@ -144,17 +144,6 @@ impl fmt::Debug for OperationError {
     }
 }
 
-impl Classified for std::io::Error {
-    fn class(&self) -> ErrorClass {
-        if crate::error::is_full(self) {
-            return ErrorClass::DiskFull;
-        }
-        // Readers of blobs report errors of a store as I/O errors.
-        let inner = self.get_ref().and_then(|inner| inner.downcast_ref::<crate::Error>());
-        inner.map_or(ErrorClass::Internal, Classified::class)
-    }
-}
-
 /// Adds what was attempted to an error. The text is for users: ``cannot read `config.json` ``.
 pub trait Context<T> {
     /// Adds a text.
