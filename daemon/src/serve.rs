@@ -20,7 +20,9 @@ use protocol::InstructionSet;
 use registry::server::Server;
 use scheduler::{Limits, RunnerOptions, Scheduler, gpu_driver};
 use store::{Options, Store};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tracing::Instrument;
 use transfer::{Hosts, Repositories, Upstream};
 
@@ -34,7 +36,7 @@ use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::socket_uploads::{Socket, SocketUploads};
 use crate::threads::scarce_threads;
-use crate::tls::TlsListener;
+use crate::tls::{TlsFiles, TlsListener};
 use crate::{access, activation, connections, error, guard, log_rotation, metrics};
 
 /// Time between two periodic sweeps of the store.
@@ -81,10 +83,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let address = settings.address;
     let listener = activation::listener(address).await?;
     let tls = settings.tls.clone();
-    if let Some(cpu) = settings.cpu.filter(|cpu| !cpu.is_here()) {
-        let here = InstructionSet::available_names();
-        bail!("LODE_CPU is `{}`, expected an instruction set of this machine: one of {here}", cpu.name());
-    }
+    ensure_instructions(&settings)?;
     let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
     let store = Store::open(&settings.home, options)?;
     if let Err(read_only) = store.ensure_writable() {
@@ -95,25 +94,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let library = Library::new(store);
     library.tidy();
     let sockets = SocketFolder::create(settings.temporary.join(format!("lode-{}", std::process::id())))?;
-    let options = RunnerOptions {
-        program: settings.runner.clone(),
-        sockets: sockets.0.clone(),
-        environment: runner_environment(&settings, if library.is_read_only() { &sockets.0 } else { &settings.home })?,
-        isolated: settings.isolated,
-        patience: settings.runner_timeout,
-        gpu_keep: settings.gpu_keep.clone(),
-        memory_limit: settings.runner_memory,
-        threads: settings.threads,
-        cpu: settings.cpu,
-    };
-    let limits = Limits {
-        most: settings.max_loaded,
-        memory: settings.memory_limit,
-        queue: settings.max_queue,
-        load_timeout: settings.load_timeout,
-        turn: TURN,
-    };
-    let scheduler = Scheduler::new(options, limits);
+    let scheduler = Scheduler::new(runner_options(&settings, &library, &sockets)?, limits(&settings));
     let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
     let has_creates = !library.is_read_only();
@@ -141,19 +122,11 @@ async fn serve(settings: Settings) -> Result<()> {
         // Without the socket, commands send paths, which needs the admin scope.
         Some(Err(error)) => tracing::warn!("commands cannot pass files through the socket: {error:#}"),
     }
-    let limits = connections::ConnectionLimits::of_process();
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
     let registry = registry(&daemon);
     let routes = application(daemon, registry.clone().router());
-    let mut server = if let Some(files) = tls {
-        tokio::spawn(connections::serve(TlsListener::bind(listener, files)?, routes, limits, stopped))
-    } else {
-        // Disables Nagle's algorithm: responses are written in parts, and delaying the last part
-        // would cost a round trip.
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        tokio::spawn(connections::serve(listener, routes, limits, stopped))
-    };
+    let mut server = listen(listener, tls, routes, stopped)?;
     activation::serving();
     tokio::select! {
         ended = &mut server => return ended.internal().context("serving failed"),
@@ -162,6 +135,63 @@ async fn serve(settings: Settings) -> Result<()> {
     }
     activation::stopping();
     let _ = stop.send(true);
+    finish(server, &scheduler).await;
+    Ok(())
+}
+
+/// Fails if `LODE_CPU` names an instruction set that this machine lacks.
+fn ensure_instructions(settings: &Settings) -> Result<()> {
+    if let Some(cpu) = settings.cpu.filter(|cpu| !cpu.is_here()) {
+        let here = InstructionSet::available_names();
+        bail!("LODE_CPU is `{}`, expected an instruction set of this machine: one of {here}", cpu.name());
+    }
+    Ok(())
+}
+
+fn runner_options(settings: &Settings, library: &Library, sockets: &SocketFolder) -> Result<RunnerOptions> {
+    Ok(RunnerOptions {
+        program: settings.runner.clone(),
+        sockets: sockets.0.clone(),
+        environment: runner_environment(settings, if library.is_read_only() { &sockets.0 } else { &settings.home })?,
+        isolated: settings.isolated,
+        patience: settings.runner_timeout,
+        gpu_keep: settings.gpu_keep.clone(),
+        memory_limit: settings.runner_memory,
+        threads: settings.threads,
+        cpu: settings.cpu,
+    })
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        most: settings.max_loaded,
+        memory: settings.memory_limit,
+        queue: settings.max_queue,
+        load_timeout: settings.load_timeout,
+        turn: TURN,
+    }
+}
+
+/// Serves connections in a task, which ends when `stopped` says so.
+fn listen(
+    listener: TcpListener,
+    tls: Option<TlsFiles>,
+    routes: Router,
+    stopped: watch::Receiver<bool>,
+) -> Result<JoinHandle<()>> {
+    let limits = connections::ConnectionLimits::of_process();
+    Ok(if let Some(files) = tls {
+        tokio::spawn(connections::serve(TlsListener::bind(listener, files)?, routes, limits, stopped))
+    } else {
+        // Disables Nagle's algorithm: responses are written in parts, and delaying the last part
+        // would cost a round trip.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        tokio::spawn(connections::serve(listener, routes, limits, stopped))
+    })
+}
+
+/// Waits for requests and runners to end, for a while.
+async fn finish(mut server: JoinHandle<()>, scheduler: &Scheduler) {
     if tokio::time::timeout(SHUTDOWN_GRACE, &mut server).await.is_err() {
         tracing::warn!("requests that were not finished are cut off");
         server.abort();
@@ -169,7 +199,6 @@ async fn serve(settings: Settings) -> Result<()> {
     if tokio::time::timeout(SHUTDOWN_GRACE, scheduler.stop_all()).await.is_err() {
         tracing::warn!("a runner that was killed is not gone; it ends with the daemon");
     }
-    Ok(())
 }
 
 /// Returns the environment of runners, with a folder in `place` for kernels that a GPU's driver

@@ -21,8 +21,8 @@ const MAX_PATTERN: usize = 1 << 20;
 /// Prefix that PEFT adds to the names of the wrapped model.
 const PEFT_PREFIX: &str = "base_model.model.";
 
-/// Reads the adapter of one folder.
-pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
+/// Returns the file of the factors and the config of an adapter.
+fn weights_and_config<'a>(files: &[&'a NamedFile]) -> Result<(&'a NamedFile, &'a NamedFile), Error> {
     let (mut weights, mut config) = (None, None);
     for file in files {
         let place = if split(&file.name).1 == CONFIG {
@@ -37,14 +37,17 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
             return Err(refused(file, &format!("`{}` is in the same folder; give each adapter its own", other.name)));
         }
     }
-    let (weights, config) = match (weights, config) {
-        (Some(weights), Some(config)) => (weights, config),
-        (Some(weights), None) => {
-            return Err(refused(weights, &format!("its `{CONFIG}`, which has the scale, is missing")));
-        }
-        (None, Some(config)) => return Err(refused(config, "the safetensors file that it is about is missing")),
-        (None, None) => return Err(Error::Source("an adapter has no files".to_owned())),
-    };
+    match (weights, config) {
+        (Some(weights), Some(config)) => Ok((weights, config)),
+        (Some(weights), None) => Err(refused(weights, &format!("its `{CONFIG}`, which has the scale, is missing"))),
+        (None, Some(config)) => Err(refused(config, "the safetensors file that it is about is missing")),
+        (None, None) => Err(Error::Source("an adapter has no files".to_owned())),
+    }
+}
+
+/// Reads the adapter of one folder.
+pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
+    let (weights, config) = weights_and_config(files)?;
     let raw = read_document(config, MAX_CONFIG)?;
     let config = Config { file: config, raw: &raw };
     let (_, tensors) = shard_facts(weights, 0)?;

@@ -17,7 +17,7 @@ use crate::library::Library;
 use crate::load_files::{LoadFile, LoadFiles};
 use crate::memory_need::MemoryNeed;
 use crate::model::Model;
-use crate::parsed_facts::{ParsedFacts, Unknown};
+use crate::parsed_facts::{Described, ParsedFacts, Unknown};
 
 /// A load request with the files that belong to it.
 #[derive(Clone, Debug)]
@@ -66,18 +66,8 @@ pub fn load_plan(
         Ok(Document { name, blob })
     });
     let documents = documents.collect::<Result<_>>()?;
-    let not_run = || format!("model '{}' cannot be run", model.name);
-    let adapters = library.adapters(&model.manifest).with_context(not_run)?;
     let planned_tensors = tensors.iter().map(|tensor| files.planned(tensor)).collect::<Result<_>>()?;
-    let mut planned_adapters = Vec::new();
-    if !adapters.is_empty() {
-        let places = described.places(&tensors);
-        let folders = library.layout_of_folders(model, described)?;
-        for adapter in &adapters {
-            let fitted = adapter.fit(&places, model.parsed_facts.gguf_name()).with_context(not_run)?;
-            planned_adapters.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
-        }
-    }
+    let planned_adapters = adapters(library, model, described, &tensors, &mut files)?;
     let PlanFiles { blobs, opened, .. } = files;
     let template = library.own_template(model)?;
     if template.is_none() && !model.config.renderer.is_empty() {
@@ -105,6 +95,29 @@ pub fn load_plan(
         template,
     };
     Ok(ModelLoad { request, files: LoadFiles::new(&library.store, opened), reserved: None })
+}
+
+/// Returns the low-rank updates of the model's adapters, and adds their blobs to the plan.
+fn adapters(
+    library: &Library,
+    model: &Model,
+    described: &Described,
+    tensors: &[StoredTensor],
+    files: &mut PlanFiles,
+) -> Result<Vec<LowRank>> {
+    let not_run = || format!("model '{}' cannot be run", model.name);
+    let adapters = library.adapters(&model.manifest).with_context(not_run)?;
+    if adapters.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places = described.places(tensors);
+    let folders = library.layout_of_folders(model, described)?;
+    let mut planned = Vec::new();
+    for adapter in &adapters {
+        let fitted = adapter.fit(&places, model.parsed_facts.gguf_name()).with_context(not_run)?;
+        planned.extend(files.low_ranks(&fitted, adapter.layout.or(folders))?);
+    }
+    Ok(planned)
 }
 
 /// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does

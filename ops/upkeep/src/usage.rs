@@ -68,6 +68,26 @@ pub struct FamilyUsage {
     pub models: Vec<String>,
 }
 
+/// Returns the blobs of earlier versions of models.
+fn blobs_of_versions(library: &Library) -> HashSet<Digest> {
+    let kept = library.names().all_kept_versions();
+    let versions = kept.iter().flat_map(|(name, kept)| kept.iter().map(move |digest| (name, digest)));
+    versions.filter_map(|(name, digest)| digests(library, name, digest)).flatten().collect()
+}
+
+/// Returns the blobs of documents without a tag. `named` are the blobs of models.
+fn blobs_of_untagged(library: &Library, named: &HashMap<Digest, u64>) -> HashSet<Digest> {
+    let mut untagged = HashSet::new();
+    for document in library.notes().documents() {
+        // Documents inside another document have already been walked; blobs of named models count
+        // for the models.
+        if !untagged.contains(&document) && !named.contains_key(&document) {
+            untagged.extend(digests(library, "", &document).unwrap_or_default());
+        }
+    }
+    untagged
+}
+
 /// Measures the disk usage of the store. Sizes are those on disk; a missing blob counts as zero.
 ///
 /// # Errors
@@ -101,19 +121,8 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
     }
     let families = families(library, &found, &models, &names_of, &size);
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
-    let mut versions = HashSet::new();
-    for (name, kept) in library.names().all_kept_versions() {
-        versions.extend(kept.iter().filter_map(|digest| self::digests(library, &name, digest)).flatten());
-    }
-    let mut linked = HashSet::new();
-    for document in library.notes().documents() {
-        // Documents inside another document have already been walked; blobs of named models count
-        // for the models.
-        if linked.contains(&document) || names_of.contains_key(&document) {
-            continue;
-        }
-        linked.extend(self::digests(library, "", &document).unwrap_or_default());
-    }
+    let versions = blobs_of_versions(library);
+    let linked = blobs_of_untagged(library, &names_of);
     let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);
     for (digest, size) in &blobs {
         let group = match digest {
