@@ -15,54 +15,62 @@ const COLUMNS: usize = 16;
 /// A row-major matrix in a slice.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
+    /// Elements, row by row.
     pub numbers: &'a [f32],
     /// Distance between rows, in elements.
     pub stride: usize,
 }
 
+/// A row-major matrix in a slice that is written.
+pub struct SliceMut<'a> {
+    /// Elements, row by row.
+    pub numbers: &'a mut [f32],
+    /// Distance between rows, in elements.
+    pub stride: usize,
+}
+
 /// Adds a product: `c[i, j] += Σ a[i, k] · b[k, j]`. The sizes are `m` rows, `n` columns and
-/// `depth` terms of the sum; `stride` is the distance between rows of `c`.
+/// `depth` terms of the sum.
 pub fn add_product(
     instructions: Instructions,
     [m, n, depth]: [usize; 3],
     a: Slice<'_>,
     b: Slice<'_>,
-    c: &mut [f32],
-    stride: usize,
+    mut c: SliceMut<'_>,
 ) {
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx512() {
         // SAFETY: the features were detected.
-        return unsafe { avx512::add_product([m, n, depth], a, b, c, stride) };
+        return unsafe { avx512::add_product([m, n, depth], a, b, &mut c) };
     }
     #[cfg(target_arch = "x86_64")]
     if instructions.has_avx2() {
         // SAFETY: the features were detected.
-        return unsafe { add_product_avx2([m, n, depth], a, b, c, stride) };
+        return unsafe { add_product_avx2([m, n, depth], a, b, &mut c) };
     }
     let _ = instructions;
-    product::<false>([m, n, depth], a, b, c, stride);
+    product::<false>([m, n, depth], a, b, &mut c);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_product_avx2(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
-    product::<true>(sizes, a, b, c, stride);
+fn add_product_avx2(sizes: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut SliceMut<'_>) {
+    product::<true>(sizes, a, b, c);
 }
 
 #[inline(always)]
-fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut SliceMut<'_>) {
     let wide = n / COLUMNS * COLUMNS;
     let mut row = 0;
     while row + ROWS <= m {
         for column in (0..wide).step_by(COLUMNS) {
-            tile::<FUSED, ROWS>(depth, a, b, c, stride, row, column);
+            tile::<FUSED, ROWS>(depth, a, b, c, [row, column]);
         }
         row += ROWS;
     }
     for row in row..m {
         for column in (0..wide).step_by(COLUMNS) {
-            tile::<FUSED, 1>(depth, a, b, c, stride, row, column);
+            tile::<FUSED, 1>(depth, a, b, c, [row, column]);
         }
     }
     for row in 0..m {
@@ -71,7 +79,7 @@ fn product<const FUSED: bool>([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<
             let b = b.numbers[column..].iter().step_by(b.stride);
             // Rounds as in a tile, because the width decides which columns are computed here.
             let add = |sum: f32, (a, b): (&f32, &f32)| if FUSED { a.mul_add(*b, sum) } else { a * b + sum };
-            c[row * stride + column] += a.iter().zip(b).fold(0.0, add);
+            c.numbers[row * c.stride + column] += a.iter().zip(b).fold(0.0, add);
         }
     }
 }
@@ -81,10 +89,8 @@ fn tile<const FUSED: bool, const R: usize>(
     depth: usize,
     a: Slice<'_>,
     b: Slice<'_>,
-    c: &mut [f32],
-    stride: usize,
-    row: usize,
-    column: usize,
+    c: &mut SliceMut<'_>,
+    [row, column]: [usize; 2],
 ) {
     let mut sums = [[0.0f32; COLUMNS]; R];
     let rows: [&[f32]; R] = std::array::from_fn(|i| &a.numbers[(row + i) * a.stride..][..depth]);
@@ -99,7 +105,7 @@ fn tile<const FUSED: bool, const R: usize>(
         }
     }
     for (i, sums) in sums.iter().enumerate() {
-        for (c, sum) in c[(row + i) * stride + column..][..COLUMNS].iter_mut().zip(sums) {
+        for (c, sum) in c.numbers[(row + i) * c.stride + column..][..COLUMNS].iter_mut().zip(sums) {
             *c += sum;
         }
     }
@@ -120,7 +126,7 @@ mod tests {
                 let mut c = vec![1.0; m * n];
                 let slices = || (Slice { numbers: &a, stride: depth + 2 }, Slice { numbers: &b, stride: n + 3 });
                 let (x, y) = slices();
-                add_product(instructions, [m, n, depth], x, y, &mut c, n);
+                add_product(instructions, [m, n, depth], x, y, SliceMut { numbers: &mut c, stride: n });
                 for i in 0..m {
                     for j in 0..n {
                         let of = |k: usize| f64::from(a[i * (depth + 2) + k]) * f64::from(b[k * (n + 3) + j]);

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm512_setzero_ps,
 };
 
-use super::Slice;
+use super::{Slice, SliceMut};
 
 /// Number of rows of `a` in a tile.
 const ROWS: usize = 8;
@@ -19,27 +19,27 @@ const VECTORS: usize = 2;
 
 /// See [`super::add_product`].
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn add_product([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut [f32], stride: usize) {
+pub(super) fn add_product([m, n, depth]: [usize; 3], a: Slice<'_>, b: Slice<'_>, c: &mut SliceMut<'_>) {
     if m == 0 || n == 0 || depth == 0 {
         return;
     }
     assert!(a.numbers.len() >= (m - 1) * a.stride + depth && b.numbers.len() >= (depth - 1) * b.stride + n);
-    assert!(c.len() >= (m - 1) * stride + n && stride >= n);
+    assert!(c.numbers.len() >= (m - 1) * c.stride + n && c.stride >= n);
     for column in (0..n).step_by(VECTORS * LANES) {
         let left = n - column;
         // A mask bit is 1 for each existing column.
         let masks = [mask(left), mask(left.saturating_sub(LANES))];
         let mut row = 0;
         while row + ROWS <= m {
-            tile::<ROWS>(depth, a, b, c, stride, [row, column], masks);
+            tile::<ROWS>(depth, a, b, c, ([row, column], masks));
             row += ROWS;
         }
         while row + 2 <= m {
-            tile::<2>(depth, a, b, c, stride, [row, column], masks);
+            tile::<2>(depth, a, b, c, ([row, column], masks));
             row += 2;
         }
         if row < m {
-            tile::<1>(depth, a, b, c, stride, [row, column], masks);
+            tile::<1>(depth, a, b, c, ([row, column], masks));
         }
     }
 }
@@ -55,10 +55,8 @@ fn tile<const R: usize>(
     depth: usize,
     a: Slice<'_>,
     b: Slice<'_>,
-    c: &mut [f32],
-    stride: usize,
-    [row, column]: [usize; 2],
-    masks: [__mmask16; VECTORS],
+    c: &mut SliceMut<'_>,
+    ([row, column], masks): ([usize; 2], [__mmask16; VECTORS]),
 ) {
     let mut sums = [[_mm512_setzero_ps(); VECTORS]; R];
     for k in 0..depth {
@@ -81,7 +79,7 @@ fn tile<const R: usize>(
     }
     for i in 0..R {
         for vector in 0..VECTORS {
-            let place = c.as_mut_ptr().wrapping_add((row + i) * stride + column + vector * LANES);
+            let place = c.numbers.as_mut_ptr().wrapping_add((row + i) * c.stride + column + vector * LANES);
             // SAFETY: a row of `c` has the columns of the mask from there on; masked-out columns
             // are neither read nor written.
             unsafe {

@@ -19,7 +19,7 @@ use anyhow::Result;
 use protocol::KvType;
 use protocol::limits::TILE;
 
-use kernels::gemm::{Slice, add_product};
+use kernels::gemm::{Slice, SliceMut, add_product};
 use kernels::instructions::Instructions;
 use kernels::kv_rows::exponentials_below;
 use super::state::{Half, Kv, State};
@@ -34,6 +34,15 @@ const FEW: usize = 4;
 /// Number of positions per task for such a token. It does not depend on the number of threads, so
 /// the order of summation is fixed.
 const RUN: usize = 128;
+
+/// A key head of a sequence, with the parameters of its attention.
+#[derive(Clone, Copy)]
+struct KeyHead<'a> {
+    instructions: Instructions,
+    attend: &'a Attend<'a, Cpu>,
+    kv: &'a Kv,
+    index: usize,
+}
 
 impl Cpu {
     /// See [`Backend::attend`](crate::backend::Backend::attend).
@@ -124,7 +133,8 @@ impl Cpu {
                         // SAFETY: a region hands out each task once.
                         let part = unsafe { shared.range(task * width..(task + 1) * width) };
                         let seen = from..seen.end.min(from + RUN);
-                        few_heads(self.instructions, attend, kv, kv_head, query, seen, part);
+                        let head = KeyHead { instructions: self.instructions, attend, kv, index: kv_head };
+                        few_heads(head, query, seen, part);
                         break;
                     }
                     run -= seen.len().div_ceil(RUN);
@@ -161,7 +171,8 @@ impl Cpu {
                 let tokens = index * tile..((index + 1) * tile).min(span.tokens);
                 thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
                 SCRATCH.with_borrow_mut(|scratch| {
-                    scratch.compute(self.instructions, attend, kv, kv_head, span, &tokens, query, out);
+                    let head = KeyHead { instructions: self.instructions, attend, kv, index: kv_head };
+                    scratch.compute(head, span, &tokens, query, out);
                 });
             }
         });
@@ -171,15 +182,8 @@ impl Cpu {
 /// Attends to a run of positions with the query heads of a key head. Writes, for each head: the sum
 /// of the values, weighted by the exponentials of the scores less the largest score; the largest
 /// score; and the sum of the exponentials.
-fn few_heads(
-    instructions: Instructions,
-    attend: &Attend<'_, Cpu>,
-    kv: &Kv,
-    kv_head: usize,
-    query: &[f32],
-    seen: Range<usize>,
-    out: &mut [f32],
-) {
+fn few_heads(key_head: KeyHead<'_>, query: &[f32], seen: Range<usize>, out: &mut [f32]) {
+    let KeyHead { instructions, attend, kv, index: kv_head } = key_head;
     let (group, count) = (query.len() / attend.key_dim, seen.len());
     let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
     float::with_buffer(group * count + query.len(), |numbers| {
@@ -259,18 +263,15 @@ impl Tile {
         softmax: Vec::new(),
     };
 
-    #[expect(clippy::too_many_arguments, reason = "the tile's place in the pass")]
     fn compute(
         &mut self,
-        instructions: Instructions,
-        attend: &Attend<'_, Cpu>,
-        kv: &Kv,
-        kv_head: usize,
+        key_head: KeyHead<'_>,
         span: Span,
         tokens: &Range<usize>,
         query: &[f32],
         out: &SharedSlice<'_, f32>,
     ) {
+        let KeyHead { attend, index: kv_head, .. } = key_head;
         let (group, key_dim, value_dim) = (attend.heads / attend.kv_heads, attend.key_dim, attend.value_dim);
         let rows = tokens.len() * group;
         let place =
@@ -293,7 +294,7 @@ impl Tile {
             // Runs end at the same positions for every tile, although the start of a window depends
             // on the tile's first token.
             let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
-            self.run(instructions, attend, kv, kv_head, begin..end, rows, |row| seen(tokens.start + row / group));
+            self.run(key_head, begin..end, rows, |row| seen(tokens.start + row / group));
             begin = end;
         }
         for row in 0..rows {
@@ -307,17 +308,14 @@ impl Tile {
     }
 
     /// Adds a run of keys to the online softmax.
-    #[expect(clippy::too_many_arguments, reason = "the run's place in the pass")]
     fn run(
         &mut self,
-        instructions: Instructions,
-        attend: &Attend<'_, Cpu>,
-        kv: &Kv,
-        kv_head: usize,
+        key_head: KeyHead<'_>,
         keys: Range<usize>,
         rows: usize,
         seen: impl Fn(usize) -> Range<usize>,
     ) {
+        let KeyHead { instructions, attend, kv, index: kv_head } = key_head;
         let (count, key_dim, value_dim) = (keys.len(), attend.key_dim, attend.value_dim);
         self.rows.resize(TILE.1 * key_dim.max(value_dim), 0.0);
         self.keys.resize(TILE.1 * key_dim, 0.0);
@@ -331,7 +329,8 @@ impl Tile {
         self.scores[..rows * count].fill(0.0);
         let queries = Slice { numbers: &self.queries, stride: key_dim };
         let transposed = Slice { numbers: &self.keys, stride: count };
-        add_product(instructions, [rows, count, key_dim], queries, transposed, &mut self.scores, count);
+        let scores = SliceMut { numbers: &mut self.scores, stride: count };
+        add_product(instructions, [rows, count, key_dim], queries, transposed, scores);
         for row in 0..rows {
             let scores = &mut self.scores[row * count..][..count];
             let seen = seen(row);
@@ -362,7 +361,8 @@ impl Tile {
         let stride = if attend.values == Values::Own { value_dim } else { key_dim };
         let scores = Slice { numbers: &self.scores, stride: count };
         let values = Slice { numbers: &self.rows, stride };
-        add_product(instructions, [rows, value_dim, count], scores, values, &mut self.mixed, value_dim);
+        let mixed = SliceMut { numbers: &mut self.mixed, stride: value_dim };
+        add_product(instructions, [rows, value_dim, count], scores, values, mixed);
     }
 }
 
