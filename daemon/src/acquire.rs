@@ -70,7 +70,7 @@ impl Daemon {
             ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type: self.kv_type() };
         let need = MemoryNeed::of(model, cache);
         let wanted = AcquireRequest {
-            model: model.manifest.digest().to_string(),
+            model: *model.manifest.digest(),
             name: model.name.clone(),
             context,
             need: need.total(),

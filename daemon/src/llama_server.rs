@@ -102,7 +102,7 @@ pub(crate) async fn props(
     let named = query::value(query.as_deref(), "model").unwrap_or_default();
     let name = meant(&daemon, &named).await?;
     let model = find_named(&daemon, &name).await?;
-    let digest = model.manifest.digest().to_string();
+    let digest = *model.manifest.digest();
     let loaded = daemon.scheduler.loaded().into_iter().find(|loaded| loaded.key.model == digest);
     let context = loaded.map_or_else(|| daemon.context(&model, None).tokens(), |loaded| loaded.reply.context);
     let template = blocking(&daemon.library, move |library| library.chat_template(&model)).await?;

@@ -6,6 +6,7 @@ use api::lm_studio::{Model, Models};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use content::Digest;
 use library::{Capability, Library, Listed};
 use manifests::ModelRef;
 
@@ -26,9 +27,9 @@ pub(crate) async fn show(State(daemon): State<Daemon>, Path(name): Path<String>)
 
 async fn all(daemon: &Daemon) -> Result<Vec<Model>, Failed> {
     let loaded = daemon.scheduler.loaded().into_iter();
-    let loaded: HashMap<String, u64> = loaded.map(|loaded| (loaded.key.model, loaded.reply.context)).collect();
+    let loaded: HashMap<Digest, u64> = loaded.map(|loaded| (loaded.key.model, loaded.reply.context)).collect();
     let models = blocking(&daemon.library, Library::list).await?;
-    Ok(models.iter().map(|listed| model(listed, loaded.get(&listed.summary.digest.to_string()).copied())).collect())
+    Ok(models.iter().map(|listed| model(listed, loaded.get(&listed.summary.digest).copied())).collect())
 }
 
 fn model(Listed { name, summary, .. }: &Listed, context: Option<u64>) -> Model {

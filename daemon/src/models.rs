@@ -152,7 +152,7 @@ pub(crate) async fn delete(State(daemon): State<Daemon>, Body(request): Body<Del
     if let Ok(model) = model {
         let (name, digest) = (model.name.parse::<ModelRef>()?, *model.manifest.digest());
         if !blocking(&daemon.library, move |library| Ok(library.has_other_name(&digest, &name))).await? {
-            daemon.scheduler.stop(&digest.to_string());
+            daemon.scheduler.stop(&digest);
         }
     }
     let deleted = blocking(&daemon.library, move |library| library.delete(&reference)).await;
@@ -163,9 +163,9 @@ pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>,
     /// The reported remaining time of a model that never expires.
     const FOREVER: Duration = Duration::from_hours(876_000);
     let loaded = daemon.scheduler.loaded();
-    let digests: Vec<Option<Digest>> = loaded.iter().map(|loaded| loaded.key.model.parse().ok()).collect();
+    let digests: Vec<Digest> = loaded.iter().map(|loaded| loaded.key.model).collect();
     let summaries = blocking(&daemon.library, move |library| {
-        Ok(digests.iter().map(|digest| library.summary(digest.as_ref()?)).collect::<Vec<_>>())
+        Ok(digests.iter().map(|digest| library.summary(digest)).collect::<Vec<_>>())
     });
     let entry = |(loaded, summary): (scheduler::Loaded, Option<Arc<Summary>>)| {
         let size = loaded.reply.weights + loaded.reply.kv_cache;
@@ -173,7 +173,7 @@ pub(crate) async fn ps(State(daemon): State<Daemon>) -> Result<Json<PsResponse>,
             name: loaded.name.clone(),
             model: loaded.name,
             size,
-            digest: loaded.key.model.trim_start_matches("sha256:").to_owned(),
+            digest: loaded.key.model.to_string().trim_start_matches("sha256:").to_owned(),
             details: summary.as_deref().map(model_documents::details).unwrap_or_default(),
             expires_at: model_documents::timestamp(loaded.expires.unwrap_or_else(|| SystemTime::now() + FOREVER)),
             size_vram: loaded.reply.on_devices.min(size),

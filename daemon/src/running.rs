@@ -13,7 +13,7 @@ use crate::rates::PERIOD;
 pub(crate) async fn running(State(daemon): State<Daemon>) -> Json<RunningResponse> {
     let model = |loaded: scheduler::Loaded| RunningModel {
         name: loaded.name,
-        digest: loaded.key.model,
+        digest: loaded.key.model.to_string(),
         pid: loaded.pid,
         active: loaded.active as u64,
         waiting: loaded.waiting as u64,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime};
 
+use content::Digest;
 use protocol::{DeviceChoice, LoadReply, Survey};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ use crate::{Attempt, Context, Counts, Error, KeepAliveChoice, Limits, Residence,
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LoadKey {
     /// Digest of the manifest.
-    pub model: String,
+    pub model: Digest,
     /// Context length of one sequence, in tokens.
     pub context: u64,
 }
@@ -33,7 +34,7 @@ pub struct LoadKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// Digest of the manifest.
-    pub model: String,
+    pub model: Digest,
     /// Name of the model, for messages.
     pub name: String,
     /// Context length of one sequence.
@@ -189,6 +190,7 @@ impl Scheduler {
             state.requests += 1;
             state.requesters.insert(request, sender);
             let name = name.clone();
+            let model = model.to_string();
             let ask = Ask { request, model, name, context, need, keep_alive, residence, choice, is_aside };
             inner.drive(state, Event::Ask(ask), None);
             request
@@ -214,20 +216,21 @@ impl Scheduler {
 
     /// Unloads a model at once. Requests that use it or wait for it fail. Returns whether it was
     /// loaded.
-    pub fn stop(&self, model: &str) -> bool {
+    pub fn stop(&self, model: &Digest) -> bool {
         self.end(model, Stop::Now)
     }
 
     /// Unloads a model after the requests that use it or wait for it. Returns whether it was
     /// loaded.
-    pub fn stop_when_idle(&self, model: &str) -> bool {
+    pub fn stop_when_idle(&self, model: &Digest) -> bool {
         self.end(model, Stop::WhenIdle)
     }
 
-    fn end(&self, model: &str, when: Stop) -> bool {
+    fn end(&self, model: &Digest, when: Stop) -> bool {
+        let model = model.to_string();
         self.0.locked(|inner, state| {
-            let loaded = state.machine.has(model);
-            inner.drive(state, Event::Stop { model: model.to_owned(), when }, None);
+            let loaded = state.machine.has(&model);
+            inner.drive(state, Event::Stop { model, when }, None);
             loaded
         })
     }
@@ -240,7 +243,7 @@ impl Scheduler {
                 let (runner, reply) = state.runners.get(&place.runner)?.loaded.clone()?;
                 Some(Loaded {
                     name: place.name,
-                    key: LoadKey { model: place.model, context: reply.context },
+                    key: LoadKey { model: place.model.parse().ok()?, context: reply.context },
                     reply: LoadReply::clone(&reply),
                     expires: place.remaining.and_then(|remaining| SystemTime::now().checked_add(remaining)),
                     pid: runner.pid(),

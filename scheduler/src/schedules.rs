@@ -225,6 +225,7 @@ mod tests {
 
     use std::fs::File;
 
+    use content::Digest;
     use protocol::DeviceChoice;
 
     use super::*;
@@ -259,7 +260,7 @@ mod tests {
         let context = [Context::Exactly(64), Context::AtLeast(64), Context::Exactly(128)][thread_rng().gen_range(0..3)];
         let after = [Duration::ZERO, Duration::from_secs(1), Duration::from_hours(1)][thread_rng().gen_range(0..3)];
         AcquireRequest {
-            model: model.to_owned(),
+            model: Digest::of(model.as_bytes()),
             name: model.to_owned(),
             context,
             need: thread_rng().gen_range(1..60),
@@ -270,9 +271,9 @@ mod tests {
         }
     }
 
-    fn plan(model: &str, context: u64) -> LoadPlan {
+    fn plan(model: &Digest, context: u64) -> LoadPlan {
         let request = json!({
-            "version": protocol::VERSION, "model": model, "device": "cpu", "context": context, "slots": SLOTS, "kv_type": "f16",
+            "version": protocol::VERSION, "model": model.to_string(), "device": "cpu", "context": context, "slots": SLOTS, "kv_type": "f16",
             "reference": false, "blueprint": {}, "blobs": [], "tensors": [], "documents": []
         });
         let request = serde_json::from_value(request).expect("a request");
@@ -280,7 +281,7 @@ mod tests {
     }
 
     async fn acquire(scheduler: &Scheduler, wanted: AcquireRequest) -> Result<Lease, Error> {
-        let (model, context) = (wanted.model.clone(), wanted.context.tokens());
+        let (model, context) = (wanted.model, wanted.context.tokens());
         let planned = async |attempt| {
             pause(4).await;
             match thread_rng().gen_range(0..10) {
@@ -337,10 +338,10 @@ mod tests {
     async fn look_after(scheduler: Scheduler) {
         for _ in 0..4 {
             pause(24).await;
-            let model = MODELS[thread_rng().gen_range(0..MODELS.len())];
+            let model = Digest::of(MODELS[thread_rng().gen_range(0..MODELS.len())].as_bytes());
             match thread_rng().gen_range(0..3) {
-                0 => _ = scheduler.stop(model),
-                1 => _ = scheduler.stop_when_idle(model),
+                0 => _ = scheduler.stop(&model),
+                1 => _ = scheduler.stop_when_idle(&model),
                 _ => assert!(scheduler.loaded().len() <= MOST),
             }
             assert!(Process::running() <= MOST as u64, "more processes than places");

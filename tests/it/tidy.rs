@@ -26,7 +26,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 24] = [
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
     ("estimate", "estimate", &["architectures", "protocol"]),
-    ("scheduler", "scheduler", &["protocol"]),
+    ("scheduler", "scheduler", &["content", "protocol"]),
     ("api", "api", &["protocol"]),
     (
         "ops/library",

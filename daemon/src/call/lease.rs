@@ -102,7 +102,7 @@ impl Call {
     /// # Errors
     /// The model cannot be loaded again.
     pub(crate) async fn give_way(&self, daemon: &Daemon, ready: Ready) -> Result<Ready, Failed> {
-        let model = self.digest().to_string();
+        let model = self.digest();
         let is_wanted = daemon.scheduler.loaded().iter().any(|own| own.key.model == model && own.waiting > 0);
         if !is_wanted {
             return Ok(ready);
@@ -121,7 +121,7 @@ impl Call {
 
     /// Unloads the model when no request uses it; requests of other clients run to their end.
     pub(crate) fn unload(&self, daemon: &Daemon) {
-        daemon.scheduler.stop_when_idle(&self.digest().to_string());
+        daemon.scheduler.stop_when_idle(&self.digest());
     }
 
     /// Whether the request sets a keep-alive of zero.

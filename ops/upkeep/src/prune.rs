@@ -20,7 +20,7 @@ pub struct PruneOptions {
     /// Also removes models that have not been used for this long.
     pub older_than: Option<Duration>,
     /// Manifests of loaded models. They count as in use, whenever they were loaded.
-    pub loaded: HashSet<String>,
+    pub loaded: HashSet<Digest>,
 }
 
 /// The items that a prune removes.
@@ -59,7 +59,7 @@ pub fn plan_prune(library: &Library, options: &PruneOptions) -> Result<PrunePlan
         let Some(limit) = options.older_than else { break };
         let used = library.last_used(&tag)?;
         let old = options.now.duration_since(used).is_ok_and(|age| age >= limit);
-        if !old || library.names().is_pinned(&tag.name)? || options.loaded.contains(&tag.digest.to_string()) {
+        if !old || library.names().is_pinned(&tag.name)? || options.loaded.contains(&tag.digest) {
             continue;
         }
         // A model that cannot be read stays, so that the user can inspect it.
