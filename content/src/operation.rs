@@ -9,7 +9,7 @@ use std::fmt;
 /// How a caller can react to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// What the request names does not exist: choose another name.
+    /// The named object does not exist: choose another name.
     NotFound,
     /// The state of the store does not permit it, such as a pinned model or another writer: change
     /// the state or retry later.

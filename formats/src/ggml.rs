@@ -73,20 +73,20 @@ pub enum Encoder {
 pub enum WeightKernels {
     /// Plain elements.
     Plain(Dtype),
-    /// WeightKernels for CPUs and GPUs that multiply 8-bit codes, with this suffix of their names.
+    /// Kernels for CPUs and GPUs that multiply 8-bit codes, with this suffix of their names.
     Integer(&'static str),
     /// None: rows are expanded to float32 first, which is slower.
     Absent,
 }
 
 // The columns: type; number in a file; elements and bytes per block; `quant_type` of blobs;
-// `general.file_type` of files that mostly have the type; encoder; the type that replaces it if rows
-// are not whole blocks; kernels.
+// `general.file_type` of files that mostly have the type; encoder; the type that replaces it if
+// rows are not whole blocks; kernels.
 //
 // `quant_type` is the name in lower case, but GGML's MXFP4 and NVFP4 differ from MLX's types of the
 // same name. File types: `enum llama_ftype` in llama.cpp's `llama.h`. Replacements:
-// `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, in the version before it assigned `Q2_K`
-// and `Q3_K` less than 4.5 bits per weight.
+// `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, in the version before it assigned
+// `Q2_K` and `Q3_K` less than 4.5 bits per weight.
 ggml_types! {
     F32     0  1   4   "f32"        Some(0),  Absent   None,         Plain(Dtype::F32);
     F16     1  1   2   "f16"        Some(1),  Absent   None,         Plain(Dtype::F16);

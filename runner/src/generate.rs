@@ -16,8 +16,8 @@ use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice,
 use crate::backend::Selection;
 use crate::cache::Cache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
-use crate::text::model::Model;
 use crate::sampler::{Sampler, log_softmax};
+use crate::text::model::Model;
 use crate::text::text_model::Prompted;
 use answer::{AnswerStream, Heard};
 use answer_constraint::AnswerConstraint;

@@ -22,14 +22,14 @@ use crate::holder_client::HolderClient;
 use crate::load_resources::LoadResources;
 use crate::mapped::Blobs;
 use crate::memory::Account;
+use crate::read_ahead::{self, ReadAhead};
+use crate::stages::{self, DeviceStages, ModelBackend};
 use crate::text::model::Model;
 use crate::text::ranking::Ranking;
-use crate::read_ahead::{self, ReadAhead};
 use crate::text::renderer::Renderer;
 use crate::text::rendering::TemplateChoice;
 use crate::text::scorer::Scorer;
 use crate::text::sentence::Sentence;
-use crate::stages::{self, DeviceStages, ModelBackend};
 use crate::text::text_model::TextModel;
 use crate::weights::Weights;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kernels::instructions::Instructions;
 use crate::text::renderer::Renderer;
+use kernels::instructions::Instructions;
 
 /// The resources of the machine that a load may use.
 #[derive(Clone, Debug)]

@@ -71,8 +71,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use kernels::instructions::Instructions;
 use clap::Parser;
+use kernels::instructions::Instructions;
 use text::renderer::{ForkRole, Renderer};
 
 /// Runs one model for the Lode daemon.

@@ -31,8 +31,8 @@ use crate::generate::{self, Generation, Sink};
 use crate::load::Loaded;
 use crate::load_resources::LoadResources;
 use crate::memory::Account;
-use crate::text::model::Model;
 use crate::rerank::Rerank;
+use crate::text::model::Model;
 use crate::text::text_model::TextModel;
 
 /// Largest request in bytes: prompts, and load plans of models with many tensors.

@@ -39,7 +39,7 @@ impl Target for Digests {
     }
 
     fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
-        Ok(BufferSink::new(size, move |digest, _| self.known().insert(digest, size).is_none()))
+        Ok(Box::new(BufferSink::new(size, move |digest, _| self.known().insert(digest, size).is_none())))
     }
 }
 

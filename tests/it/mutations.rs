@@ -233,6 +233,6 @@ impl Target for Blobs {
     }
 
     fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
-        Ok(BufferSink::new(size, |digest, bytes| self.all().insert(digest, Arc::new(bytes)).is_none()))
+        Ok(Box::new(BufferSink::new(size, |digest, bytes| self.all().insert(digest, Arc::new(bytes)).is_none())))
     }
 }

@@ -63,10 +63,10 @@ impl Target for Blobs {
     }
 
     fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
-        Ok(BufferSink::new(size, |digest, bytes| {
+        Ok(Box::new(BufferSink::new(size, |digest, bytes| {
             self.0.lock().expect("nobody panicked with the blobs in hand").insert(digest, bytes);
             true
-        }))
+        })))
     }
 }
 

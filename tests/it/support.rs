@@ -139,8 +139,8 @@ pub(crate) struct BufferSink<F> {
 }
 
 impl<F: FnOnce(Digest, Vec<u8>) -> bool> BufferSink<F> {
-    pub(crate) fn new(size: u64, store: F) -> Box<Self> {
-        Box::new(Self { size, bytes: Vec::new(), store })
+    pub(crate) fn new(size: u64, store: F) -> Self {
+        Self { size, bytes: Vec::new(), store }
     }
 }
 

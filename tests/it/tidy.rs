@@ -9,7 +9,7 @@ use crate::support::root;
 
 /// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
 /// test.
-pub(super) const EDGES: [(&str, &str, &[&str]); 24] = [
+pub(super) const EDGES: [(&str, &str, &[&str]); 25] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),

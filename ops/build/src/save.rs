@@ -142,5 +142,5 @@ fn index(manifests: Vec<Value>, base: Option<Digest>) -> Result<Vec<u8>> {
     if let Some(base) = base {
         index.insert("annotations".to_owned(), json!({annotations::SAVED_SINCE: base.to_string()}));
     }
-    Ok(serde_json::to_vec(&index).internal()?)
+    serde_json::to_vec(&index).internal()
 }

@@ -58,12 +58,12 @@ impl Library {
 fn of_json(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
     let raw = beginning(source, MAX_DOCUMENT + 1)?;
     ensure!(raw.len() as u64 <= MAX_DOCUMENT, "it has more than {MAX_DOCUMENT} bytes");
-    Ok(TokenTable::of_tokenizer_json(&raw).internal()?)
+    TokenTable::of_tokenizer_json(&raw).internal()
 }
 
 fn of_gguf(source: &dyn ReadAt) -> Result<Option<Vec<u8>>> {
     // A complete GGUF file is longer than its header.
     let raw = beginning(source, MAX_DOCUMENT)?;
     let vocabulary = Vocabulary::read(&Gguf::parse_header(&raw).internal()?).internal()?;
-    Ok(vocabulary.map(TokenTable::of_vocabulary).transpose().internal()?)
+    vocabulary.map(TokenTable::of_vocabulary).transpose().internal()
 }

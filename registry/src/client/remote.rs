@@ -181,7 +181,7 @@ impl Remote {
 }
 
 /// Reads parts of blobs from the first source that can send them, for readers that need a few MiB
-/// of a file. If all sources fail, the error is [`content::Error::Remote`] with the [`Error`] of the
+/// of a file. If all sources fail, the error is [`content::Error::Remote`] with the error of the
 /// last source. A source that ignores ranges is an [`Error::Protocol`].
 impl Provider for Remote {
     async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, content::Error> {

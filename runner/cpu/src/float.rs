@@ -35,8 +35,11 @@ const MANY: usize = 8;
 /// Number format of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberFormat {
+    /// Float32.
     F32,
+    /// Float16.
     F16,
+    /// BF16.
     Bf16,
     /// E4M3 with a scale for each group of a row. Group sizes are powers of two, and at least
     /// [`LANES`].
@@ -71,13 +74,13 @@ impl NumberFormat {
 /// The kinds as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
-    pub const F32: u8 = 0;
-    pub const F16: u8 = 1;
-    pub const BF16: u8 = 2;
-    pub const E4M3: u8 = 3;
+    pub(super) const F32: u8 = 0;
+    pub(super) const F16: u8 = 1;
+    pub(super) const BF16: u8 = 2;
+    pub(super) const E4M3: u8 = 3;
 
     /// Returns the size of a number in bytes.
-    pub const fn bytes(kind: u8) -> usize {
+    pub(super) const fn bytes(kind: u8) -> usize {
         match kind {
             F32 => 4,
             E4M3 => 1,

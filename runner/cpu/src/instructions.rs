@@ -24,7 +24,6 @@ impl Instructions {
     }
 
     /// Returns the sets that multiply weights of plain types and FP8 in float32.
-    #[cfg(test)]
     pub fn in_float32() -> impl DoubleEndedIterator<Item = Self> {
         Self::available().filter(|own| own.0 != Set::Avx512Bf16)
     }

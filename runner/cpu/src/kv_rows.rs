@@ -24,13 +24,13 @@ const Q8_0_BYTES: usize = 34;
 /// The cache types as const parameters of kernels.
 #[cfg(target_arch = "x86_64")]
 mod kind {
-    pub const F32: u8 = 0;
-    pub const F16: u8 = 1;
-    pub const BF16: u8 = 2;
-    pub const Q8_0: u8 = 3;
+    pub(super) const F32: u8 = 0;
+    pub(super) const F16: u8 = 1;
+    pub(super) const BF16: u8 = 2;
+    pub(super) const Q8_0: u8 = 3;
 
     /// Returns the size of a block in bytes.
-    pub const fn block_bytes(kind: u8) -> usize {
+    pub(super) const fn block_bytes(kind: u8) -> usize {
         match kind {
             F32 => 4 * super::BLOCK,
             Q8_0 => super::Q8_0_BYTES,
@@ -67,6 +67,11 @@ impl<'a> CacheRows<'a> {
     /// Returns the number of rows.
     pub fn len(self) -> usize {
         self.bytes.len() / self.row_bytes
+    }
+
+    /// Returns whether there are no rows.
+    pub fn is_empty(self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// `out[i] = Σ query[c] · self[i, c]`.

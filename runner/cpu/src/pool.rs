@@ -283,6 +283,7 @@ pub struct SharedSlice<'a, T> {
 }
 
 impl<'a, T> SharedSlice<'a, T> {
+    /// Shares a slice.
     pub fn new(slice: &'a mut [T]) -> Self {
         Self { start: slice.as_mut_ptr(), length: slice.len(), borrowed: std::marker::PhantomData }
     }

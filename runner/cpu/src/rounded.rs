@@ -37,7 +37,9 @@ impl Rounding {
 /// Rounded rows.
 #[derive(Debug)]
 pub struct Rounded {
+    /// Rows as 8-bit codes.
     pub int8: Activations,
+    /// Rows in BF16.
     #[cfg(target_arch = "x86_64")]
     pub bf16: Bf16Rows,
 }
@@ -51,14 +53,7 @@ impl Rounded {
     };
 
     /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
-    pub fn fill(
-        &mut self,
-        rounding: Rounding,
-        pool: &Pool,
-        instructions: Instructions,
-        x: &[f32],
-        columns: usize,
-    ) {
+    pub fn fill(&mut self, rounding: Rounding, pool: &Pool, instructions: Instructions, x: &[f32], columns: usize) {
         match rounding {
             Rounding::None => {}
             Rounding::Int8 => self.int8.fill(pool, instructions, x, columns),

@@ -98,6 +98,9 @@ impl RowScratch {
 ///
 /// # Panics
 /// [`takes`] is false for the weight.
+///
+/// # Safety
+/// The machine has the instruction set AVX-512-BF16.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vbmi")]
 pub fn products(
     weight: &Weight<'_>,

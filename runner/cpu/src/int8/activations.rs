@@ -29,13 +29,7 @@ impl Activations {
     }
 
     /// Rounds `x`, `[m, columns]`, and replaces the previous rows.
-    pub fn fill(
-        &mut self,
-        pool: &Pool,
-        instructions: Instructions,
-        x: &[f32],
-        columns: usize,
-    ) {
+    pub fn fill(&mut self, pool: &Pool, instructions: Instructions, x: &[f32], columns: usize) {
         assert!(Self::fits(columns), "whole blocks");
         // The buffer only grows; blocks that are not written here are not read.
         if self.blocks.len() < x.len() / BLOCK {

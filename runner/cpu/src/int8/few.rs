@@ -194,14 +194,8 @@ macro_rules! kernel {
                     );
                 } else {
                     let all = _mm256_add_epi32(first, second);
-                    totals[token] = $crate::int8::few::add_part(
-                        factors,
-                        run,
-                        all,
-                        block.scale,
-                        block.sum,
-                        totals[token],
-                    );
+                    totals[token] =
+                        $crate::int8::few::add_part(factors, run, all, block.scale, block.sum, totals[token]);
                 }
             }
         }

@@ -19,11 +19,11 @@ use anyhow::Result;
 use protocol::KvType;
 use protocol::limits::TILE;
 
+use super::state::{Half, Kv, State};
+use kernels::float;
 use kernels::gemm::{Slice, SliceMut, add_product};
 use kernels::instructions::Instructions;
 use kernels::kv_rows::exponentials_below;
-use super::state::{Half, Kv, State};
-use kernels::float;
 
 use super::Cpu;
 use crate::backend::{Attend, Sequence, Span, Values};
@@ -308,13 +308,7 @@ impl Tile {
     }
 
     /// Adds a run of keys to the online softmax.
-    fn run(
-        &mut self,
-        key_head: KeyHead<'_>,
-        keys: Range<usize>,
-        rows: usize,
-        seen: impl Fn(usize) -> Range<usize>,
-    ) {
+    fn run(&mut self, key_head: KeyHead<'_>, keys: Range<usize>, rows: usize, seen: impl Fn(usize) -> Range<usize>) {
         let KeyHead { instructions, attend, kv, index: kv_head } = key_head;
         let (count, key_dim, value_dim) = (keys.len(), attend.key_dim, attend.value_dim);
         self.rows.resize(TILE.1 * key_dim.max(value_dim), 0.0);

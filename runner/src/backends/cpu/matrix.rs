@@ -20,12 +20,12 @@ use formats::weight::Arrays;
 use formats::{Encoding, Weight};
 
 use super::Cpu;
-use kernels::float::{self, GROUP};
-use kernels::instructions::Instructions;
-use kernels::rounded::Rounding;
 use crate::backend::{LowRank, MatrixSource, WeightSource};
 use crate::mapped::MappedTensor;
+use kernels::float::{self, GROUP};
+use kernels::instructions::Instructions;
 use kernels::pool::SharedSlice;
+use kernels::rounded::Rounding;
 
 /// A projection.
 #[derive(Debug)]

@@ -11,14 +11,14 @@ use architectures::Rows;
 use formats::Weight;
 
 use super::Cpu;
+use super::matrix::{Matrix, stored};
+use crate::backend::{LowRank, Run, WeightSource};
 use kernels::arena::Buffer;
 use kernels::float::{self, GROUP};
 use kernels::instructions::{Instructions, Set};
 use kernels::int8::{self, Panel};
-use super::matrix::{Matrix, stored};
-use kernels::rounded::{Rounded, Rounding};
-use crate::backend::{LowRank, Run, WeightSource};
 use kernels::pool::SharedSlice;
+use kernels::rounded::{Rounded, Rounding};
 
 /// Number of multiplications from which a region is worth waking threads.
 const PARALLEL_FROM: usize = 1 << 16;

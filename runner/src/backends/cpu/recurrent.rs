@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 
-use kernels::elementwise::sigmoid;
 use super::state::{Recurrent, State};
+use kernels::elementwise::sigmoid;
 use kernels::float;
 
 use super::Cpu;

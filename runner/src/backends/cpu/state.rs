@@ -17,12 +17,12 @@ use architectures::LayerState;
 use memmap2::MmapMut;
 use protocol::KvType;
 
-use kernels::instructions::Instructions;
-use kernels::kv_rows::{CacheRows, encode_row, row_bytes};
-use kernels::rotation;
 use crate::backend::{KeyRotation, Shift};
 use crate::backends::blocks::{BLOCK, BlockAllocator, Blocks};
 use crate::backends::checkpoints::Checkpoints;
+use kernels::instructions::Instructions;
+use kernels::kv_rows::{CacheRows, encode_row, row_bytes};
+use kernels::rotation;
 
 /// State that one layer keeps of one sequence.
 #[derive(Debug)]

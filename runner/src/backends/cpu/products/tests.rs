@@ -7,7 +7,7 @@ use protocol::Array;
 use super::*;
 use crate::backend::{Backend, MatrixSource};
 use crate::mapped::{self, Blobs, Mapper};
-use crate::pool::Pool;
+use kernels::pool::Pool;
 
 const ROWS: usize = 37;
 const COLUMNS: usize = 96;
