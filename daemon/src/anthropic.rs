@@ -1,25 +1,26 @@
 //! Handlers of Anthropic's API: they translate its documents to and from a call of a model.
 
-use api::Refusal;
-use api::anthropic::{ErrorResponse, Message, MessageStream, MessagesRequest, TokenCount};
+use api::anthropic::{ErrorResponse, Limits, Message, MessageStream, MessagesRequest, TokenCount};
+use api::{CollectedAnswer, Refusal};
 use axum::extract::{FromRef, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use protocol::GenerateRequest;
+use protocol::{GenerateEvent, GenerateRequest};
 use serde::de::DeserializeOwned;
 
 use crate::body;
 use crate::budget::Budget;
-use crate::call::Call;
+use crate::call::{Call, Times};
+use crate::chat::{Chat, ChatFormat, answer};
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
-use crate::headers::{attested, truncated, with_ignored};
+use crate::headers::attested;
 use crate::openai::random_id;
-use crate::parallel_generations::Choices;
-use crate::sse::frames;
+use crate::sse;
+use crate::stream::Pieces;
 
 /// A failed request, reported in Anthropic's format.
 #[derive(Debug)]
@@ -65,30 +66,40 @@ pub(crate) async fn messages(
     Extension(caller): Extension<Caller>,
     Body(request): Body<MessagesRequest>,
 ) -> Result<Response, AnthropicFailure> {
-    let (name, streams, limits) = (request.model.clone(), request.streams(), request.limits());
-    let (dialogue, demand) = request.translate().map_err(|refusal| refused(&refusal))?;
-    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
-    let ignored = call.ignored(&dialogue);
-    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
-    let asked = call.request(&daemon, prompt, &demand);
-    let digest = call.digest();
-    let message = Message::begun(&random_id(), &name);
-    let asked = vec![asked];
-    let all = Choices::begin(call.ready_for(&daemon, &asked).await?, asked, &demand).await?;
-    if streams {
-        let (frames, response) = frames();
-        let mut stream = MessageStream::new(message, limits);
-        tokio::spawn(async move {
-            if frames.send(&stream.begin()).await {
-                all.tell(frames, |_, event| stream.event(event)).await;
-            }
-        });
-        return Ok(with_ignored(attested(response, &digest), &ignored));
+    let (model, streams, limits) = (request.model.clone(), request.streams(), request.limits());
+    let (input, options) = request.translate().map_err(|refusal| refused(&refusal))?;
+    let asked = Chat { model, input, options, choices: 1, streams };
+    let answered = answer(&daemon, &caller, asked, |call| {
+        let message = Message::begun(&random_id(), &call.name);
+        Messages { stream: MessageStream::new(message.clone(), limits.clone()), message, limits }
+    });
+    Ok(answered.await?)
+}
+
+/// The answer as a message.
+struct Messages {
+    message: Message,
+    limits: Limits,
+    stream: MessageStream,
+}
+
+impl ChatFormat for Messages {
+    fn body() -> (Pieces, Response) {
+        sse::frames()
     }
-    let answer = all.answers(1).await?.pop().unwrap_or_default();
-    let dropped = answer.usage.truncated_tokens;
-    let response = attested(Json(message.whole(answer, &limits)).into_response(), &digest);
-    Ok(with_ignored(truncated(response, dropped), &ignored))
+
+    fn begin(&mut self) -> String {
+        sse::text(&self.stream.begin())
+    }
+
+    fn event(&mut self, _choice: u32, event: GenerateEvent, _times: Times) -> String {
+        sse::text(&self.stream.event(event))
+    }
+
+    fn whole(&mut self, mut answers: Vec<CollectedAnswer>, _times: Times) -> Response {
+        let answer = answers.pop().unwrap_or_default();
+        Json(self.message.clone().whole(answer, &self.limits)).into_response()
+    }
 }
 
 pub(crate) async fn count_tokens(
@@ -98,7 +109,7 @@ pub(crate) async fn count_tokens(
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::GenerationOptions::default()).await?.aside();
-    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
+    let prompt = call.with_own_messages(dialogue)?.prompt(clock::now());
     let input_tokens = call.ready(&daemon).await?.runner().count(&GenerateRequest::new(prompt)).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::ollama::{Options, Think};
-use api::{ChatInput, CollectedAnswer, GenerationOptions};
+use api::{ChatInput, GenerationOptions};
 use content::Digest;
 use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
@@ -173,7 +173,7 @@ impl Call {
     /// # Errors
     /// 400 if the model lacks a requested capability (chat, tools, thinking). The model's own
     /// messages cannot be read.
-    pub(crate) fn dialogue(&self, asked: ChatInput) -> Result<ChatInput, Failed> {
+    pub(crate) fn with_own_messages(&self, asked: ChatInput) -> Result<ChatInput, Failed> {
         self.require_text("chat")?;
         if !asked.tools.is_empty() {
             self.require(Capability::Tools)?;
@@ -258,14 +258,9 @@ impl Ready {
         self.lease.reply().context
     }
 
-    /// Returns the time from the request's arrival until the model was loaded.
-    pub(crate) fn load(&self) -> Duration {
-        self.load
-    }
-
-    /// Returns the time since the request's arrival.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.begin.elapsed()
+    /// Returns the clock of the request.
+    pub(crate) fn timing(&self) -> Timing {
+        Timing { begin: self.begin, load: self.load }
     }
 
     /// Starts a generation and waits for its first event. May be called several times; each call
@@ -296,10 +291,25 @@ impl Ready {
 /// A running generation. Dropping it cancels it.
 #[derive(Debug)]
 pub(crate) struct Generation {
-    ready: Ready,
+    /// Holds the lease.
+    _ready: Ready,
     first: Option<GenerateEvent>,
     events: Events,
     meter: Meter,
+}
+
+/// The clock of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    begin: Instant,
+    load: Duration,
+}
+
+impl Timing {
+    /// Returns the durations until now.
+    pub(crate) fn now(&self) -> Times {
+        Times { total: self.begin.elapsed(), load: self.load }
+    }
 }
 
 /// The duration of a generation.
@@ -314,8 +324,8 @@ pub(crate) struct Times {
 impl Generation {
     /// Creates a generation whose first event has arrived.
     fn new(ready: Ready, first: GenerateEvent, events: Events, meter: Meter) -> Self {
-        meter.first_word(ready.elapsed().as_secs_f64());
-        Self { ready, first: Some(first), events, meter }
+        meter.first_word(ready.begin.elapsed().as_secs_f64());
+        Self { _ready: ready, first: Some(first), events, meter }
     }
 
     /// Returns the next event, which is never an error event. Must not be called after the end or
@@ -341,23 +351,6 @@ impl Generation {
             Err(_) => self.meter.failed(),
         }
         event
-    }
-
-    /// Returns the time that it has taken so far.
-    pub(crate) fn times(&self) -> Times {
-        Times { total: self.ready.elapsed(), load: self.ready.load() }
-    }
-
-    /// Waits for the end and returns the complete answer.
-    ///
-    /// # Errors
-    /// As [`next`](Self::next). An incomplete answer is discarded.
-    pub(crate) async fn whole(&mut self) -> Result<CollectedAnswer, Failed> {
-        let mut answer = CollectedAnswer::default();
-        while answer.reason.is_none() {
-            answer.push(self.next().await?);
-        }
-        Ok(answer)
     }
 }
 

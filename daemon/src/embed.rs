@@ -35,8 +35,8 @@ pub(crate) async fn embed(State(daemon): State<Daemon>, Body(request): Body<Embe
     let answer = EmbedResponse {
         model,
         embeddings: reply.embeddings,
-        total_duration: nanos(ready.elapsed()),
-        load_duration: nanos(ready.load()),
+        total_duration: nanos(ready.timing().now().total),
+        load_duration: nanos(ready.timing().now().load),
         prompt_eval_count: reply.prompt_tokens.iter().sum(),
         prompt_truncated_count: reply.truncated_tokens,
     };

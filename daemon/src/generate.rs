@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use api::ChatInput;
 use api::ollama::{AnswerLines, ChatRequest, Endpoint, GenerateRequest, Line, Moment};
+use api::{ChatInput, CollectedAnswer, GenerationOptions};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -11,22 +11,24 @@ use library::Capability;
 use protocol::{GenerateEvent, Prompt};
 
 use crate::body::Body;
-use crate::call::{Call, Generation, Times, message};
+use crate::call::{Call, Times, message};
+use crate::chat::{self, Chat, ChatFormat};
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
-use crate::headers::{attested, truncated, with_ignored};
+use crate::headers::{attested, with_ignored};
 use crate::model_documents::timestamp;
 use crate::openai::random_id;
-use crate::stream::{Lines, lines};
+use crate::parallel_generations::Choices;
+use crate::stream::{Pieces, encode, line_pieces};
 
 pub(crate) async fn generate(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<GenerateRequest>,
 ) -> Result<Response, Failed> {
-    let how = How { streams: request.stream.unwrap_or(true), render_only: request.debug_render_only };
+    let (streams, render_only) = (request.stream.unwrap_or(true), request.debug_render_only);
     let demand = request.demand().map_err(Failed::bad_request)?;
     let before = request.before().map_err(Failed::bad_request)?;
     let call = Call::begin(&daemon, &request.model, &demand).await?.of(&daemon, &caller);
@@ -58,8 +60,19 @@ pub(crate) async fn generate(
     } else {
         Prompt::Insert { prefix: request.prompt, suffix: request.suffix }
     };
-    let asked = call.request(&daemon, prompt, &demand);
-    respond(&daemon, &call, protocol::GenerateRequest { before, tell_tokens, ..asked }, lines, how).await
+    let asked = protocol::GenerateRequest { before, tell_tokens, ..call.request(&daemon, prompt, &demand) };
+    if render_only {
+        return rendered(&daemon, &call, &asked, &lines).await;
+    }
+    let ready = call.ready_for(&daemon, std::slice::from_ref(&asked)).await?;
+    let timing = ready.timing();
+    let generation = Choices::begin(ready, vec![asked], &demand).await?;
+    let response = if streams {
+        chat::streamed(generation, timing, lines)
+    } else {
+        chat::whole(generation, 1, timing, lines).await?
+    };
+    Ok(with_ignored(attested(response, &call.digest()), &call.ignored_options()))
 }
 
 pub(crate) async fn chat(
@@ -67,30 +80,36 @@ pub(crate) async fn chat(
     Extension(caller): Extension<Caller>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, Failed> {
-    let how = How { streams: request.stream.unwrap_or(true), render_only: request.debug_render_only };
-    let name = request.model.clone();
-    let (dialogue, demand) = request.translate().map_err(Failed::bad_request)?;
-    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
-    let lines = answer(&call, Endpoint::Chat);
-    let says_nothing = dialogue.messages.is_empty();
-    if says_nothing && call.wants_no_keeping() {
-        return Ok(unload(&daemon, &call, &lines));
+    let (model, streams, render_only) =
+        (request.model.clone(), request.stream.unwrap_or(true), request.debug_render_only);
+    let (input, options) = request.translate().map_err(Failed::bad_request)?;
+    if input.messages.is_empty() {
+        return load_or_unload(&daemon, &model, input, &options).await;
     }
-    let dialogue = call.dialogue(dialogue)?;
-    if says_nothing {
-        return load(&daemon, &call, &lines).await;
+    if render_only {
+        let call = Call::begin(&daemon, &model, &options).await?.of(&daemon, &caller);
+        let prompt = call.with_own_messages(input)?.prompt(clock::now());
+        let asked = call.request(&daemon, prompt, &options);
+        return rendered(&daemon, &call, &asked, &answer(&call, Endpoint::Chat)).await;
     }
-    let asked = call.request(&daemon, dialogue.prompt(clock::now()), &demand);
-    respond(&daemon, &call, asked, lines, how).await
+    let asked = Chat { model, input, options, choices: 1, streams };
+    chat::answer(&daemon, &caller, asked, |call| answer(call, Endpoint::Chat)).await
 }
 
-/// The requested form of the answer.
-#[derive(Clone, Copy, Debug)]
-struct How {
-    /// Whether to stream the answer in lines.
-    streams: bool,
-    /// Whether to return only the rendered prompt.
-    render_only: bool,
+/// Loads the model of a chat without messages, or unloads it if the keep-alive is zero.
+async fn load_or_unload(
+    daemon: &Daemon,
+    model: &str,
+    input: ChatInput,
+    options: &GenerationOptions,
+) -> Result<Response, Failed> {
+    let call = Call::begin(daemon, model, options).await?;
+    let lines = answer(&call, Endpoint::Chat);
+    if call.wants_no_keeping() {
+        return Ok(unload(daemon, &call, &lines));
+    }
+    call.with_own_messages(input)?;
+    load(daemon, &call, &lines).await
 }
 
 fn answer(call: &Call, endpoint: Endpoint) -> AnswerLines {
@@ -109,37 +128,40 @@ fn unload(daemon: &Daemon, call: &Call, lines: &AnswerLines) -> Response {
     attested(document(&lines.done("unload", &now(None))), &call.digest())
 }
 
-async fn respond(
+/// Returns the rendered prompt, without an answer.
+async fn rendered(
     daemon: &Daemon,
     call: &Call,
-    asked: protocol::GenerateRequest,
-    mut answer: AnswerLines,
-    how: How,
+    asked: &protocol::GenerateRequest,
+    lines: &AnswerLines,
 ) -> Result<Response, Failed> {
-    let ready = call.ready_for(daemon, std::slice::from_ref(&asked)).await?;
-    if how.render_only {
-        let rendered = match &asked.prompt {
-            Prompt::Chat(chat) => ready.runner().render(chat).await?,
-            Prompt::Text { text } => text.clone(),
-            Prompt::Tokens { .. } | Prompt::Insert { .. } => {
-                return Err(Failed::bad_request("'_debug_render_only' does not support suffix"));
-            }
-        };
-        return Ok(attested(document(&answer.rendered(rendered, &now(None))), &call.digest()));
+    let ready = call.ready_for(daemon, std::slice::from_ref(asked)).await?;
+    let rendered = match &asked.prompt {
+        Prompt::Chat(chat) => ready.runner().render(chat).await?,
+        Prompt::Text { text } => text.clone(),
+        Prompt::Tokens { .. } | Prompt::Insert { .. } => {
+            return Err(Failed::bad_request("'_debug_render_only' does not support suffix"));
+        }
+    };
+    Ok(attested(document(&lines.rendered(rendered, &now(None))), &call.digest()))
+}
+
+impl ChatFormat for AnswerLines {
+    fn body() -> (Pieces, Response) {
+        line_pieces()
     }
-    let mut generation = ready.generate(asked).await?;
-    // From here on, the generation holds the lease.
-    drop(ready);
-    if how.streams {
-        let (lines, response) = lines();
-        tokio::spawn(tell(generation, answer, lines));
-        return Ok(with_ignored(attested(response, &call.digest()), &call.ignored_options()));
+
+    fn begin(&mut self) -> String {
+        String::new()
     }
-    let whole = generation.whole().await?;
-    let dropped = whole.usage.truncated_tokens;
-    let line = answer.whole(whole, &now(Some(generation.times())));
-    let response = truncated(attested(document(&line), &call.digest()), dropped);
-    Ok(with_ignored(response, &call.ignored_options()))
+
+    fn event(&mut self, _choice: u32, event: GenerateEvent, times: Times) -> String {
+        encode(&AnswerLines::event(self, event, &now(Some(times))))
+    }
+
+    fn whole(&mut self, mut answers: Vec<CollectedAnswer>, times: Times) -> Response {
+        document(&AnswerLines::whole(self, answers.pop().unwrap_or_default(), &now(Some(times))))
+    }
 }
 
 fn document(line: &Line) -> Response {
@@ -155,29 +177,4 @@ fn now(times: Option<Times>) -> Moment {
 /// Converts a duration to nanoseconds, the unit of the API.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Sends the events of a generation until its end, or until the client disconnects.
-async fn tell(mut generation: Generation, mut answer: AnswerLines, lines: Lines) {
-    loop {
-        // The runner may hold text back for a long time; this notices a client that disconnects
-        // meanwhile.
-        let event = tokio::select! {
-            event = generation.next() => event,
-            () = lines.closed() => return,
-        };
-        let event = event.unwrap_or_else(|failed| {
-            tracing::warn!("{}", failed.message);
-            failed.into_event()
-        });
-        let is_last = matches!(event, GenerateEvent::Done { .. } | GenerateEvent::Error { .. });
-        let line = answer.event(event, &now(Some(generation.times())));
-        if !lines.send(&line).await {
-            tracing::debug!("the client went away");
-            return;
-        }
-        if is_last {
-            return;
-        }
-    }
 }

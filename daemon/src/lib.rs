@@ -20,6 +20,7 @@ mod body;
 pub mod bridge;
 mod budget;
 mod call;
+mod chat;
 mod clock;
 mod cloud;
 mod collections;

@@ -22,7 +22,7 @@ use crate::models::{blocking, find_named};
 use crate::openai::failure::{Body, OpenAiFailure, refused};
 use crate::parallel_generations::Choices;
 use crate::query;
-use crate::sse::frames;
+use crate::sse;
 
 pub(crate) async fn health() -> Json<Health> {
     Json(Health { status: "ok" })
@@ -64,11 +64,11 @@ async fn answer(
     let (asked, digest) = (vec![call.request(daemon, prompt, &demand)], call.digest());
     let all = Choices::begin(call.ready_for(daemon, &asked).await?, asked, &demand).await?;
     if streams {
-        let (frames, response) = frames();
-        tokio::spawn(all.tell(frames, move |_, event| Completion::event(&name, event)));
+        let (pieces, response) = sse::frames();
+        tokio::spawn(all.tell(pieces, move |_, event| sse::text(&Completion::event(&name, event))));
         return Ok(attested(response, &digest));
     }
-    let answer = all.answers(1).await?.pop().unwrap_or_default();
+    let answer = all.answers(1, |_| ()).await?.pop().unwrap_or_default();
     Ok(attested(Json(Completion::whole(&name, answer)).into_response(), &digest))
 }
 

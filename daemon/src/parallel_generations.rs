@@ -4,14 +4,14 @@
 //! The stream does not wait for the first event of each, because the last ones start only when the
 //! first ones have ended.
 
-use api::{CollectedAnswer, Frame, GenerationOptions};
+use api::{CollectedAnswer, GenerationOptions};
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll};
 use protocol::{GenerateEvent, GenerateRequest};
 
 use crate::call::{Generation, Ready};
 use crate::error::Failed;
-use crate::sse::Frames;
+use crate::stream::Pieces;
 
 /// The merged events of several generations.
 pub(crate) struct Choices {
@@ -43,21 +43,26 @@ impl Choices {
 
     /// Returns the next event of any generation. There are no more after an error, or after the end
     /// of all.
-    pub(crate) async fn next(&mut self) -> Option<Told> {
+    async fn next(&mut self) -> Option<Told> {
         match self.first.take() {
             Some(first) => Some(first),
             None => self.streams.next().await,
         }
     }
 
-    /// Returns all answers in order, once they are complete.
+    /// Returns all answers in order, once they are complete. `observe` sees their events.
     ///
     /// # Errors
     /// The first failure; the remaining generations are cancelled.
-    pub(crate) async fn answers(mut self, choices: usize) -> Result<Vec<CollectedAnswer>, Failed> {
+    pub(crate) async fn answers(
+        mut self,
+        choices: usize,
+        mut observe: impl FnMut(&GenerateEvent),
+    ) -> Result<Vec<CollectedAnswer>, Failed> {
         let mut answers = vec![CollectedAnswer::default(); choices];
         while let Some((choice, event)) = self.next().await {
             let event = event?;
+            observe(&event);
             if let Some(answer) = answers.get_mut(choice as usize) {
                 answer.push(event);
             }
@@ -65,14 +70,14 @@ impl Choices {
         Ok(answers)
     }
 
-    /// Sends all events as frames, until the end or until the client disconnects.
-    pub(crate) async fn tell(mut self, frames: Frames, mut told: impl FnMut(u32, GenerateEvent) -> Vec<Frame>) {
+    /// Sends all events as text, until the end or until the client disconnects.
+    pub(crate) async fn tell(mut self, pieces: Pieces, mut told: impl FnMut(u32, GenerateEvent) -> String) {
         loop {
             // The runner may hold text back for a long time; this notices a client that disconnects
             // meanwhile.
             let next = tokio::select! {
                 next = self.next() => next,
-                () = frames.closed() => return,
+                () = pieces.closed() => return,
             };
             let Some((choice, event)) = next else { return };
             let failed = event.is_err();
@@ -80,7 +85,7 @@ impl Choices {
                 tracing::warn!("{}", failed.message);
                 failed.into_event()
             });
-            if !frames.send(&told(choice, event)).await {
+            if !pieces.send(told(choice, event)).await {
                 tracing::debug!("the client went away");
                 return;
             }

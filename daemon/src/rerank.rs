@@ -51,6 +51,7 @@ pub(crate) async fn rerank(
 ) -> Result<Response, Failed> {
     let asked = request.translate().map_err(|refusal| Failed::bad_request(refusal.to_string()))?;
     let ranking = Ranking::of(&daemon, &request, &asked).await?;
-    let durations = [nanos(ranking.ready.elapsed()), nanos(ranking.ready.load())];
+    let times = ranking.ready.timing().now();
+    let durations = [nanos(times.total), nanos(times.load)];
     Ok(ranking.answer(Json(TimedRerankResponse::new(&request, &ranking.reply, durations))))
 }

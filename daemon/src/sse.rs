@@ -8,37 +8,25 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 
-/// Maximal number of frames that wait for a slow client before the sender must wait.
-const FRAMES: usize = 64;
+use crate::stream::Pieces;
+
 /// How long the stream may be silent before a comment keeps the connection alive for proxies and
 /// clients.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The sender of frames.
-#[derive(Clone, Debug)]
-pub(crate) struct Frames(mpsc::Sender<Bytes>);
-
-impl Frames {
-    /// Sends frames in one write; returns `false` if the client is gone.
-    pub(crate) async fn send(&self, frames: &[Frame]) -> bool {
-        let text: String = frames.iter().map(Frame::to_string).collect();
-        text.is_empty() || self.0.send(text.into()).await.is_ok()
-    }
-
-    /// Returns when the client is gone.
-    pub(crate) async fn closed(&self) {
-        self.0.closed().await;
-    }
+/// Returns frames as the text of a stream.
+pub(crate) fn text(frames: &[Frame]) -> String {
+    frames.iter().map(Frame::to_string).collect()
 }
 
-/// Creates a sender of frames and the response that carries them.
-pub(crate) fn frames() -> (Frames, Response) {
+/// Creates a sender of the [text](text()) of frames, and the response that carries them.
+pub(crate) fn frames() -> (Pieces, Response) {
     with_comments(KEEP_ALIVE)
 }
 
 /// Like [`frames`], with a comment after this much silence.
-fn with_comments(silence: Duration) -> (Frames, Response) {
-    let (sender, receiver) = mpsc::channel(FRAMES);
+fn with_comments(silence: Duration) -> (Pieces, Response) {
+    let (pieces, receiver) = Pieces::channel();
     let stream = futures_util::stream::unfold(receiver, move |mut receiver: mpsc::Receiver<Bytes>| async move {
         let bytes = match tokio::time::timeout(silence, receiver.recv()).await {
             Ok(bytes) => bytes?,
@@ -47,7 +35,7 @@ fn with_comments(silence: Duration) -> (Frames, Response) {
         Some((Ok::<_, Infallible>(bytes), receiver))
     });
     let headers = [("content-type", "text/event-stream"), ("cache-control", "no-cache")];
-    (Frames(sender), (headers, Body::from_stream(stream)).into_response())
+    (pieces, (headers, Body::from_stream(stream)).into_response())
 }
 
 #[cfg(test)]
@@ -68,9 +56,9 @@ mod tests {
     async fn frames_arrive_and_a_client_that_went_is_noticed() {
         let (frames, response) = frames();
         let mut body = response.into_body().into_data_stream();
-        assert!(frames.send(&[Frame::done()]).await);
+        assert!(frames.send(text(&[Frame::done()])).await);
         assert_eq!(body.next().await.expect("a frame").expect("bytes"), "data: [DONE]\n\n");
         drop(body);
-        assert!(!frames.send(&[Frame::done()]).await);
+        assert!(!frames.send(text(&[Frame::done()])).await);
     }
 }

@@ -1,26 +1,48 @@
-//! Responses as newline-delimited JSON.
+//! Responses whose body is sent in pieces, and responses as newline-delimited JSON.
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// Maximal number of lines that wait for a slow client before the sender must wait.
-const LINES: usize = 64;
+/// Maximal number of pieces that wait for a slow client before the sender must wait.
+const PIECES: usize = 64;
+
+/// The sender of a body in pieces.
+#[derive(Clone, Debug)]
+pub(crate) struct Pieces(mpsc::Sender<Bytes>);
+
+impl Pieces {
+    /// Creates a sender and its receiver.
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Bytes>) {
+        let (sender, receiver) = mpsc::channel(PIECES);
+        (Self(sender), receiver)
+    }
+
+    /// Sends a text in one write; returns `false` if the client is gone.
+    pub(crate) async fn send(&self, text: String) -> bool {
+        text.is_empty() || self.0.send(text.into()).await.is_ok()
+    }
+
+    /// Returns when the client is gone.
+    pub(crate) async fn closed(&self) {
+        self.0.closed().await;
+    }
+}
 
 /// The sender of lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines(mpsc::Sender<Bytes>);
+pub(crate) struct Lines(Pieces);
 
 impl Lines {
     /// Sends a line; returns `false` if the client is gone.
     pub(crate) async fn send(&self, line: &impl Serialize) -> bool {
-        self.0.send(encode(line)).await.is_ok()
+        self.0.send(encode(line)).await
     }
 
     /// Like [`Lines::send`], for blocking threads.
     pub(crate) fn send_blocking(&self, line: &impl Serialize) -> bool {
-        self.0.blocking_send(encode(line)).is_ok()
+        self.0.0.blocking_send(encode(line).into()).is_ok()
     }
 
     /// Returns when the client is gone.
@@ -30,24 +52,31 @@ impl Lines {
 
     /// Whether the client is still connected.
     pub(crate) fn is_open(&self) -> bool {
-        !self.0.is_closed()
+        !self.0.0.is_closed()
     }
 }
 
-fn encode(line: &impl Serialize) -> Bytes {
+/// Serializes a document as a line.
+pub(crate) fn encode(line: &impl Serialize) -> String {
     // Serialization cannot fail: our documents have only text keys and finite numbers or null.
-    let mut bytes = serde_json::to_vec(line).unwrap_or_else(|e| format!(r#"{{"error":"{e}"}}"#).into_bytes());
-    bytes.push(b'\n');
-    bytes.into()
+    let mut text = serde_json::to_string(line).unwrap_or_else(|e| format!(r#"{{"error":"{e}"}}"#));
+    text.push('\n');
+    text
 }
 
 /// Creates a sender of lines and the response that carries them.
 pub(crate) fn lines() -> (Lines, Response) {
-    let (sender, receiver) = mpsc::channel(LINES);
+    let (pieces, response) = line_pieces();
+    (Lines(pieces), response)
+}
+
+/// Creates a sender of [encoded](encode) lines and the response that carries them.
+pub(crate) fn line_pieces() -> (Pieces, Response) {
+    let (pieces, receiver) = Pieces::channel();
     let stream = futures_util::stream::unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async {
         let line = receiver.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(line), receiver))
     });
     let response = ([("content-type", "application/x-ndjson")], Body::from_stream(stream)).into_response();
-    (Lines(sender), response)
+    (pieces, response)
 }

@@ -27,8 +27,8 @@ pub(crate) async fn tokenize(
     let answer = TokenizeResponse {
         model: call.name.clone(),
         tokens,
-        total_duration: nanos(ready.elapsed()),
-        load_duration: nanos(ready.load()),
+        total_duration: nanos(ready.timing().now().total),
+        load_duration: nanos(ready.timing().now().load),
     };
     Ok(attested(Json(answer).into_response(), &call.digest()))
 }
@@ -43,8 +43,8 @@ pub(crate) async fn detokenize(
     let answer = DetokenizeResponse {
         model: call.name.clone(),
         content: ready.runner().detokenize(request.tokens).await?,
-        total_duration: nanos(ready.elapsed()),
-        load_duration: nanos(ready.load()),
+        total_duration: nanos(ready.timing().now().total),
+        load_duration: nanos(ready.timing().now().load),
     };
     Ok(attested(Json(answer).into_response(), &call.digest()))
 }

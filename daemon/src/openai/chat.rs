@@ -2,51 +2,62 @@
 
 use std::time::SystemTime;
 
+use api::CollectedAnswer;
+use api::openai::Head;
 use api::openai::chat::{self, ChatCompletion, ChatRequest, ChatStream};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use protocol::GenerateEvent;
 
 use super::failure::{Body, OpenAiFailure, refused};
 use super::{random_id, seconds};
-use crate::call::Call;
-use crate::clock;
+use crate::call::Times;
+use crate::chat::{Chat, ChatFormat, answer};
 use crate::daemon::Daemon;
 use crate::guard::Caller;
-use crate::headers::{attested, truncated, with_ignored};
-use crate::parallel_generations::{Choices, several};
-use crate::sse::frames;
+use crate::sse;
+use crate::stream::Pieces;
 
 pub(crate) async fn chat(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, OpenAiFailure> {
-    let name = request.model.clone();
+    let model = request.model.clone();
     let (streams, with_usage, with_logprobs) = (request.streams(), request.wants_usage(), request.wants_logprobs());
-    let count = request.choices().map_err(refused)?;
-    let (dialogue, demand) = request.translate().map_err(refused)?;
-    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
-    let ignored = call.ignored(&dialogue);
-    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
-    let asked = call.request(&daemon, prompt, &demand);
-    let digest = call.digest();
-    let head = chat::head(&random_id(), seconds(SystemTime::now()), &name, &digest.to_string());
-    let ready = call.ready_for(&daemon, std::slice::from_ref(&asked)).await?;
-    let all = Choices::begin(ready, several(&asked, count).collect(), &demand).await?;
-    if streams {
-        let (frames, response) = frames();
-        let mut stream = ChatStream::new(head, count, with_usage, with_logprobs);
-        tokio::spawn(async move {
-            if frames.send(&stream.begin()).await {
-                all.tell(frames, |choice, event| stream.event(choice, event)).await;
-            }
-        });
-        return Ok(with_ignored(attested(response, &digest), &ignored));
+    let choices = request.choices().map_err(refused)?;
+    let (input, options) = request.translate().map_err(refused)?;
+    let asked = Chat { model, input, options, choices, streams };
+    let answered = answer(&daemon, &caller, asked, |call| {
+        let head = chat::head(&random_id(), seconds(SystemTime::now()), &call.name, &call.digest().to_string());
+        let stream = ChatStream::new(head.clone(), choices, with_usage, with_logprobs);
+        Completions { head, stream, with_logprobs }
+    });
+    Ok(answered.await?)
+}
+
+/// Answers as chat completions.
+struct Completions {
+    head: Head,
+    stream: ChatStream,
+    with_logprobs: bool,
+}
+
+impl ChatFormat for Completions {
+    fn body() -> (Pieces, Response) {
+        sse::frames()
     }
-    let answers = all.answers(count as usize).await?;
-    let dropped = answers.first().map_or(0, |answer| answer.usage.truncated_tokens);
-    let document = ChatCompletion::new(head, answers, with_logprobs);
-    let response = attested(Json(document).into_response(), &digest);
-    Ok(with_ignored(truncated(response, dropped), &ignored))
+
+    fn begin(&mut self) -> String {
+        sse::text(&self.stream.begin())
+    }
+
+    fn event(&mut self, choice: u32, event: GenerateEvent, _times: Times) -> String {
+        sse::text(&self.stream.event(choice, event))
+    }
+
+    fn whole(&mut self, answers: Vec<CollectedAnswer>, _times: Times) -> Response {
+        Json(ChatCompletion::new(self.head.clone(), answers, self.with_logprobs)).into_response()
+    }
 }

@@ -17,7 +17,7 @@ use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
 use crate::parallel_generations::{Choices, several};
-use crate::sse::frames;
+use crate::sse;
 use library::Capability;
 
 pub(crate) async fn completions(
@@ -66,15 +66,15 @@ async fn echo(ready: &Ready, prompt: &CompletionPrompt) -> Result<String, Failed
 }
 
 fn streamed(all: Choices, mut stream: CompletionStream, before: Vec<String>, count: u32) -> Response {
-    let (frames, response) = frames();
+    let (frames, response) = sse::frames();
     tokio::spawn(async move {
         let told = (0..).zip(before).filter(|(_, text)| !text.is_empty());
         let all_told = told.flat_map(|(prompt, text): (u32, String)| {
             (prompt * count..(prompt + 1) * count).map(move |choice| (choice, text.clone()))
         });
         let begin: Vec<_> = all_told.map(|(choice, text)| stream.before(choice, text)).collect();
-        if frames.send(&begin).await {
-            all.tell(frames, |choice, event| stream.event(choice, event)).await;
+        if frames.send(sse::text(&begin)).await {
+            all.tell(frames, |choice, event| sse::text(&stream.event(choice, event))).await;
         }
     });
     response
@@ -87,7 +87,7 @@ async fn whole(
     count: u32,
     with_logprobs: bool,
 ) -> Result<Response, Failed> {
-    let answers = all.answers(before.len() * count as usize).await?;
+    let answers = all.answers(before.len() * count as usize, |_| ()).await?;
     let per_prompt = answers.iter().step_by(count as usize);
     let dropped = per_prompt.map(|answer| answer.usage.truncated_tokens).sum();
     let before = before.into_iter().flat_map(|text| std::iter::repeat_n(text, count as usize));

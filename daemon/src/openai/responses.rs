@@ -2,51 +2,57 @@
 
 use std::time::SystemTime;
 
+use api::CollectedAnswer;
 use api::openai::responses::{Response as Document, ResponseStream, ResponsesRequest};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use protocol::GenerateEvent;
 
 use super::failure::{Body, OpenAiFailure, refused};
 use super::{random_id, seconds};
-use crate::call::Call;
-use crate::clock;
+use crate::call::Times;
+use crate::chat::{Chat, ChatFormat, answer};
 use crate::daemon::Daemon;
 use crate::guard::Caller;
-use crate::headers::{attested, truncated, with_ignored};
-use crate::parallel_generations::Choices;
-use crate::sse::frames;
+use crate::sse;
+use crate::stream::Pieces;
 
 pub(crate) async fn responses(
     State(daemon): State<Daemon>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, OpenAiFailure> {
-    let (name, streams) = (request.model.clone(), request.streams());
-    let (dialogue, demand, echo) = request.translate().map_err(refused)?;
-    let call = Call::begin(&daemon, &name, &demand).await?.of(&daemon, &caller);
-    let ignored = call.ignored(&dialogue);
-    let prompt = call.dialogue(dialogue)?.prompt(clock::now());
-    let asked = call.request(&daemon, prompt, &demand);
-    let digest = call.digest();
-    let document = Document::new(&random_id(), seconds(SystemTime::now()), name, echo);
-    let mut stream = ResponseStream::new(document);
-    let asked = vec![asked];
-    let mut all = Choices::begin(call.ready_for(&daemon, &asked).await?, asked, &demand).await?;
-    if streams {
-        let (frames, response) = frames();
-        tokio::spawn(async move {
-            if frames.send(&stream.begin()).await {
-                all.tell(frames, |_, event| stream.event(event)).await;
-            }
-        });
-        return Ok(with_ignored(attested(response, &digest), &ignored));
+    let (model, streams) = (request.model.clone(), request.streams());
+    let (input, options, echo) = request.translate().map_err(refused)?;
+    let asked = Chat { model, input, options, choices: 1, streams };
+    let answered = answer(&daemon, &caller, asked, |call| {
+        Responses(ResponseStream::new(Document::new(&random_id(), seconds(SystemTime::now()), call.name.clone(), echo)))
+    });
+    Ok(answered.await?)
+}
+
+/// The answer as a response. Its items are built from the events, also if it does not stream.
+struct Responses(ResponseStream);
+
+impl ChatFormat for Responses {
+    fn body() -> (Pieces, Response) {
+        sse::frames()
     }
-    while let Some((_, event)) = all.next().await {
-        stream.event(event?);
+
+    fn begin(&mut self) -> String {
+        sse::text(&self.0.begin())
     }
-    let dropped = stream.response().usage.and_then(|usage| usage.input_tokens_details.truncated_tokens);
-    let answer = Json(stream.response()).into_response();
-    let answer = truncated(attested(answer, &digest), dropped.unwrap_or(0));
-    Ok(with_ignored(answer, &ignored))
+
+    fn observe(&mut self, event: &GenerateEvent) {
+        self.0.event(event.clone());
+    }
+
+    fn event(&mut self, _choice: u32, event: GenerateEvent, _times: Times) -> String {
+        sse::text(&self.0.event(event))
+    }
+
+    fn whole(&mut self, _answers: Vec<CollectedAnswer>, _times: Times) -> Response {
+        Json(self.0.response()).into_response()
+    }
 }

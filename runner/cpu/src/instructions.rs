@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn sets_that_are_missing_are_told() {
         for set in Set::ALL.into_iter().filter(|set| !set.is_here()) {
-            crate::fixtures::skipped(&format!("kernels with {}: this machine does not have it", set.name()));
+            crate::skipped::skipped(&format!("kernels with {}: this machine does not have it", set.name()));
         }
     }
 

@@ -19,3 +19,5 @@ pub mod kv_rows;
 pub mod pool;
 pub mod rotation;
 pub mod rounded;
+#[cfg(test)]
+mod skipped;

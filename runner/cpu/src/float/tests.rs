@@ -186,7 +186,7 @@ fn bf16_instructions_agree_with_double_precision() {
 #[cfg(target_arch = "x86_64")]
 fn pool_for_bf16() -> Option<Pool> {
     if Instructions::best().set() != Set::Avx512Bf16 {
-        crate::fixtures::skipped("kernels of BF16: this machine does not have avx512-bf16");
+        crate::skipped::skipped("kernels of BF16: this machine does not have avx512-bf16");
         return None;
     }
     Some(Pool::new(2).expect("threads"))
