@@ -76,7 +76,7 @@ pub enum Error {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A registry or hub that is the source of a blob failed.
+    /// A registry that is the source of a blob failed.
     #[error("{source}")]
     Remote {
         /// Why it failed.

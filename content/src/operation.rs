@@ -1,8 +1,9 @@
 //! Errors of operations: a text with its causes, and the class that decides how a caller reacts.
 //!
-//! Operations on models call many crates, each with its own error type. Every such type implements
-//! [`Classified`], so `?` and [`Context`] convert it to an [`OperationError`] and keep the class.
-//! The daemon matches on the class and inspects no type.
+//! Operations on models call many crates, each with its own error type. The types whose variants
+//! differ for a caller implement [`Classified`], so `?` and [`Context`] convert them to an
+//! [`OperationError`] and keep the class. Errors of parsers and of other libraries become internal
+//! ones by [`Unclassified`]. The daemon matches on the class and inspects no type.
 
 use std::fmt;
 
@@ -24,13 +25,13 @@ pub enum ErrorClass {
     DiskFull,
     /// The operation needs more space than is free; the text says how to free some.
     NoRoom,
-    /// A registry or hub failed.
+    /// A registry failed.
     Remote(RemoteClass),
     /// Any other error.
     Internal,
 }
 
-/// Why a registry or hub failed.
+/// Why a registry failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteClass {
     /// It does not have the object.
@@ -75,14 +76,9 @@ pub struct OperationError {
 pub type Result<T, E = OperationError> = std::result::Result<T, E>;
 
 impl OperationError {
-    /// Creates an error from a text.
-    pub fn new(class: ErrorClass, text: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
-        Self { class, error: anyhow::Error::msg(text) }
-    }
-
     /// Creates an internal error from a text.
     pub fn text(text: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
-        Self::new(ErrorClass::Internal, text)
+        Self { class: ErrorClass::Internal, error: anyhow::Error::msg(text) }
     }
 
     /// Wraps an error without a class.
@@ -93,6 +89,12 @@ impl OperationError {
     /// How a caller can react.
     pub fn class(&self) -> ErrorClass {
         self.class
+    }
+
+    /// Replaces the class, for a caller that knows better how to react.
+    #[must_use]
+    pub fn with_class(self, class: ErrorClass) -> Self {
+        Self { class, ..self }
     }
 
     /// Adds what was attempted; the class stays.

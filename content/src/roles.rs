@@ -136,8 +136,8 @@ pub trait Provider: Send + Sync {
     /// The result is in memory, so read a few MiB at a time.
     ///
     /// # Errors
-    /// [`Error::BlobNotFound`] if the source does not have the blob, [`Error::Io`] or
-    /// [`Error::Other`] if it cannot be read.
+    /// [`Error::BlobNotFound`] if the source does not have the blob; [`Error::Io`],
+    /// [`Error::Remote`] or [`Error::Other`] if it cannot be read.
     fn read(&self, blob: &Descriptor, range: Range<u64>) -> impl Future<Output = Result<Bytes, Error>> + Send;
 }
 

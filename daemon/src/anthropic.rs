@@ -20,7 +20,7 @@ use crate::guard::Caller;
 use crate::headers::attested;
 use crate::openai::random_id;
 use crate::sse;
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 /// A failed request, reported in Anthropic's format.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ struct Messages {
 }
 
 impl ChatFormat for Messages {
-    fn body() -> (Pieces, Response) {
+    fn body() -> (BodySender, Response) {
         sse::frames()
     }
 

@@ -12,13 +12,13 @@
 mod lease;
 mod meter;
 
-use content::operation::OperationError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::ollama::{Options, Think};
 use api::{ChatInput, GenerationOptions};
 use content::Digest;
+use content::operation::OperationError;
 use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 use serde_json::{Map, Value};

@@ -1,11 +1,12 @@
 //! A chat, from the translated request to the response.
 //!
 //! [`answer`] is the whole journey for all APIs. An API translates its request to a [`Chat`], and
-//! contributes the documents of the response as a [`ChatFormat`].
+//! contributes the documents of the response as a [`ChatFormat`]. Ollama's `/api/generate`, whose
+//! prompt need not be a chat, uses the second half, [`respond`].
 
 use api::{ChatInput, CollectedAnswer, GenerationOptions};
 use axum::response::Response;
-use protocol::GenerateEvent;
+use protocol::{GenerateEvent, GenerateRequest};
 
 use crate::call::{Call, Times, Timing};
 use crate::clock;
@@ -14,7 +15,7 @@ use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::{attested, truncated, with_ignored};
 use crate::parallel_generations::{Choices, several};
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 /// A chat request of any API.
 pub(crate) struct Chat {
@@ -33,7 +34,7 @@ pub(crate) struct Chat {
 /// The documents of an API for answers.
 pub(crate) trait ChatFormat: Send + 'static {
     /// Creates the response to a request that streams, and the sender of its body.
-    fn body() -> (Pieces, Response);
+    fn body() -> (BodySender, Response);
     /// Returns the text before the first event.
     fn begin(&mut self) -> String;
     /// Sees an event of a response that does not stream.
@@ -60,22 +61,41 @@ pub(crate) async fn answer<F: ChatFormat>(
     let ignored = call.ignored(&input);
     let input = call.with_own_messages(input)?;
     let request = call.request(daemon, input.prompt(clock::now()), &options);
+    let format = format(&call);
+    let response = respond(daemon, &call, request, Answers { choices, streams }, &options, format).await?;
+    Ok(with_ignored(attested(response, &call.digest()), &ignored))
+}
+
+/// The requested answers.
+#[derive(Clone, Copy)]
+pub(crate) struct Answers {
+    /// Number of answers.
+    pub(crate) choices: u32,
+    /// Whether to stream them.
+    pub(crate) streams: bool,
+}
+
+/// Leases a runner, generates, and returns the answers.
+///
+/// # Errors
+/// The error of the load, or of the runner before its first event.
+pub(crate) async fn respond<F: ChatFormat>(
+    daemon: &Daemon,
+    call: &Call,
+    request: GenerateRequest,
+    Answers { choices, streams }: Answers,
+    options: &GenerationOptions,
+    format: F,
+) -> Result<Response, Failed> {
     let ready = call.ready_for(daemon, std::slice::from_ref(&request)).await?;
     let timing = ready.timing();
-    let requests = several(&request, choices).collect();
-    let generations = Choices::begin(ready, requests, &options).await?;
-    let format = format(&call);
-    let response = if streams {
-        streamed(generations, timing, format)
-    } else {
-        whole(generations, choices, timing, format).await?
-    };
-    Ok(with_ignored(attested(response, &call.digest()), &ignored))
+    let generations = Choices::begin(ready, several(&request, choices).collect(), options).await?;
+    if streams { Ok(streamed(generations, timing, format)) } else { whole(generations, choices, timing, format).await }
 }
 
 /// Returns a response that streams the events of generations, until they end or the client
 /// disconnects.
-pub(crate) fn streamed<F: ChatFormat>(generations: Choices, timing: Timing, mut format: F) -> Response {
+fn streamed<F: ChatFormat>(generations: Choices, timing: Timing, mut format: F) -> Response {
     let (pieces, response) = F::body();
     tokio::spawn(async move {
         if pieces.send(format.begin()).await {
@@ -89,7 +109,7 @@ pub(crate) fn streamed<F: ChatFormat>(generations: Choices, timing: Timing, mut 
 ///
 /// # Errors
 /// The first failure of a generation.
-pub(crate) async fn whole<F: ChatFormat>(
+async fn whole<F: ChatFormat>(
     generations: Choices,
     choices: u32,
     timing: Timing,

@@ -1,6 +1,5 @@
 //! `/api/create`: creates and quantizes models.
 
-use content::operation::{ErrorClass, OperationError, RemoteClass, Unclassified};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +9,7 @@ use api::ollama::{CreateRequest, ErrorResponse, License, Progress};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use content::operation::{ErrorClass, OperationError, RemoteClass, Unclassified};
 use content::{Amount, Digest, Observer, text};
 use import::{Decision, NamedFile, Policy, Quantization, Reason, Reuse, Scheme, Sources, TensorRow, UserPolicy};
 
@@ -107,7 +107,7 @@ fn absent(name: String, error: OperationError) -> OperationError {
     if !matches!(error.class(), ErrorClass::Remote(NotFound | NoAccess | Unreachable)) {
         return error.context(format!("pulling `{name}`, which the model is made from"));
     }
-    library::Error::Absent { name, reason: format!("{error:#}") }.into()
+    library::Error::Absent { name, reason: error.with_causes() }.into()
 }
 
 /// Returns the name of the base model if it is not in the store.

@@ -12,7 +12,7 @@ use protocol::{GenerateEvent, Prompt};
 
 use crate::body::Body;
 use crate::call::{Call, Times, message};
-use crate::chat::{self, Chat, ChatFormat};
+use crate::chat::{self, Answers, Chat, ChatFormat};
 use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -20,8 +20,7 @@ use crate::guard::Caller;
 use crate::headers::{attested, with_ignored};
 use crate::model_documents::timestamp;
 use crate::openai::random_id;
-use crate::parallel_generations::Choices;
-use crate::stream::{Pieces, encode, line_pieces};
+use crate::stream::{BodySender, encode, line_body};
 
 pub(crate) async fn generate(
     State(daemon): State<Daemon>,
@@ -64,14 +63,8 @@ pub(crate) async fn generate(
     if render_only {
         return rendered(&daemon, &call, &asked, &lines).await;
     }
-    let ready = call.ready_for(&daemon, std::slice::from_ref(&asked)).await?;
-    let timing = ready.timing();
-    let generation = Choices::begin(ready, vec![asked], &demand).await?;
-    let response = if streams {
-        chat::streamed(generation, timing, lines)
-    } else {
-        chat::whole(generation, 1, timing, lines).await?
-    };
+    let wanted = Answers { choices: 1, streams };
+    let response = chat::respond(&daemon, &call, asked, wanted, &demand, OllamaAnswer(lines)).await?;
     Ok(with_ignored(attested(response, &call.digest()), &call.ignored_options()))
 }
 
@@ -93,7 +86,7 @@ pub(crate) async fn chat(
         return rendered(&daemon, &call, &asked, &answer(&call, Endpoint::Chat)).await;
     }
     let asked = Chat { model, input, options, choices: 1, streams };
-    chat::answer(&daemon, &caller, asked, |call| answer(call, Endpoint::Chat)).await
+    chat::answer(&daemon, &caller, asked, |call| OllamaAnswer(answer(call, Endpoint::Chat))).await
 }
 
 /// Loads the model of a chat without messages, or unloads it if the keep-alive is zero.
@@ -146,9 +139,12 @@ async fn rendered(
     Ok(attested(document(&lines.rendered(rendered, &now(None))), &call.digest()))
 }
 
-impl ChatFormat for AnswerLines {
-    fn body() -> (Pieces, Response) {
-        line_pieces()
+/// The answer as lines.
+struct OllamaAnswer(AnswerLines);
+
+impl ChatFormat for OllamaAnswer {
+    fn body() -> (BodySender, Response) {
+        line_body()
     }
 
     fn begin(&mut self) -> String {
@@ -156,11 +152,11 @@ impl ChatFormat for AnswerLines {
     }
 
     fn event(&mut self, _choice: u32, event: GenerateEvent, times: Times) -> String {
-        encode(&AnswerLines::event(self, event, &now(Some(times))))
+        encode(&self.0.event(event, &now(Some(times))))
     }
 
     fn whole(&mut self, mut answers: Vec<CollectedAnswer>, times: Times) -> Response {
-        document(&AnswerLines::whole(self, answers.pop().unwrap_or_default(), &now(Some(times))))
+        document(&self.0.whole(answers.pop().unwrap_or_default(), &now(Some(times))))
     }
 }
 

@@ -3,9 +3,9 @@
 //! The number of blocking threads is limited, and every operation that reads the disk needs one for
 //! a moment. So long jobs have a limit of their own. Further jobs wait without a thread.
 
-use content::operation::OperationError;
 use std::sync::Arc;
 
+use content::operation::OperationError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 

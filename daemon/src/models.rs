@@ -1,6 +1,5 @@
 //! Listing, showing, copying and deleting models.
 
-use content::operation::OperationError;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
+use content::operation::OperationError;
 use manifests::ModelRef;
 use transfer::HubReference;
 

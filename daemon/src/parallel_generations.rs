@@ -11,7 +11,7 @@ use protocol::{GenerateEvent, GenerateRequest};
 
 use crate::call::{Generation, Ready};
 use crate::error::Failed;
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 /// The merged events of several generations.
 pub(crate) struct Choices {
@@ -71,7 +71,7 @@ impl Choices {
     }
 
     /// Sends all events as text, until the end or until the client disconnects.
-    pub(crate) async fn tell(mut self, pieces: Pieces, mut told: impl FnMut(u32, GenerateEvent) -> String) {
+    pub(crate) async fn tell(mut self, pieces: BodySender, mut told: impl FnMut(u32, GenerateEvent) -> String) {
         loop {
             // The runner may hold text back for a long time; this notices a client that disconnects
             // meanwhile.

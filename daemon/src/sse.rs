@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 /// How long the stream may be silent before a comment keeps the connection alive for proxies and
 /// clients.
@@ -20,13 +20,13 @@ pub(crate) fn text(frames: &[Frame]) -> String {
 }
 
 /// Creates a sender of the [text](text()) of frames, and the response that carries them.
-pub(crate) fn frames() -> (Pieces, Response) {
+pub(crate) fn frames() -> (BodySender, Response) {
     with_comments(KEEP_ALIVE)
 }
 
 /// Like [`frames`], with a comment after this much silence.
-fn with_comments(silence: Duration) -> (Pieces, Response) {
-    let (pieces, receiver) = Pieces::channel();
+fn with_comments(silence: Duration) -> (BodySender, Response) {
+    let (pieces, receiver) = BodySender::channel();
     let stream = futures_util::stream::unfold(receiver, move |mut receiver: mpsc::Receiver<Bytes>| async move {
         let bytes = match tokio::time::timeout(silence, receiver.recv()).await {
             Ok(bytes) => bytes?,

@@ -10,9 +10,9 @@ const PIECES: usize = 64;
 
 /// The sender of a body in pieces.
 #[derive(Clone, Debug)]
-pub(crate) struct Pieces(mpsc::Sender<Bytes>);
+pub(crate) struct BodySender(mpsc::Sender<Bytes>);
 
-impl Pieces {
+impl BodySender {
     /// Creates a sender and its receiver.
     pub(crate) fn channel() -> (Self, mpsc::Receiver<Bytes>) {
         let (sender, receiver) = mpsc::channel(PIECES);
@@ -32,7 +32,7 @@ impl Pieces {
 
 /// The sender of lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines(Pieces);
+pub(crate) struct Lines(BodySender);
 
 impl Lines {
     /// Sends a line; returns `false` if the client is gone.
@@ -66,13 +66,13 @@ pub(crate) fn encode(line: &impl Serialize) -> String {
 
 /// Creates a sender of lines and the response that carries them.
 pub(crate) fn lines() -> (Lines, Response) {
-    let (pieces, response) = line_pieces();
+    let (pieces, response) = line_body();
     (Lines(pieces), response)
 }
 
 /// Creates a sender of [encoded](encode) lines and the response that carries them.
-pub(crate) fn line_pieces() -> (Pieces, Response) {
-    let (pieces, receiver) = Pieces::channel();
+pub(crate) fn line_body() -> (BodySender, Response) {
+    let (pieces, receiver) = BodySender::channel();
     let stream = futures_util::stream::unfold(receiver, |mut receiver: mpsc::Receiver<Bytes>| async {
         let line = receiver.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(line), receiver))

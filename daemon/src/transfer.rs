@@ -1,6 +1,5 @@
 //! `/api/pull` and `/api/push`.
 
-use content::operation::Unclassified;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use api::ollama::{ErrorResponse, Progress, PullRequest, PushLine, PushRequest};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use content::operation::Unclassified;
 use content::text::size;
 use registry::client::Pushed;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};

@@ -133,7 +133,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Protects blobs from collection that are committed from now on.
+/// Keeps blobs that are committed from now on from collection.
 async fn guard(daemon: &Daemon) -> Result<store::Guard, Failed> {
     crate::models::blocking(&daemon.library, |library| Ok(library.guard())).await
 }
@@ -183,12 +183,6 @@ fn failed(error: content::Error) -> Failed {
             Failed::bad_request(format!("digest mismatch, expected \"{expected}\", got \"{actual}\""))
         }
         content::Error::WrongSize { .. } => Failed::bad_request(error.to_string()),
-        content::Error::Busy(_) => Failed::new(StatusCode::CONFLICT, error.to_string()),
-        other => store_failure(&other),
+        other => other.into(),
     }
-}
-
-fn store_failure(error: &content::Error) -> Failed {
-    let status = if error.is_full() { StatusCode::INSUFFICIENT_STORAGE } else { StatusCode::INTERNAL_SERVER_ERROR };
-    Failed::new(status, error.to_string())
 }

@@ -14,7 +14,6 @@ use manifests::media_types;
 use vocabulary::chat_templates::{NamedTemplate, OfFolder};
 
 use super::array::{Change, ConvertedArray, plain, stored};
-
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::{

@@ -44,6 +44,7 @@ macro_rules! ggml_types {
         }
     };
 }
+
 /// Facts about a type.
 struct TypeRow {
     name: &'static str,

@@ -10,7 +10,7 @@ use manifests::media_types;
 
 use crate::workers::in_parallel;
 use crate::write::LayerOutput;
-use crate::{Conversion, Derivation, DerivedTensor, Error, Progress, SourceModel, Target, TensorSource};
+use crate::{Conversion, Derivation, DerivedTensor, Error, ImportProgress, SourceModel, Target, TensorSource};
 
 /// Number of blobs that are derived at a time per core: about half of the time is spent on waiting
 /// for the disk.
@@ -48,7 +48,7 @@ pub fn derive(
     model: &SourceModel,
     target: &dyn Target,
     reuse: Reuse,
-    progress: &Progress<'_>,
+    progress: &ImportProgress<'_>,
 ) -> Result<Vec<Derived>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let deriver = Deriver { model, target, reuse, progress };
@@ -60,7 +60,7 @@ struct Deriver<'a> {
     model: &'a SourceModel,
     target: &'a dyn Target,
     reuse: Reuse,
-    progress: &'a Progress<'a>,
+    progress: &'a ImportProgress<'a>,
 }
 
 impl Deriver<'_> {

@@ -7,13 +7,13 @@ use content::{Descriptor, Observer};
 use crate::Error;
 
 /// Adds up the progress of several workers for an observer.
-pub struct Progress<'a> {
+pub struct ImportProgress<'a> {
     observer: &'a dyn Observer,
     total: u64,
     done: AtomicU64,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ImportProgress<'a> {
     /// Begins an operation on `total` bytes of blobs.
     pub fn new(observer: &'a dyn Observer, total: u64) -> Self {
         Self { observer, total, done: AtomicU64::new(0) }
@@ -23,7 +23,7 @@ impl<'a> Progress<'a> {
     ///
     /// # Errors
     /// [`Error::Cancelled`] if the observer does not want the operation to continue.
-    pub fn advance(&self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn advance(&self, bytes: u64) -> Result<(), Error> {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.observer.bytes(done.min(self.total), self.total);
         self.check()

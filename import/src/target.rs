@@ -12,7 +12,7 @@ pub trait Target: Sync {
     fn has(&self, digest: &Digest, size: u64) -> Result<bool, Error>;
 
     /// Begins a blob of `size` bytes.
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, Error>;
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, Error>;
 
     /// Returns the digest of the blob that was made from this source before; the blob may be gone.
     /// `source` covers the bytes of the source and the header before them. Called only for sources
@@ -29,7 +29,7 @@ pub trait Target: Sync {
 }
 
 /// A blob that is being written. Dropping it discards its bytes.
-pub trait Sink {
+pub trait BlobSink {
     /// Appends bytes.
     fn append(&mut self, bytes: &[u8]) -> Result<(), Error>;
 

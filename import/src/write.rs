@@ -6,7 +6,7 @@ use manifests::{Layer, media_types};
 use crate::origin::OriginGap;
 use crate::plan::SideSource;
 use crate::workers::in_parallel;
-use crate::{Error, Extent, Inventory, Plan, PlannedBlob, Progress, ReadAt, SideLayer, Sink, Target};
+use crate::{BlobSink, Error, Extent, ImportProgress, Inventory, Plan, PlannedBlob, ReadAt, SideLayer, Target};
 
 /// Size of a worker's buffer, in bytes.
 const BUFFER: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub fn write(
     inventory: &Inventory,
     plan: &Plan,
     target: &dyn Target,
-    progress: &Progress<'_>,
+    progress: &ImportProgress<'_>,
 ) -> Result<Imported, Error> {
     let files = inventory.files.iter().map(|file| &*file.source).collect();
     let writer = Writer { files, target, progress };
@@ -60,7 +60,7 @@ pub fn write(
 struct Writer<'a> {
     files: Vec<&'a dyn ReadAt>,
     target: &'a dyn Target,
-    progress: &'a Progress<'a>,
+    progress: &'a ImportProgress<'a>,
 }
 
 impl Writer<'_> {
@@ -209,7 +209,7 @@ impl Writer<'_> {
 /// A blob that is being written, with the layer's name for errors.
 pub(crate) struct LayerOutput<'a> {
     name: &'a str,
-    sink: Box<dyn Sink + 'a>,
+    sink: Box<dyn BlobSink + 'a>,
 }
 
 impl<'a> LayerOutput<'a> {

@@ -1,5 +1,5 @@
-//! The text side of a loaded model: tokenizer and chat template, and its settings for embeddings and
-//! rankings. It knows no decoder.
+//! The text side of a loaded model: tokenizer and chat template, and its settings for embeddings
+//! and rankings. It knows no decoder.
 
 pub(crate) mod model;
 pub(crate) mod pooling;

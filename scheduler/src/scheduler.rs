@@ -243,7 +243,10 @@ impl Scheduler {
                 let (runner, reply) = state.runners.get(&place.runner)?.loaded.clone()?;
                 Some(Loaded {
                     name: place.name,
-                    key: LoadKey { model: place.model.parse().ok()?, context: reply.context },
+                    key: LoadKey {
+                        model: place.model.parse().expect("invariant: a model's key is its digest"),
+                        context: reply.context,
+                    },
                     reply: LoadReply::clone(&reply),
                     expires: place.remaining.and_then(|remaining| SystemTime::now().checked_add(remaining)),
                     pid: runner.pid(),

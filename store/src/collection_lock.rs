@@ -27,8 +27,8 @@ use crate::{Error, Store};
 #[derive(Debug, Default)]
 pub(crate) struct CollectionLock {
     state: Mutex<LockState>,
-    /// True if touches are recorded. Without guards and collections, a look at a blob takes no
-    /// lock.
+    /// True if touches are recorded. Without guards and collections, a commit or a lease takes no
+    /// lock here.
     records_touches: AtomicBool,
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
 use content::Digest;
-use import::{Sink, Target};
+use import::{BlobSink, Target};
 use manifests::media_types;
 
 use crate::support::{BufferSink, entries, fixtures, import_model, name, shared, skip};
@@ -38,7 +38,7 @@ impl Target for Digests {
         Ok(self.known().contains_key(digest))
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         Ok(Box::new(BufferSink::new(size, move |digest, _| self.known().insert(digest, size).is_none())))
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use content::{Algorithm, Amount, Digest, Expected, IngestId, MediaType};
-use import::{Composed, Imported, LocalFile, NamedFile, OpenBlob, Origin, ReadAt, Sink, Target};
+use import::{BlobSink, Composed, Imported, LocalFile, NamedFile, OpenBlob, Origin, ReadAt, Target};
 use manifests::{Layer, media_types};
 use store::{IngestFile, Options, Store};
 
@@ -79,7 +79,7 @@ struct StoreSink<'a> {
     size: u64,
 }
 
-impl Sink for StoreSink<'_> {
+impl BlobSink for StoreSink<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
         Ok(self.ingest.append(bytes)?)
     }
@@ -106,7 +106,7 @@ impl Target for StoreTarget {
         Ok(self.store.blobs().size(digest)?.is_some())
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         let id = IngestId::parse(&format!("import-{}", self.started.fetch_add(1, Ordering::Relaxed)))?;
         let ingest = self.store.blobs().start_ingest(&id, Expected::Size(size))?;
         Ok(Box::new(StoreSink { target: self, ingest, size }))

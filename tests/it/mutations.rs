@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use content::{Algorithm, Digest};
-use import::{Composed, Imported, NamedFile, Origin, ReadAt, RowOrder, Sink, Target, TensorSource};
+use import::{BlobSink, Composed, Imported, NamedFile, Origin, ReadAt, RowOrder, Target, TensorSource};
 use manifests::media_types;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -232,7 +232,7 @@ impl Target for Blobs {
         Ok(self.all().contains_key(digest))
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         Ok(Box::new(BufferSink::new(size, |digest, bytes| self.all().insert(digest, Arc::new(bytes)).is_none())))
     }
 }

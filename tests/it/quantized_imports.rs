@@ -11,7 +11,7 @@ use content::{Algorithm, Digest};
 use formats::Dtype;
 use formats::encoding::Role;
 use formats::safetensors::{Header, Member, canonical_header};
-use import::{Composed, Imported, OpenBlob, Origin, ReadAt, Sink, StoredPart, StoredTensor, Target};
+use import::{BlobSink, Composed, Imported, OpenBlob, Origin, ReadAt, StoredPart, StoredTensor, Target};
 use manifests::{Layer, ModelConfig, media_types};
 
 use crate::canonical_blobs::without_golden;
@@ -62,7 +62,7 @@ impl Target for Blobs {
         Ok(false)
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         Ok(Box::new(BufferSink::new(size, |digest, bytes| {
             self.0.lock().expect("nobody panicked with the blobs in hand").insert(digest, bytes);
             true

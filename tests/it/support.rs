@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use content::{Digest, Unwatched};
-use import::{Imported, NamedFile, Progress, Sink, Target};
+use import::{BlobSink, ImportProgress, Imported, NamedFile, Target};
 use serde_json::Value as Json;
 
 /// Returns the root of the project: the folder of the build, or the working directory if the tests
@@ -127,7 +127,7 @@ pub(crate) fn import_model(path: &Path, target: &dyn Target) -> Result<Imported,
 pub(crate) fn import_files(files: &[NamedFile], target: &dyn Target) -> Result<Imported, import::Error> {
     let inventory = import::inventory(files)?;
     let plan = import::plan(&inventory)?;
-    import::write(&inventory, &plan, target, &Progress::new(&Unwatched, 0))
+    import::write(&inventory, &plan, target, &ImportProgress::new(&Unwatched, 0))
 }
 
 /// Collects the bytes of a blob and passes them to a function that stores them. The function
@@ -144,7 +144,7 @@ impl<F: FnOnce(Digest, Vec<u8>) -> bool> BufferSink<F> {
     }
 }
 
-impl<F: FnOnce(Digest, Vec<u8>) -> bool> Sink for BufferSink<F> {
+impl<F: FnOnce(Digest, Vec<u8>) -> bool> BlobSink for BufferSink<F> {
     fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
         self.bytes.extend_from_slice(bytes);
         Ok(())

@@ -1,6 +1,5 @@
 //! `/api/save` and `/api/load`.
 
-use content::operation::OperationError;
 use std::io;
 
 use api::lode::{LoadResponse, LoadedModel, SaveRequest, SinceRequest};
@@ -10,6 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use content::Digest;
+use content::operation::OperationError;
 use futures_util::StreamExt;
 use manifests::ModelRef;
 

@@ -1,6 +1,5 @@
 //! `/api/export`.
 
-use content::operation::OperationError;
 use std::io::{self, Write};
 
 use api::lode::{ExportChecked, ExportDtype, ExportFormat, ExportRequest};
@@ -9,6 +8,7 @@ use axum::body::Body as Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use content::operation::OperationError;
 use tokio::sync::oneshot;
 
 use crate::body::Body;

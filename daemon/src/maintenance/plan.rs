@@ -103,7 +103,7 @@ fn failed(error: OperationError) -> Failed {
         ErrorClass::Remote(_) => StatusCode::BAD_GATEWAY,
         _ => return error.into(),
     };
-    Failed::new(status, format!("{error:#}"))
+    Failed::new(status, error.with_causes())
 }
 
 fn kv_type(name: Option<&str>) -> Result<Option<KvType>, Failed> {

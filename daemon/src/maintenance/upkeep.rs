@@ -10,7 +10,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use content::{Descriptor, Digest, Observer};
-
 use manifests::ModelRef;
 use transfer::{Hosts, Refetch, Upstream};
 use upkeep::{DiskUsage, Fetcher, Selection};

@@ -17,7 +17,7 @@ use crate::chat::{Chat, ChatFormat, answer};
 use crate::daemon::Daemon;
 use crate::guard::Caller;
 use crate::sse;
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 pub(crate) async fn chat(
     State(daemon): State<Daemon>,
@@ -45,7 +45,7 @@ struct Completions {
 }
 
 impl ChatFormat for Completions {
-    fn body() -> (Pieces, Response) {
+    fn body() -> (BodySender, Response) {
         sse::frames()
     }
 

@@ -16,7 +16,7 @@ use crate::chat::{Chat, ChatFormat, answer};
 use crate::daemon::Daemon;
 use crate::guard::Caller;
 use crate::sse;
-use crate::stream::Pieces;
+use crate::stream::BodySender;
 
 pub(crate) async fn responses(
     State(daemon): State<Daemon>,
@@ -36,7 +36,7 @@ pub(crate) async fn responses(
 struct Responses(ResponseStream);
 
 impl ChatFormat for Responses {
-    fn body() -> (Pieces, Response) {
+    fn body() -> (BodySender, Response) {
         sse::frames()
     }
 

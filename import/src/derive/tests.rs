@@ -13,7 +13,7 @@ use manifests::Layer;
 
 use super::*;
 use crate::read_at::InMemory;
-use crate::{BlobPlan, Policy, Quantization, ReadAt, Scheme, Sink, Sources, UserPolicy};
+use crate::{BlobPlan, BlobSink, Policy, Quantization, ReadAt, Scheme, Sources, UserPolicy};
 
 const GROUP: &str = "model.layers.0.mlp.experts";
 
@@ -35,7 +35,7 @@ impl Target for Memory {
         Ok(blobs.get(digest).is_some_and(|blob| blob.len() as u64 == size))
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         Ok(Box::new(MemorySink { memory: self, size, bytes: Vec::new() }))
     }
 
@@ -54,7 +54,7 @@ struct MemorySink<'a> {
     bytes: Vec<u8>,
 }
 
-impl Sink for MemorySink<'_> {
+impl BlobSink for MemorySink<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -125,7 +125,8 @@ fn what_is_known_is_not_made_again() {
     let (model, plan) = model();
     let (derivations, target) = (derivations(&plan), Memory::default());
     let run = |reuse| {
-        derive(&derivations, &model, &target, reuse, &Progress::new(&Unwatched, u64::MAX)).expect("it can be derived")
+        derive(&derivations, &model, &target, reuse, &ImportProgress::new(&Unwatched, u64::MAX))
+            .expect("it can be derived")
     };
     let first = run(Reuse::Known);
     assert!(first[0].new);
@@ -151,7 +152,7 @@ fn another_result_than_the_remembered_one_is_an_error() {
     let key = derivations[0].key(&derivations[0].sources());
     let other = Digest::of(b"something else");
     target.remember(&key, &other);
-    let error = derive(&derivations, &model, &target, Reuse::Check, &Progress::new(&Unwatched, u64::MAX))
+    let error = derive(&derivations, &model, &target, Reuse::Check, &ImportProgress::new(&Unwatched, u64::MAX))
         .expect_err("it differs")
         .to_string();
     assert!(error.contains(&other.to_string()) && error.contains(GROUP), "{error}");
@@ -163,7 +164,7 @@ fn stops_when_nobody_wants_it_any_more() {
     let (model, plan) = model();
     let target = Memory::default();
     let until = Until { limit: 4, done: AtomicU64::new(0) };
-    let result = derive(&derivations(&plan), &model, &target, Reuse::Known, &Progress::new(&until, u64::MAX));
+    let result = derive(&derivations(&plan), &model, &target, Reuse::Known, &ImportProgress::new(&until, u64::MAX));
     assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
     assert!(target.notes.lock().expect("nobody panicked").is_empty());
 }

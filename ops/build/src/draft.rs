@@ -58,6 +58,13 @@ impl Draft {
         observer: &dyn Observer,
     ) -> Result<Created> {
         observer.status("writing manifest".to_owned());
+        for layer in &self.layers {
+            ensure!(
+                target.keeps(layer.digest(), layer.size())?,
+                "blob `{}` of the new model was removed meanwhile; try again",
+                layer.digest()
+            );
+        }
         let manifest = self.manifest(target)?;
         let stored = target.bytes(media_types::MANIFEST, manifest.raw())?;
         ensure!(stored.digest == *manifest.digest(), "the manifest was changed on its way to the store");
@@ -137,7 +144,7 @@ pub fn import_into(
     let total = plan.blobs.iter().map(import::PlannedBlob::size).sum();
     ensure_space(library, total)?;
     observer.status(format!("importing {name} ({} tensors)", inventory.tensors.len()));
-    let progress = import::Progress::new(observer, total);
+    let progress = import::ImportProgress::new(observer, total);
     let imported = import::write(inventory, &plan, target, &progress)?;
     observer.bytes(total, total);
     let known = inventory.files.iter().filter_map(|file| Some((file.name.clone(), file.source.digest()?)));

@@ -24,7 +24,7 @@ use crate::image_layout::{INDEX_FILE, LAYOUT_FILE, digest_of};
 const MAX_LAYOUT: u64 = 4096;
 
 /// Bytes of an entry that are copied at a time.
-const PIECE: usize = 1 << 20;
+const PIECE: u64 = 1 << 20;
 
 /// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Load<'_> {
         // A unique id, because a pull of the same blob may be running.
         let id = IngestId::parse(&format!("{IMPORT_INGESTS}load-{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
         let mut ingest = self.library.blobs().start_ingest(&id, Expected::Blob { digest: *digest, size })?;
-        if let Err(error) = copy(tar, &mut ingest) {
+        if let Err(error) = copy(tar, size.max(1), &mut ingest) {
             // The first error is reported, not an error of the cleanup.
             let _ = ingest.cancel();
             return Err(error.context(format!("blob `{digest}`")));
@@ -167,13 +167,15 @@ fn document(tar: &mut Reader<&mut dyn Read>, path: &str, size: u64, limit: u64) 
     Ok(bytes)
 }
 
-/// Appends the rest of an entry to an ingest.
-fn copy(tar: &mut Reader<&mut dyn Read>, ingest: &mut IngestFile) -> Result<()> {
-    let mut buffer = vec![0; PIECE];
+/// Appends an entry of `size` bytes to an ingest.
+fn copy(tar: &mut Reader<&mut dyn Read>, size: u64, ingest: &mut IngestFile) -> Result<()> {
+    let mut buffer = vec![0; size.min(PIECE) as usize];
     loop {
-        match tar.read(&mut buffer).map_err(failure)? {
-            0 => return Ok(()),
-            count => ingest.append(&buffer[..count])?,
+        match tar.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => ingest.append(&buffer[..count])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failure(error)),
         }
     }
 }

@@ -13,7 +13,7 @@ mod start;
 use content::operation::Result;
 use content::{Amount, Observer};
 use import::{
-    BlobPlan, Decision, Derivation, Derived, Policy, Progress, Quantization, Reason, Reuse, Sources, TensorRow,
+    BlobPlan, Decision, Derivation, Derived, ImportProgress, Policy, Quantization, Reason, Reuse, Sources, TensorRow,
 };
 use library::Library;
 use manifests::Layer;
@@ -69,7 +69,7 @@ pub(crate) fn quantized(
     let derivations: Vec<&Derivation> = quantization.blobs.iter().filter_map(derivation).collect();
     let total = quantization.derived_bytes().saturating_add(start.kept_bytes(&quantization));
     ensure_space(library, total)?;
-    let progress = Progress::new(observer, total);
+    let progress = ImportProgress::new(observer, total);
     let leased = Leased::new(library, StoreTarget::deriving(library, guard), key)?;
     let work = || {
         let others = start.keep(library, guard, &quantization, &progress)?;

@@ -115,14 +115,15 @@ impl Archive {
 
     fn write_blob(&self, digest: &Digest, size: u64, output: &mut dyn Write) -> Result<()> {
         let blob = self.library.open(digest);
-        blob.read_exact_at(&mut [], 0)?;
+        let failed = || format!("cannot read blob `{digest}`");
+        blob.read_exact_at(&mut [], 0).with_context(failed)?;
         ensure!(blob.size() == size, "blob `{digest}` has {} bytes, expected {size}; run `lode fsck`", blob.size());
         let mut hasher = Hasher::new(digest.algorithm());
         let mut buffer = vec![0; size.min(PIECE) as usize];
         let mut at = 0;
         while at < size {
             let piece = &mut buffer[..(size - at).min(PIECE) as usize];
-            blob.read_exact_at(piece, at)?;
+            blob.read_exact_at(piece, at).with_context(failed)?;
             hasher.update(piece);
             output.write_all(piece)?;
             at += piece.len() as u64;

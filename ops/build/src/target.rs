@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use content::operation::{Context, Result};
 use content::text::size;
 use content::{Descriptor, Digest, Expected, IngestId, MediaType};
-use import::{NamedFile, Sink, Target};
+use import::{BlobSink, NamedFile, Target};
 use library::{IMPORT_INGESTS, Library};
 use manifests::{Layer, media_types};
 use store::{Guard, IngestFile};
@@ -140,7 +140,7 @@ fn discard(library: &Library, id: &IngestId) {
     }
 }
 
-impl Sink for StoreSink<'_> {
+impl BlobSink for StoreSink<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<(), content::Error> {
         Ok(StoreSink::append(self, bytes)?)
     }
@@ -159,7 +159,7 @@ impl Target for StoreTarget<'_> {
         Ok(self.keeps(digest, size)?)
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         Ok(Box::new(self.output(size)?))
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn as_io_error(error: store::Error) -> io::Error {
         store::Error::Content(error @ content::Error::BlobNotFound(_)) => {
             io::Error::new(io::ErrorKind::NotFound, error)
         }
-        error => io::Error::other(error),
+        error => io::Error::other(content::Error::from(error)),
     }
 }
 

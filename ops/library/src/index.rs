@@ -33,11 +33,9 @@ impl Library {
     /// Returns the index entry of a document; `None` if it is missing or damaged, since its
     /// references are then unknown.
     fn description_of(&self, digest: &Digest) -> Result<Option<Description>, store::Error> {
-        if self.store.blobs().size(digest)?.is_none() {
-            return Ok(None);
-        }
-        let parsed = match self.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64) {
-            Ok(raw) => Document::parse(&raw).map_err(|error| error.to_string()),
+        let parsed = match self.sound_bytes(digest) {
+            Ok(None) => return Ok(None),
+            Ok(Some(raw)) => Document::parse(&raw).map_err(|error| error.to_string()),
             Err(error @ store::Error::Io { .. }) => return Err(error),
             Err(error) => Err(error.to_string()),
         };
@@ -48,11 +46,16 @@ impl Library {
     /// Reads a manifest or an index and verifies its digest; `None` if it is missing. The index
     /// decides which blobs are deleted, so it must not be filled from damaged bytes.
     pub(crate) fn sound_document(&self, digest: &Digest) -> Result<Option<Document>> {
-        if self.store.blobs().size(digest)?.is_none() {
+        Ok(self.sound_bytes(digest)?.map(|raw| Document::parse(&raw)).transpose()?)
+    }
+
+    /// Reads the bytes of a document and verifies their digest; `None` if it is missing.
+    fn sound_bytes(&self, digest: &Digest) -> Result<Option<Vec<u8>>, store::Error> {
+        let blobs = self.store.blobs();
+        if blobs.size(digest)?.is_none() {
             return Ok(None);
         }
-        let raw = self.store.blobs().read_verified(digest, manifests::MAX_MANIFEST as u64)?;
-        Ok(Some(Document::parse(&raw)?))
+        blobs.read_verified(digest, manifests::MAX_MANIFEST as u64).map(Some)
     }
 
     /// Reads a manifest or an index; `None` if it is missing.

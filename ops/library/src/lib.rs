@@ -11,7 +11,8 @@
 //!   [`Library::catalogue`] and similar functions.
 //! - Other crates reach the store through [`Library`] only: its handles, [`Library::open`] and the
 //!   roles of `content`.
-//! - This crate contacts no other machine, and writes only names and notes.
+//! - This crate itself writes only names and notes. It contacts no other machine; a
+//!   [`RangeReader`] runs the requests of its caller.
 
 mod adapters;
 mod architecture;

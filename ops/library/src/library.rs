@@ -48,7 +48,7 @@ impl Library {
         self.store.notes()
     }
 
-    /// Protects new and found blobs from collection: see [`Store::guard`].
+    /// Keeps new blobs, and blobs passed to [`Guard::keep`], from collection: see [`Store::guard`].
     pub fn guard(&self) -> Guard {
         self.store.guard()
     }

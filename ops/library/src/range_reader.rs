@@ -63,8 +63,14 @@ pub struct RangeSource {
 }
 
 impl RangeSource {
-    /// A blob of a provider. `name` is its name in error messages.
-    pub fn blob<P: Provider + Clone + 'static>(provider: &P, name: String, blob: &Descriptor) -> Self {
+    /// A blob of a provider. `name` is its name in error messages; `failed` converts the provider's
+    /// errors.
+    pub fn blob<P: Provider + Clone + 'static>(
+        provider: &P,
+        name: String,
+        blob: &Descriptor,
+        failed: fn(content::Error) -> io::Error,
+    ) -> Self {
         let (provider, blob) = (provider.clone(), blob.clone());
         Self {
             name,
@@ -72,7 +78,7 @@ impl RangeSource {
             identity: Some(blob.digest.to_string()),
             fetch: Arc::new(move |range| {
                 let (provider, blob) = (provider.clone(), blob.clone());
-                Box::pin(async move { provider.read(&blob, range).await.map_err(io::Error::other) })
+                Box::pin(async move { provider.read(&blob, range).await.map_err(failed) })
             }),
         }
     }

@@ -57,7 +57,8 @@ impl Library {
     /// Returns a model that another one is to be derived from, and checks that all its blobs exist.
     /// The guard keeps the blobs.
     pub fn find_complete(&self, guard: &Guard, reference: &ModelRef) -> Result<Model> {
-        let model = self.find_protected(guard, reference)?;
+        let model = self.find(reference)?;
+        guard.keep(model.manifest.digest())?;
         ensure_none_missing(&model, keep_parts(guard, &model.manifest)?)?;
         Ok(model)
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use build::Created;
-use content::operation::{Context, OperationError, Result, Unclassified};
+use content::operation::{Context, ErrorClass, OperationError, RemoteClass, Result, Unclassified};
 use content::{Amount, Descriptor, Digest, IngestId};
 use content::{bail, ensure};
 use import::ReadAt;
@@ -114,19 +114,33 @@ pub(crate) async fn pull_as(
     let (remote, parallel) = hosts.remote(name)?;
     let (digest, manifest) = resolve(&remote, name).await?;
     let called = called(&digest)?;
-    let name = &called.name;
-    check_names(&manifest, name)?;
+    check_names(&manifest, &called.name)?;
     let source = PullSource { remote, parallel, meter: meter.clone() };
+    // The registry has the model, so a later failure is not a wrong name.
+    pull_resolved(library, &source, called, manifest).await.map_err(|error| match error.class() {
+        ErrorClass::Remote(_) => error.with_class(ErrorClass::Remote(RemoteClass::Refused)),
+        _ => error,
+    })
+}
+
+/// Pulls a model whose manifest is known.
+async fn pull_resolved(
+    library: &Library,
+    source: &PullSource,
+    called: LocalName,
+    manifest: Manifest,
+) -> Result<Pulled> {
+    let name = &called.name;
     match classify(&manifest) {
         Layout::Lode => {
-            let (wanted, pulled) = transfer(library, &source, name, manifest, None).await?;
-            meter.status("writing manifest");
+            let (wanted, pulled) = transfer(library, source, name, manifest, None).await?;
+            source.meter.status("writing manifest");
             let library = library.clone();
             tokio::task::spawn_blocking(move || finish(&library, &wanted)).await.internal()??;
             Ok(pulled)
         }
-        Layout::OllamaTensors => adopted(library, &source, called, manifest).await,
-        Layout::Files(files) => converted(library, &source, called, manifest, files).await,
+        Layout::OllamaTensors => adopted(library, source, called, manifest).await,
+        Layout::Files(files) => converted(library, source, called, manifest, files).await,
         Layout::Unknown(reason) => bail!("`{name}` is not a model that can be run here: {reason}"),
     }
 }
@@ -303,12 +317,14 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
                 }
             }
         }
-        let left = |blob: &Descriptor| blob.size.saturating_sub(library.blobs().ingest_size(&IngestId::of(&blob.digest)));
+        let ingested = |blob: &Descriptor| library.blobs().ingest_size(&IngestId::of(&blob.digest));
+        let left = |blob: &Descriptor| blob.size.saturating_sub(ingested(blob));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
         library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
         Ok(missing)
     })
-    .await.internal()?
+    .await
+    .internal()?
 }
 
 fn lease_id(manifest: &Manifest) -> Result<IngestId> {

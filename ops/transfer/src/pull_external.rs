@@ -24,7 +24,7 @@ use content::operation::{Context, Result, Unclassified};
 use content::{Algorithm, Amount, Digest, Observer};
 use content::{bail, ensure};
 use import::{Composed, NamedFile, OpenBlob, Origin, OriginFile, ReadAt};
-use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, RangeReader, Windows, keep_parts};
+use library::{ExternalFile, FileKind, Library, MAX_DOCUMENT, RangeReader, Windows};
 use manifests::{Layer, LodeConfig, Manifest, ModelConfig, ModelRef, annotations, media_types};
 use store::LeaseId;
 
@@ -229,9 +229,6 @@ pub(crate) fn adopt(
 ) -> Result<Created> {
     let key = name.tag_key().context("a new model needs a name with a tag, not a digest")?;
     let guard = library.guard();
-    if let Some(missing) = keep_parts(&guard, manifest)? {
-        bail!("blob `{}` of `{name}` was removed meanwhile; pull again", missing.descriptor.digest);
-    }
     let tensors = library.catalogue(manifest)?;
     let document = |digest: &Digest| library.blobs().read(digest, MAX_DOCUMENT);
     let counts = tensors.iter().filter_map(|tensor| formats::dtype::element_count(&tensor.shape));

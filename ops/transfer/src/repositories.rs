@@ -4,9 +4,9 @@
 //! (`store`, links). Local models are repositories of the default host: `smollm2` is served as
 //! `/v2/library/smollm2/…` and as `/v2/smollm2/…`.
 
-use content::operation::{ErrorClass, OperationError};
 use std::time::SystemTime;
 
+use content::operation::{ErrorClass, OperationError};
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 use library::Library;
 use manifests::ModelRef;

@@ -7,7 +7,8 @@
 //! - The scalar code of each kernel is its definition. [`Instructions`](instructions::Instructions)
 //!   selects the instruction set at run time.
 //! - Kernels read weights where they are mapped; no copy in another form is kept.
-//! - `unsafe` is in [`pool`] and in the modules that use vector instructions.
+//! - `unsafe` is in [`pool`], in modules that use vector instructions, in unchecked look-ups of
+//!   [`int8`], and where threads write parts of one slice.
 
 pub mod arena;
 pub mod elementwise;

@@ -1,5 +1,5 @@
-//! CPU backend: activations in an arena, the kernels of `runner/cpu` over mapped weights, its thread
-//! pool.
+//! CPU backend: activations in an arena; the kernels of `runner/cpu` over mapped weights, and its
+//! thread pool.
 //!
 //! # Invariants
 //! - Weights are read where they are mapped; no copy in another form is kept.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use content::Digest;
 use content::operation::Result;
-use import::{Sink, Target};
+use import::{BlobSink, Target};
 use library::Library;
 use store::LeaseId;
 
@@ -82,7 +82,7 @@ impl Target for Leased<'_> {
         self.target.has(digest, size)
     }
 
-    fn begin(&self, size: u64) -> Result<Box<dyn Sink + '_>, content::Error> {
+    fn begin(&self, size: u64) -> Result<Box<dyn BlobSink + '_>, content::Error> {
         self.target.begin(size)
     }
 

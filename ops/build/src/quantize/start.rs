@@ -6,7 +6,7 @@ use std::path::Path;
 use content::operation::{Result, Unclassified};
 use content::{Amount, Digest};
 use import::{
-    BlobPlan, Inventory, NamedFile, Origin, Plan, Progress, Quantization, SideLayer, SourceFormat, SourceModel,
+    BlobPlan, ImportProgress, Inventory, NamedFile, Origin, Plan, Quantization, SideLayer, SourceFormat, SourceModel,
     StoredTensor,
 };
 use library::{Library, MAX_DOCUMENT, Model};
@@ -104,7 +104,7 @@ impl Start {
         library: &Library,
         guard: &Guard,
         quantization: &Quantization,
-        progress: &Progress<'_>,
+        progress: &ImportProgress<'_>,
     ) -> Result<Others> {
         let Some((inventory, plan)) = &self.files else { return self.keep_stored(library, quantization) };
         let plan = rest_of(inventory, plan, quantization);

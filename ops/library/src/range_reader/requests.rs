@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use content::Observer;
 use content::operation::{OperationError, Result};
-
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 

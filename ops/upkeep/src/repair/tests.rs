@@ -1,8 +1,6 @@
 //! Tests that repair incomplete stores from complete ones.
 
-use content::bail;
-use content::{Expected, IngestId, Unwatched};
-
+use content::{Expected, IngestId, Unwatched, bail};
 use manifests::{Layer, ManifestBuilder, ModelConfig, annotations, media_types};
 use store::{Options, Store};
 
