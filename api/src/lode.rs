@@ -1,5 +1,5 @@
-//! Lode's own API for managing the store. All paths are below `/api/lode/`, except `/api/save`,
-//! `/api/load` and `/api/export`.
+//! Lode's own API: the store, running models, plans, search, files. All paths are below
+//! `/api/lode/`, except `/api/save`, `/api/load` and `/api/export`.
 
 mod archive;
 mod compare;

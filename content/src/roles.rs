@@ -1,10 +1,11 @@
 //! The roles of a content store.
 //!
-//! A store implements two small roles: it provides blobs ([`Provider`]) and ingests them
-//! ([`Ingester`]). The store on disk, the store in memory and a registry's storage implement both;
-//! a repository at a remote registry is a provider. `testsuite` (feature `testsuite`) checks them
-//! against the same rules. Operations that only some stores support (paths, mapping, deletion,
-//! tags) stay on the concrete type.
+//! Transfers and the registry see a store through two small roles: [`Provider`] reads blobs,
+//! [`Ingester`] writes them. The store on disk, the store in memory and a registry's storage
+//! implement both; a repository at a remote registry is a provider. `testsuite` (feature
+//! `testsuite`) checks them against the same rules. All other code uses `store::Store` itself,
+//! which has more operations: paths, mapping, deletion, tags. A second place for blobs therefore
+//! needs more than an implementation of the roles: see `docs/internals/store.md`, "Presence".
 //!
 //! # The life cycle of a blob
 //! ```text
@@ -131,7 +132,8 @@ pub trait Provider: Send + Sync {
     fn stat(&self, digest: &Digest) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
 
     /// Reads a range of the blob. The range is cut at the end of the blob; a range that starts
-    /// beyond the end is empty. The bytes are not verified: the reader of a whole blob hashes them.
+    /// beyond the end is empty. The bytes are not verified: a caller that reads the whole blob must
+    /// hash it.
     ///
     /// The result is in memory, so read a few MiB at a time.
     ///

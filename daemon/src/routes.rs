@@ -7,6 +7,9 @@
 //!       ──▶ /openapi.json    documents the API for clients
 //! ```
 //!
+//! To add a call: its documents in `api/`, a handler, a row in the file of its API, and a request
+//! in `tests/it/openapi/answers.rs`, which fails for a response that it never got.
+//!
 //! The registry (`/v2`) is not in the table: `registry::server` has its routes, and OCI's
 //! specification describes them. Reading needs the scope `read`, and all other calls need `write`.
 

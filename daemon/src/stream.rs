@@ -19,7 +19,8 @@ impl BodySender {
         (Self(sender), receiver)
     }
 
-    /// Sends a text in one write; returns `false` if the client is gone.
+    /// Queues a text as one piece; waits while the queue is full. Returns `false` if the client is
+    /// gone. An empty text is not queued and returns `true`.
     pub(crate) async fn send(&self, text: String) -> bool {
         text.is_empty() || self.0.send(text.into()).await.is_ok()
     }
@@ -30,7 +31,7 @@ impl BodySender {
     }
 }
 
-/// The sender of lines.
+/// Sends documents as lines of JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines(BodySender);
 

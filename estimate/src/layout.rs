@@ -49,7 +49,7 @@ pub enum Fixed {
 pub struct LayoutRequest<'a> {
     /// Bytes of each layer including its KV cache; the output is last.
     pub layers: &'a [u64],
-    /// The devices with all of their free memory.
+    /// The devices, with the free memory that layers may use.
     pub devices: &'a [Device],
     /// The fixed memory of each device.
     pub fixed: &'a [Fixed],

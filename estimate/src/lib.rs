@@ -32,7 +32,7 @@ pub use assign::{Ask, Device, Requested, Share, assign_layers};
 pub use error::Unfit;
 pub use graph::{GraphSize, graph_size, has_formula};
 pub use layout::{Fixed, Layout, LayoutRequest, Platform, System, layout};
-pub use load::{DeviceUse, Estimate, LoadRequest, Machine, load};
+pub use load::{DeviceUse, Estimate, EstimateRequest, Machine, ollama_estimate};
 pub use model::{MetadataValue, Model, Tensor, Weights};
 
 /// The settings that a model is to be loaded with.

@@ -1,4 +1,5 @@
-//! The complete estimate of loading a model on a machine.
+//! Ollama's estimate of a load: the device of each layer, and the memory in each place. `exact` has
+//! Lode's own.
 
 use crate::amount::sum;
 use crate::assign::{Device, Requested};
@@ -26,7 +27,7 @@ pub struct Machine {
 
 /// The model to load and the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct LoadRequest<'a> {
+pub struct EstimateRequest<'a> {
     /// The model.
     pub model: &'a Model,
     /// Its weights by layer. Blocks beyond the number in the metadata do not count; missing ones
@@ -50,7 +51,7 @@ pub struct DeviceUse {
     pub weights: u64,
     /// KV cache.
     pub cache: u64,
-    /// Compute graph. A device that lost its layers in a later round may still have it.
+    /// Compute graph. A device without layers has one if an earlier round used the device.
     pub graph: u64,
 }
 
@@ -66,12 +67,14 @@ impl DeviceUse {
 pub struct Estimate {
     /// Bytes of the KV cache of each block.
     pub kv: Vec<u64>,
-    /// Bytes that were subtracted from every device beforehand: the first block with its cache.
-    /// They are not part of any total.
+    /// The size of the first block with its cache, in bytes. Layers may not use this much of each
+    /// device. It is not part of any total.
     pub reserve: u64,
-    /// Bytes of the graph if some layers are not on devices.
+    /// Bytes of the graph if some layers are not on devices; a guess for architectures without a
+    /// formula. On Metal, the same as `graph_full`.
     pub graph_partial: u64,
-    /// Bytes of the graph if all layers are on devices.
+    /// Bytes of the graph if all layers are on devices; a guess for architectures without a
+    /// formula.
     pub graph_full: u64,
     /// The devices and their layers.
     pub layout: Layout,
@@ -119,8 +122,8 @@ impl Layers {
 }
 
 /// Estimates a load: the placement, or the reason why the model does not fit.
-pub fn load(load: LoadRequest<'_>) -> Result<Estimate, Unfit> {
-    let LoadRequest { weights, machine, .. } = load;
+pub fn ollama_estimate(load: EstimateRequest<'_>) -> Result<Estimate, Unfit> {
+    let EstimateRequest { weights, machine, .. } = load;
     let mut graph = graph_size(load.model, load.request)?;
     if machine.devices.first().is_some_and(|device| device.library == METAL) {
         graph.assumed_partial = graph.assumed_full;
@@ -161,8 +164,8 @@ fn less_reserve(devices: &[Device], reserve: u64, projector: u64) -> Vec<Device>
     devices
 }
 
-/// Repeats the layout until it uses no further device. The first round has no graph on any device;
-/// each later round has a graph on every device that a layout has used.
+/// Repeats the layout until it uses no more devices than the round before. The first round has no
+/// graph on any device; each later round has a graph on every device that a layout has used.
 ///
 /// The last layout holds. A device that lost its layers in a later round keeps its graph in the
 /// result. `system_bytes` are in system memory independent of the placement.

@@ -63,8 +63,9 @@ fn absurd_numbers_neither_overflow_nor_panic() {
             system: System { free_memory: u64::MAX, ..System::default() },
             ..Machine::default()
         };
-        let ask = LoadRequest { model: &model, weights: &weights, projector: 1, request: &request, machine: &machine };
-        let estimate = load(ask).expect("everything fits into all the memory there can be");
+        let ask =
+            EstimateRequest { model: &model, weights: &weights, projector: 1, request: &request, machine: &machine };
+        let estimate = ollama_estimate(ask).expect("everything fits into all the memory there can be");
         assert_eq!(estimate.kv.len(), 7);
     }
 }

@@ -86,8 +86,8 @@ pub enum WeightKernels {
 //
 // `quant_type` is the name in lower case, but GGML's MXFP4 and NVFP4 differ from MLX's types of the
 // same name. File types: `enum llama_ftype` in llama.cpp's `llama.h`. Replacements:
-// `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, in the version before it assigned
-// `Q2_K` and `Q3_K` less than 4.5 bits per weight.
+// `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp, before `Q2_K` and `Q3_K` were replaced
+// by types of less than 4.5 bits per weight.
 ggml_types! {
     F32     0  1   4   "f32"        Some(0),  Absent   None,         Plain(Dtype::F32);
     F16     1  1   2   "f16"        Some(1),  Absent   None,         Plain(Dtype::F16);

@@ -1,8 +1,9 @@
-//! Fuzzes the reader of low-rank adapters with arbitrary bytes. In every accepted adapter, the
-//! factors fit each other and lie inside the file, and the scale is valid.
+//! Fuzzes the reader of low-rank adapters. Accepted adapters have factors inside the file and
+//! finite scales. Without factors of experts, they also fit a model of their own shapes, and none
+//! that lacks a projection.
 //!
-//! An input is either a GGUF file, or an `adapter_config.json`, a line `====` and the text of a
-//! safetensors header. The data that the header describes are zeros.
+//! An input is a GGUF file; or an `adapter_config.json`, a line `====` and a safetensors header,
+//! with zeros as data; or else a safetensors file.
 #![no_main]
 
 use architectures::AdaptedName;

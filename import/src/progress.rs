@@ -14,12 +14,12 @@ pub struct ImportProgress<'a> {
 }
 
 impl<'a> ImportProgress<'a> {
-    /// Begins an operation on `total` bytes of blobs.
+    /// Creates a counter for an operation on `total` bytes of blobs. Reports nothing yet.
     pub fn new(observer: &'a dyn Observer, total: u64) -> Self {
         Self { observer, total, done: AtomicU64::new(0) }
     }
 
-    /// Counts bytes that were written, or need not be written.
+    /// Counts bytes that were written, or need not be written. Reports at most `total`.
     ///
     /// # Errors
     /// [`Error::Cancelled`] if the observer does not want the operation to continue.
@@ -38,6 +38,7 @@ impl<'a> ImportProgress<'a> {
         self.check()
     }
 
+    /// Fails with [`Error::Cancelled`] if the observer has ended the operation.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.observer.goes_on() { Ok(()) } else { Err(Error::Cancelled) }
     }

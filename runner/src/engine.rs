@@ -226,7 +226,7 @@ impl<B: Backend> EngineState<B> {
         self.waiting.retain(|work| work.listener() != Listener::Gone);
         for slot in &mut self.slots {
             if let Some(work) = slot.work.take_if(|work| work.listener() == Listener::Gone) {
-                slot.finish(&*work);
+                slot.clear_if_useless(&*work);
             }
         }
     }
@@ -263,7 +263,7 @@ impl<B: Backend> EngineState<B> {
             match guarded(|| work.begin(&self.model, &mut slot.cache)) {
                 Ok(()) => slot.work = Some(work),
                 Err(fault) => {
-                    slot.finish(&*work);
+                    slot.clear_if_useless(&*work);
                     work.fail(fault);
                 }
             }
@@ -352,7 +352,7 @@ impl<B: Backend> EngineState<B> {
                     let slot = &mut self.slots[run.slot];
                     slot.cache.restore();
                     if let Some(work) = slot.work.take() {
-                        slot.finish(&*work);
+                        slot.clear_if_useless(&*work);
                         work.fail(fault.again());
                     }
                 }

@@ -3,10 +3,11 @@
 //! Three kinds of callers can interfere between the collector's check of a blob and its deletion:
 //!
 //! - A *writer* ([`Guard`]: a create, the end of a pull, a push) finds or commits blobs first and
-//!   names them last. While a guard lives, every blob that is committed, or found by
+//!   names them last. While a guard lives, each blob that is committed, or found by
 //!   [`Guard::keep`], is *touched* at the current epoch, a number that only grows. A touched blob
-//!   stays until all guards that began earlier have ended. It also stays until a running collection
-//!   has ended: the mark of that collection may have missed the name that now keeps the blob.
+//!   stays until every guard that began at or before that epoch has ended. It also stays until a
+//!   running collection has ended: the mark of that collection may have missed the name that now
+//!   keeps the blob.
 //! - A *reader* that takes long ([`Hold`]: an export, a comparison) lists its blobs. Exactly these
 //!   stay until it ends.
 //! - A client to which a blob was *promised* (`promises`).

@@ -53,7 +53,7 @@ impl Blobs<'_> {
     /// [`content::Error::Busy`] while another writer holds `id`.
     pub fn start_ingest(&self, id: &IngestId, expected: Expected) -> Result<IngestFile, Error> {
         self.0.ensure_writable()?;
-        if !self.0.0.held.take(id) {
+        if !self.0.0.active_ingests.take(id) {
             return Err(content::Error::Busy(id.to_string()).into());
         }
         let folder = self.0.0.layout.ingest(id);
@@ -68,7 +68,7 @@ impl Blobs<'_> {
                 written,
                 expected,
             })
-            .inspect_err(|_| self.0.0.held.free(id))
+            .inspect_err(|_| self.0.0.active_ingests.free(id))
     }
 
     /// The ids of ingests that were started and neither committed nor cancelled.
@@ -132,12 +132,12 @@ impl Store {
     /// Removes an ingest that is `due`. It is held meanwhile, so that no writer resumes it. Returns
     /// `false` if a writer holds it, or if it is not due.
     fn remove_unheld(&self, id: &IngestId, due: impl Fn(&Path) -> bool) -> Result<bool, Error> {
-        if !self.0.held.take(id) {
+        if !self.0.active_ingests.take(id) {
             return Ok(false);
         }
         let folder = self.0.layout.ingest(id);
         let removed = if due(&folder) { files::remove_folder(&folder).map(|()| true) } else { Ok(false) };
-        self.0.held.free(id);
+        self.0.active_ingests.free(id);
         removed
     }
 }
@@ -324,6 +324,6 @@ impl IngestFile {
 
 impl Drop for IngestFile {
     fn drop(&mut self) {
-        self.store.0.held.free(&self.id);
+        self.store.0.active_ingests.free(&self.id);
     }
 }

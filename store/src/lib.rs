@@ -5,10 +5,10 @@
 //!   version                             the version of this format
 //!   lock                                locked while the store is open
 //!   blobs/sha256/ab/ab12…               committed, read-only; matches its name
-//!   ingest/<id>/{data,meta}             resumable, invisible; no meta if the id is the digest
+//!   ingest/<id>/{data,meta}             resumable, invisible; no `meta` if the id is the digest
 //!   tags/<host>/<repository>/:<tag>     the digest of a manifest (a root of collection)
 //!   links/<host>/<repository>/…         pushed by registry clients (roots too)
-//!   prompts                             prompts typed in `lode run`; commands write it
+//!   prompts                             prompts typed in `lode run`; written by the command line
 //!   history/<host>/<repository>/:<tag>  a line per change; the last old version is a root
 //!   pins/<host>/<repository>/:<tag>     empty: the tag must not be removed
 //!   damaged/<hex>                       damaged blobs; readers do not look here
@@ -28,8 +28,8 @@
 //! - An operation is acknowledged only when its result would survive a power cut.
 //! - A read-only store is never changed. It has no lock; `index`, `index.journal`, `index.seal`,
 //!   `used`, `derived` and `tmp` are in a folder of the process.
-//! - The index is a cache of the files. No operation fails because it does. Facts that only the
-//!   index has are used only to keep more.
+//! - The index is a cache of the files. No operation fails because it does. A fact that is only in
+//!   the index may prevent a deletion, never cause one.
 //! - An unreadable file affects only the blobs that it refers to. All other entries are listed, and
 //!   blobs that it may refer to are kept from collection.
 //! - The store knows bytes, not documents. Callers supply the references of a document
@@ -42,8 +42,8 @@
 //!
 //! # Concurrency
 //! Any number of readers; one writer per ingest; one collector at a time, which runs concurrently
-//! with all other operations (`collection_lock`). The methods block on the disk. The roles of
-//! [`content`] run them on threads for blocking work.
+//! with all other operations (`collection_lock`). The methods block on the disk. Async callers
+//! use the roles of [`content`], which run the methods on threads for blocking work.
 
 mod blobs;
 mod collect;
@@ -137,7 +137,7 @@ impl WeakStore {
 struct Inner {
     layout: StoreLayout,
     index: Index,
-    held: ingest::ActiveIngests,
+    active_ingests: ingest::ActiveIngests,
     collection_lock: collection_lock::CollectionLock,
     /// Held while the index is being filled.
     mending: Mutex<()>,
@@ -157,7 +157,7 @@ struct Inner {
     /// `None` if the store is read-only.
     _lock: Option<Lock>,
     /// `Some` if the store is read-only.
-    notes: Option<read_only::Notes>,
+    notes: Option<read_only::NotesFolder>,
 }
 
 /// Options for opening a store.
@@ -244,7 +244,7 @@ impl Store {
 
     fn open_read_only(home: &Path, options: Options) -> Result<Self, Error> {
         read_only::check_unused(home)?;
-        let notes = read_only::Notes::create(&options.temporary.unwrap_or_else(std::env::temp_dir))?;
+        let notes = read_only::NotesFolder::create(&options.temporary.unwrap_or_else(std::env::temp_dir))?;
         let layout = StoreLayout::read_only(home, notes.path())?;
         let (index, _) = Index::open(&layout);
         Ok(Self::of(Inner::new(layout, index, options.crash_at, None, Some(notes))))
@@ -287,7 +287,8 @@ impl Store {
 }
 
 impl Blobs<'_> {
-    /// The path of a blob, whether it exists or not. Use it for mapping; blobs never change.
+    /// The path where the blob's file is, or would be. Readers use [`Blobs::open`], whose file can
+    /// be mapped: blobs never change.
     pub fn path(&self, digest: &content::Digest) -> PathBuf {
         self.0.0.layout.blob(digest)
     }
@@ -299,12 +300,12 @@ impl Inner {
         index: Index,
         crash_at: Option<CrashPoint>,
         lock: Option<Lock>,
-        notes: Option<read_only::Notes>,
+        notes: Option<read_only::NotesFolder>,
     ) -> Self {
         Self {
             layout,
             index,
-            held: ingest::ActiveIngests::default(),
+            active_ingests: ingest::ActiveIngests::default(),
             collection_lock: collection_lock::CollectionLock::default(),
             mending: Mutex::default(),
             collection: Mutex::default(),

@@ -14,7 +14,7 @@ use crate::{Error, Store, files, layout, lock};
 
 /// A temporary folder for the notes of a process about a read-only store. It is removed at the end.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct NotesFolder {
     path: PathBuf,
     /// The folder, locked for as long as the process lives. An unlocked folder belongs to a process
     /// that was killed. `None` if the file system cannot lock folders; then no old folder is
@@ -35,7 +35,7 @@ pub(crate) fn check_unused(home: &Path) -> Result<(), Error> {
     Err(Error::Locked { home: home.to_owned(), holder })
 }
 
-impl Notes {
+impl NotesFolder {
     /// Creates a folder, and removes folders that killed processes left behind.
     pub(crate) fn create(temporary: &Path) -> Result<Self, Error> {
         // A folder that cannot be listed may still be writable.
@@ -76,7 +76,7 @@ impl Notes {
     }
 }
 
-impl Drop for Notes {
+impl Drop for NotesFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }

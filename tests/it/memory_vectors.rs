@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use estimate::{
-    Ask, Device, DeviceUse, Estimate, Fixed, Layout, LayoutRequest, LoadRequest, Machine, MetadataValue, Model,
-    Request, Requested, Share, System, Tensor, Unfit, Weights, assign_layers, graph_size, layout, load,
+    Ask, Device, DeviceUse, Estimate, EstimateRequest, Fixed, Layout, LayoutRequest, Machine, MetadataValue, Model,
+    Request, Requested, Share, System, Tensor, Unfit, Weights, assign_layers, graph_size, layout, ollama_estimate,
 };
 use serde_json::Value as Json;
 
@@ -54,9 +54,10 @@ fn loads_are_the_recorded_ones() {
             overhead: number(&case["gpu_overhead"]),
         };
         let (model, weights, request) = (model(case), weights(case), request(case));
-        let ask = LoadRequest { model: &model, weights: &weights, projector: 0, request: &request, machine: &machine };
+        let ask =
+            EstimateRequest { model: &model, weights: &weights, projector: 0, request: &request, machine: &machine };
         let name = text(&case["name"]);
-        match load(ask) {
+        match ollama_estimate(ask) {
             Ok(estimate) => check_estimate(name, &estimate, &machine.devices, case),
             Err(error) => check_error(name, &error, case),
         }

@@ -14,7 +14,7 @@ pub struct GcRequest {
 /// Response of `POST /api/lode/gc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GcResponse {
-    /// Number of unreferenced blobs that were deleted.
+    /// Number of unreferenced blobs that were deleted, or would be in a dry run.
     pub blobs: u64,
     /// Bytes of the deleted blobs.
     pub bytes: u64,
@@ -26,7 +26,8 @@ pub struct GcResponse {
     pub leased: Option<Leased>,
 }
 
-/// Blobs that wait for the request that needs them: uploads, and the blobs of an interrupted pull.
+/// Blobs without a model that a lease keeps: uploads before their create, blobs of an interrupted
+/// pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leased {
     /// Number of blobs.
@@ -62,7 +63,7 @@ pub struct LinkedResponse {
 /// it from another registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkedManifest {
-    /// Repository and digest, the name that removes it.
+    /// `repository@digest`; `lode rm` takes it.
     pub name: String,
     /// Digest of the manifest.
     pub digest: String,
@@ -83,7 +84,8 @@ pub struct PruneRequest {
     pub older_than: Option<u64>,
 }
 
-/// Response of `POST /api/lode/prune`.
+/// Response of `POST /api/lode/prune`: the removed data; in a dry run, the data that would be
+/// removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PruneResponse {
     /// Models that were not used for longer than `older_than`.

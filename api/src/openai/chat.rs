@@ -7,7 +7,7 @@ mod stream;
 
 pub use answer::ChatCompletion;
 pub use message::ChatMessage;
-pub(in crate::openai) use message::thought;
+pub(in crate::openai) use message::insert_reasoning;
 pub use request::{ChatRequest, StreamOptions};
 pub use stream::{ChatChunk, ChatStream};
 

@@ -101,6 +101,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// Creates an operation that every client may call, until [`needs`](Self::needs) sets a scope.
     pub(crate) fn new(api: Api, method: Method, path: &'static str, summary: &'static str) -> Self {
         Self {
             api,

@@ -29,7 +29,7 @@ pub(super) fn routes() -> Vec<Route> {
     let mut all = models();
     all.extend(upkeep());
     all.extend(files());
-    all.extend(page());
+    all.extend(general());
     all
 }
 
@@ -121,8 +121,8 @@ fn upkeep() -> Vec<Route> {
     ]
 }
 
-/// Calls that the web page makes.
-fn page() -> Vec<Route> {
+/// Calls about the daemon, uploads and Markdown.
+fn general() -> Vec<Route> {
     let get = |path, summary| Operation::new(Api::Lode, Method::GET, path, summary).needs(Scope::Read);
     vec![
         get("/api/lode/running", "Loaded models, the queue, and the tokens of the last minutes")

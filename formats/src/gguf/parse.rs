@@ -16,7 +16,7 @@ const MAX_NAME: u64 = 64;
 const MAX_DIMENSIONS: u32 = 4;
 
 impl<'a> Gguf<'a> {
-    /// Parses a whole file: every tensor must be within `bytes`.
+    /// Parses a whole file: tensors must be within `bytes` and must not overlap.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let gguf = header(bytes)?;
         gguf.check_extents(bytes.len() as u64)?;
@@ -56,7 +56,7 @@ impl<'a> Gguf<'a> {
 }
 
 fn header(bytes: &[u8]) -> Result<Gguf<'_>, Error> {
-    let (version, endian) = version(bytes)?;
+    let (version, endian) = magic_and_version(bytes)?;
     let mut cursor = Cursor::new(bytes, endian);
     cursor.at = 8;
     let tensor_count = cursor.count("tensors", LEAST_PER_TENSOR)?;
@@ -71,7 +71,8 @@ fn header(bytes: &[u8]) -> Result<Gguf<'_>, Error> {
     Ok(Gguf { version, endian, alignment, data_start, metadata, tensors })
 }
 
-fn version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
+/// Checks the magic; returns the version and the byte order.
+fn magic_and_version(bytes: &[u8]) -> Result<(u32, Endian), Error> {
     let Some(magic) = bytes.first_chunk::<4>() else {
         return Err(Error::gguf_cut(0, format!("the file has {} bytes", bytes.len())));
     };

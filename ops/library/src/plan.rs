@@ -1,5 +1,5 @@
 //! Memory plans: how much memory a model would need, and on which devices. A plan contains both
-//! estimates of `scheduler::estimate`, from the facts about a model in the store or at a registry.
+//! estimates of the crate `estimate`, from the facts about a model in the store or at a registry.
 //! Nothing is loaded, and no tensor is read.
 
 mod facts;
@@ -8,7 +8,7 @@ use content::operation::Result;
 use content::{Descriptor, Digest};
 use estimate::exact::{self, Cache, Exact};
 use estimate::{
-    Device, Estimate, LoadRequest, Machine, Request, System, Unfit, Weights, has_formula, load as ollama_load,
+    Device, Estimate, EstimateRequest, Machine, Request, System, Unfit, Weights, has_formula, ollama_estimate,
 };
 use manifests::{Manifest, ModelRef};
 use protocol::KvType;
@@ -131,14 +131,14 @@ impl Subject {
                 "Ollama has no formula for the graph of `{architecture}` and guesses it from the size of the KV cache"
             ));
         }
-        let load = LoadRequest {
+        let load = EstimateRequest {
             model: &facts.model,
             weights: &facts.weights,
             projector: 0,
             request: &request,
             machine: &machine,
         };
-        let ollama = ollama_load(load).map_err(|error| unfit(&error))?;
+        let ollama = ollama_estimate(load).map_err(|error| unfit(&error))?;
         let exact = exactly(facts, spec, context, &machine, &mut notes)?;
         Ok(MemoryPlan { architecture, context, ollama, exact, notes })
     }

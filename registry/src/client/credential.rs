@@ -33,19 +33,18 @@ impl fmt::Debug for Credential {
 
 /// A source of logins.
 pub trait Credentials: Send + Sync {
-    /// Returns the login at `host` (`docker.io`, `localhost:5000`); `None` if there is none, which
-    /// is no error. It may block: it is called on a thread for blocking work, each time a registry
-    /// demands a login.
+    /// Returns the login at `host` (`docker.io`, `localhost:5000`), or `None`. May block. The
+    /// client calls it each time a registry demands a login.
     fn find(&self, host: &str) -> Result<Option<Credential>, Error>;
 }
 
-/// Several sources of logins. The first one that has a login wins; an empty chain has none.
+/// Several sources of logins, asked in order until one has a login. An error ends the search.
 #[derive(Clone, Default)]
 pub struct Chain(pub Vec<Arc<dyn Credentials>>);
 
 impl fmt::Debug for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Chain({} places)", self.0.len())
+        write!(f, "Chain({} sources)", self.0.len())
     }
 }
 

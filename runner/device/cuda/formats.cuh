@@ -2,7 +2,8 @@
 // 32 elements.
 //
 // The layouts are those of `ggml-common.h` and of MLX's `quantize`.
-// `runner/cpu/src/int8/unpack.rs` does the same for the CPU, and has a table of the types.
+// `runner/cpu/src/int8/unpack.rs` has a table of the types for the CPU. Its codes are unsigned;
+// some codes here are signed, with another `m`.
 // Codes are in the order of elements, four in a word, the first in the lowest byte.
 #pragma once
 

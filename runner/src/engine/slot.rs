@@ -1,4 +1,4 @@
-//! A slot: the sequence of a conversation, and the work on it.
+//! A slot: a KV cache with its tokens, and at most one work on it.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::backend::Backend;
 use crate::cache::{Cache, SlotCache};
 use crate::decoder::Decoder;
 
-/// Creates empty slots: the requested slots for conversations, and one more for work that needs no
-/// past.
+/// Creates the requested empty slots for conversations. After them, one slot for work that needs no
+/// past: embeddings, rankings.
 ///
 /// # Errors
 /// Fails if there is no memory for them.
@@ -25,7 +25,7 @@ pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Resul
 /// A KV cache and the work on it.
 pub(super) struct Slot<B: Backend> {
     pub(super) cache: SlotCache<B>,
-    /// Domain of the work that the sequence belongs to.
+    /// Isolation domain of the requests that may reuse the cached tokens: an API key, or all.
     pub(super) domain: String,
     pub(super) work: Option<Box<dyn Work>>,
     /// When the slot was last assigned, counted in assignments.
@@ -56,17 +56,16 @@ impl<B: Backend> Slot<B> {
         let Some(mut work) = self.work.take() else { return };
         match guarded(|| work.take(computed, &mut self.cache)) {
             Ok(WorkProgress::More) => self.work = Some(work),
-            Ok(WorkProgress::Finished) => self.finish(&*work),
+            Ok(WorkProgress::Finished) => self.clear_if_useless(&*work),
             Err(fault) => {
-                self.finish(&*work);
+                self.clear_if_useless(&*work);
                 work.fail(fault);
             }
         }
     }
 
-    /// Cleans up after work. The tokens of work that needs no past are removed: they are useless,
-    /// and must not reach another client.
-    pub(super) fn finish(&mut self, work: &dyn Work) {
+    /// Removes the tokens of work that needs no past: no later work can use them.
+    pub(super) fn clear_if_useless(&mut self, work: &dyn Work) {
         if work.needs_no_past() {
             self.cache.keep_prefix(&[]);
         }

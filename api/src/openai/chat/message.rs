@@ -45,8 +45,9 @@ struct Function {
     arguments: String,
 }
 
-/// Converts messages to the form that templates expect. Templates identify a tool by its name,
-/// clients by the id of the call.
+/// Converts messages to the form that templates expect. A tool's answer has the id of its call;
+/// templates need the tool's name. An answer without `name` gets it from an earlier call with that
+/// id.
 pub(super) fn messages(given: Vec<ChatMessage>) -> Result<Vec<Message>, Refusal> {
     let mut names = HashMap::new();
     let mut all = Vec::with_capacity(given.len());
@@ -88,7 +89,7 @@ impl ChatMessage {
             rest.insert("tool_call_id".to_owned(), id.into());
         }
         if let Some(thinking) = self.reasoning.or(self.reasoning_content).filter(|text| !text.is_empty()) {
-            thought(&mut rest, thinking);
+            insert_reasoning(&mut rest, thinking);
         }
         if let Some(calls) = self.tool_calls.filter(|calls| !calls.is_empty()) {
             let calls: Result<Vec<Value>, Refusal> =
@@ -115,7 +116,7 @@ impl Call {
 }
 
 /// Stores reasoning under both names that templates read; each template reads one of them.
-pub(in crate::openai) fn thought(rest: &mut Map<String, Value>, text: String) {
+pub(in crate::openai) fn insert_reasoning(rest: &mut Map<String, Value>, text: String) {
     rest.insert("reasoning_content".to_owned(), text.clone().into());
     rest.insert("thinking".to_owned(), text.into());
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::Refusal;
-use crate::openai::chat::thought;
+use crate::openai::chat::insert_reasoning;
 use crate::openai::content::Content;
 use crate::openai::tools;
 
@@ -91,7 +91,7 @@ impl Conversation {
     fn say(&mut self, role: &str, content: String) {
         let mut rest = Map::new();
         if role == "assistant" && !self.thinking.is_empty() {
-            thought(&mut rest, std::mem::take(&mut self.thinking));
+            insert_reasoning(&mut rest, std::mem::take(&mut self.thinking));
         }
         self.messages.push(Message { role: role.to_owned(), content, rest });
     }
