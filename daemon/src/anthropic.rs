@@ -2,15 +2,13 @@
 
 use api::anthropic::{ErrorResponse, Limits, Message, MessageStream, MessagesRequest, TokenCount};
 use api::{CollectedAnswer, Refusal};
-use axum::extract::{FromRef, FromRequest, Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use protocol::{GenerateEvent, GenerateRequest};
-use serde::de::DeserializeOwned;
 
-use crate::body;
-use crate::budget::Budget;
+use crate::body::body_refused_by;
 use crate::call::{Call, Times};
 use crate::chat::{Chat, ChatFormat, answer};
 use crate::clock;
@@ -46,20 +44,7 @@ fn refused(refusal: &Refusal) -> AnthropicFailure {
     AnthropicFailure(Failed::new(StatusCode::BAD_REQUEST, refusal.to_string()))
 }
 
-/// The body of a request, read like [`body::Body`].
-pub(crate) struct Body<T>(T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
-where
-    Budget: FromRef<S>,
-{
-    type Rejection = AnthropicFailure;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, AnthropicFailure> {
-        let body::Body(body) = body::Body::from_request(request, state).await?;
-        Ok(Self(body))
-    }
-}
+body_refused_by!(AnthropicFailure);
 
 pub(crate) async fn messages(
     State(daemon): State<Daemon>,

@@ -62,6 +62,28 @@ where
     }
 }
 
+/// Defines the body of requests to an API that reports failures in its own format.
+macro_rules! body_refused_by {
+    ($failure:ty) => {
+        /// The body of a request, read like [`Body`](crate::body::Body).
+        pub(crate) struct Body<T>(pub(crate) T);
+
+        impl<T: serde::de::DeserializeOwned, S: Send + Sync> axum::extract::FromRequest<S> for Body<T>
+        where
+            $crate::budget::Budget: axum::extract::FromRef<S>,
+        {
+            type Rejection = $failure;
+
+            async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, $failure> {
+                let $crate::body::Body(body) = $crate::body::Body::from_request(request, state).await?;
+                Ok(Self(body))
+            }
+        }
+    };
+}
+
+pub(crate) use body_refused_by;
+
 /// Reads a body and takes budget for the bytes as they arrive. A client that announces a large body
 /// and sends nothing takes none.
 async fn read(body: Bytes, budget: Budget) -> Result<(Vec<u8>, Option<BudgetPermit>), Failed> {

@@ -3,13 +3,10 @@
 use api::Refusal;
 use api::openai::ErrorResponse;
 use axum::Json;
-use axum::extract::{FromRef, FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
 
-use crate::body;
-use crate::budget::Budget;
+use crate::body::body_refused_by;
 use crate::error::Failed;
 
 /// A failed request.
@@ -45,17 +42,4 @@ pub(crate) fn refused(refusal: Refusal) -> OpenAiFailure {
     OpenAiFailure { status: StatusCode::BAD_REQUEST, body: refusal.into() }
 }
 
-/// The body of a request, read like [`body::Body`].
-pub(crate) struct Body<T>(pub(crate) T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T>
-where
-    Budget: FromRef<S>,
-{
-    type Rejection = OpenAiFailure;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, OpenAiFailure> {
-        let body::Body(body) = body::Body::from_request(request, state).await?;
-        Ok(Self(body))
-    }
-}
+body_refused_by!(OpenAiFailure);
