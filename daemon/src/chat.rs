@@ -89,7 +89,7 @@ pub(crate) async fn respond<F: ChatFormat>(
 ) -> Result<Response, Failed> {
     let ready = call.ready_for(daemon, std::slice::from_ref(&request)).await?;
     let timing = ready.timing();
-    let generations = Choices::begin(ready, several(&request, choices).collect(), options).await?;
+    let generations = Choices::begin(ready, several(request, choices).collect(), options).await?;
     if streams { Ok(streamed(generations, timing, format)) } else { whole(generations, choices, timing, format).await }
 }
 

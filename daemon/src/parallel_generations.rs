@@ -133,9 +133,8 @@ fn choice(ready: Ready, index: u32, request: GenerateRequest, one_call: bool) ->
 
 /// Returns the requests for `choices` choices. If the request has a seed, each choice gets a
 /// different one, since all answers would be equal otherwise.
-pub(crate) fn several(request: &GenerateRequest, choices: u32) -> impl Iterator<Item = GenerateRequest> {
-    (0..choices).map(move |choice| {
-        let mut request = request.clone();
+pub(crate) fn several(request: GenerateRequest, choices: u32) -> impl Iterator<Item = GenerateRequest> {
+    (0..choices).zip(std::iter::repeat_n(request, choices as usize)).map(|(choice, mut request)| {
         request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(u64::from(choice)));
         request
     })

@@ -42,7 +42,7 @@ pub(crate) async fn completions(
     for prompt in &prompts {
         before.push(echo(&ready, prompt).await?);
     }
-    let requests = each.iter().flat_map(|asked| several(asked, count)).collect();
+    let requests = each.into_iter().flat_map(|asked| several(asked, count)).collect();
     let all = Choices::begin(ready, requests, &demand).await?;
     if streams {
         let stream = CompletionStream::new(head, before.len(), count, with_usage, with_logprobs);

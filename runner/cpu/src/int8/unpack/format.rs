@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// A type without a row here would be computed in float32, which is several times slower.
+    /// Products with weights of a type without a row here would be computed in float32.
     #[test]
     fn each_type_with_integer_kernels_has_a_format() {
         for kind in GgmlType::ALL {
