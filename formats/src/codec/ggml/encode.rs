@@ -44,6 +44,6 @@ pub(super) fn encode_with<L: Lanes>(kind: GgmlType, row: &[f32], out: &mut [u8])
         GgmlType::MXFP4 => each_block!(row, out, codebook::mxfp4::<L>),
         GgmlType::TQ1_0 => each_block!(row, out, ternary::tq1_0::<L>),
         GgmlType::TQ2_0 => each_block!(row, out, ternary::tq2_0::<L>),
-        kind => unreachable!("no encoder for {kind}"),
+        kind => unreachable!("invariant: `EncodingRows::all` refused {kind}, which has no encoder"),
     }
 }
