@@ -6,24 +6,30 @@
 //! [`pipeline`](crate::backends::pipeline) runs ranges of layers on several of them. Only backends
 //! know the encodings of weights.
 
+mod matrix_source;
 mod pass;
+mod rotary;
 mod routing;
 mod run;
 mod selection;
+mod sequences;
+mod states;
 
 use std::fmt::Debug;
 use std::ops::Range;
 
 use anyhow::{Result, bail};
-use architectures::{HeadLayout, LayerState, NormKind, Rows};
-use protocol::KvType;
+use architectures::NormKind;
 
-use crate::mapped::MappedTensor;
 pub(crate) use device::{Best, Map};
+pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{Inputs, PassParts};
+pub(crate) use rotary::{AnglesOf, HeadPart};
 pub(crate) use routing::{ExpertsOf, RoutingRule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;
+pub(crate) use sequences::{Sequence, Span};
+pub(crate) use states::{KeyRotation, Shift, State, StateShape};
 
 /// Computes the operations of a decoder. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
@@ -184,80 +190,6 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
 /// their length.
 pub(crate) const LENGTH_EPSILON: f32 = 1e-6;
 
-/// The state that a layer keeps of a sequence. The states of all layers of a sequence have the same
-/// length.
-pub(crate) trait State: Debug + Send + Sized {
-    /// Returns the length of the longest prefix, of at most `length` tokens, that the state can go
-    /// back to.
-    fn nearest(&self, length: usize) -> usize;
-    /// Goes back to a length that [`nearest`](Self::nearest) returned.
-    fn truncate(&mut self, length: usize);
-    /// Saves the current position, if the state could not go back to it otherwise.
-    fn checkpoint(&mut self);
-    /// Whether these positions can be removed from the state.
-    fn can_shift(&self, shift: &Shift<'_>) -> bool;
-    /// Removes positions from the state.
-    ///
-    /// # Errors
-    /// Fails if there is no memory.
-    fn shift(&mut self, shift: &Shift<'_>) -> Result<()>;
-    /// Returns a separate state with the first `length` tokens, if this needs no computation.
-    fn share(&self, length: usize) -> Option<Self>;
-}
-
-/// The parts that a projection is made from.
-pub(crate) struct MatrixSource<B: Backend> {
-    pub(crate) weight: WeightSource,
-    /// `[output]`.
-    pub(crate) bias: Option<Vec<f32>>,
-    /// Factors of adapters, which add `scale · up(down(x))`.
-    pub(crate) adapters: Vec<LowRank<B>>,
-}
-
-/// The source of a matrix's numbers.
-#[derive(Clone, Debug)]
-pub(crate) enum WeightSource {
-    /// Rows of a mapped matrix.
-    Mapped {
-        tensor: MappedTensor,
-        /// Selected rows; `None` means all.
-        rows: Option<Rows>,
-    },
-    /// Columns of a mapped matrix, which become the rows.
-    Transposed {
-        tensor: MappedTensor,
-        /// Selected columns; `None` means all.
-        columns: Option<Rows>,
-    },
-    /// `[rows, columns]` in private memory.
-    Numbers { numbers: Vec<f32>, shape: [usize; 2] },
-}
-
-impl WeightSource {
-    /// Returns the numbers of rows and columns of the matrix.
-    pub(crate) fn shape(&self) -> [usize; 2] {
-        match self {
-            Self::Mapped { tensor, rows } => {
-                [rows.map_or(tensor.shape[0], |rows| rows.count as usize), tensor.shape[1]]
-            }
-            Self::Transposed { tensor, columns } => {
-                [columns.map_or(tensor.shape[1], |columns| columns.count as usize), tensor.shape[0]]
-            }
-            Self::Numbers { shape, .. } => *shape,
-        }
-    }
-}
-
-/// The factors that an adapter adds to a projection.
-#[derive(Debug)]
-pub(crate) struct LowRank<B: Backend> {
-    /// `[rank, input]`.
-    pub(crate) down: B::Matrix,
-    /// `[output, rank]`.
-    pub(crate) up: B::Matrix,
-    pub(crate) scale: f64,
-}
-
 /// A norm: `normalized(x) · weight + bias`.
 #[derive(Debug)]
 pub(crate) struct NormOf<B: Backend> {
@@ -270,51 +202,6 @@ pub(crate) struct NormOf<B: Backend> {
     /// `[width]`.
     pub(crate) bias: Option<B::Vector>,
     pub(crate) epsilon: f32,
-}
-
-/// A range of elements of each head.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeadPart {
-    /// Number of elements of a head.
-    pub(crate) width: usize,
-    /// Index of the first selected element.
-    pub(crate) first: usize,
-    /// Number of selected elements.
-    pub(crate) count: usize,
-}
-
-/// Parameters of the rotary angles of a pass's tokens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AnglesOf<'a> {
-    /// Radians per position, one for each pair of rotated elements: for short sequences, then for
-    /// long ones.
-    pub(crate) frequencies: [&'a [f64]; 2],
-    /// Position of each token.
-    pub(crate) positions: &'a [usize],
-    /// For each token, whether its sequence uses the frequencies of long sequences.
-    pub(crate) long: &'a [bool],
-    /// Factor by which rotated elements are multiplied.
-    pub(crate) magnitude: f64,
-    pub(crate) layout: HeadLayout,
-}
-
-impl AnglesOf<'_> {
-    /// Returns the number of angles of a token.
-    pub(crate) fn half(&self) -> usize {
-        self.frequencies[0].len()
-    }
-
-    /// Writes the scaled cosines and sines of all tokens, `[tokens, half]` each.
-    pub(crate) fn fill(&self, cosines: &mut [f32], sines: &mut [f32]) {
-        let rows = cosines.chunks_exact_mut(self.half()).zip(sines.chunks_exact_mut(self.half()));
-        for ((cosines, sines), (position, long)) in rows.zip(self.positions.iter().zip(self.long)) {
-            let numbers = cosines.iter_mut().zip(sines).zip(self.frequencies[usize::from(*long)]);
-            for ((cosine, sine), frequency) in numbers {
-                let (s, c) = (*position as f64 * frequency).sin_cos();
-                (*cosine, *sine) = ((c * self.magnitude) as f32, (s * self.magnitude) as f32);
-            }
-        }
-    }
 }
 
 /// Parameters of attention.
@@ -381,76 +268,4 @@ pub(crate) struct DeltaInputs<'a, B: Backend> {
     pub(crate) beta: &'a B::Act,
     /// `[tokens, value_heads]`.
     pub(crate) decay: &'a B::Act,
-}
-
-/// Parameters of a new state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StateShape {
-    pub(crate) state: LayerState,
-    /// Largest number of tokens of a sequence.
-    pub(crate) context: usize,
-    /// Type in which keys and values are stored.
-    pub(crate) kv_type: KvType,
-}
-
-/// A sequence in a pass: the states of its layers, and the tokens that the pass appends.
-#[derive(Debug)]
-pub(crate) struct Sequence<'a, B: Backend> {
-    pub(crate) states: &'a mut [B::State],
-    pub(crate) span: Span,
-    /// Whether the sequence uses the frequencies of long sequences.
-    pub(crate) long: bool,
-    /// Index of the first token of the second text, counted among the sequence's tokens in this
-    /// pass. `None` if no token belongs to a second text.
-    pub(crate) second: Option<usize>,
-}
-
-/// The tokens of a sequence in a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    /// Index of the first among the tokens of the pass.
-    pub(crate) first: usize,
-    /// Position of the first in the sequence.
-    pub(crate) position: usize,
-    /// Number of tokens.
-    pub(crate) tokens: usize,
-    /// Whether the tokens are given, as those of a prompt, and not generated one by one.
-    pub(crate) is_prompt: bool,
-}
-
-impl Span {
-    /// Returns the first position after the span.
-    pub(crate) fn end(self) -> usize {
-        self.position + self.tokens
-    }
-
-    /// Returns the positions that a token attends to; `token` is its index in the span.
-    pub(crate) fn seen(self, token: usize, window: Option<usize>, causal: bool) -> Range<usize> {
-        let own = self.position + token;
-        let from = window.map_or(0, |window| (own + 1).saturating_sub(window));
-        let to = match window {
-            _ if causal => own + 1,
-            Some(window) => self.end().min(own + window),
-            None => self.end(),
-        };
-        from..to
-    }
-}
-
-/// Positions that are removed from a sequence; later positions move up.
-#[derive(Clone, Debug)]
-pub(crate) struct Shift<'a> {
-    pub(crate) removed: Range<usize>,
-    /// Rotation that takes keys to their new positions; `None` if RoPE is not applied to keys.
-    pub(crate) rotation: Option<KeyRotation<'a>>,
-}
-
-/// A rotation of a part of each key by the same angles.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyRotation<'a> {
-    pub(crate) cosines: &'a [f32],
-    pub(crate) sines: &'a [f32],
-    pub(crate) layout: HeadLayout,
-    /// Index of the first element of the part.
-    pub(crate) first: usize,
 }

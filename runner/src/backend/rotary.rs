@@ -1,0 +1,48 @@
+//! Parameters of rotary embeddings: the angles of a pass, and the parts of heads that are rotated.
+
+use architectures::HeadLayout;
+
+/// A range of elements of each head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadPart {
+    /// Number of elements of a head.
+    pub(crate) width: usize,
+    /// Index of the first selected element.
+    pub(crate) first: usize,
+    /// Number of selected elements.
+    pub(crate) count: usize,
+}
+
+/// Parameters of the rotary angles of a pass's tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnglesOf<'a> {
+    /// Radians per position, one for each pair of rotated elements: for short sequences, then for
+    /// long ones.
+    pub(crate) frequencies: [&'a [f64]; 2],
+    /// Position of each token.
+    pub(crate) positions: &'a [usize],
+    /// For each token, whether its sequence uses the frequencies of long sequences.
+    pub(crate) long: &'a [bool],
+    /// Factor by which rotated elements are multiplied.
+    pub(crate) magnitude: f64,
+    pub(crate) layout: HeadLayout,
+}
+
+impl AnglesOf<'_> {
+    /// Returns the number of angles of a token.
+    pub(crate) fn half(&self) -> usize {
+        self.frequencies[0].len()
+    }
+
+    /// Writes the scaled cosines and sines of all tokens, `[tokens, half]` each.
+    pub(crate) fn fill(&self, cosines: &mut [f32], sines: &mut [f32]) {
+        let rows = cosines.chunks_exact_mut(self.half()).zip(sines.chunks_exact_mut(self.half()));
+        for ((cosines, sines), (position, long)) in rows.zip(self.positions.iter().zip(self.long)) {
+            let numbers = cosines.iter_mut().zip(sines).zip(self.frequencies[usize::from(*long)]);
+            for ((cosine, sine), frequency) in numbers {
+                let (s, c) = (*position as f64 * frequency).sin_cos();
+                (*cosine, *sine) = ((c * self.magnitude) as f32, (s * self.magnitude) as f32);
+            }
+        }
+    }
+}

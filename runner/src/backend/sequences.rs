@@ -1,0 +1,49 @@
+//! The sequences of a pass.
+
+use std::ops::Range;
+
+use super::Backend;
+
+/// A sequence in a pass: the states of its layers, and the tokens that the pass appends.
+#[derive(Debug)]
+pub(crate) struct Sequence<'a, B: Backend> {
+    pub(crate) states: &'a mut [B::State],
+    pub(crate) span: Span,
+    /// Whether the sequence uses the frequencies of long sequences.
+    pub(crate) long: bool,
+    /// Index of the first token of the second text, counted among the sequence's tokens in this
+    /// pass. `None` if no token belongs to a second text.
+    pub(crate) second: Option<usize>,
+}
+
+/// The tokens of a sequence in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Index of the first among the tokens of the pass.
+    pub(crate) first: usize,
+    /// Position of the first in the sequence.
+    pub(crate) position: usize,
+    /// Number of tokens.
+    pub(crate) tokens: usize,
+    /// Whether the tokens are given, as those of a prompt, and not generated one by one.
+    pub(crate) is_prompt: bool,
+}
+
+impl Span {
+    /// Returns the first position after the span.
+    pub(crate) fn end(self) -> usize {
+        self.position + self.tokens
+    }
+
+    /// Returns the positions that a token attends to; `token` is its index in the span.
+    pub(crate) fn seen(self, token: usize, window: Option<usize>, causal: bool) -> Range<usize> {
+        let own = self.position + token;
+        let from = window.map_or(0, |window| (own + 1).saturating_sub(window));
+        let to = match window {
+            _ if causal => own + 1,
+            Some(window) => self.end().min(own + window),
+            None => self.end(),
+        };
+        from..to
+    }
+}
