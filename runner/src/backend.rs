@@ -1,10 +1,9 @@
-//! The interface between a decoder and a compute backend: coarse operations on rows of activations,
-//! a few operations for loading, and the states of sequences.
+//! The interface between the layers of a decoder and a compute backend: coarse operations on rows
+//! of activations, a few operations for loading, and the states of sequences.
 //!
 //! There are two backends: [`cpu`](crate::backends::cpu), our kernels over mapped weights, and
-//! [`candle`](crate::backends::candle), tensors on any device.
-//! [`pipeline`](crate::backends::pipeline) runs ranges of layers on several of them. Only backends
-//! know the encodings of weights.
+//! [`candle`](crate::backends::candle), tensors on any device. Only backends know the encodings of
+//! weights.
 
 mod matrix_source;
 mod pass;
@@ -18,23 +17,23 @@ mod states;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use architectures::NormKind;
 
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
-pub(crate) use pass::{Inputs, PassParts};
+pub(crate) use pass::{Inputs, PassParts, Passes, Unrecorded};
 pub(crate) use rotary::{AnglesOf, HeadPart};
-pub(crate) use routing::{ExpertsOf, RoutingRule};
+pub(crate) use routing::{ExpertsOf, RoutedExperts, RoutingRule};
 pub(crate) use run::Run;
-pub(crate) use selection::Selection;
-pub(crate) use sequences::{Sequence, Span};
-pub(crate) use states::{KeyRotation, Shift, State, StateShape};
+pub(crate) use selection::{Selection, Selector};
+pub(crate) use sequences::{LayerSequences, Sequence, Span, StageSequences};
+pub(crate) use states::{KeyRotation, LayerStates, SequenceId, Shift, State, StateShape};
 
-/// Computes the operations of a decoder. Activations are float32 rows, `[tokens, width]`.
+/// Computes the operations of layers. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Rows of activations.
-    type Act: Debug + Send;
+    type Act: Activations;
     /// A projection: its weight, its bias and the factors of adapters.
     type Matrix: Debug + Send + Sync;
     /// A vector of numbers, such as the weights of a norm or attention sinks. Clones share it.
@@ -44,37 +43,13 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Rotary angles of the tokens of a pass.
     type Angles: Debug + Send;
     /// Experts of a layer, prepared for a backend that does the routing itself.
-    type Experts: Debug + Send + Sync;
-    /// Recordings of a decoder's passes.
-    type Recordings: Debug + Default + Send + Sync;
+    type Experts: RoutedExperts<Self::Act>;
+    /// The way in which the passes of a stage are computed.
+    type Passes: Passes<Self>;
 
-    /// Returns the name of the device that computes, as in load plans.
-    fn device(&self) -> String;
     /// Returns how many of `tokens` one pass may append at most to a sequence of `length`. `heads`
     /// is the largest number of query heads of a layer.
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize;
-
-    /// Returns the backend that computes a layer, if layers are split across devices. The index
-    /// after the last layer stands for the final norm and the output projection.
-    #[must_use]
-    fn of_layer(&self, _layer: usize) -> Self {
-        self.clone()
-    }
-    /// Takes over rows from the backend of the previous layer.
-    fn received(&self, x: Self::Act) -> Result<Self::Act> {
-        Ok(x)
-    }
-
-    /// Computes a pass. Its result is valid until the next pass.
-    fn pass(
-        &self,
-        _recordings: &Self::Recordings,
-        angles: &mut Vec<Self::Angles>,
-        sequences: &mut [Sequence<'_, Self>],
-        parts: PassParts<'_, Self>,
-    ) -> Result<Self::Act> {
-        parts.compute(angles, sequences)
-    }
 
     /// Prepares a projection.
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Self::Matrix>;
@@ -82,19 +57,22 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     fn vector(&self, numbers: Vec<f32>) -> Result<Self::Vector>;
     /// Creates the state of a layer for a new sequence.
     fn state(&self, shape: StateShape) -> Result<Self::State>;
+    /// Prepares experts, with the rule that chooses among them. Returns `None` if the backend
+    /// cannot choose experts itself; the caller then chooses them.
+    fn experts(&self, _experts: &ExpertsOf<'_, Self>) -> Result<Option<Self::Experts>> {
+        Ok(None)
+    }
 
     /// Creates rows, `[rows, width]`, that `fill` writes.
     fn rows(&self, rows: usize, width: usize, fill: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<Self::Act>;
     /// Calls `each` with some rows, in order.
     fn read(&self, x: &Self::Act, rows: Range<usize>, each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
-    /// Returns the number of rows.
-    fn count(&self, x: &Self::Act) -> usize;
     /// Returns some rows, in the given order.
     fn select(&self, x: &Self::Act, rows: &[usize]) -> Result<Self::Act>;
 
     /// Computes `x · Wᵀ + b` for several projections of the same rows.
     fn project<'a, const N: usize>(&'a self, matrices: [&'a Self::Matrix; N], x: &Self::Act) -> Result<[Self::Act; N]> {
-        self.project_runs(&[Run { by: 0, rows: 0..self.count(x) }], |_| matrices, x)
+        self.project_runs(&[Run { by: 0, rows: 0..x.count() }], |_| matrices, x)
     }
     /// Computes the same for runs of rows, where each run has its own projections. There is at
     /// least one run, and together the runs cover all rows in order. The Nth projections of all
@@ -123,6 +101,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Joins each head of `a` with the same head of `b`, side by side: `[tokens, heads · (a + b)]`
     /// for heads of `a` and `b` elements.
     fn join(&self, a: &Self::Act, b: &Self::Act, heads: usize) -> Result<Self::Act>;
+    /// Adds each weighted row of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
+    fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 
     /// Prepares the rotary angles of a pass's tokens.
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Self::Angles>;
@@ -134,8 +114,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         &self,
         attend: &Attend<'_, Self>,
         qkv: [&Self::Act; 3],
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
     /// Computes a causal convolution of each channel over positions, with weights `[width,
     /// kernel]`. Its past inputs, `[kernel - 1, width]`, are kept in the sequences' recurrent
@@ -144,8 +123,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         &self,
         convolution: &Convolution<Self>,
         x: &Self::Act,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
     /// Computes a gated delta rule, see [`architectures::DeltaNet`]. The matrices of its heads,
     /// `[value_heads, key_dim, value_dim]`, are the first part of the sequences' recurrent states.
@@ -153,37 +131,20 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         &self,
         rule: &DeltaRule<Self>,
         inputs: DeltaInputs<'_, Self>,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
 
-    /// Whether the backend can find the [best](Self::best) candidates of logits without copying the
-    /// logits to the host.
-    fn selects(&self) -> bool {
-        false
+    /// Returns the operation that finds the best candidates of logits, if the backend can find them
+    /// without copying the logits to the host.
+    fn selector(&self) -> Option<&dyn Selector<Self::Act>> {
+        None
     }
-    /// Returns the best candidates of some rows of logits. Only for a backend that
-    /// [selects](Self::selects).
-    fn best(&self, _logits: &Self::Act, _wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
-        bail!("invariant: a backend that selects implements `best`")
-    }
+}
 
-    /// Prepares experts for [`route`](Self::route). Returns `None` if the backend cannot choose
-    /// experts itself; the caller then chooses them.
-    fn experts(&self, _experts: &ExpertsOf<'_, Self>) -> Result<Option<Self::Experts>> {
-        Ok(None)
-    }
-    /// Adds the weighted outputs of each token's experts to `sum`. The experts are chosen by
-    /// `logits`, `[tokens, experts]`.
-    fn route(
-        &self,
-        experts: &Self::Experts,
-        logits: &Self::Act,
-        x: &Self::Act,
-        sum: Option<Self::Act>,
-    ) -> Result<Self::Act>;
-    /// Adds each weighted row of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
-    fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
+/// Rows of activations.
+pub(crate) trait Activations: Debug + Send {
+    /// Returns the number of rows.
+    fn count(&self) -> usize;
 }
 
 /// Added to the squared length of the queries and keys of a delta rule, before they are divided by

@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 use device::GpuRuntime;
 use protocol::KvType;
 
-use crate::backend::{Backend, Selection};
+use crate::backend::Selection;
 use crate::backends::candle::Candle;
-use crate::cache::{Cache, CacheShape, SlotCache};
-use crate::decoder::Decoder;
+use crate::cache::{CacheShape, SlotCache};
+use crate::decoder::{Decoder, LayerBackends};
 use crate::fixtures;
 use crate::holder::Keep;
 use crate::holder::in_process::InProcessHolder;
@@ -94,7 +94,7 @@ fn ceilings(machine: &GpuRuntime) -> Result<[f64; 2]> {
 
 struct Measured<'a> {
     machine: &'a GpuRuntime,
-    decoder: Arc<Decoder<Candle>>,
+    decoder: Arc<Decoder>,
     /// Bytes of weights that a token reads.
     bytes: u64,
     bandwidth: f64,
@@ -109,7 +109,7 @@ impl Measured<'_> {
         let ids: Vec<u32> = (0..depth as u32).map(|at| at % 500).collect();
         let begin = Instant::now();
         for chunk in ids.chunks(CHUNK) {
-            self.decoder.forward(chunk, &mut [first.sequence(0, chunk.len())])?;
+            self.decoder.forward(chunk, &[first.sequence(0, chunk.len())])?;
             first.advance(chunk);
         }
         self.machine.wait()?;
@@ -119,7 +119,7 @@ impl Measured<'_> {
             let mut slot = SlotCache::new(shape, &self.decoder)?;
             slot.share(&first, &[ids.clone(), vec![1]].concat());
             for chunk in ids[slot.len()..].chunks(CHUNK) {
-                self.decoder.forward(chunk, &mut [slot.sequence(0, chunk.len())])?;
+                self.decoder.forward(chunk, &[slot.sequence(0, chunk.len())])?;
                 slot.advance(chunk);
             }
             slots.push(slot);
@@ -130,10 +130,9 @@ impl Measured<'_> {
         let selection = Selection { count: 40, changes: Vec::new(), allowed: None };
         let wanted: Vec<_> = (0..sequences).map(|row| (row, Some(selection.clone()))).collect();
         let mut step = || -> Result<()> {
-            let mut all: Vec<_> = slots.iter_mut().enumerate().map(|(at, slot)| slot.sequence(at, 1)).collect();
-            let stream = self.decoder.forward(&tokens, &mut all)?;
-            drop(all);
-            self.decoder.best(&stream, &wanted, &mut |_, _| Ok(()))?;
+            let all: Vec<_> = slots.iter().enumerate().map(|(at, slot)| slot.sequence(at, 1)).collect();
+            self.decoder.forward(&tokens, &all)?;
+            self.decoder.best(&wanted, &mut |_, _| Ok(()))?;
             slots.iter_mut().zip(&tokens).for_each(|(slot, token)| slot.advance(&[*token]));
             Ok(())
         };
@@ -182,20 +181,16 @@ fn missed(is_missed: bool, wanted: f64, unit: &str) -> String {
 
 /// Loads a decoder whose weights the holder has. Returns it with the bytes of its weights and the
 /// time of the load.
-fn loaded(
-    here: &InProcessHolder,
-    backend: &Candle,
-    model: &SyntheticModel,
-) -> Result<(Decoder<Candle>, u64, Duration)> {
+fn loaded(here: &InProcessHolder, backend: &Candle, model: &SyntheticModel) -> Result<(Decoder, u64, Duration)> {
     let before = backend.resident_bytes();
     let begin = Instant::now();
-    let device = backend.device();
-    let holder = here.session(&device, &model.paths, &model.blobs)?;
+    let device = backend.name();
+    let holder = here.session(device, &model.paths, &model.blobs)?;
     let coming = read_ahead::loaded(&model.blueprint, &model.plan.tensors);
-    holder.coming(&device, coming.into_iter().flat_map(|(_, tensor)| read_ahead::parts_of(tensor)).collect())?;
+    holder.coming(device, coming.into_iter().flat_map(|(_, tensor)| read_ahead::parts_of(tensor)).collect())?;
     let backend = backend.clone().with_holder(holder.clone());
     let weights = Weights::map(&model.plan, &model.blobs)?;
-    let decoder = Decoder::load(&backend, &weights, &model.blueprint)?;
+    let decoder = Decoder::load(&LayerBackends::from(&backend), &weights, &model.blueprint)?;
     holder.finish()?;
     Ok((decoder, backend.resident_bytes() - before, begin.elapsed()))
 }
@@ -224,7 +219,7 @@ fn speed_of_the_device() -> Result<()> {
     let Some(backend) = fixtures::by_kernels(false) else { return Ok(()) };
     let machine = backend.machine().context("the device has our kernels")?.clone();
     let [bandwidth, upload] = ceilings(&machine)?;
-    println!("device: {}", backend.device());
+    println!("device: {}", backend.name());
     println!("copies within its memory: {bandwidth:.0} GB/s, from page-locked memory to it: {upload:.1} GB/s\n");
     let folder = tempfile::tempdir()?;
     let names = MODELS.map(|(name, _)| name);

@@ -10,7 +10,7 @@ use prompt::Special;
 use protocol::{EmbedInput, EmbedReply, EmbedRequest};
 use tokio::sync::oneshot;
 
-use crate::cache::Cache;
+use crate::cache::SlotCache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::text::model::Model;
 use crate::text::pooling::{Pooled, Pooling};
@@ -77,7 +77,7 @@ impl Embedding {
     }
 
     /// Prepares the cache for the next input.
-    fn start(&self, cache: &mut dyn Cache) {
+    fn start(&self, cache: &mut SlotCache) {
         cache.keep_prefix(&[]);
         if let Some(input) = self.inputs.get(self.index) {
             cache.keep_prefix(&input.tokens);
@@ -85,7 +85,7 @@ impl Embedding {
     }
 
     /// Stores the vector of a completed input, and starts the next input.
-    fn complete(&mut self, cache: &mut dyn Cache) -> Result<()> {
+    fn complete(&mut self, cache: &mut SlotCache) -> Result<()> {
         let tokens = self.inputs[self.index].tokens.len();
         let vector = self.pooling.finish(std::mem::take(&mut self.pooled));
         self.answer.embeddings.push(normalized(vector, self.dimensions)?);
@@ -149,7 +149,7 @@ impl Work for Embedding {
         true
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn begin(&mut self, _model: &Model, cache: &mut SlotCache) -> Result<(), Fault> {
         let most = cache.context().min(self.most.unwrap_or(usize::MAX));
         for input in &mut self.inputs {
             let excess = shorten(&mut input.tokens, most, input.end);
@@ -167,7 +167,7 @@ impl Work for Embedding {
         Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {
         let Output::Each(rows) = computed.output else { return Ok(WorkProgress::More) };
         let (input, mut position) = (&self.inputs[self.index], self.fed);
         // An input that is nothing but the prompt is pooled as a whole.

@@ -32,17 +32,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
-use crate::backend::{Backend, Best};
-use crate::cache::{Cache, CacheShape, common_prefix};
-use crate::decoder::{Decoder, Logits, Stream};
+use crate::backend::{Best, Sequence};
+use crate::cache::{CacheShape, common_prefix};
+use crate::decoder::{Decoder, Logits};
 use crate::text::model::Model;
 use choice::Candidate;
-use pass_rows::PassRows;
+pub(crate) use pass_rows::PassRows;
 use slot::{Slot, make};
 use work::guarded;
-pub(crate) use work::{
-    Computed, ComputedRows, Fault, Feed, Listener, Output, OutputKind, Take, Work, WorkProgress, check_vocabulary,
-};
+pub(crate) use work::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 
 /// Largest number of prompt tokens in a step while other slots decode and wait for the step.
 const CHUNK_BESIDE: usize = 128;
@@ -84,7 +82,7 @@ impl Engine {
     ///
     /// # Errors
     /// Fails if there is no memory for the slots.
-    pub(crate) fn start<B: Backend>(model: Arc<Model>, decoder: Arc<Decoder<B>>, slots: Slots) -> Result<Self> {
+    pub(crate) fn start(model: Arc<Model>, decoder: Arc<Decoder>, slots: Slots) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
         let mut state = EngineState {
             slots: make(&decoder, slots)?,
@@ -97,6 +95,7 @@ impl Engine {
             clock: 0,
             next_slot: 0,
             ids: Vec::new(),
+            sequences: Vec::new(),
             logits: Vec::new(),
             best: Vec::new(),
         };
@@ -152,19 +151,21 @@ struct Run {
     first: usize,
 }
 
-struct EngineState<B: Backend> {
+struct EngineState {
     model: Arc<Model>,
-    decoder: Arc<Decoder<B>>,
+    decoder: Arc<Decoder>,
     inbox: Receiver<Job>,
     waiting: VecDeque<Box<dyn Work>>,
     changes: VecDeque<Change>,
-    slots: Vec<Slot<B>>,
+    slots: Vec<Slot>,
     shape: CacheShape,
     clock: u64,
     /// Slot at which the search for a slot with more than one token to feed begins.
     next_slot: usize,
     /// The tokens of a pass.
     ids: Vec<u32>,
+    /// The sequences of a pass.
+    sequences: Vec<Sequence>,
     /// Rows of logits of a pass, `[wanted, vocabulary]`.
     logits: Vec<f32>,
     /// For each run that needs logits after its last token, the selected candidates; `None` if it
@@ -172,7 +173,7 @@ struct EngineState<B: Backend> {
     best: Vec<Option<Best>>,
 }
 
-impl<B: Backend> EngineState<B> {
+impl EngineState {
     /// Runs one step. Returns `false` if the engine handle is gone and no work can
     /// proceed; work of slow listeners is then dropped.
     fn step(&mut self) -> bool {
@@ -285,7 +286,7 @@ impl<B: Backend> EngineState<B> {
     /// worthwhile.
     fn share(&mut self, index: usize, prompt: &[u32]) {
         let domain = self.slots[index].domain.clone();
-        let common = |slot: &Slot<B>| common_prefix(slot.tokens(&domain), prompt);
+        let common = |slot: &Slot| common_prefix(slot.tokens(&domain), prompt);
         let own = common(&self.slots[index]);
         let conversations = self.slots.len() - 1;
         let others = self.slots[..conversations].iter().enumerate().filter(|(other, _)| *other != index);
@@ -303,7 +304,7 @@ impl<B: Backend> EngineState<B> {
     /// Selects the runs of the next step: one token of each slot that needs only one, and more of
     /// one slot.
     fn select(&mut self) -> Vec<Run> {
-        let ready = |slot: &&Slot<B>| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
+        let ready = |slot: &&Slot| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
         let count = self.slots.len();
         let long = (0..count).map(|i| (self.next_slot + i) % count).find(|index| {
             let slot = &self.slots[*index];
@@ -344,27 +345,23 @@ impl<B: Backend> EngineState<B> {
         if let Some(long) = runs.iter().find(|run| run.tokens > 1) {
             self.next_slot = long.slot + 1;
         }
-        let computed = guarded(|| Ok(self.compute(&runs)?));
-        let stream = match computed {
-            Ok(computed) => computed,
-            Err(fault) => {
-                for run in runs {
-                    let slot = &mut self.slots[run.slot];
-                    slot.cache.restore();
-                    if let Some(work) = slot.work.take() {
-                        slot.clear_if_useless(&*work);
-                        work.fail(fault.again());
-                    }
+        if let Err(fault) = guarded(|| Ok(self.compute(&runs)?)) {
+            for run in runs {
+                let slot = &mut self.slots[run.slot];
+                slot.cache.restore();
+                if let Some(work) = slot.work.take() {
+                    slot.clear_if_useless(&*work);
+                    work.fail(fault.again());
                 }
-                return;
             }
-        };
+            return;
+        }
         let mut logits = self.logits.chunks_exact_mut(self.model.vocabulary);
         let mut best = self.best.iter();
         for run in runs {
             let end = run.first + run.tokens;
             let tokens = if run.wanted == OutputKind::Last { end - 1..end } else { run.first..end };
-            let rows = PassRows { decoder: &*self.decoder, stream: &stream, tokens };
+            let rows = PassRows { decoder: &self.decoder, tokens };
             let output = match run.wanted {
                 OutputKind::Last if run.all => match best.next() {
                     Some(Some(best)) => Output::Best(best, &rows),
@@ -379,12 +376,11 @@ impl<B: Backend> EngineState<B> {
     }
 
     /// Computes a pass, and the logits for the runs that need them after their last token.
-    fn compute(&mut self, runs: &[Run]) -> Result<Stream<B>> {
+    fn compute(&mut self, runs: &[Run]) -> Result<()> {
         self.ids.clear();
-        let mut sequences = Vec::with_capacity(runs.len());
-        let mut next = runs.iter().peekable();
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let Some(run) = next.next_if(|run| run.slot == index) else { continue };
+        self.sequences.clear();
+        for run in runs {
+            let slot = &self.slots[run.slot];
             let work = slot.work.as_ref().context("invariant: a run has work")?;
             let feed = work.feed();
             self.ids.extend_from_slice(&feed.tokens[..run.tokens]);
@@ -392,19 +388,18 @@ impl<B: Backend> EngineState<B> {
             let (second, is_prompt) = (feed.second, feed.is_prompt);
             let mut sequence = slot.cache.sequence(run.first, run.tokens);
             (sequence.second, sequence.span.is_prompt) = (second, is_prompt);
-            sequences.push(sequence);
+            self.sequences.push(sequence);
         }
-        let stream = self.decoder.forward(&self.ids, &mut sequences)?;
+        self.decoder.forward(&self.ids, &self.sequences)?;
         for run in runs {
             self.slots[run.slot].cache.advance(&self.ids[run.first..run.first + run.tokens]);
         }
-        self.find_last(runs, &stream)?;
-        Ok(stream)
+        self.find_last(runs)
     }
 
     /// Computes the logits, or the best candidates, for each run that needs them and feeds its last
     /// token in this pass.
-    fn find_last(&mut self, runs: &[Run], stream: &Stream<B>) -> Result<()> {
+    fn find_last(&mut self, runs: &[Run]) -> Result<()> {
         let (logits, best) = (&mut self.logits, &mut self.best);
         logits.clear();
         best.clear();
@@ -422,7 +417,7 @@ impl<B: Backend> EngineState<B> {
             let wanted: Vec<_> = wanted.map(selected).collect();
             best.resize_with(wanted.len(), || None);
             // Rows arrive in the order of the runs that need them.
-            return self.decoder.best(stream, &wanted, &mut |at, found| {
+            return self.decoder.best(&wanted, &mut |at, found| {
                 match found {
                     Logits::Row(row) => logits.extend_from_slice(row),
                     Logits::Best(own) => best[at] = Some(own),
@@ -434,7 +429,7 @@ impl<B: Backend> EngineState<B> {
         if last.is_empty() {
             return Ok(());
         }
-        self.decoder.logits(stream, &last, &mut |row| {
+        self.decoder.logits(&last, &mut |row| {
             logits.extend_from_slice(row);
             Ok(())
         })

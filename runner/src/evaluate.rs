@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use protocol::{EvaluateOutput, EvaluateRequest};
 use tokio::sync::oneshot;
 
-use crate::cache::Cache;
+use crate::cache::SlotCache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::text::model::Model;
 
@@ -44,7 +44,7 @@ impl Work for Evaluation {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) { Listener::Gone } else { Listener::Ready }
     }
 
-    fn begin(&mut self, _model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn begin(&mut self, _model: &Model, cache: &mut SlotCache) -> Result<(), Fault> {
         // No cached token is kept, because the logits of all tokens are needed.
         cache.keep_prefix(&[]);
         cache.keep_prefix(&self.request.tokens);
@@ -57,7 +57,7 @@ impl Work for Evaluation {
         Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, _cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, _cache: &mut SlotCache) -> Result<WorkProgress, Fault> {
         self.fed += computed.tokens;
         let Output::Each(rows) = computed.output else { return Ok(WorkProgress::More) };
         let mut next = self.request.tokens[self.fed - computed.tokens..].iter().skip(1);

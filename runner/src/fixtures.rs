@@ -17,10 +17,9 @@ use kernels::pool::Pool;
 use protocol::{Array, KvType, LoadRequest};
 use serde_json::Value;
 
-use crate::backend::Backend;
 use crate::backends::cpu::Cpu;
-use crate::cache::{Cache, CacheShape, SlotCache};
-use crate::decoder::Decoder;
+use crate::cache::{CacheShape, SlotCache};
+use crate::decoder::{Decoder, LayerBackends};
 use crate::mapped::Blobs;
 use crate::sampler::likeliest;
 use crate::weights::Weights;
@@ -191,9 +190,14 @@ impl Fixture {
         Ok(serde_json::from_slice(&std::fs::read(self.folder.join("golden.json"))?)?)
     }
 
-    fn check<B: Backend>(&self, backend: &B) -> Result<()> {
+    /// Loads the model on these backends.
+    pub(crate) fn decoder(&self, backends: impl Into<LayerBackends>) -> Result<Arc<Decoder>> {
         let weights = Weights::map(&self.plan, &self.blobs)?;
-        let decoder = Arc::new(Decoder::load(backend, &weights, &self.blueprint)?);
+        Ok(Arc::new(Decoder::load(&backends.into(), &weights, &self.blueprint)?))
+    }
+
+    fn check(&self, backends: impl Into<LayerBackends>) -> Result<()> {
+        let decoder = self.decoder(backends)?;
         let facts = self.facts()?;
         for (sequence, golden) in facts["sequences"].as_object().context("prompts")? {
             let ids = numbers(&golden["input_ids"]);
@@ -213,7 +217,7 @@ impl Fixture {
 
     /// Checks the logits of a prompt that is computed at once, and of one that is computed in
     /// pieces.
-    fn check_logits<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
+    fn check_logits(&self, decoder: &Arc<Decoder>, sequence: &str, ids: &[u32]) -> Result<()> {
         for pieces in [&[ids.len()][..], &[1, 1, ids.len() - 4, 2]] {
             let mut cache = cache(decoder)?;
             cache.keep_prefix(ids);
@@ -228,7 +232,7 @@ impl Fixture {
         Ok(())
     }
 
-    fn check_hidden<B: Backend>(&self, decoder: &Arc<Decoder<B>>, sequence: &str, ids: &[u32]) -> Result<()> {
+    fn check_hidden(&self, decoder: &Arc<Decoder>, sequence: &str, ids: &[u32]) -> Result<()> {
         self.close(&hidden(decoder, ids)?, &self.golden(&format!("last_hidden_state.{sequence}"))?, sequence);
         Ok(())
     }
@@ -305,32 +309,32 @@ pub(crate) fn numbers(value: &Value) -> Vec<u32> {
     value.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|number| number as u32).collect()
 }
 
-pub(crate) fn cache<B: Backend>(decoder: &Arc<Decoder<B>>) -> Result<SlotCache<B>> {
+pub(crate) fn cache(decoder: &Arc<Decoder>) -> Result<SlotCache> {
     cache_of(decoder, KvType::F32)
 }
 
-pub(crate) fn cache_of<B: Backend>(decoder: &Arc<Decoder<B>>, kv_type: KvType) -> Result<SlotCache<B>> {
+pub(crate) fn cache_of(decoder: &Arc<Decoder>, kv_type: KvType) -> Result<SlotCache> {
     SlotCache::new(CacheShape { context: 1024, kv_type }, decoder)
 }
 
 /// Appends generated tokens; returns the logits after each.
-pub(crate) fn logits<B: Backend>(decoder: &Arc<Decoder<B>>, cache: &mut SlotCache<B>, ids: &[u32]) -> Result<Vec<f32>> {
+pub(crate) fn logits(decoder: &Arc<Decoder>, cache: &mut SlotCache, ids: &[u32]) -> Result<Vec<f32>> {
     logits_of(decoder, cache, ids, false)
 }
 
 /// Appends generated tokens or tokens of a prompt; returns the logits after each.
-pub(crate) fn logits_of<B: Backend>(
-    decoder: &Arc<Decoder<B>>,
-    cache: &mut SlotCache<B>,
+pub(crate) fn logits_of(
+    decoder: &Arc<Decoder>,
+    cache: &mut SlotCache,
     ids: &[u32],
     is_prompt: bool,
 ) -> Result<Vec<f32>> {
     let mut sequence = cache.sequence(0, ids.len());
     sequence.span.is_prompt = is_prompt;
-    let stream = decoder.forward(ids, &mut [sequence])?;
+    decoder.forward(ids, &[sequence])?;
     cache.advance(ids);
     let (all, mut found): (Vec<usize>, _) = ((0..ids.len()).collect(), Vec::new());
-    decoder.logits(&stream, &all, &mut |row| {
+    decoder.logits(&all, &mut |row| {
         found.extend_from_slice(row);
         Ok(())
     })?;
@@ -338,12 +342,12 @@ pub(crate) fn logits_of<B: Backend>(
 }
 
 /// Returns the hidden states of a text, row by row.
-fn hidden<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32]) -> Result<Vec<f32>> {
+fn hidden(decoder: &Arc<Decoder>, ids: &[u32]) -> Result<Vec<f32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
-    let stream = decoder.forward(ids, &mut [cache.sequence(0, ids.len())])?;
+    decoder.forward(ids, &[cache.sequence(0, ids.len())])?;
     let mut found = Vec::new();
-    decoder.hidden(&stream, 0..ids.len(), &mut |row| {
+    decoder.hidden(0..ids.len(), &mut |row| {
         found.extend_from_slice(row);
         Ok(())
     })?;
@@ -351,7 +355,7 @@ fn hidden<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32]) -> Result<Vec<f32>
 }
 
 /// Returns the tokens of a greedy continuation of a prompt.
-fn greedy<B: Backend>(decoder: &Arc<Decoder<B>>, ids: &[u32], count: usize) -> Result<Vec<u32>> {
+fn greedy(decoder: &Arc<Decoder>, ids: &[u32], count: usize) -> Result<Vec<u32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
     let mut last = logits(decoder, &mut cache, ids)?;

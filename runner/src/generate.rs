@@ -14,7 +14,7 @@ use prompt::{Special, Tools};
 use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice, Usage};
 
 use crate::backend::Selection;
-use crate::cache::Cache;
+use crate::cache::SlotCache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::sampler::{Sampler, log_softmax};
 use crate::text::model::Model;
@@ -157,7 +157,7 @@ impl Generation {
 
     /// Queues the token as the next one to compute. If the cache lost tokens that remain in the
     /// context, they are queued before it.
-    fn go_on(&mut self, token: u32, cache: &mut dyn Cache) -> Step {
+    fn go_on(&mut self, token: u32, cache: &mut SlotCache) -> Step {
         if self.is_long_enough(cache.context()) {
             return Step::End(FinishReason::Length);
         }
@@ -206,7 +206,7 @@ impl Work for Generation {
         &self.request.domain
     }
 
-    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn begin(&mut self, model: &Model, cache: &mut SlotCache) -> Result<(), Fault> {
         let tokens = std::mem::take(&mut self.tokens);
         if !self.request.truncate && tokens.len() >= cache.context() {
             return Err(Fault::too_long(tokens.len(), cache.context()));
@@ -240,7 +240,7 @@ impl Work for Generation {
         Some(Selection { allowed, ..selection })
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {
         self.fed += computed.tokens;
         if let Output::Nothing = computed.output {
             return Ok(WorkProgress::More);

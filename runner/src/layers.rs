@@ -11,7 +11,7 @@ mod short_conv;
 
 use anyhow::Result;
 
-use crate::backend::{Backend, Sequence};
+use crate::backend::{Backend, LayerSequences};
 use crate::weights::Weights;
 use attention::Attention;
 use delta_net::DeltaNet;
@@ -56,19 +56,18 @@ impl<B: Backend> Mixer<B> {
         })
     }
 
-    /// Computes the output of layer `layer` for the normalized stream.
+    /// Computes the output for the normalized stream, `[tokens, hidden]`.
     pub(crate) fn forward(
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut [Sequence<'_, B>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         match self {
-            Self::Attention(own) => own.forward(pass, x, sequences, layer),
-            Self::Latent(own) => own.forward(pass, x, sequences, layer),
-            Self::DeltaNet(own) => own.forward(pass, x, sequences, layer),
-            Self::ShortConv(own) => own.forward(pass, x, sequences, layer),
+            Self::Attention(own) => own.forward(pass, x, sequences),
+            Self::Latent(own) => own.forward(pass, x, sequences),
+            Self::DeltaNet(own) => own.forward(pass, x, sequences),
+            Self::ShortConv(own) => own.forward(pass, x, sequences),
         }
     }
 }

@@ -9,10 +9,9 @@ use architectures::{Blueprint, LayerState};
 use protocol::limits::{AHEAD, CHECKPOINTS};
 use protocol::{BlobPart, ContextRequest, KvType, LoadReply, LoadRequest};
 
-use crate::backend::Backend;
 use crate::backends::candle::Candle;
 use crate::cache::CacheShape;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, LayerBackends};
 use crate::documents::Documents;
 use crate::engine::{Engine, Slots};
 use crate::failure;
@@ -23,7 +22,7 @@ use crate::load_resources::LoadResources;
 use crate::mapped::Blobs;
 use crate::memory::Account;
 use crate::read_ahead::{self, ReadAhead};
-use crate::stages::{self, DeviceStages, ModelBackend};
+use crate::stages::{self, DeviceStages};
 use crate::text::model::Model;
 use crate::text::ranking::Ranking;
 use crate::text::renderer::Renderer;
@@ -107,7 +106,7 @@ impl Loaded {
         let holder = request.is_held.then(|| files.next()).transpose()?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
         let holder = holder.map(|socket| HolderClient::new(UnixStream::from(socket), &blobs));
-        let DeviceStages { computing, note, devices, on_devices } =
+        let DeviceStages { backends, note, devices, on_devices } =
             stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
         let own = announce(request, &blueprint, holder.as_ref())?;
@@ -122,28 +121,24 @@ impl Loaded {
             on_devices: &on_devices,
         };
         let before: Vec<_> = devices.iter().map(Candle::memory).collect();
-        let loaded = match computing {
-            ModelBackend::Cpu(backend) => Self::on(&backend, &source, blueprint, read_ahead),
-            ModelBackend::Candle(backend) => Self::on(&*backend, &source, blueprint, read_ahead),
-            ModelBackend::Pipeline(backend) => Self::on(&backend, &source, blueprint, read_ahead),
-        }?;
+        let loaded = Self::on(&backends, &source, blueprint, read_ahead)?;
         for (device, before) in devices.iter().zip(before) {
             if let Some(((before, total), (after, _))) = before.zip(device.memory()) {
-                let (device, taken, weights) = (device.device(), before.saturating_sub(after), device.resident_bytes());
+                let (device, taken, weights) = (device.name(), before.saturating_sub(after), device.resident_bytes());
                 tracing::info!(device, total, free = after, taken, weights, "memory of the device");
             }
         }
         Ok(loaded)
     }
 
-    fn on<B: Backend>(
-        backend: &B,
+    fn on(
+        backends: &LayerBackends,
         source: &LoadSource<'_>,
         blueprint: Blueprint,
         read_ahead: ReadAhead,
     ) -> Result<(Self, Slots)> {
         let LoadSource { request, blobs, renderer, holder, note, devices, on_devices } = *source;
-        let device = backend.device();
+        let device = backends.name();
         let document = |document: &protocol::Document| Ok((document.name.clone(), blobs.get(document.blob)?.clone()));
         let documents = request.documents.iter().map(document).collect::<Result<Vec<_>>>()?;
         let documents = Documents::new(&documents);
@@ -155,7 +150,7 @@ impl Loaded {
             let decoder = Weights::map(request, blobs).and_then(|weights| {
                 let hidden = blueprint.hidden as usize;
                 let scorer = blueprint.scorer.as_ref().map(|own| Scorer::load(&weights, own, hidden)).transpose()?;
-                Ok((Decoder::load(backend, &weights, &blueprint)?, scorer, weights.size()))
+                Ok((Decoder::load(backends, &weights, &blueprint)?, scorer, weights.size()))
             });
             (text.join(), decoder)
         });

@@ -8,18 +8,14 @@ use formats::codec::{self, Encoded, EncodingTarget};
 use formats::{Dtype, Encoding, GgmlType};
 use protocol::Array;
 
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, LayerBackends};
 use crate::fixtures::{Fixture, cache, cpu, folder, logits, median_cosine, numbers};
 use crate::layers::experts::tape;
 use crate::mapped::Blobs;
 use crate::weights::Weights;
 
 /// Loads the fixture with its experts in another encoding.
-fn quantized(
-    fixture: &Fixture,
-    encoding: Encoding,
-    at: &std::path::Path,
-) -> Result<Decoder<crate::backends::cpu::Cpu>> {
+fn quantized(fixture: &Fixture, encoding: Encoding, at: &std::path::Path) -> Result<Decoder> {
     let weights = Weights::map(&fixture.plan, &fixture.blobs)?;
     let mut plan = fixture.plan.clone();
     let mut bytes = Vec::new();
@@ -53,7 +49,7 @@ fn quantized(
         let arrays = [Some(&mut tensor.weight), tensor.scale.as_mut(), tensor.bias.as_mut()];
         arrays.into_iter().flatten().for_each(|array| array.blob = place);
     }
-    Decoder::load(&cpu(), &Weights::map(&plan, &Blobs::of_files(&files)?)?, &fixture.blueprint)
+    Decoder::load(&LayerBackends::from(&cpu()), &Weights::map(&plan, &Blobs::of_files(&files)?)?, &fixture.blueprint)
 }
 
 #[test]
@@ -64,8 +60,7 @@ fn experts_in_few_bits_stay_close() -> Result<()> {
     for name in ["qwen3_moe", "mixtral", "olmoe", "deepseek_v3"] {
         let fixture = Fixture::read(&hf, name)?;
         let ids = numbers(&fixture.facts()?["sequences"]["s100"]["input_ids"]);
-        let weights = Weights::map(&fixture.plan, &fixture.blobs)?;
-        let float = Arc::new(Decoder::load(&cpu(), &weights, &fixture.blueprint)?);
+        let float = fixture.decoder(&cpu())?;
         let (expected, choices) = tape::record(|| logits(&float, &mut cache(&float)?, &ids));
         let expected = expected?;
         for (label, encoding) in

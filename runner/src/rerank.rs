@@ -7,7 +7,7 @@ use prompt::Pair;
 use protocol::{RerankReply, RerankRequest};
 use tokio::sync::oneshot;
 
-use crate::cache::Cache;
+use crate::cache::SlotCache;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::text::model::Model;
 use crate::text::pooling::Pooled;
@@ -78,7 +78,7 @@ impl Rerank {
 
     /// Prepares the cache for the next input. Prompts have a common prefix; its states are reused
     /// if only the end of a prompt counts.
-    fn start(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn start(&mut self, model: &Model, cache: &mut SlotCache) -> Result<(), Fault> {
         if self.index == self.inputs.len() {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Rerank {
     }
 
     /// Stores the score of a completed input, and starts the next input.
-    fn complete(&mut self, model: &Model, score: f64, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn complete(&mut self, model: &Model, score: f64, cache: &mut SlotCache) -> Result<(), Fault> {
         if !score.is_finite() {
             let damaged = "the model computed a score that is not a number; its weights may be damaged";
             return Err(Fault::Failed(anyhow::anyhow!(damaged)));
@@ -139,7 +139,7 @@ impl Work for Rerank {
         true
     }
 
-    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault> {
+    fn begin(&mut self, model: &Model, cache: &mut SlotCache) -> Result<(), Fault> {
         self.context = cache.context();
         if !self.truncate {
             (0..self.inputs.len()).try_for_each(|index| self.fits(index).map(drop))?;
@@ -156,7 +156,7 @@ impl Work for Rerank {
         Feed { tokens: &self.input.tokens[self.fed..], wanted, second, is_prompt: true }
     }
 
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault> {
+    fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {
         let Computed { model, tokens, output } = computed;
         let first = self.fed;
         self.fed += tokens;

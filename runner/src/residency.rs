@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::backends::cpu::Cpu;
 use crate::cache::{CacheShape, SlotCache};
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, LayerBackends};
 use crate::mapped::Blobs;
 use crate::read_ahead::ReadAhead;
 use crate::weights::Weights;
@@ -151,7 +151,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let blobs = Blobs::of_files(std::slice::from_ref(&path))?;
     let weights = Weights::map(&plan, &blobs)?;
     let cpu = Cpu::new(Arc::new(Pool::new(2)?), Instructions::best());
-    let decoder = Arc::new(Decoder::load(&cpu, &weights, &blueprint)?);
+    let decoder = Arc::new(Decoder::load(&LayerBackends::from(&cpu), &weights, &blueprint)?);
     ReadAhead::begin(&blueprint, &plan.tensors.iter().collect::<Vec<_>>(), &blobs).wait();
     // SAFETY: no process writes to the file any more.
     let map = unsafe { Mmap::map(&File::open(&path)?) }?;
@@ -162,9 +162,9 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let before = resident(&map)?;
     let loaded: usize = experts.iter().flatten().map(|place| in_memory(&before, place).0).sum();
     assert_eq!(loaded, 0, "a load reads no expert");
-    let mut cache = SlotCache::new(CacheShape { context: 64, kv_type: KvType::F32 }, &decoder)?;
+    let cache = SlotCache::new(CacheShape { context: 64, kv_type: KvType::F32 }, &decoder)?;
     let tokens = [1, 2, 3];
-    decoder.forward(&tokens, &mut [cache.sequence(0, tokens.len())])?;
+    decoder.forward(&tokens, &[cache.sequence(0, tokens.len())])?;
     let after = resident(&map)?;
     let (mut used, mut others) = (0, 0);
     for (index, places) in (0..).zip(&experts) {

@@ -8,22 +8,15 @@ use protocol::{DeviceLayers, LoadRequest};
 
 use crate::backends::candle::Candle;
 use crate::backends::cpu::Cpu;
-use crate::backends::pipeline::{Pipeline, Stage};
+use crate::decoder::{LayerBackends, StageBackend};
 use crate::device::{self, Opened, Opening};
 use crate::failure;
 use crate::holder_client::HolderClient;
 use crate::load_resources::LoadResources;
 
-/// The backend of a model.
-pub(crate) enum ModelBackend {
-    Cpu(Cpu),
-    Candle(Box<Candle>),
-    Pipeline(Pipeline),
-}
-
 /// The backends of a model, and their description for users.
 pub(crate) struct DeviceStages {
-    pub(crate) computing: ModelBackend,
+    pub(crate) backends: LayerBackends,
     /// See [`protocol::LoadReply::device_note`].
     pub(crate) note: String,
     /// Devices that have weights.
@@ -53,12 +46,12 @@ pub(crate) fn open(
             names.push(*name);
         }
     }
-    let (mut stages, mut notes, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut backends, mut notes, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for name in &names {
         let count = assigned[..layers].iter().filter(|own| *own == name).count();
         let Some(name) = name else {
             notes.push(("cpu".to_owned(), String::new(), count));
-            stages.push(Stage::Cpu(cpu(machine, request)?));
+            backends.push(StageBackend::Cpu(cpu(machine, request)?));
             continue;
         };
         let Opened { device, note } = device::open(name).map_err(|error| failure::unsupported(&error))?;
@@ -69,21 +62,14 @@ pub(crate) fn open(
             None => candle,
         };
         devices.push(candle.clone());
-        stages.push(Stage::Device(Box::new(candle)));
+        backends.push(StageBackend::Candle(Box::new(candle)));
     }
     let on_devices = assigned.iter().map(Option::is_some).collect();
     let stage_of = |name: Option<&str>| names.iter().position(|own| *own == name);
     let of_layers = assigned.iter().copied().map(stage_of).collect::<Option<Vec<_>>>();
     let of_layers = of_layers.context("invariant: each name is among all names")?;
-    let computing = match (stages.len(), stages.pop()) {
-        (1, Some(Stage::Device(candle))) => ModelBackend::Candle(candle),
-        (1, Some(Stage::Cpu(cpu))) => ModelBackend::Cpu(cpu),
-        (_, last) => {
-            stages.extend(last);
-            ModelBackend::Pipeline(Pipeline::new(stages, of_layers))
-        }
-    };
-    Ok(DeviceStages { computing, note: told(&notes, layers), devices, on_devices })
+    let backends = LayerBackends::assigned(&backends, &of_layers);
+    Ok(DeviceStages { backends, note: told(&notes, layers), devices, on_devices })
 }
 
 /// Describes devices for users: each with its note, and its number of layers.
@@ -106,17 +92,12 @@ fn whole(request: &LoadRequest, layers: usize, machine: &LoadResources) -> Resul
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
     let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
     if is_cpu && !request.reference {
-        let computing = ModelBackend::Cpu(cpu(machine, request)?);
-        return Ok(DeviceStages { computing, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
+        let backends = LayerBackends::from(&cpu(machine, request)?);
+        return Ok(DeviceStages { backends, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
     }
     let candle = Candle::of(device, request.reference)?;
     let devices = if is_cpu { Vec::new() } else { vec![candle.clone()] };
-    Ok(DeviceStages {
-        computing: ModelBackend::Candle(Box::new(candle)),
-        note,
-        devices,
-        on_devices: vec![!is_cpu; layers + 1],
-    })
+    Ok(DeviceStages { backends: LayerBackends::from(&candle), note, devices, on_devices: vec![!is_cpu; layers + 1] })
 }
 
 fn cpu(machine: &LoadResources, request: &LoadRequest) -> Result<Cpu> {

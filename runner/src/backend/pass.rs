@@ -1,10 +1,13 @@
-//! A pass in two parts, inputs and layers, so that a backend may compute the layers in its own way.
+//! A pass of a stage in two parts, inputs and layers, so that a backend may compute the layers in its
+//! own way.
+
+use std::fmt::Debug;
 
 use anyhow::Result;
 
-use super::{Backend, Sequence};
+use super::{Backend, StageSequences};
 
-/// The parts of a decoder's pass.
+/// The parts of a stage's pass.
 pub(crate) struct PassParts<'a, B: Backend> {
     /// Computes the inputs: the rows of the tokens and their rotary angles.
     pub(crate) inputs: &'a mut Inputs<'a, B>,
@@ -14,13 +17,47 @@ pub(crate) struct PassParts<'a, B: Backend> {
 
 pub(crate) type Inputs<'a, B> = dyn FnMut(&mut Vec<<B as Backend>::Angles>) -> Result<<B as Backend>::Act> + 'a;
 
-type Layers<'a, B> = dyn FnMut(&[<B as Backend>::Angles], <B as Backend>::Act, &mut [Sequence<'_, B>]) -> Result<<B as Backend>::Act>
+type Layers<'a, B> = dyn FnMut(&[<B as Backend>::Angles], <B as Backend>::Act, &mut StageSequences<'_, B>) -> Result<<B as Backend>::Act>
     + 'a;
 
 impl<B: Backend> PassParts<'_, B> {
     /// Computes both parts, one after the other.
-    pub(crate) fn compute(self, angles: &mut Vec<B::Angles>, sequences: &mut [Sequence<'_, B>]) -> Result<B::Act> {
+    pub(crate) fn compute(self, angles: &mut Vec<B::Angles>, sequences: &mut StageSequences<'_, B>) -> Result<B::Act> {
         let x = (self.inputs)(angles)?;
         (self.layers)(angles, x, sequences)
+    }
+}
+
+/// The way in which the passes of a stage are computed.
+pub(crate) trait Passes<B: Backend>: Debug + Default + Send + Sync {
+    /// Computes a pass. Its result is valid until the next pass.
+    fn compute(
+        &self,
+        backend: &B,
+        angles: &mut Vec<B::Angles>,
+        sequences: &mut StageSequences<'_, B>,
+        parts: PassParts<'_, B>,
+    ) -> Result<B::Act>;
+
+    /// Returns the number of passes that were replayed from a recording.
+    #[cfg(test)]
+    fn replays(&self) -> u64 {
+        0
+    }
+}
+
+/// Computes every pass operation by operation.
+#[derive(Debug, Default)]
+pub(crate) struct Unrecorded;
+
+impl<B: Backend> Passes<B> for Unrecorded {
+    fn compute(
+        &self,
+        _backend: &B,
+        angles: &mut Vec<B::Angles>,
+        sequences: &mut StageSequences<'_, B>,
+        parts: PassParts<'_, B>,
+    ) -> Result<B::Act> {
+        parts.compute(angles, sequences)
     }
 }

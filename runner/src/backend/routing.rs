@@ -1,5 +1,9 @@
 //! Routing: the choice of the experts that compute a token.
 
+use std::convert::Infallible;
+use std::fmt::Debug;
+
+use anyhow::Result;
 use architectures::{Activation, Groups, RouterScores};
 
 use super::Backend;
@@ -24,4 +28,18 @@ pub(crate) struct ExpertsOf<'a, B: Backend> {
     /// The projections of each expert: gate, up, down.
     pub(crate) networks: Vec<[&'a B::Matrix; 3]>,
     pub(crate) activation: Activation,
+}
+
+/// Experts of a layer that are chosen by the backend.
+pub(crate) trait RoutedExperts<A>: Debug + Send + Sync {
+    /// Adds the weighted outputs of each token's experts to `sum`. The experts are chosen by
+    /// `logits`, `[tokens, experts]`.
+    fn forward(&self, logits: &A, x: &A, sum: Option<A>) -> Result<A>;
+}
+
+/// For backends that cannot choose experts.
+impl<A> RoutedExperts<A> for Infallible {
+    fn forward(&self, _logits: &A, _x: &A, _sum: Option<A>) -> Result<A> {
+        match *self {}
+    }
 }

@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use super::Backend;
+use anyhow::Result;
 
-/// A sequence in a pass: the states of its layers, and the tokens that the pass appends.
-#[derive(Debug)]
-pub(crate) struct Sequence<'a, B: Backend> {
-    pub(crate) states: &'a mut [B::State],
+use super::Backend;
+use super::states::{LayerStates, SequenceId};
+
+/// A sequence in a pass, and the tokens that the pass appends to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: SequenceId,
     pub(crate) span: Span,
     /// Whether the sequence uses the frequencies of long sequences.
     pub(crate) long: bool,
@@ -45,5 +48,33 @@ impl Span {
             None => self.end(),
         };
         from..to
+    }
+}
+
+/// The sequences of a pass, with their states in all layers of a stage.
+pub(crate) struct StageSequences<'a, B: Backend> {
+    pub(crate) sequences: &'a [Sequence],
+    pub(crate) layers: &'a mut [LayerStates<B::State>],
+}
+
+impl<B: Backend> StageSequences<'_, B> {
+    /// Returns the sequences with their states in one layer.
+    pub(crate) fn layer(&mut self, layer: usize) -> LayerSequences<'_, B> {
+        LayerSequences { sequences: self.sequences, states: &mut self.layers[layer], layer }
+    }
+}
+
+/// The sequences of a pass, with their states in one layer.
+pub(crate) struct LayerSequences<'a, B: Backend> {
+    pub(crate) sequences: &'a [Sequence],
+    pub(crate) states: &'a mut LayerStates<B::State>,
+    /// Index of the layer in its stage.
+    pub(crate) layer: usize,
+}
+
+impl<B: Backend> LayerSequences<'_, B> {
+    /// Calls `each` with the tokens and the state of each sequence; returns the results in order.
+    pub(crate) fn each<T>(&mut self, mut each: impl FnMut(Span, &mut B::State) -> Result<T>) -> Result<Vec<T>> {
+        self.sequences.iter().map(|sequence| each(sequence.span, self.states.get_mut(sequence.id)?)).collect()
     }
 }

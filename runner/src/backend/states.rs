@@ -3,9 +3,14 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use architectures::{HeadLayout, LayerState};
 use protocol::KvType;
+
+/// Identifies an open sequence in all layers of a decoder. The id of a closed sequence is used
+/// again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SequenceId(pub(crate) usize);
 
 /// Parameters of a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,4 +59,38 @@ pub(crate) struct KeyRotation<'a> {
     pub(crate) layout: HeadLayout,
     /// Index of the first element of the part.
     pub(crate) first: usize,
+}
+
+/// The states that one layer keeps of all open sequences.
+#[derive(Debug)]
+pub(crate) struct LayerStates<S>(Vec<Option<S>>);
+
+impl<S> LayerStates<S> {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Returns the state of an open sequence.
+    pub(crate) fn get(&self, id: SequenceId) -> Result<&S> {
+        self.0.get(id.0).and_then(Option::as_ref).context("invariant: the sequence is open")
+    }
+
+    /// Returns the state of an open sequence, to change it.
+    pub(crate) fn get_mut(&mut self, id: SequenceId) -> Result<&mut S> {
+        self.0.get_mut(id.0).and_then(Option::as_mut).context("invariant: the sequence is open")
+    }
+
+    pub(crate) fn insert(&mut self, id: SequenceId, state: S) {
+        if self.0.len() <= id.0 {
+            self.0.resize_with(id.0 + 1, || None);
+        }
+        self.0[id.0] = Some(state);
+    }
+
+    /// Drops the state of a sequence, if there is one.
+    pub(crate) fn remove(&mut self, id: SequenceId) {
+        if let Some(state) = self.0.get_mut(id.0) {
+            *state = None;
+        }
+    }
 }

@@ -19,8 +19,8 @@ use device::{ExpertRows, GpuRuntime, MOST_PRODUCTS};
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart, Map, MatrixSource,
-    NormOf, PassParts, Run, Selection, Sequence, StateShape,
+    Activations, AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart,
+    LayerSequences, Map, MatrixSource, NormOf, Run, Selection, Selector, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -28,7 +28,7 @@ use act::Act;
 use act::composed::{by_head, flat, mapped, rotated};
 use act::experts::Experts;
 use act::matrix::{CandleMatrix, DeviceMatrix};
-use recordings::Recordings;
+use recordings::RecordedPasses;
 use resident::Resident;
 pub(crate) use state::State;
 use state::cached::{self, Cached};
@@ -121,6 +121,11 @@ impl Candle {
         self
     }
 
+    /// Returns the name of the device in load plans.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns free and total bytes of the device's memory; `None` if the device does not report
     /// memory of its own.
     pub(crate) fn memory(&self) -> Option<(u64, u64)> {
@@ -165,29 +170,12 @@ impl Backend for Candle {
     type State = State;
     type Angles = Angles;
     type Experts = Experts;
-    type Recordings = Recordings;
-
-    fn device(&self) -> String {
-        self.name.clone()
-    }
+    type Passes = RecordedPasses;
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
         match &self.kernels {
             Some(_) => tokens,
             None => (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens),
-        }
-    }
-
-    fn pass(
-        &self,
-        recordings: &Recordings,
-        angles: &mut Vec<Angles>,
-        sequences: &mut [Sequence<'_, Self>],
-        parts: PassParts<'_, Self>,
-    ) -> Result<Act> {
-        match &self.kernels {
-            Some(kernels) if kernels.records => recordings.pass(&kernels.machine, angles, sequences, parts),
-            _ => parts.compute(angles, sequences),
         }
     }
 
@@ -218,10 +206,6 @@ impl Backend for Candle {
         self.by_candle();
         let numbers = x.rows()?.narrow(0, rows.start, rows.len())?.to_vec2::<f32>()?;
         numbers.iter().try_for_each(|row| each(row))
-    }
-
-    fn count(&self, x: &Act) -> usize {
-        x.count()
     }
 
     fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
@@ -337,54 +321,45 @@ impl Backend for Candle {
         &self,
         attend: &Attend<'_, Self>,
         qkv: [&Act; 3],
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         if let Some(kernels) = &self.kernels
-            && let Some(mixed) = cached::attend(kernels, attend, qkv, sequences, layer)?
+            && let Some(mixed) = cached::attend(kernels, attend, qkv, sequences)?
         {
             return Ok(mixed);
         }
         self.by_candle();
         let [query, key, value] = qkv;
         let qkv = [query.rows()?, key.rows()?, value.rows()?];
-        let each = sequences.iter_mut().map(|sequence| attention::attend(attend, qkv, sequence, layer));
-        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
+        let each = sequences.each(|span, state| attention::attend(attend, qkv, span, state));
+        Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 
     fn convolve(
         &self,
         convolution: &Convolution<Self>,
         x: &Act,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         self.by_candle();
         let x = x.rows()?;
-        let each = sequences.iter_mut().map(|sequence| recurrent::convolve(convolution, x, sequence, layer));
-        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
+        let each = sequences.each(|span, state| recurrent::convolve(convolution, x, span, state));
+        Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 
     fn delta_rule(
         &self,
         rule: &DeltaRule<Self>,
         inputs: DeltaInputs<'_, Self>,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         self.by_candle();
-        let each = sequences.iter_mut().map(|sequence| recurrent::delta(rule, &inputs, sequence, layer));
-        Ok(Act::of(Tensor::cat(&each.collect::<Result<Vec<_>>>()?, 0)?))
+        let each = sequences.each(|span, state| recurrent::delta(rule, &inputs, span, state));
+        Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 
-    fn selects(&self) -> bool {
-        self.kernels.is_some()
-    }
-
-    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
-        let Kernels { machine, .. } = self.kernels.as_ref().context("invariant: a backend that selects has kernels")?;
-        let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
-        machine.best(logits.rows()?, &wanted)
+    fn selector(&self) -> Option<&dyn Selector<Act>> {
+        self.kernels.as_ref().map(|kernels| -> &dyn Selector<Act> { kernels })
     }
 
     fn experts(&self, experts: &ExpertsOf<'_, Self>) -> Result<Option<Experts>> {
@@ -394,15 +369,18 @@ impl Backend for Candle {
         }
     }
 
-    fn route(&self, experts: &Experts, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
-        experts.forward(logits, x, sum)
-    }
-
     fn scatter(&self, x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {
         self.by_candle();
         let weights = Tensor::from_slice(weights, (weights.len(), 1), &self.device)?;
         let shares = y.rows()?.broadcast_mul(&weights.to_dtype(DType::F32)?)?;
         Ok(Act::of(x.rows()?.index_add(&self.index(rows)?, &shares, 0)?))
+    }
+}
+
+impl Selector<Act> for Kernels {
+    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
+        self.machine.best(logits.rows()?, &wanted)
     }
 }
 

@@ -24,8 +24,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, HeadPart, Map, MatrixSource, NormOf, Run, Sequence,
-    StateShape,
+    Activations, AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, HeadPart, LayerSequences, Map,
+    MatrixSource, NormOf, Run, StateShape, Unrecorded,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -62,8 +62,8 @@ pub(crate) struct Angles {
     layout: HeadLayout,
 }
 
-impl Act {
-    fn rows(&self) -> usize {
+impl Activations for Act {
+    fn count(&self) -> usize {
         self.numbers.len() / self.width
     }
 }
@@ -98,11 +98,7 @@ impl Backend for Cpu {
     type State = State;
     type Angles = Angles;
     type Experts = Infallible;
-    type Recordings = ();
-
-    fn device(&self) -> String {
-        "cpu".to_owned()
-    }
+    type Passes = Unrecorded;
 
     fn chunk(&self, _heads: usize, _length: usize, tokens: usize) -> usize {
         tokens
@@ -130,10 +126,6 @@ impl Backend for Cpu {
         x.numbers[rows.start * x.width..rows.end * x.width].chunks_exact(x.width).try_for_each(each)
     }
 
-    fn count(&self, x: &Act) -> usize {
-        x.rows()
-    }
-
     fn select(&self, x: &Act, rows: &[usize]) -> Result<Act> {
         let mut numbers = self.arena.take(rows.len() * x.width);
         for (row, out) in rows.iter().zip(numbers.chunks_exact_mut(x.width)) {
@@ -149,7 +141,7 @@ impl Backend for Cpu {
         x: &Act,
     ) -> Result<[Act; N]> {
         let shape = |run: &Run| by(run.by).map(|matrix| (matrix.rows(), matrix.columns()));
-        ensure!(Run::are_all(runs, x.rows()), "invariant: runs are all rows");
+        ensure!(Run::are_all(runs, x.count()), "invariant: runs are all rows");
         let shapes = shape(&runs[0]);
         ensure!(shapes.iter().all(|own| own.1 == x.width), "invariant: projections of {shapes:?} get {}", x.width);
         ensure!(runs.iter().all(|run| shape(run) == shapes), "invariant: projections of runs are alike in shape");
@@ -168,7 +160,7 @@ impl Backend for Cpu {
         x: &Act,
     ) -> Result<Act> {
         let width = heads * if transposed { by(0).columns() } else { by(0).rows() };
-        let mut numbers = self.arena.take(x.rows() * width);
+        let mut numbers = self.arena.take(x.count() * width);
         self.head_products(heads, by, transposed, &x.numbers, &mut numbers);
         Ok(Act { numbers, width })
     }
@@ -222,7 +214,7 @@ impl Backend for Cpu {
 
     fn part(&self, x: &Act, part: HeadPart) -> Result<Act> {
         let heads = x.width / part.width;
-        let mut numbers = self.arena.take(x.rows() * heads * part.count);
+        let mut numbers = self.arena.take(x.count() * heads * part.count);
         for (out, x) in numbers.chunks_exact_mut(part.count).zip(x.numbers.chunks_exact(part.width)) {
             out.copy_from_slice(&x[part.first..part.first + part.count]);
         }
@@ -231,7 +223,7 @@ impl Backend for Cpu {
 
     fn join(&self, a: &Act, b: &Act, heads: usize) -> Result<Act> {
         let (first, second) = (a.width / heads, b.width / heads);
-        let mut numbers = self.arena.take(a.rows() * (a.width + b.width));
+        let mut numbers = self.arena.take(a.count() * (a.width + b.width));
         let parts = a.numbers.chunks_exact(first).zip(b.numbers.chunks_exact(second));
         for (out, (a, b)) in numbers.chunks_exact_mut(first + second).zip(parts) {
             out[..first].copy_from_slice(a);
@@ -263,13 +255,12 @@ impl Backend for Cpu {
         &self,
         attend: &Attend<'_, Self>,
         [query, key, value]: [&Act; 3],
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         let width = attend.heads * attend.value_dim;
-        let mut numbers = self.arena.take(query.rows() * width);
+        let mut numbers = self.arena.take(query.count() * width);
         let qkv = [&*query.numbers, &*key.numbers, &*value.numbers];
-        self.attention(attend, qkv, sequences, layer, &mut numbers)?;
+        self.attention(attend, qkv, sequences, &mut numbers)?;
         Ok(Act { numbers, width })
     }
 
@@ -277,11 +268,10 @@ impl Backend for Cpu {
         &self,
         convolution: &Convolution<Self>,
         x: &Act,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         let mut numbers = self.arena.take(x.numbers.len());
-        recurrent::convolve(convolution, &x.numbers, x.width, sequences, layer, &mut numbers)?;
+        recurrent::convolve(convolution, &x.numbers, x.width, sequences, &mut numbers)?;
         Ok(Act { numbers, width: x.width })
     }
 
@@ -289,16 +279,11 @@ impl Backend for Cpu {
         &self,
         rule: &DeltaRule<Self>,
         inputs: DeltaInputs<'_, Self>,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         let mut numbers = self.arena.take(inputs.value.numbers.len());
-        self.delta(rule, &inputs, sequences, layer, &mut numbers)?;
+        self.delta(rule, &inputs, sequences, &mut numbers)?;
         Ok(Act { numbers, width: inputs.value.width })
-    }
-
-    fn route(&self, experts: &Infallible, _logits: &Act, _x: &Act, _sum: Option<Act>) -> Result<Act> {
-        match *experts {}
     }
 
     fn scatter(&self, mut x: Act, y: &Act, rows: &[usize], weights: &[f32]) -> Result<Act> {

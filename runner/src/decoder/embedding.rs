@@ -3,20 +3,19 @@
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
+use architectures::Blueprint;
 
-use crate::backend::{Backend, NormOf};
 use crate::mapped::MappedTensor;
 use crate::weights::Weights;
 
 #[derive(Debug)]
-pub(super) struct Embedding<B: Backend> {
+pub(super) struct Embedding {
     weight: MappedTensor,
     scale: f32,
     /// Learned position embeddings, and the row of the first position.
     positions: Option<(MappedTensor, usize)>,
     /// The rows of all token types, one after the other.
     types: Option<Vec<f32>>,
-    norm: Option<NormOf<B>>,
     /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
 }
@@ -30,48 +29,38 @@ pub(super) struct TokenPlace {
     pub(super) of_second: bool,
 }
 
-impl<B: Backend> Embedding<B> {
-    pub(super) fn load(
-        backend: &B,
-        weights: &Weights,
-        own: &architectures::Embedding,
-        vocabulary: usize,
-        hidden: usize,
-    ) -> Result<Self> {
+impl Embedding {
+    pub(super) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
+        let (own, hidden) = (&blueprint.embedding, blueprint.hidden as usize);
         let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
             Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
         };
         let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
         Ok(Self {
-            weight: weights.table(&own.weight, vocabulary, hidden)?,
+            weight: weights.table(&own.weight, blueprint.vocabulary as usize, hidden)?,
             scale: own.scale.unwrap_or(1.0) as f32,
             positions: own.positions.as_ref().map(positions).transpose()?,
             types: own.types.as_ref().map(types).transpose()?,
-            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             scratch: Mutex::default(),
         })
     }
 
-    /// Embeds tokens. Rows are decoded one by one and exactly, on every backend.
-    pub(super) fn forward(&self, backend: &B, ids: &[u32], places: &[TokenPlace]) -> Result<B::Act> {
+    /// Writes the rows of tokens, `[tokens, hidden]`. Rows are decoded one by one and exactly, for
+    /// every backend. The norm that some models have behind the embedding is left to the first
+    /// stage.
+    pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = backend.rows(ids.len(), columns, |out| {
-            for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
-                ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
-                weight.decode_row(*id as usize, out);
-                for x in out.iter_mut() {
-                    *x *= self.scale;
-                }
-                self.place(*place, out, &mut scratch)?;
+        for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
+            ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
+            weight.decode_row(*id as usize, out);
+            for x in out.iter_mut() {
+                *x *= self.scale;
             }
-            Ok(())
-        })?;
-        match &self.norm {
-            Some(norm) => backend.norm(norm, &stream),
-            None => Ok(stream),
+            self.place(*place, out, &mut scratch)?;
         }
+        Ok(())
     }
 
     /// Adds the embeddings of the token's position and type.

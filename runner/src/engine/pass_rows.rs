@@ -4,24 +4,23 @@ use std::ops::Range;
 
 use anyhow::Result;
 
-use super::{ComputedRows, Take};
-use crate::backend::Backend;
-use crate::decoder::{Decoder, Stream};
+use crate::decoder::{Decoder, TakeRow};
 
-/// Tokens of a pass, with access to their logits and hidden states.
-pub(super) struct PassRows<'a, B: Backend> {
-    pub(super) decoder: &'a Decoder<B>,
-    pub(super) stream: &'a Stream<B>,
+/// Tokens of the last pass, with access to their logits and hidden states.
+pub(crate) struct PassRows<'a> {
+    pub(super) decoder: &'a Decoder,
     pub(super) tokens: Range<usize>,
 }
 
-impl<B: Backend> ComputedRows for PassRows<'_, B> {
-    fn logits(&self, each: &mut Take<'_>) -> Result<()> {
+impl PassRows<'_> {
+    /// Calls `each` with the logits after every token, `[vocabulary]`, in order.
+    pub(crate) fn logits(&self, each: &mut TakeRow<'_>) -> Result<()> {
         let tokens: Vec<usize> = self.tokens.clone().collect();
-        self.decoder.logits(self.stream, &tokens, each)
+        self.decoder.logits(&tokens, each)
     }
 
-    fn hidden(&self, each: &mut Take<'_>) -> Result<()> {
-        self.decoder.hidden(self.stream, self.tokens.clone(), each)
+    /// Calls `each` with the hidden states that enter the output projection, `[hidden]`, in order.
+    pub(crate) fn hidden(&self, each: &mut TakeRow<'_>) -> Result<()> {
+        self.decoder.hidden(self.tokens.clone(), each)
     }
 }

@@ -7,8 +7,7 @@ use anyhow::Result;
 use super::choice::Candidate;
 use super::work::guarded;
 use super::{Computed, Slots, Work, WorkProgress};
-use crate::backend::Backend;
-use crate::cache::{Cache, SlotCache};
+use crate::cache::SlotCache;
 use crate::decoder::Decoder;
 
 /// Creates the requested empty slots for conversations. After them, one slot for work that needs no
@@ -16,15 +15,15 @@ use crate::decoder::Decoder;
 ///
 /// # Errors
 /// Fails if there is no memory for them.
-pub(super) fn make<B: Backend>(decoder: &Arc<Decoder<B>>, slots: Slots) -> Result<Vec<Slot<B>>> {
+pub(super) fn make(decoder: &Arc<Decoder>, slots: Slots) -> Result<Vec<Slot>> {
     let slot =
         || Ok(Slot { cache: SlotCache::new(slots.shape, decoder)?, domain: String::new(), work: None, last_used: 0 });
     (0..=slots.count.max(1)).map(|_| slot()).collect()
 }
 
 /// A KV cache and the work on it.
-pub(super) struct Slot<B: Backend> {
-    pub(super) cache: SlotCache<B>,
+pub(super) struct Slot {
+    pub(super) cache: SlotCache,
     /// Isolation domain of the requests that may reuse the cached tokens: an API key, or all.
     pub(super) domain: String,
     pub(super) work: Option<Box<dyn Work>>,
@@ -32,7 +31,7 @@ pub(super) struct Slot<B: Backend> {
     pub(super) last_used: u64,
 }
 
-impl<B: Backend> Slot<B> {
+impl Slot {
     /// Returns the slot as a candidate for work of this domain.
     pub(super) fn candidate(&self, domain: &str) -> Candidate<'_> {
         Candidate { tokens: self.tokens(domain), last_used: self.last_used, is_free: self.work.is_none() }

@@ -7,8 +7,9 @@ use anyhow::{Result, anyhow};
 
 use protocol::FailureKind;
 
+use super::pass_rows::PassRows;
 use crate::backend::{Best, Selection};
-use crate::cache::Cache;
+use crate::cache::SlotCache;
 use crate::failure;
 use crate::text::model::Model;
 
@@ -36,7 +37,7 @@ pub(crate) trait Work: Send {
     ///
     /// # Errors
     /// Fails if the prompt does not fit.
-    fn begin(&mut self, model: &Model, cache: &mut dyn Cache) -> Result<(), Fault>;
+    fn begin(&mut self, model: &Model, cache: &mut SlotCache) -> Result<(), Fault>;
 
     /// Returns the selection that the work needs of the logits after the last token of the feed;
     /// `None` if it needs all of them. `take` may find that it needs all logits after all.
@@ -51,7 +52,7 @@ pub(crate) trait Work: Send {
     ///
     /// # Errors
     /// An error ends the work.
-    fn take(&mut self, computed: Computed<'_>, cache: &mut dyn Cache) -> Result<WorkProgress, Fault>;
+    fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault>;
 
     /// Reports a failure to the listener.
     fn fail(self: Box<Self>, fault: Fault);
@@ -108,20 +109,9 @@ pub(crate) enum Output<'a> {
     Last(&'a mut [f32]),
     /// The candidates that the work selected, and the rows from which it can read all logits of the
     /// token.
-    Best(&'a Best, &'a dyn ComputedRows),
+    Best(&'a Best, &'a PassRows<'a>),
     /// All tokens.
-    Each(&'a dyn ComputedRows),
-}
-
-/// A callback that takes a row of numbers.
-pub(crate) type Take<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
-
-/// Rows of the computed tokens.
-pub(crate) trait ComputedRows {
-    /// Calls `each` with the logits after every token, `[vocabulary]`, in order.
-    fn logits(&self, each: &mut Take<'_>) -> Result<()>;
-    /// Calls `each` with the hidden states that enter the output projection, `[hidden]`, in order.
-    fn hidden(&self, each: &mut Take<'_>) -> Result<()>;
+    Each(&'a PassRows<'a>),
 }
 
 /// Whether work goes on.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::NormedPart;
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, HeadPart, Map, NormOf, Sequence, Values};
+use crate::backend::{Attend, Backend, HeadPart, LayerSequences, Map, NormOf, Values};
 use crate::weights::HeadRows;
 
 /// Attention.
@@ -73,8 +73,7 @@ impl<B: Backend> Attention<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut [Sequence<'_, B>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let backend = pass.backend;
         let [query, key, value] = backend.project([&self.query, &self.key, &self.value], x)?;
@@ -93,7 +92,7 @@ impl<B: Backend> Attention<B> {
             causal: self.causal,
             sinks: self.sinks.as_ref(),
         };
-        let mut mixed = backend.attend(&attend, [&query, &key, &value], sequences, layer)?;
+        let mut mixed = backend.attend(&attend, [&query, &key, &value], sequences)?;
         if let Some(gate) = &self.gate {
             let [gate] = backend.project([gate], x)?;
             mixed = backend.map(mixed, Map::Sigmoid(&gate))?;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::Activation;
 
 use super::{Loader, Pass};
-use crate::backend::{Backend, Convolution, DeltaInputs, DeltaRule, Map, NormOf, Sequence};
+use crate::backend::{Backend, Convolution, DeltaInputs, DeltaRule, LayerSequences, Map, NormOf};
 
 /// A gated delta rule.
 #[derive(Debug)]
@@ -65,19 +65,18 @@ impl<B: Backend> DeltaNet<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut [Sequence<'_, B>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let backend = pass.backend;
         let matrices = [&self.query, &self.key, &self.value, &self.gate, &self.beta, &self.decay];
         let [query, key, value, gate, beta, decay] = backend.project(matrices, x)?;
         let mut convolved = |index: usize, x: &B::Act| -> Result<B::Act> {
-            let x = backend.convolve(&self.convolutions[index], x, sequences, layer)?;
+            let x = backend.convolve(&self.convolutions[index], x, sequences)?;
             backend.map(x, Map::Activate(Activation::Silu))
         };
         let (query, key, value) = (convolved(0, &query)?, convolved(1, &key)?, convolved(2, &value)?);
         let inputs = DeltaInputs { query: &query, key: &key, value: &value, beta: &beta, decay: &decay };
-        let mixed = backend.delta_rule(&self.rule, inputs, sequences, layer)?;
+        let mixed = backend.delta_rule(&self.rule, inputs, sequences)?;
         let normed = backend.map(backend.norm(&self.norm, &mixed)?, Map::Silu(&gate))?;
         let [out] = backend.project([&self.output], &normed)?;
         Ok(out)

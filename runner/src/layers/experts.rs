@@ -9,7 +9,7 @@ use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
 use super::gated::Gated;
-use crate::backend::{Backend, ExpertsOf, Map, RoutingRule, Run};
+use crate::backend::{Backend, ExpertsOf, Map, RoutedExperts, RoutingRule, Run};
 
 /// Experts and their router.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl<B: Backend> Experts<B> {
     pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
         let [logits] = backend.project([&self.router.projection], x)?;
         if let Some(experts) = &self.prepared {
-            return backend.route(experts, &logits, x, self.shared(backend, x)?);
+            return experts.forward(&logits, x, self.shared(backend, x)?);
         }
         // If a panic left data in the buffers, it is overwritten.
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);

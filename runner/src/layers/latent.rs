@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use architectures::LatentQuery;
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, HeadPart, LowRank, Map, NormOf, Sequence, Values};
+use crate::backend::{Attend, Backend, HeadPart, LayerSequences, LowRank, Map, NormOf, Values};
 
 /// Latent attention.
 #[derive(Debug)]
@@ -122,8 +122,7 @@ impl<B: Backend> Latent<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut [Sequence<'_, B>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let (backend, heads) = (pass.backend, self.keys.matrices.len());
         let query = match &self.query {
@@ -160,7 +159,7 @@ impl<B: Backend> Latent<B> {
             causal: true,
             sinks: None,
         };
-        let mixed = backend.attend(&attend, [&query, &key, &key], sequences, layer)?;
+        let mixed = backend.attend(&attend, [&query, &key, &key], sequences)?;
         let values = self.values.project(backend, false, &mixed)?;
         let [out] = backend.project([&self.output], &values)?;
         Ok(out)

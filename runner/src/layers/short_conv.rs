@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{Loader, Pass};
-use crate::backend::{Backend, Convolution, Map, Sequence};
+use crate::backend::{Backend, Convolution, LayerSequences, Map};
 
 /// A gated short convolution.
 #[derive(Debug)]
@@ -39,13 +39,12 @@ impl<B: Backend> ShortConv<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut [Sequence<'_, B>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let backend = pass.backend;
         let [before, after, input] = backend.project([&self.before, &self.after, &self.input], x)?;
         let gated = backend.map(input, Map::Times(&before))?;
-        let mixed = backend.convolve(&self.convolution, &gated, sequences, layer)?;
+        let mixed = backend.convolve(&self.convolution, &gated, sequences)?;
         let [out] = backend.project([&self.output], &backend.map(mixed, Map::Times(&after))?)?;
         Ok(out)
     }

@@ -19,7 +19,7 @@ use device::{
 
 use super::NormOf;
 use super::{Angles, Candle, Kernels};
-use crate::backend::HeadPart;
+use crate::backend::{Activations, HeadPart};
 use experts::Mixed;
 use matrix::DeviceMatrix;
 
@@ -112,6 +112,19 @@ pub(super) struct Products {
 enum Rows {
     Float(Tensor),
     Rounded(Arc<Rounded>),
+}
+
+impl Activations for Act {
+    fn count(&self) -> usize {
+        match &self.later {
+            Later::Product(products, _) => products.tokens,
+            Later::Normed(normed) => normed.x.dims()[0],
+            Later::Summed(summed) => summed.residual.dims()[0],
+            Later::Rotated(rotated) => rotated.base.count(),
+            Later::Mixed(mixed) => mixed.count(),
+            Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
+        }
+    }
 }
 
 impl Act {
@@ -237,17 +250,6 @@ impl Act {
             let _ = self.rows.set(rows.context("invariant: rows are there or can be computed")?);
         }
         self.rows.get().context("invariant: they have just been put there")
-    }
-
-    pub(super) fn count(&self) -> usize {
-        match &self.later {
-            Later::Product(products, _) => products.tokens,
-            Later::Normed(normed) => normed.x.dims()[0],
-            Later::Summed(summed) => summed.residual.dims()[0],
-            Later::Rotated(rotated) => rotated.base.count(),
-            Later::Mixed(mixed) => mixed.count(),
-            Later::Nothing => self.rows.get().map_or(0, |rows| rows.dims()[0]),
-        }
     }
 
     /// Returns the rows rounded for products. A pending norm is computed in the same launch.

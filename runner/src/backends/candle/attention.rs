@@ -5,16 +5,15 @@ use candle_core::{Device, Tensor};
 
 use super::Candle;
 use super::state::{Kv, State};
-use crate::backend::{Attend, Sequence, Span, Values};
+use crate::backend::{Attend, Span, Values};
 
 /// Computes the attention of the tokens of one sequence: `[tokens, heads · value_dim]`.
 pub(super) fn attend(
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Tensor; 3],
-    sequence: &mut Sequence<'_, Candle>,
-    layer: usize,
+    span: Span,
+    state: &mut State,
 ) -> Result<Tensor> {
-    let span = sequence.span;
     let own = attend.values == Values::Own;
     let heads = |x: &Tensor, count: usize| -> Result<Tensor> {
         let own = x.narrow(0, span.first, span.tokens)?;
@@ -24,7 +23,7 @@ pub(super) fn attend(
     let (key, value) = (heads(key, attend.kv_heads)?, if own { Some(heads(value, attend.kv_heads)?) } else { None });
     let query = heads(query, attend.heads)?;
     let mut text;
-    let kv = match &mut sequence.states[layer] {
+    let kv = match state {
         State::Kv(kv) => kv,
         State::Nothing => {
             let dims = [attend.key_dim, if own { attend.value_dim } else { 0 }];

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use candle_core::Tensor;
 use device::{CachedSpan, GpuRuntime, Obstacle, Recording, Spare, TILE_POSITIONS};
 use protocol::KvType;
@@ -17,7 +17,7 @@ use super::act::Act;
 use super::state::State;
 use super::state::cached::Cached;
 use super::{Angles, Candle};
-use crate::backend::{Inputs, PassParts, Sequence};
+use crate::backend::{Inputs, PassParts, Passes, StageSequences};
 
 /// Greatest memory that one recording may keep, in bytes.
 const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
@@ -25,9 +25,9 @@ const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
 /// the next attempt.
 const PAUSE: u32 = if cfg!(test) { 4 } else { 1000 };
 
-/// The recorded passes of a decoder.
+/// The passes of a stage, of which some are recorded.
 #[derive(Debug, Default)]
-pub(crate) struct Recordings {
+pub(crate) struct RecordedPasses {
     known: Arc<Known>,
     /// Set once the recordings are registered with the machine as memory that can be freed.
     is_announced: OnceLock<()>,
@@ -76,11 +76,11 @@ struct Recorded {
 impl PassKind {
     /// Returns `None` if a sequence has more than one token in the pass, or if a layer keeps a
     /// state other than keys and values for our kernels.
-    fn of(sequences: &[Sequence<'_, Candle>]) -> Option<Self> {
+    fn of(sequences: &StageSequences<'_, Candle>) -> Option<Self> {
         let (mut longest, mut kv_type) = (0, None);
-        for sequence in sequences {
-            for state in &*sequence.states {
-                let State::Cached(cached) = state else { return None };
+        for sequence in sequences.sequences {
+            for states in &*sequences.layers {
+                let State::Cached(cached) = states.get(sequence.id).ok()? else { return None };
                 longest = longest.max(cached.kept.length + 1);
                 // All layers of all sequences have the same type.
                 kv_type = Some(cached.room.kv_type());
@@ -90,7 +90,7 @@ impl PassKind {
             }
         }
         let tiles = longest.div_ceil(TILE_POSITIONS).next_power_of_two();
-        Some(Self { sequences: sequences.len(), tiles, kv_type: kv_type? })
+        Some(Self { sequences: sequences.sequences.len(), tiles, kv_type: kv_type? })
     }
 }
 
@@ -137,22 +137,19 @@ impl RecordingProgress {
     }
 }
 
-impl Recordings {
-    /// Returns the number of replays.
-    #[cfg(test)]
-    pub(crate) fn again(&self) -> u64 {
-        self.known.again.load(Ordering::Relaxed)
-    }
-
-    /// Computes a pass on `machine`: replays its recording, or launches the kernels one by one.
-    pub(super) fn pass(
+impl Passes<Candle> for RecordedPasses {
+    /// Replays the recording of the pass, or launches the kernels one by one.
+    fn compute(
         &self,
-        machine: &GpuRuntime,
+        backend: &Candle,
         angles: &mut Vec<Angles>,
-        sequences: &mut [Sequence<'_, Candle>],
+        sequences: &mut StageSequences<'_, Candle>,
         parts: PassParts<'_, Candle>,
     ) -> Result<Act> {
-        let Some(kind) = PassKind::of(sequences) else { return parts.compute(angles, sequences) };
+        let machine = backend.kernels.as_ref().filter(|kernels| kernels.records).map(|kernels| &kernels.machine);
+        let Some((machine, kind)) = machine.zip(PassKind::of(sequences)) else {
+            return parts.compute(angles, sequences);
+        };
         self.is_announced.get_or_init(|| {
             let known: Weak<Known> = Arc::downgrade(&self.known);
             machine.may_give_up(known);
@@ -178,6 +175,11 @@ impl Recordings {
         self.known.put(kind, progress);
         made
     }
+
+    #[cfg(test)]
+    fn replays(&self) -> u64 {
+        self.known.again.load(Ordering::Relaxed)
+    }
 }
 
 /// Computes a pass and records its launches.
@@ -185,11 +187,10 @@ fn record(
     machine: &GpuRuntime,
     kind: PassKind,
     angles: &mut Vec<Angles>,
-    sequences: &mut [Sequence<'_, Candle>],
+    sequences: &mut StageSequences<'_, Candle>,
     parts: PassParts<'_, Candle>,
 ) -> Result<(Act, RecordingProgress)> {
-    let layers = sequences.first().map_or(0, |sequence| sequence.states.len());
-    let recording = machine.record(kind.tiles, layers, MOST_BYTES);
+    let recording = machine.record(kind.tiles, sequences.layers.len(), MOST_BYTES);
     let made = parts.compute(angles, sequences)?;
     // The recording must contain the pending computations, so they are executed now.
     let out = made.rows()?.clone();
@@ -227,33 +228,45 @@ impl Recorded {
         &self,
         machine: &GpuRuntime,
         angles: &mut Vec<Angles>,
-        sequences: &mut [Sequence<'_, Candle>],
+        sequences: &mut StageSequences<'_, Candle>,
         inputs: &mut Inputs<'_, Candle>,
     ) -> Result<Act> {
         machine.refill(&self.recording, || inputs(angles))?;
         machine.replay(&self.recording, |layer| spans(sequences, layer))?;
-        for cached in sequences.iter_mut().flat_map(|sequence| sequence.states.iter_mut().filter_map(cached_mut)) {
+        each_cached(sequences, |cached| {
             cached.kept.length += 1;
-        }
+            Ok(())
+        })?;
         Ok(Act::of(self.out.clone()))
     }
 }
 
 /// Allocates the blocks for the next token of each sequence in all layers. This memory does not
 /// belong to a recording.
-fn make_room(sequences: &mut [Sequence<'_, Candle>]) -> Result<()> {
-    let mut all = sequences.iter_mut().flat_map(|sequence| sequence.states.iter_mut().filter_map(cached_mut));
-    all.try_for_each(|Cached { kept, room }| kept.make_room(1, room))
+fn make_room(sequences: &mut StageSequences<'_, Candle>) -> Result<()> {
+    each_cached(sequences, |Cached { kept, room }| kept.make_room(1, room))
 }
 
-fn cached_mut(state: &mut State) -> Option<&mut Cached> {
-    if let State::Cached(own) = state { Some(own) } else { None }
+/// Calls `each` with the keys and values of every sequence in every layer.
+fn each_cached(
+    sequences: &mut StageSequences<'_, Candle>,
+    mut each: impl FnMut(&mut Cached) -> Result<()>,
+) -> Result<()> {
+    for states in &mut *sequences.layers {
+        for sequence in sequences.sequences {
+            if let State::Cached(cached) = states.get_mut(sequence.id)? {
+                each(cached)?;
+            }
+        }
+    }
+    Ok(())
 }
 
-fn spans<'a>(sequences: &'a [Sequence<'_, Candle>], layer: usize) -> Result<Vec<CachedSpan<'a>>> {
-    let span = |(first, sequence): (usize, &'a Sequence<'_, Candle>)| {
-        let State::Cached(cached) = &sequence.states[layer] else { return None };
-        Some(Cached::span(&cached.kept, first, 1))
-    };
-    sequences.iter().enumerate().map(span).collect::<Option<_>>().context("invariant: layers keep what they kept")
+fn spans<'a>(sequences: &'a StageSequences<'_, Candle>, layer: usize) -> Result<Vec<CachedSpan<'a>>> {
+    let states = &sequences.layers[layer];
+    let spans = sequences.sequences.iter().enumerate().map(|(first, sequence)| match states.get(sequence.id)? {
+        State::Cached(cached) => Ok(Cached::span(&cached.kept, first, 1)),
+        _ => bail!("invariant: layers keep the kind of state that they had when the pass was recorded"),
+    });
+    spans.collect()
 }

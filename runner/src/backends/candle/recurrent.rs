@@ -6,10 +6,10 @@ use candle_core::{D, Tensor};
 use super::Candle;
 use super::act::composed::sigmoid;
 use super::state::{Recurrent, State};
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
+use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Span};
 
-fn state<'a>(sequence: &'a mut Sequence<'_, Candle>, layer: usize) -> Result<&'a mut Recurrent> {
-    match &mut sequence.states[layer] {
+fn recurrent(state: &mut State) -> Result<&mut Recurrent> {
+    match state {
         State::Recurrent(state) => Some(state),
         _ => None,
     }
@@ -32,15 +32,9 @@ impl Recurrent {
     }
 }
 
-pub(super) fn convolve(
-    convolution: &Convolution<Candle>,
-    x: &Tensor,
-    sequence: &mut Sequence<'_, Candle>,
-    layer: usize,
-) -> Result<Tensor> {
+pub(super) fn convolve(convolution: &Convolution<Candle>, x: &Tensor, span: Span, state: &mut State) -> Result<Tensor> {
     let Convolution { weight, bias, kernel, at } = convolution;
-    let span = sequence.span;
-    let state = state(sequence, layer)?;
+    let state = recurrent(state)?;
     let width = x.dim(1)?;
     let past = state.part(*at, (kernel - 1) * width)?.reshape((kernel - 1, width))?;
     let rows = Tensor::cat(&[&past, &x.narrow(0, span.first, span.tokens)?], 0)?;
@@ -61,12 +55,11 @@ pub(super) fn convolve(
 pub(super) fn delta(
     rule: &DeltaRule<Candle>,
     inputs: &DeltaInputs<'_, Candle>,
-    sequence: &mut Sequence<'_, Candle>,
-    layer: usize,
+    span: Span,
+    state: &mut State,
 ) -> Result<Tensor> {
     let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = *rule;
-    let span = sequence.span;
-    let state = state(sequence, layer)?;
+    let state = recurrent(state)?;
     let tokens = span.tokens;
     let own = |x: &Tensor| x.narrow(0, span.first, tokens);
     // Returns heads of unit length, `[tokens, value_heads, key_dim]`.

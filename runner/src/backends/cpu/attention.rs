@@ -26,7 +26,7 @@ use kernels::instructions::Instructions;
 use kernels::kv_rows::exponentials_below;
 
 use super::Cpu;
-use crate::backend::{Attend, Sequence, Span, Values};
+use crate::backend::{Attend, LayerSequences, Sequence, Span, Values};
 use kernels::pool::SharedSlice;
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
@@ -50,21 +50,20 @@ impl Cpu {
         &self,
         attend: &Attend<'_, Self>,
         [query, key, value]: [&[f32]; 3],
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
         out: &mut [f32],
     ) -> Result<()> {
         let (key_width, value_width) = (attend.kv_heads * attend.key_dim, attend.kv_heads * attend.value_dim);
         // Texts that are seen at once have keys and values for this call only.
         let mut texts = Vec::new();
-        for sequence in sequences.iter_mut() {
+        for sequence in sequences.sequences {
             let Span { first, tokens, .. } = sequence.span;
             let keys = &key[first * key_width..(first + tokens) * key_width];
             let values = match attend.values {
                 Values::Own => &value[first * value_width..(first + tokens) * value_width],
                 Values::InKeys => &[],
             };
-            match &mut sequence.states[layer] {
+            match sequences.states.get_mut(sequence.id)? {
                 State::Kv(kv) => kv.append(keys, values)?,
                 State::Nothing => {
                     let mut kv = Kv::new([attend.kv_heads, attend.key_dim, attend.value_dim], None, KvType::F32);
@@ -76,8 +75,8 @@ impl Cpu {
         }
         let out = SharedSlice::new(out);
         let mut texts = texts.iter();
-        for sequence in sequences.iter() {
-            let State::Kv(kv) = &sequence.states[layer] else {
+        for sequence in sequences.sequences {
+            let State::Kv(kv) = sequences.states.get(sequence.id)? else {
                 if let Some(kv) = texts.next() {
                     self.many(attend, kv, sequence.span, query, &out);
                 }
@@ -87,7 +86,7 @@ impl Cpu {
                 self.many(attend, kv, sequence.span, query, &out);
             }
         }
-        self.few(attend, sequences, layer, query, &out);
+        self.few(attend, sequences, query, &out);
         Ok(())
     }
 
@@ -101,22 +100,21 @@ impl Cpu {
     fn few(
         &self,
         attend: &Attend<'_, Self>,
-        sequences: &[Sequence<'_, Self>],
-        layer: usize,
+        sequences: &LayerSequences<'_, Self>,
         query: &[f32],
         out: &SharedSlice<'_, f32>,
     ) {
         let group = attend.heads / attend.kv_heads;
         let width = group * (attend.value_dim + 2);
         let tokens = || {
-            let few = sequences.iter().filter(|sequence| self.goes_one_by_one(sequence.span));
-            let kept = few.filter_map(|sequence| match &sequence.states[layer] {
-                State::Kv(kv) => Some((sequence, kv)),
+            let few = sequences.sequences.iter().filter(|sequence| self.goes_one_by_one(sequence.span));
+            let kept = few.filter_map(|sequence| match sequences.states.get(sequence.id) {
+                Ok(State::Kv(kv)) => Some((sequence, kv)),
                 _ => None,
             });
             kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
         };
-        let seen = |sequence: &Sequence<'_, Self>, token| sequence.span.seen(token, attend.window, true);
+        let seen = |sequence: &Sequence, token| sequence.span.seen(token, attend.window, true);
         let runs: usize = tokens().map(|(sequence, _, token)| seen(sequence, token).len().div_ceil(RUN)).sum();
         // Rounded up, so that a longer sequence can mostly reuse the buffer.
         let mut parts = self.arena.take((runs * attend.kv_heads * width).next_power_of_two());

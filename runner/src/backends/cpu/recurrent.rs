@@ -8,11 +8,11 @@ use kernels::elementwise::sigmoid;
 use kernels::float;
 
 use super::Cpu;
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Sequence};
+use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, LayerSequences, LayerStates, SequenceId};
 use kernels::pool::SharedSlice;
 
-fn state<'a>(sequence: &'a mut Sequence<'_, Cpu>, layer: usize) -> Result<&'a mut Recurrent> {
-    match &mut sequence.states[layer] {
+fn recurrent(states: &mut LayerStates<State>, id: SequenceId) -> Result<&mut Recurrent> {
+    match states.get_mut(id)? {
         State::Recurrent(state) => Some(state),
         _ => None,
     }
@@ -25,14 +25,13 @@ pub(super) fn convolve(
     convolution: &Convolution<Cpu>,
     x: &[f32],
     width: usize,
-    sequences: &mut [Sequence<'_, Cpu>],
-    layer: usize,
+    sequences: &mut LayerSequences<'_, Cpu>,
     out: &mut [f32],
 ) -> Result<()> {
     let Convolution { weight, bias, kernel, at } = convolution;
-    for sequence in sequences {
+    for sequence in sequences.sequences {
         let span = sequence.span;
-        let state = state(sequence, layer)?;
+        let state = recurrent(sequences.states, sequence.id)?;
         let past = &mut state.numbers[*at..at + (kernel - 1) * width];
         let x = &x[span.first * width..(span.first + span.tokens) * width];
         let out = &mut out[span.first * width..(span.first + span.tokens) * width];
@@ -70,16 +69,15 @@ impl Cpu {
         &self,
         rule: &DeltaRule<Self>,
         inputs: &DeltaInputs<'_, Self>,
-        sequences: &mut [Sequence<'_, Self>],
-        layer: usize,
+        sequences: &mut LayerSequences<'_, Self>,
         out: &mut [f32],
     ) -> Result<()> {
         let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = *rule;
         let memory = key_dim * value_dim;
         let out = SharedSlice::new(out);
-        for sequence in sequences {
+        for sequence in sequences.sequences {
             let span = sequence.span;
-            let state = state(sequence, layer)?;
+            let state = recurrent(sequences.states, sequence.id)?;
             self.pool.for_rows(&mut state.numbers[..value_heads * memory], memory, |head, memory| {
                 let key_head = head / (value_heads / key_heads);
                 for token in span.first..span.first + span.tokens {

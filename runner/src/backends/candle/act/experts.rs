@@ -10,7 +10,7 @@ use device::{ExpertInput, ExpertWeights, GpuRuntime, ProductInput, Purpose, Rout
 use super::super::{Candle, Kernels};
 use super::Act;
 use super::matrix::DeviceMatrix;
-use crate::backend::{ExpertsOf, RoutingRule};
+use crate::backend::{ExpertsOf, RoutedExperts, RoutingRule};
 
 /// The experts of a layer.
 #[derive(Debug)]
@@ -75,8 +75,10 @@ impl Experts {
             activation: experts.activation,
         }))
     }
+}
 
-    pub(in crate::backends::candle) fn forward(&self, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
+impl RoutedExperts<Act> for Experts {
+    fn forward(&self, logits: &Act, x: &Act, sum: Option<Act>) -> Result<Act> {
         let Kernels { machine, is_exact, .. } = &self.kernels;
         let routes = machine.route(self.rule.routing(), logits.rows()?)?;
         let gate = |x: ProductInput<'_>| {

@@ -10,7 +10,7 @@ use protocol::KvType;
 use super::super::act::Act;
 use super::super::{Candle, Kernels};
 use super::State;
-use crate::backend::{Attend, Sequence, Values};
+use crate::backend::{Attend, LayerSequences, Values};
 use crate::backends::blocks::{BlockAllocator, Blocks};
 use crate::failure;
 
@@ -84,16 +84,15 @@ pub(in crate::backends::candle) fn attend(
     kernels: &Kernels,
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Act; 3],
-    sequences: &mut [Sequence<'_, Candle>],
-    layer: usize,
+    sequences: &mut LayerSequences<'_, Candle>,
 ) -> Result<Option<Act>> {
     let machine = &kernels.machine;
     let value_dim = if attend.values == Values::Own { attend.value_dim } else { 0 };
     let text = CacheRows { kv_heads: attend.kv_heads, key_dim: attend.key_dim, value_dim, kind: KvType::F32 };
     // Texts that are seen at once have keys and values for this call only.
     let (mut texts, mut rows) = (Vec::new(), text);
-    for sequence in sequences.iter_mut() {
-        match &mut sequence.states[layer] {
+    for sequence in sequences.sequences {
+        match sequences.states.get_mut(sequence.id)? {
             State::Cached(own) => {
                 let Cached { kept, room } = own;
                 kept.make_room(sequence.span.tokens, room)?;
@@ -108,10 +107,10 @@ pub(in crate::backends::candle) fn attend(
         }
     }
     let mut next_text = texts.iter();
-    let mut spans = Vec::with_capacity(sequences.len());
-    for sequence in sequences.iter() {
+    let mut spans = Vec::with_capacity(sequences.sequences.len());
+    for sequence in sequences.sequences {
         let span = sequence.span;
-        let kept = match &sequence.states[layer] {
+        let kept = match sequences.states.get(sequence.id)? {
             State::Cached(own) => &own.kept,
             _ => next_text.next().context("invariant: each text has its blocks")?,
         };
@@ -129,10 +128,11 @@ pub(in crate::backends::candle) fn attend(
     };
     let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
     let value = if value_dim > 0 { Some(value.rows()?) } else { None };
-    let (mixed, rounded) = machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans, layer)?;
+    let (mixed, rounded) =
+        machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans, sequences.layer)?;
     drop(spans);
-    for sequence in sequences.iter_mut() {
-        if let State::Cached(own) = &mut sequence.states[layer] {
+    for sequence in sequences.sequences {
+        if let State::Cached(own) = sequences.states.get_mut(sequence.id)? {
             own.kept.length += sequence.span.tokens;
         }
     }
