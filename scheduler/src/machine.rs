@@ -30,6 +30,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use content::Digest;
+
 pub(crate) use event::{Action, Ask, End, Event, Moment, Outcome, RequestId, RunnerFailure, RunnerId, Stop, Why};
 pub use event::{Attempt, Context, KeepAlive, KeepAliveChoice, Residence};
 
@@ -81,11 +83,11 @@ pub(crate) struct Machine {
     /// The oldest request is first.
     queue: VecDeque<Ask>,
     /// By model.
-    places: BTreeMap<String, Residency>,
+    places: BTreeMap<Digest, Residency>,
     /// Models whose runners have failed since the last successful request.
-    back_offs: BTreeMap<String, BackOff>,
+    back_offs: BTreeMap<Digest, BackOff>,
     /// Models that ran out of memory and are being planned or loaded a second time.
-    retried: BTreeSet<String>,
+    retried: BTreeSet<Digest>,
     /// Number of runners so far.
     runners: u64,
     stopped: bool,
@@ -97,7 +99,8 @@ pub(crate) struct Machine {
 /// A loaded model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoadedPlace {
-    pub(crate) model: String,
+    /// Digest of the manifest.
+    pub(crate) model: Digest,
     pub(crate) name: String,
     pub(crate) runner: RunnerId,
     /// Time until it expires if it is not used; `None` means never.
@@ -137,7 +140,7 @@ impl Machine {
             Event::Rebuilt { runner, slots } => self.ready(runner, slots, None),
             Event::Failed { runner, failure } => self.failed(runner, failure),
             Event::Ended { runner, end } => self.ended(runner, &end),
-            Event::Stop { model, when } => self.stop(&model, when),
+            Event::Stop { model, when } => self.stop(model, when),
             Event::StopAll => self.stop_all(),
             Event::Tick => {}
         }
@@ -166,17 +169,17 @@ impl Machine {
     }
 
     /// Whether a model is loaded or being loaded, and was not ordered to end.
-    pub(crate) fn has(&self, model: &str) -> bool {
+    pub(crate) fn has(&self, model: Digest) -> bool {
         self.places
-            .get(model)
+            .get(&model)
             .is_some_and(|place| !place.is_stopping() && !matches!(place.phase, Phase::Planning { .. }))
     }
 
     /// Returns the loaded models.
     pub(crate) fn loaded(&self, now: Moment) -> Vec<LoadedPlace> {
         let ready = |place: &Residency| matches!(place.phase, Phase::Ready(_) | Phase::Rebuilding { .. });
-        let describe = |(model, place): (&String, &Residency)| LoadedPlace {
-            model: model.clone(),
+        let describe = |(model, place): (&Digest, &Residency)| LoadedPlace {
+            model: *model,
             name: place.name.clone(),
             runner: place.runner,
             active: place.active(),
@@ -211,15 +214,15 @@ impl Machine {
         if let Some(limit) = self.limits.memory.filter(|limit| ask.need > *limit) {
             return self.refuse(ask.request, Error::TooLarge { need: ask.need, limit });
         }
-        if let Some(error) = self.failed_a_moment_ago(&ask.model) {
+        if let Some(error) = self.failed_a_moment_ago(ask.model) {
             return self.refuse(ask.request, error);
         }
         self.queue.push_back(ask);
     }
 
     /// Returns the back-off error if loads of the model keep failing and the pause is not over.
-    fn failed_a_moment_ago(&self, model: &str) -> Option<Error> {
-        let back_off = self.back_offs.get(model).filter(|back_off| back_off.until > self.now)?;
+    fn failed_a_moment_ago(&self, model: Digest) -> Option<Error> {
+        let back_off = self.back_offs.get(&model).filter(|back_off| back_off.until > self.now)?;
         let reason = back_off.load.clone()?;
         let seconds = back_off.until.saturating_sub(self.now).as_millis().div_ceil(1000);
         Some(Error::BackOff {
@@ -268,8 +271,8 @@ impl Machine {
         let Some(model) = self.model_of(runner) else { return };
         if matches!(self.places[&model].phase, Phase::Planning { .. }) {
             self.places.remove(&model);
-            self.retried.insert(model.clone());
-            self.evict_idle(&model, |place| place.on_devices);
+            self.retried.insert(model);
+            self.evict_idle(model, |place| place.on_devices);
         }
     }
 
@@ -293,14 +296,14 @@ impl Machine {
         });
     }
 
-    fn stop(&mut self, model: &str, when: Stop) {
+    fn stop(&mut self, model: Digest, when: Stop) {
         match when {
             Stop::Now => {
                 self.refuse_all(model, &Error::Stopped);
                 self.kill(model, Why::Stopped);
             }
             Stop::WhenIdle => {
-                if let Some(place) = self.places.get_mut(model) {
+                if let Some(place) = self.places.get_mut(&model) {
                     (place.keep_alive, place.residence) = (KeepAlive::For(Duration::ZERO), Residence::Evictable);
                 }
             }
@@ -312,18 +315,18 @@ impl Machine {
         for ask in std::mem::take(&mut self.queue) {
             self.refuse(ask.request, Error::Stopped);
         }
-        for model in self.places.keys().cloned().collect::<Vec<_>>() {
-            self.kill(&model, Why::Stopped);
+        for model in self.places.keys().copied().collect::<Vec<_>>() {
+            self.kill(model, Why::Stopped);
         }
     }
 
     /// Kills a model's process, unless there is none or it was killed already.
-    fn kill(&mut self, model: &str, why: Why) {
-        let Some(place) = self.places.get_mut(model) else { return };
+    fn kill(&mut self, model: Digest, why: Why) {
+        let Some(place) = self.places.get_mut(&model) else { return };
         match place.phase {
             Phase::Stopping => {}
             Phase::Planning { .. } => {
-                self.places.remove(model);
+                self.places.remove(&model);
             }
             Phase::Loading { .. } | Phase::Ready(_) | Phase::Rebuilding { .. } => {
                 place.phase = Phase::Stopping;
@@ -338,7 +341,7 @@ impl Machine {
         self.actions.push(Action::Refuse { request, error });
     }
 
-    fn refuse_all(&mut self, model: &str, error: &Error) {
+    fn refuse_all(&mut self, model: Digest, error: &Error) {
         let (refused, kept): (VecDeque<Ask>, _) =
             std::mem::take(&mut self.queue).into_iter().partition(|ask| ask.model == model);
         self.queue = kept;
@@ -347,16 +350,16 @@ impl Machine {
         }
     }
 
-    fn model_of(&self, runner: RunnerId) -> Option<String> {
-        self.places.iter().find(|(_, place)| place.runner == runner).map(|(model, _)| model.clone())
+    fn model_of(&self, runner: RunnerId) -> Option<Digest> {
+        self.places.iter().find(|(_, place)| place.runner == runner).map(|(model, _)| *model)
     }
 
-    fn is_wanted(&self, model: &str) -> bool {
+    fn is_wanted(&self, model: Digest) -> bool {
         self.queue.iter().any(|ask| ask.model == model)
     }
 
-    fn is_backing_off(&self, model: &str) -> bool {
-        self.back_offs.get(model).is_some_and(|back_off| back_off.until > self.now)
+    fn is_backing_off(&self, model: Digest) -> bool {
+        self.back_offs.get(&model).is_some_and(|back_off| back_off.until > self.now)
     }
 
     fn is_any_stopping(&self) -> bool {

@@ -190,7 +190,6 @@ impl Scheduler {
             state.requests += 1;
             state.requesters.insert(request, sender);
             let name = name.clone();
-            let model = model.to_string();
             let ask = Ask { request, model, name, context, need, keep_alive, residence, choice, is_aside };
             inner.drive(state, Event::Ask(ask), None);
             request
@@ -227,9 +226,9 @@ impl Scheduler {
     }
 
     fn end(&self, model: &Digest, when: Stop) -> bool {
-        let model = model.to_string();
+        let model = *model;
         self.0.locked(|inner, state| {
-            let loaded = state.machine.has(&model);
+            let loaded = state.machine.has(model);
             inner.drive(state, Event::Stop { model, when }, None);
             loaded
         })
@@ -243,10 +242,7 @@ impl Scheduler {
                 let (runner, reply) = state.runners.get(&place.runner)?.loaded.clone()?;
                 Some(Loaded {
                     name: place.name,
-                    key: LoadKey {
-                        model: place.model.parse().expect("invariant: a model's key is its digest"),
-                        context: reply.context,
-                    },
+                    key: LoadKey { model: place.model, context: reply.context },
                     reply: LoadReply::clone(&reply),
                     expires: place.remaining.and_then(|remaining| SystemTime::now().checked_add(remaining)),
                     pid: runner.pid(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use content::Digest;
 use protocol::DeviceChoice;
 
 use crate::Error;
@@ -76,7 +77,7 @@ pub enum Residence {
 pub(crate) struct Ask {
     pub(crate) request: RequestId,
     /// Digest of the manifest.
-    pub(crate) model: String,
+    pub(crate) model: Digest,
     /// Name of the model, for messages.
     pub(crate) name: String,
     pub(crate) context: Context,
@@ -157,7 +158,7 @@ pub(crate) enum Event {
     /// A runner's process is gone and reaped. Occurs exactly once for each [`Action::Start`].
     Ended { runner: RunnerId, end: End },
     /// A client requests that a model be unloaded.
-    Stop { model: String, when: Stop },
+    Stop { model: Digest, when: Stop },
     /// The daemon is shutting down; no model can be loaded from now on.
     StopAll,
     /// Time has passed.

@@ -4,6 +4,8 @@
 //! suffice, the model that has been loaded for the longest gets no further requests until it is
 //! idle. A pinned model is never unloaded, and a busy one is never unloaded while it is busy.
 
+use content::Digest;
+
 use super::event::{Residence, Why};
 use super::place::{Phase, Residency};
 use super::{Machine, Moment};
@@ -14,7 +16,7 @@ pub(super) enum Room {
     Now,
     /// Not yet. The `drained` models get no younger requests until there is room.
     Later {
-        drained: Vec<String>,
+        drained: Vec<Digest>,
     },
     /// Never: this number of pinned models takes the room.
     Never {
@@ -44,7 +46,7 @@ impl Taken {
 impl Machine {
     /// Makes room for `model` with `need` bytes beside all other models, as far as that is possible
     /// at this moment.
-    pub(super) fn make_room(&mut self, model: &str, need: u64) -> Room {
+    pub(super) fn make_room(&mut self, model: Digest, need: u64) -> Room {
         let (mut all, mut staying, mut pinned) = (Taken::default(), Taken::default(), Taken::default());
         for place in self.others(model) {
             all.add(place);
@@ -64,7 +66,7 @@ impl Machine {
         while !self.fits(staying, need) {
             let Some(victim) = self.idle_victim(model, &|_| true) else { break };
             staying.remove(&self.places[&victim]);
-            self.kill(&victim, Why::Evicted);
+            self.kill(victim, Why::Evicted);
         }
         let mut drained = Vec::new();
         for victim in self.busy_victims(model) {
@@ -78,9 +80,9 @@ impl Machine {
     }
 
     /// Unloads all models for which `is_meant` is true, except `model`, pinned ones, and busy ones.
-    pub(super) fn evict_idle(&mut self, model: &str, is_meant: impl Fn(&Residency) -> bool) {
+    pub(super) fn evict_idle(&mut self, model: Digest, is_meant: impl Fn(&Residency) -> bool) {
         while let Some(victim) = self.idle_victim(model, &is_meant) {
-            self.kill(&victim, Why::Evicted);
+            self.kill(victim, Why::Evicted);
         }
     }
 
@@ -89,30 +91,30 @@ impl Machine {
         taken.places < self.limits.most && self.limits.memory.is_none_or(|limit| bytes <= limit)
     }
 
-    fn others(&self, model: &str) -> impl Iterator<Item = &Residency> {
-        self.places.iter().filter(move |(other, _)| other.as_str() != model).map(|(_, place)| place)
+    fn others(&self, model: Digest) -> impl Iterator<Item = &Residency> {
+        self.places.iter().filter(move |(other, _)| **other != model).map(|(_, place)| place)
     }
 
-    fn idle_victim(&self, model: &str, is_meant: &impl Fn(&Residency) -> bool) -> Option<String> {
+    fn idle_victim(&self, model: Digest, is_meant: &impl Fn(&Residency) -> bool) -> Option<Digest> {
         let idle = self.places.iter().filter_map(|(other, place)| {
-            let may_go = other != model && place.residence == Residence::Evictable && is_meant(place);
+            let may_go = *other != model && place.residence == Residence::Evictable && is_meant(place);
             let ready = place.idle().filter(|_| may_go)?;
             Some((place.expires().unwrap_or(Moment::MAX), ready.idle_since, other))
         });
-        idle.min().map(|(_, _, victim)| victim.clone())
+        idle.min().map(|(_, _, victim)| *victim)
     }
 
     /// Returns the busy models that may be kept from further requests: the ones that have had their
     /// full turn, the longest loaded first.
-    fn busy_victims(&self, model: &str) -> Vec<String> {
+    fn busy_victims(&self, model: Digest) -> Vec<Digest> {
         let busy = self.places.iter().filter_map(|(other, place)| match &place.phase {
-            Phase::Ready(ready) if other != model && place.residence == Residence::Evictable => {
+            Phase::Ready(ready) if *other != model && place.residence == Residence::Evictable => {
                 let had_its_turn = self.now >= ready.since.saturating_add(self.limits.turn);
-                (had_its_turn && !ready.users.is_empty()).then(|| (ready.since, other.clone()))
+                (had_its_turn && !ready.users.is_empty()).then(|| (ready.since, *other))
             }
             _ => None,
         });
-        let mut busy: Vec<(Moment, String)> = busy.collect();
+        let mut busy: Vec<(Moment, Digest)> = busy.collect();
         busy.sort();
         busy.into_iter().map(|(_, victim)| victim).collect()
     }

@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 
+use content::Digest;
+
 use super::Machine;
 use super::event::{Action, Ask, Residence, RunnerId, Why};
 use super::place::{Phase, Residency};
@@ -18,10 +20,10 @@ use crate::{Attempt, Error};
 #[derive(Debug, Default)]
 struct Walk {
     /// Models that serve no younger requests.
-    blocked: BTreeSet<String>,
+    blocked: BTreeSet<Digest>,
     /// Models that serve no younger requests of one kind, because its places are taken: requests
     /// beside the slots (`true`) or in slots.
-    full: BTreeSet<(String, bool)>,
+    full: BTreeSet<(Digest, bool)>,
     /// Whether an older request waits for room.
     claimed: bool,
 }
@@ -47,7 +49,7 @@ impl Machine {
     pub(super) fn serve(&mut self) {
         let mut walk = Walk::default();
         for ask in std::mem::take(&mut self.queue) {
-            if walk.blocked.contains(&ask.model) || walk.full.contains(&(ask.model.clone(), ask.is_aside)) {
+            if walk.blocked.contains(&ask.model) || walk.full.contains(&(ask.model, ask.is_aside)) {
                 self.queue.push_back(ask);
             } else if let Some(waiting) = self.serve_one(ask, &mut walk) {
                 self.queue.push_back(waiting);
@@ -60,11 +62,11 @@ impl Machine {
     fn serve_one(&mut self, ask: Ask, walk: &mut Walk) -> Option<Ask> {
         let standing = self.standing(&ask);
         if matches!(standing, Standing::Full) {
-            walk.full.insert((ask.model.clone(), ask.is_aside));
+            walk.full.insert((ask.model, ask.is_aside));
             return Some(ask);
         }
         let waiting = self.serve_standing(ask, standing, walk)?;
-        walk.blocked.insert(waiting.model.clone());
+        walk.blocked.insert(waiting.model);
         Some(waiting)
     }
 
@@ -76,10 +78,10 @@ impl Machine {
             }
             Standing::UnderWay | Standing::Full => return Some(ask),
             Standing::Elsewhere => {
-                self.kill(&ask.model, Why::Moved);
+                self.kill(ask.model, Why::Moved);
                 return Some(ask);
             }
-            Standing::Absent if self.is_backing_off(&ask.model) => return Some(ask),
+            Standing::Absent if self.is_backing_off(ask.model) => return Some(ask),
             // A second attempt after a lack of memory starts when all evicted models are gone.
             Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
                 walk.claimed = true;
@@ -92,7 +94,7 @@ impl Machine {
         if walk.claimed && !shrinks {
             return Some(ask);
         }
-        match self.make_room(&ask.model, ask.need) {
+        match self.make_room(ask.model, ask.need) {
             Room::Now => self.begin(&ask),
             Room::Later { drained } => {
                 walk.claimed = true;
@@ -171,19 +173,19 @@ impl Machine {
         };
         let is_last = !self.places.values().any(|place| place.on_devices) || self.retried.contains(&ask.model);
         let attempt = if is_last { Attempt::Last } else { Attempt::Beside };
-        self.places.insert(ask.model.clone(), place);
+        self.places.insert(ask.model, place);
         self.actions.push(Action::Plan { request: ask.request, runner, attempt });
     }
 
     /// Unloads models whose keep-alive has passed. A model with waiting requests stays.
     pub(super) fn expire(&mut self) {
-        let over = |(model, place): (&String, &Residency)| {
-            let over = place.expires().is_some_and(|moment| moment <= self.now) && !self.is_wanted(model);
-            over.then(|| model.clone())
+        let over = |(model, place): (&Digest, &Residency)| {
+            let over = place.expires().is_some_and(|moment| moment <= self.now) && !self.is_wanted(*model);
+            over.then_some(*model)
         };
-        let expired: Vec<String> = self.places.iter().filter_map(over).collect();
+        let expired: Vec<Digest> = self.places.iter().filter_map(over).collect();
         for model in expired {
-            self.kill(&model, Why::Expired);
+            self.kill(model, Why::Expired);
         }
     }
 }

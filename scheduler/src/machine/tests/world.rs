@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use content::Digest;
 use protocol::DeviceChoice;
 
 use crate::machine::{
@@ -27,6 +28,7 @@ pub(super) enum Fate {
 /// A simulated process.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
+    /// Name of its model.
     pub(super) model: String,
     /// Bytes, including the current or coming KV cache.
     need: u64,
@@ -79,11 +81,18 @@ pub(super) struct World {
     stopped: BTreeSet<String>,
 }
 
+/// Returns a digest for the model with this name. Digests have the order of the names, because the
+/// machine chooses by digest between models that were idle for the same time.
+fn digest(name: &str) -> Digest {
+    let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex:0<64}").parse().expect("a digest")
+}
+
 /// A request for the model `model`, which needs 10 bytes plus one byte per 100 tokens.
 pub(super) fn ask(request: u64, model: &str, context: Context) -> Ask {
     Ask {
         request: RequestId(request),
-        model: model.to_owned(),
+        model: digest(model),
         name: model.to_owned(),
         context,
         need: 10 + context.tokens() / 100,
@@ -140,11 +149,11 @@ impl World {
 
     pub(super) fn stop(&mut self, model: &str, when: Stop) {
         self.stopped.insert(model.to_owned());
-        self.tell(Event::Stop { model: model.to_owned(), when });
+        self.tell(Event::Stop { model: digest(model), when });
     }
 
     pub(super) fn stop_all(&mut self) {
-        self.stopped.extend(self.asks.values().map(|ask| ask.model.clone()));
+        self.stopped.extend(self.asks.values().map(|ask| ask.name.clone()));
         self.tell(Event::StopAll);
     }
 
@@ -269,12 +278,12 @@ impl World {
                 assert!(matches!(self.fates[&request], Fate::Waiting), "{request:?} plans and does not wait");
                 self.forget_unplanned();
                 let ask = &self.asks[&request];
-                let doubles = self.processes.values().filter(|process| process.model == ask.model).count();
-                assert_eq!(doubles, 0, "`{}` is loaded twice", ask.model);
+                let doubles = self.processes.values().filter(|process| process.model == ask.name).count();
+                assert_eq!(doubles, 0, "`{}` is loaded twice", ask.name);
                 self.pending.push(Pending::Plan(request, runner));
                 // The process starts later, but its place is taken from now on.
                 let process = Process {
-                    model: ask.model.clone(),
+                    model: ask.name.clone(),
                     need: ask.need,
                     context: ask.context.tokens(),
                     choice: ask.choice,
@@ -304,7 +313,7 @@ impl World {
                 let (ask, process) = (&self.asks[&request], self.processes.get_mut(&runner).expect("a process"));
                 assert!(process.ready && process.killed.is_none(), "{request:?} gets a runner that is not ready");
                 let suits = ask.context.suits(process.context) && ask.choice.is_met_by(process.choice);
-                assert!(ask.model == process.model && suits, "{request:?} gets another");
+                assert!(ask.name == process.model && suits, "{request:?} gets another");
                 process.users.insert(request);
                 process.pinned |= ask.residence == Residence::Pinned;
                 let in_slots = process.users.iter().filter(|user| !self.asks[user].is_aside).count();
