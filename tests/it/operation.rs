@@ -11,7 +11,7 @@ use crate::server::{LODE, Server};
 use crate::support::tiny_model;
 
 /// Returns the samples of `/metrics` by name and labels.
-async fn samples(server: &Server) -> BTreeMap<String, f64> {
+pub(crate) async fn samples(server: &Server) -> BTreeMap<String, f64> {
     let response = server.http.get(server.url("/metrics")).send().await.expect("an answer");
     assert_eq!(response.status(), 200);
     let kind = response.headers()["content-type"].to_str().expect("text").to_owned();

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use axum::http::Method;
 
 use crate::gateway::Gateway;
+use crate::operation::samples;
 use crate::peers::{DEFAULT_HOST, assert_same};
 use crate::server::Server;
 use crate::stored;
@@ -131,13 +132,13 @@ async fn two_pulls_of_one_model_share_the_transfer() {
     let target = Server::start(&[]).await;
     let manifest = stored::created(&source.home(), "tiny");
     let total: u64 = manifest.blobs().values().sum();
-    // Holds the transfer between two blobs, so that the second pull begins while the first is in
-    // progress.
+    // Holds the first pull in the middle, until the second one waits for a blob of it.
     gateway.hold_after(manifest.raw.len() as u64 + total / 2);
     let name = format!("{}/library/tiny", gateway.address);
     let release = async {
         gateway.reached(manifest.raw.len() as u64 + total / 3).await;
-        until("the second pull has begun", async || gateway.requests(&Method::GET, "/manifests/").len() > 1).await;
+        let waits = async || samples(&target).await.get("lode_fetch_waits_total").is_some_and(|waits| *waits > 0.0);
+        until("the second pull waits for a blob of the first", waits).await;
         gateway.release();
     };
     let late = async {

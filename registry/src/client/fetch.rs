@@ -245,6 +245,7 @@ async fn claim<T>(
 where
     T: Provider + Ingester,
 {
+    let mut waits = false;
     loop {
         if has(target, blob).await? {
             counter.add(blob.size);
@@ -256,7 +257,13 @@ where
                 ingest.cancel().await?;
             }
             Ok(ingest) => return Ok(Some(ingest)),
-            Err(content::Error::Busy(_)) => tokio::time::sleep(LOOK).await,
+            Err(content::Error::Busy(_)) => {
+                if !waits {
+                    waits = true;
+                    metrics::counter!("lode_fetch_waits_total").increment(1);
+                }
+                tokio::time::sleep(LOOK).await;
+            }
             Err(error) => return Err(error),
         }
     }
