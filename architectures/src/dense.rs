@@ -4,15 +4,20 @@
 //! A family reads its special parameters and leaves the rest to [`Dense::from_config`] and
 //! [`Dense::from_gguf`].
 
+mod norm_names;
+mod parts;
+
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart,
-    Output, Projection, Residual, Tensor,
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, Output,
+    Residual, Tensor,
 };
 use crate::config_json::{self, Config};
 use crate::gguf_keys::{self, Keys, all_but_every};
-use crate::rope::Divisors;
 use crate::{Error, Rope, TensorNames};
+
+pub(crate) use norm_names::{ALL_NORMS, NormNames, ONE_NORM, POST_NORMS, PRE_NORMS};
+pub(crate) use parts::{attention, divisors, layer_norm, projection};
 
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
@@ -63,47 +68,6 @@ pub(crate) struct DenseLayer {
     pub(crate) divided: bool,
     pub(crate) window: Option<u64>,
 }
-
-/// Names of the norms of a layer, below `model.layers.N.`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NormNames {
-    pub(crate) before_mixer: Option<&'static str>,
-    pub(crate) after_mixer: Option<&'static str>,
-    pub(crate) before_ffn: Option<&'static str>,
-    pub(crate) after_ffn: Option<&'static str>,
-}
-
-/// Norms before attention and before the feed-forward network.
-pub(crate) const PRE_NORMS: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: None,
-    before_ffn: Some("post_attention_layernorm"),
-    after_ffn: None,
-};
-
-/// Norms after attention and after the feed-forward network only.
-pub(crate) const POST_NORMS: NormNames = NormNames {
-    before_mixer: None,
-    after_mixer: Some("post_attention_layernorm"),
-    before_ffn: None,
-    after_ffn: Some("post_feedforward_layernorm"),
-};
-
-/// Norms before and after both.
-pub(crate) const ALL_NORMS: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: Some("post_attention_layernorm"),
-    before_ffn: Some("pre_feedforward_layernorm"),
-    after_ffn: Some("post_feedforward_layernorm"),
-};
-
-/// One norm for attention and feed-forward network, which both read its output.
-pub(crate) const ONE_NORM: NormNames = NormNames {
-    before_mixer: Some("input_layernorm"),
-    after_mixer: None,
-    before_ffn: Some("input_layernorm"),
-    after_ffn: None,
-};
 
 /// Values that a class of transformers uses for keys that a config omits.
 #[derive(Clone, Copy, Debug)]
@@ -375,29 +339,6 @@ impl Dense {
     }
 }
 
-/// Returns the divisors of frequencies of a file. Llama 3's take precedence over divisors that
-/// depend on the context.
-pub(crate) fn divisors(names: &TensorNames, original_context: Option<u64>) -> Option<Divisors> {
-    const SAME: &str = "model.rope_freqs.weight";
-    const BY_CONTEXT: [&str; 2] = ["model.rope_factors_short.weight", "model.rope_factors_long.weight"];
-    if names.has(SAME) {
-        return Some(Divisors::Same(Tensor::named(SAME)));
-    }
-    let [short, long] = BY_CONTEXT.map(Tensor::named);
-    let original_context = original_context.filter(|_| BY_CONTEXT.iter().all(|name| names.has(name)))?;
-    Some(Divisors::ByContext { short, long, original_context })
-}
-
-/// Returns a projection, with a bias if the model has one.
-pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
-    let bias = format!("{module}.bias");
-    Projection {
-        module: module.to_owned(),
-        weight: Tensor::named(format!("{module}.weight")),
-        bias: names.has(&bias).then(|| Tensor::named(bias)),
-    }
-}
-
 /// Returns the number of decoder layers. The file's count includes layers for multi-token
 /// prediction at the end.
 fn decoder_layers(keys: Keys<'_>) -> Result<u64, Error> {
@@ -415,42 +356,4 @@ pub(crate) fn vocabulary(keys: Keys<'_>) -> Result<u64, Error> {
     let tokens = keys.gguf.array("tokenizer.ggml.tokens").map(|tokens| tokens.len());
     let found = keys.unsigned("vocab_size")?.or(tokens);
     found.ok_or_else(|| gguf_keys::fail("there is neither a `token_embd.weight` nor a vocabulary"))
-}
-
-/// Returns a layer norm, with a bias if the model has one.
-pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
-    let bias = format!("{module}.bias");
-    Norm {
-        kind: NormKind::Layer,
-        weight: Tensor::named(format!("{module}.weight")),
-        bias: names.has(&bias).then(|| Tensor::named(bias)),
-        epsilon,
-        offset: 0.0,
-    }
-}
-
-/// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and
-/// output projections.
-pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: [Projection; 4]) -> Attention {
-    Attention {
-        heads,
-        kv_heads: heads,
-        head_dim,
-        value_dim: head_dim,
-        layout: HeadLayout::Half,
-        scale: (head_dim as f64).powf(-0.5),
-        soft_cap: None,
-        window: None,
-        rope: None,
-        query,
-        key,
-        value,
-        output,
-        clip: None,
-        normed: NormedPart::Head,
-        query_norm: None,
-        key_norm: None,
-        sinks: None,
-        gate: None,
-    }
 }

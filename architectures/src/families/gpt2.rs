@@ -38,12 +38,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     }
     let norm = |module: &str| layer_norm(names, &format!("{root}{module}"), epsilon);
     let layer = |index: usize| {
-        let projection = |module: &str, rows: Option<Rows>| {
-            let module = format!("{root}h.{index}.{module}");
-            let weight = Tensor { name: format!("{module}.weight"), view: View { rows, transposed: true, item: None } };
-            let bias = Tensor { name: format!("{module}.bias"), view: View { rows, ..View::default() } };
-            Projection { bias: names.has(&bias.name).then_some(bias), module, weight }
-        };
+        let projection = |module: &str, rows| projection(names, format!("{root}h.{index}.{module}"), rows);
         let part = |which: u64| projection("attn.c_attn", Some(Rows::run(hidden.saturating_mul(which), hidden)));
         let before =
             |module: &str| Residual { before: Some(norm(&format!("h.{index}.{module}"))), ..Residual::default() };
@@ -88,6 +83,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         output: Some(Output { projection, scale: None, soft_cap: None }),
         scorer: None,
     })
+}
+
+/// Returns a projection whose weight is stored as `[input, output]`; `rows` are its outputs.
+fn projection(names: &TensorNames, module: String, rows: Option<Rows>) -> Projection {
+    let weight = Tensor { name: format!("{module}.weight"), view: View { rows, transposed: true, item: None } };
+    let bias = Tensor { name: format!("{module}.bias"), view: View { rows, ..View::default() } };
+    Projection { bias: names.has(&bias.name).then_some(bias), module, weight }
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
