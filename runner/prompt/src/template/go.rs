@@ -11,6 +11,7 @@ mod conversation;
 mod execute;
 mod functions;
 mod lexer;
+mod parser;
 mod print;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub(super) struct GoTemplate {
 impl GoTemplate {
     /// Parses a template. If it has no place for the answer, the answer is appended at its end.
     pub(super) fn read(source: &str) -> Result<Self, Error> {
-        let mut templates = tree::read(source)?;
+        let mut templates = parser::read(source)?;
         let mut names = BTreeSet::new();
         for nodes in templates.values() {
             collect(nodes, &mut names);
