@@ -1,5 +1,7 @@
 //! Serves the runner protocol over HTTP on a Unix socket.
 
+mod refusal;
+
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,15 +9,13 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use prompt::Special;
 use protocol::{
-    ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, Failure, FailureKind, GenerateEvent, GenerateRequest,
-    LoadReply, LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenCount, TokenizeRequest,
-    Tokens,
+    ContextRequest, EmbedReply, EmbedRequest, EvaluateRequest, FailureKind, GenerateEvent, GenerateRequest, LoadReply,
+    LoadRequest, RenderRequest, RerankReply, RerankRequest, Status, Text, TokenCount, TokenizeRequest, Tokens,
 };
 use tokio::net::UnixListener;
 use tokio::sync::mpsc::error::TrySendError;
@@ -25,7 +25,6 @@ use crate::device;
 use crate::embed::Embedding;
 use crate::engine::{Fault, Listener, Work};
 use crate::evaluate::Evaluation;
-use crate::failure;
 use crate::files::Files;
 use crate::generate::{self, Generation, Sink};
 use crate::load::Loaded;
@@ -34,6 +33,7 @@ use crate::memory::Account;
 use crate::rerank::Rerank;
 use crate::text::model::Model;
 use crate::text::text_model::TextModel;
+use refusal::Refusal;
 
 /// Largest request in bytes: prompts, and load plans of models with many tensors.
 const MAX_REQUEST: usize = 256 << 20;
@@ -95,54 +95,6 @@ fn routes(machine: LoadResources, files: Files) -> Router {
         .route("/unload", post(unload))
         .layer(DefaultBodyLimit::max(MAX_REQUEST))
         .with_state(Runner::new(machine, files))
-}
-
-/// A failure with its HTTP status.
-#[derive(Debug)]
-struct Refusal {
-    status: StatusCode,
-    failure: Failure,
-}
-
-impl Refusal {
-    fn new(kind: FailureKind, error: String) -> Self {
-        let status = match kind {
-            FailureKind::BadRequest => StatusCode::BAD_REQUEST,
-            FailureKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
-            FailureKind::OutOfMemory => StatusCode::INSUFFICIENT_STORAGE,
-            FailureKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self { status, failure: Failure { error, kind } }
-    }
-
-    /// Returns the refusal of a request that the daemon should not have sent in this state.
-    fn conflict(error: String) -> Self {
-        Self { status: StatusCode::CONFLICT, failure: Failure { error, kind: FailureKind::BadRequest } }
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.status, Json(self.failure)).into_response()
-    }
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        Self::new(failure::kind(&error), format!("{error:#}"))
-    }
-}
-
-impl From<prompt::Error> for Refusal {
-    fn from(error: prompt::Error) -> Self {
-        Self::new(FailureKind::BadRequest, error.to_string())
-    }
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        Self::new(fault.kind(), fault.to_string())
-    }
 }
 
 impl Runner {
