@@ -110,7 +110,7 @@ impl Machine {
         let busy = self.places.iter().filter_map(|(other, place)| match &place.phase {
             Phase::Ready(ready) if *other != model && place.residence == Residence::Evictable => {
                 let had_its_turn = self.now >= ready.since.saturating_add(self.limits.turn);
-                (had_its_turn && !ready.users.is_empty()).then(|| (ready.since, *other))
+                (had_its_turn && !ready.users.is_empty()).then_some((ready.since, *other))
             }
             _ => None,
         });

@@ -84,7 +84,7 @@ pub(super) struct World {
 /// Returns a digest for the model with this name. Digests have the order of the names, because the
 /// machine chooses by digest between models that were idle for the same time.
 fn digest(name: &str) -> Digest {
-    let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = name.bytes().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     format!("sha256:{hex:0<64}").parse().expect("a digest")
 }
 
