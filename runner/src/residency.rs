@@ -112,6 +112,7 @@ fn resident(map: &Mmap) -> Result<Vec<bool>> {
 /// A model whose experts exceed memory runs with the memory of the experts that tokens are routed
 /// to.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one test from the file to its pages")]
 fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model");

@@ -294,6 +294,27 @@ mod linux {
             .try_into()
     }
 
+    /// Calls that are refused with any arguments.
+    const REFUSED: [libc::c_long; 17] = [
+        libc::SYS_socket,
+        libc::SYS_connect,
+        libc::SYS_bind,
+        libc::SYS_io_uring_setup,
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_keyctl,
+        libc::SYS_add_key,
+        libc::SYS_request_key,
+        libc::SYS_unshare,
+        libc::SYS_setns,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+    ];
+
     fn refusals(has_gpu: bool) -> Result<BpfProgram, seccompiler::BackendError> {
         let has = |bits: libc::c_int| {
             let bits = u64::from(bits.cast_unsigned());
@@ -324,27 +345,7 @@ mod linux {
             // anywhere.
             (libc::SYS_socketpair, vec![kind(libc::SOCK_DGRAM)?, kind(libc::SOCK_RAW)?, kind(libc::SOCK_SEQPACKET)?]),
         ]);
-        for call in [
-            libc::SYS_socket,
-            libc::SYS_connect,
-            libc::SYS_bind,
-            libc::SYS_io_uring_setup,
-            libc::SYS_ptrace,
-            libc::SYS_process_vm_readv,
-            libc::SYS_process_vm_writev,
-            libc::SYS_pidfd_getfd,
-            libc::SYS_bpf,
-            libc::SYS_perf_event_open,
-            libc::SYS_keyctl,
-            libc::SYS_add_key,
-            libc::SYS_request_key,
-            libc::SYS_unshare,
-            libc::SYS_setns,
-            libc::SYS_mount,
-            libc::SYS_umount2,
-        ] {
-            refused.insert(call, Vec::new());
-        }
+        refused.extend(REFUSED.map(|call| (call, Vec::new())));
         if has_gpu {
             // NVIDIA's driver binds a Unix socket and listens on it for processes that share memory
             // with it. `connect` stays refused.

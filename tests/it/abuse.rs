@@ -64,6 +64,7 @@ fn memory(server: &Server, line: &str) -> u64 {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 async fn others_are_served_meanwhile() {
     let scale = Scale::chosen();
     allow_files();

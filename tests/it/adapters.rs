@@ -235,6 +235,7 @@ async fn an_adapter_stays_with_its_model() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 async fn what_cannot_be_used_is_refused() {
     let server = Server::start(&[]).await;
     server.create("base", &tiny_model()).await;

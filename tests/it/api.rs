@@ -34,6 +34,7 @@ async fn an_empty_daemon_answers() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 async fn errors_have_their_status_and_name_the_thing() {
     let server = tiny().await;
     for (path, body, status, says) in [

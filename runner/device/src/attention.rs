@@ -46,6 +46,17 @@ pub struct CacheRows {
     pub kind: KvType,
 }
 
+/// The rows of the tokens of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionInput<'a> {
+    /// `[tokens, heads · key_dim]`.
+    pub queries: HeadRows<'a>,
+    /// `[tokens, kv_heads · key_dim]`.
+    pub keys: HeadRows<'a>,
+    /// `[tokens, kv_heads · value_dim]`; `None` if values are the first elements of keys.
+    pub values: Option<&'a Tensor>,
+}
+
 /// The tokens of a sequence in a pass, and the blocks of its cache.
 #[derive(Clone, Debug)]
 pub struct CachedSpan<'a> {
@@ -149,8 +160,7 @@ impl GpuRuntime {
         &self,
         attention: Attention<'_>,
         rows: CacheRows,
-        [queries, keys]: [HeadRows<'_>; 2],
-        values: Option<&Tensor>,
+        AttentionInput { queries, keys, values }: AttentionInput<'_>,
         spans: &[CachedSpan<'_>],
         layer: usize,
     ) -> Result<(Tensor, Option<Rounded>)> {

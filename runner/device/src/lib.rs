@@ -37,7 +37,7 @@ mod weight;
 pub const LEAST_CAPABILITY: &str = env!("LODE_CUDA_COMPUTE_CAP");
 
 pub use arguments::Change;
-pub use attention::{Attention, CacheRows, CachedSpan, HeadRows, Rotary, TILE_POSITIONS};
+pub use attention::{Attention, AttentionInput, CacheRows, CachedSpan, HeadRows, Rotary, TILE_POSITIONS};
 pub use emulator::compile_kernels;
 pub use experts::{ExpertWeights, Routes, Routing};
 pub use machine::recording::{Obstacle, Recording, RecordingGuard};

@@ -184,7 +184,7 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn shift(&self, id: SequenceId, removal: &Removal) -> Result<()> {
-        self.each_shift(id, removal, |state, shift| state.shift(shift))
+        self.each_shift(id, removal, State::shift)
     }
 
     fn chunk(&self, length: usize, tokens: usize) -> usize {

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use protocol::KvType;
 
 use super::{Random, check, machine, numbers, tensor};
-use crate::{Attention, CacheRows, CachedSpan, GpuRuntime, HeadRows, Memory, Rotary};
+use crate::{Attention, AttentionInput, CacheRows, CachedSpan, GpuRuntime, HeadRows, Memory, Rotary};
 
 /// Parameters of a test.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +123,7 @@ fn run(machine: &GpuRuntime, case: Case, passes: &[&[usize]]) {
 }
 
 /// Runs passes with exact floats or with tensor cores.
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool) {
     let mut random = Random(17);
     let Case { heads, kv_heads, key_dim, value_dim, .. } = case;
@@ -200,7 +201,8 @@ fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool)
             sinks: case.has_sinks.then_some(&sink_tensor),
             is_exact,
         };
-        let made = machine.attend(attention, rows, [of(&q), of(&k)], v.as_ref(), &spans, 0);
+        let input = AttentionInput { queries: of(&q), keys: of(&k), values: v.as_ref() };
+        let made = machine.attend(attention, rows, input, &spans, 0);
         let (found, rounded) = made.expect("attention");
         check(&format!("{case:?}, {pass:?}"), &numbers(&found), &wanted, if is_exact { 2e-5 } else { 4e-3 });
         assert_eq!(rounded.is_some(), case.mixed_dim.is_multiple_of(32));
@@ -271,7 +273,8 @@ fn what_does_not_fit_is_refused() {
         is_exact: false,
     };
     let attend = |rows, values: Option<&Tensor>, spans: &[CachedSpan<'_>]| {
-        machine.attend(attention, rows, [of(&x), of(&x)], values, spans, 0).is_ok()
+        let input = AttentionInput { queries: of(&x), keys: of(&x), values };
+        machine.attend(attention, rows, input, spans, 0).is_ok()
     };
     assert!(attend(rows, Some(&x), &span(254, &block)));
     assert!(!attend(rows, Some(&x), &span(255, &block)), "a position behind the block");

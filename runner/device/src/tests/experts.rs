@@ -162,6 +162,7 @@ fn experts_are_chosen_as_the_rule_says() {
 /// Tests tokens through gate, up and down products and the combination: with few tokens and tiles,
 /// floats and integers.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 fn tokens_get_what_their_experts_make() {
     let Some(machine) = machine(false) else { return };
     let mut random = Random(37);

@@ -7,8 +7,8 @@ use protocol::KvType;
 
 use super::{Random, Sample, alone, machine, numbers, product, tensor};
 use crate::{
-    Attention, CacheRows, CachedSpan, GpuRuntime, HeadRows, Map, Memory, Obstacle, ProductInput, Purpose, Recording,
-    RowBlocks, Spare,
+    Attention, AttentionInput, CacheRows, CachedSpan, GpuRuntime, HeadRows, Map, Memory, Obstacle, ProductInput,
+    Purpose, Recording, RowBlocks, Spare,
 };
 
 const ROWS: CacheRows = CacheRows { kv_heads: 2, key_dim: 32, value_dim: 32, kind: KvType::F16 };
@@ -36,7 +36,8 @@ fn pass(
         sinks: None,
         is_exact: false,
     };
-    let (mixed, _) = machine.attend(attention, ROWS, [of(&made), of(&made)], Some(&made), spans, 3).expect("attention");
+    let input = AttentionInput { queries: of(&made), keys: of(&made), values: Some(&made) };
+    let (mixed, _) = machine.attend(attention, ROWS, input, spans, 3).expect("attention");
     machine.map_rows(&mixed, Map::Add(&made, 1.0)).expect("a sum")
 }
 

@@ -8,6 +8,7 @@ use super::{Random, Sample, alone, check, expected, machine, numbers, product, r
 use crate::{Map, Norm, NormOutput, ProductInput, Purpose, RowBlocks};
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 fn norms_of_rows_and_of_runs() {
     let Some(machine) = machine(true) else { return };
     let mut random = Random(13);

@@ -290,6 +290,7 @@ fn calls_in_sections_and_in_python() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 fn calls_in_forms_of_their_own() {
     let arguments = json!({"city": "Bern, {x}: \"a\"", "days": 3, "far": null, "more": [true, {"k": -1.5}]});
     for (template, open, quote, close) in [

@@ -290,6 +290,7 @@ fn transformers(work: &[(&str, Vec<Value>)]) -> Option<Vec<Vec<Value>>> {
 /// Compares random conversations, rendered with every template of the fixtures, with transformers.
 /// `scripts/campaign conversations` runs more of them, and accepts a folder with further templates.
 #[test]
+#[expect(clippy::too_many_lines, reason = "one case after the other")]
 fn random_conversations_are_rendered_as_transformers_does() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let (count, seed) = (number("LODE_CAMPAIGN_TEXTS").unwrap_or(10), number("LODE_CAMPAIGN_SEED").unwrap_or(16));

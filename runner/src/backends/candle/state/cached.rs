@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use architectures::LayerState;
-use device::{Attention, CacheRows, CachedSpan, GpuRuntime, Memory};
+use device::{Attention, AttentionInput, CacheRows, CachedSpan, GpuRuntime, Memory};
 use protocol::KvType;
 
 use super::super::act::Act;
@@ -127,9 +127,9 @@ pub(in crate::backends::candle) fn attend(
         is_exact: kernels.is_exact,
     };
     let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
-    let value = if value_dim > 0 { Some(value.rows()?) } else { None };
-    let (mixed, rounded) =
-        machine.attend(attention, rows, [query.rows(), key.rows()], value, &spans, sequences.layer)?;
+    let values = if value_dim > 0 { Some(value.rows()?) } else { None };
+    let input = AttentionInput { queries: query.rows(), keys: key.rows(), values };
+    let (mixed, rounded) = machine.attend(attention, rows, input, &spans, sequences.layer)?;
     drop(spans);
     for sequence in sequences.sequences {
         if let State::Cached(own) = sequences.states.get_mut(sequence.id)? {
