@@ -49,7 +49,7 @@ fn describe() {
     histogram!("lode_load_seconds", Unit::Seconds, "Time to load a model");
     counter!("lode_evictions_total", "Models unloaded to make room");
     counter!("lode_runner_deaths_total", "Runner processes that ended unexpectedly");
-    counter!("lode_fetch_waits_total", "Waits for a blob that another transfer was fetching");
+    counter!("lode_fetch_waits_total", "Waits for a blob that another transfer was receiving");
     counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
     counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and verified against their digests");
     gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");

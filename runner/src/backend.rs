@@ -17,18 +17,18 @@ mod states;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use architectures::NormKind;
 
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
-pub(crate) use pass::{Inputs, PassParts, Passes, Unrecorded};
+pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
 pub(crate) use rotary::{AnglesOf, HeadPart};
 pub(crate) use routing::{ExpertsOf, RoutedExperts, RoutingRule};
 pub(crate) use run::Run;
-pub(crate) use selection::{Selection, Selector};
+pub(crate) use selection::Selection;
 pub(crate) use sequences::{LayerSequences, Sequence, Span, StageSequences};
-pub(crate) use states::{KeyRotation, LayerStates, SequenceId, Shift, State, StateShape};
+pub(crate) use states::{KeyRotation, SequenceId, Shift, State, StateShape, StatesBySequence};
 
 /// Computes the operations of layers. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
@@ -45,7 +45,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Experts of a layer, prepared for a backend that does the routing itself.
     type Experts: RoutedExperts<Self::Act>;
     /// The way in which the passes of a stage are computed.
-    type Passes: Passes<Self>;
+    type Execution: PassExecution<Self>;
 
     /// Returns how many of `tokens` one pass may append at most to a sequence of `length`. `heads`
     /// is the largest number of query heads of a layer.
@@ -134,10 +134,15 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
 
-    /// Returns the operation that finds the best candidates of logits, if the backend can find them
-    /// without copying the logits to the host.
-    fn selector(&self) -> Option<&dyn Selector<Self::Act>> {
-        None
+    /// Whether the backend can find the [best](Self::best) candidates of logits without copying the
+    /// logits to the host.
+    fn selects(&self) -> bool {
+        false
+    }
+    /// Returns the best candidates of some rows of logits. Only for a backend that
+    /// [selects](Self::selects).
+    fn best(&self, _logits: &Self::Act, _wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        bail!("invariant: a backend that selects implements `best`")
     }
 }
 

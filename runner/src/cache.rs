@@ -7,7 +7,7 @@ use architectures::Switch;
 use protocol::KvType;
 
 use crate::backend::{Sequence, Span};
-use crate::decoder::{Decoder, Removal, SequenceStates};
+use crate::decoder::{Decoder, OpenSequence, Removal};
 
 /// Size and type of the caches of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) struct CacheShape {
 pub(crate) struct SlotCache {
     /// Tokens whose states are computed, from position 0 on.
     tokens: Vec<u32>,
-    states: SequenceStates,
+    states: OpenSequence,
     context: usize,
     /// Whether the sequence uses the second of two sets of rotary frequencies.
     long: bool,
@@ -35,7 +35,7 @@ impl SlotCache {
     /// # Errors
     /// Fails if the device has no memory for it, or cannot store that type.
     pub(crate) fn new(shape: CacheShape, decoder: &Arc<Decoder>) -> Result<Self> {
-        let states = SequenceStates::open(decoder, shape.context, shape.kv_type)?;
+        let states = OpenSequence::open(decoder, shape.context, shape.kv_type)?;
         let mut cache = Self { tokens: Vec::new(), states, context: shape.context, long: false };
         cache.long = cache.is_long(0);
         Ok(cache)

@@ -12,9 +12,9 @@ mod head;
 mod layer;
 mod layer_backends;
 mod layer_stage;
+mod open_sequence;
 mod rotary_table;
 mod sequence_ids;
-mod sequence_states;
 mod stage;
 
 use std::ops::Range;
@@ -27,11 +27,11 @@ use crate::backend::{Selection, Sequence};
 use crate::heartbeat::Heartbeat;
 use crate::weights::Weights;
 use embedding::{Embedding, TokenPlace};
-pub(crate) use layer_backends::{LayerBackends, StageBackend};
+pub(crate) use layer_backends::{DeviceBackend, LayerBackends};
 use layer_stage::{LayerStage, StageSource};
+pub(crate) use open_sequence::OpenSequence;
 use sequence_ids::SequenceIds;
-pub(crate) use sequence_states::SequenceStates;
-pub(crate) use stage::{Logits, Removal, TakeRow};
+pub(crate) use stage::{Logits, Removal, TakeLogits, TakeRow};
 use stage::{PassTokens, Stage};
 
 /// A decoder with its weights.
@@ -39,7 +39,7 @@ use stage::{PassTokens, Stage};
 pub(crate) struct Decoder {
     embedding: Embedding,
     stages: Vec<Box<dyn Stage>>,
-    ids: SequenceIds,
+    sequence_ids: SequenceIds,
     /// Whether the model computes logits.
     generates: bool,
     causal: bool,
@@ -61,23 +61,28 @@ struct Buffers {
 }
 
 impl Decoder {
-    /// Loads the layers on their backends.
+    /// Loads the embedding and the layers on their backends.
+    ///
+    /// # Errors
+    /// Fails if a tensor is missing or has another shape, a device has no memory, or an adapter
+    /// changes a weight that no layer uses.
     pub(crate) fn load(backends: &LayerBackends, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let heartbeat = Heartbeat::default();
         let ranges: Vec<_> = backends.ranges(blueprint.layers.len()).collect();
+        ensure!(ranges.iter().all(|(layers, _)| layers.start <= layers.end), "invariant: backends are of this model");
         let mut stages: Vec<Box<dyn Stage>> = Vec::with_capacity(ranges.len());
         for (at, (layers, backend)) in ranges.iter().enumerate() {
             let (layers, is_last) = (layers.clone(), at + 1 == ranges.len());
             let source = StageSource { weights, blueprint, layers, is_last, heartbeat: &heartbeat };
             stages.push(match backend {
-                StageBackend::Cpu(cpu) => Box::new(LayerStage::load(cpu, &source)?),
-                StageBackend::Candle(candle) => Box::new(LayerStage::load(&**candle, &source)?),
+                DeviceBackend::Cpu(cpu) => Box::new(LayerStage::load(cpu, &source)?),
+                DeviceBackend::Candle(candle) => Box::new(LayerStage::load(&**candle, &source)?),
             });
         }
         let decoder = Self {
             embedding: Embedding::load(weights, blueprint)?,
             stages,
-            ids: SequenceIds::default(),
+            sequence_ids: SequenceIds::default(),
             generates: blueprint.output.is_some(),
             causal: blueprint.causal,
             switch: rotary_table::switch(blueprint)?,
@@ -125,12 +130,14 @@ impl Decoder {
     }
 
     /// Appends tokens to open sequences, all in one pass. `ids` are the tokens of all sequences,
-    /// one sequence after the other. The results of the pass are valid until the next one.
+    /// one sequence after the other. The results are kept until the next pass, or until
+    /// [`forget`](Self::forget).
     ///
     /// # Errors
     /// Fails if a token is not in the vocabulary, or there is no memory. The states are then valid
-    /// only for the tokens from before the pass.
+    /// only for the tokens from before the pass, and there are no results.
     pub(crate) fn forward(&self, ids: &[u32], sequences: &[Sequence]) -> Result<()> {
+        self.forget();
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let Buffers { places, positions, long, rows } = &mut *buffers;
         places.clear();
@@ -164,11 +171,19 @@ impl Decoder {
         Ok(())
     }
 
+    /// Drops the results of the last pass.
+    pub(crate) fn forget(&self) {
+        self.stages.iter().for_each(|stage| stage.forget());
+    }
+
     fn last(&self) -> Result<&dyn Stage> {
         Ok(&**self.stages.last().context("invariant: a decoder has a stage")?)
     }
 
     /// Calls `take` with the logits after some tokens of the last pass, `[vocabulary]`, in order.
+    ///
+    /// # Errors
+    /// Fails if the model computes no logits, there is no result, or there is no memory.
     pub(crate) fn logits(&self, tokens: &[usize], take: &mut TakeRow<'_>) -> Result<()> {
         self.last()?.logits(tokens, take)
     }
@@ -179,19 +194,22 @@ impl Decoder {
         self.stages.last().is_some_and(|stage| stage.selects())
     }
 
-    /// Calls `take` for every entry of `wanted`, in any order, with its index and the logits after
-    /// its token of the last pass: the best candidates if there is a selection, else the row,
-    /// `[vocabulary]`. Only for a decoder that [selects](Self::selects).
-    pub(crate) fn best(
-        &self,
-        wanted: &[(usize, Option<Selection>)],
-        take: &mut dyn FnMut(usize, Logits<'_>) -> Result<()>,
-    ) -> Result<()> {
+    /// Calls `take` for every entry of `wanted`, with its index and the logits after its token of
+    /// the last pass: the best candidates if there is a selection, else the row, `[vocabulary]`.
+    /// Rows come in the order of their indexes; candidates may come before rows of lower indexes.
+    /// Only for a decoder that [selects](Self::selects).
+    ///
+    /// # Errors
+    /// See [`logits`](Self::logits).
+    pub(crate) fn best(&self, wanted: &[(usize, Option<Selection>)], take: &mut TakeLogits<'_>) -> Result<()> {
         self.last()?.best(wanted, take)
     }
 
     /// Calls `take` with the hidden states of some tokens of the last pass after the final norm,
     /// `[hidden]`, in order.
+    ///
+    /// # Errors
+    /// Fails if there is no result, or there is no memory.
     pub(crate) fn hidden(&self, tokens: Range<usize>, take: &mut TakeRow<'_>) -> Result<()> {
         self.last()?.hidden(tokens, take)
     }

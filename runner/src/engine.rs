@@ -46,7 +46,7 @@ pub(crate) struct Slots {
     pub(crate) shape: CacheShape,
 }
 
-/// The engine's thread. It ends, and is joined, when this value is dropped.
+/// Handle of the engine's thread, which ends and is joined when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Engine {
     jobs: Option<Sender<Job>>,

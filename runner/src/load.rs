@@ -18,11 +18,11 @@ use crate::failure;
 use crate::files::Files;
 use crate::heartbeat::Heartbeat;
 use crate::holder_client::HolderClient;
+use crate::layer_devices::{self, LayerDevices};
 use crate::load_resources::LoadResources;
 use crate::mapped::Blobs;
 use crate::memory::Account;
 use crate::read_ahead::{self, ReadAhead};
-use crate::stages::{self, DeviceStages};
 use crate::text::model::Model;
 use crate::text::ranking::Ranking;
 use crate::text::renderer::Renderer;
@@ -49,7 +49,7 @@ pub(crate) struct Loaded {
     weights: u64,
     /// Bytes of weights in the memory of devices.
     on_devices: u64,
-    /// For each layer, whether its states are on a device, see [`DeviceStages`].
+    /// For each layer, whether its states are on a device, see [`LayerDevices`].
     layers_on_devices: Vec<bool>,
     blueprint: Blueprint,
     reference: bool,
@@ -76,7 +76,7 @@ fn announce<'a>(
     holder: Option<&HolderClient>,
 ) -> Result<Vec<&'a protocol::Tensor>> {
     let Some(holder) = holder else { return Ok(request.tensors.iter().collect()) };
-    let devices = stages::assigned(&request.layers, blueprint.layers.len())?;
+    let devices = layer_devices::assigned(&request.layers, blueprint.layers.len())?;
     let device_of = |layer: Option<usize>| *devices.get(layer.unwrap_or(devices.len() - 1)).unwrap_or(&None);
     let (mut coming, mut own): (HashMap<&str, Vec<BlobPart>>, Vec<_>) = Default::default();
     for (layer, tensor) in read_ahead::loaded(blueprint, &request.tensors) {
@@ -106,8 +106,8 @@ impl Loaded {
         let holder = request.is_held.then(|| files.next()).transpose()?;
         let blobs = Blobs::take(&request.blobs, machine.maps, || files.next())?;
         let holder = holder.map(|socket| HolderClient::new(UnixStream::from(socket), &blobs));
-        let DeviceStages { backends, note, devices, on_devices } =
-            stages::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
+        let LayerDevices { backends, note, devices, on_devices } =
+            layer_devices::open(request, blueprint.layers.len(), machine, holder.as_ref())?;
         tracing::info!(note, "computes");
         let own = announce(request, &blueprint, holder.as_ref())?;
         let read_ahead = ReadAhead::begin(&blueprint, &own, &blobs);

@@ -48,6 +48,7 @@ mod heartbeat;
 mod holder;
 mod holder_client;
 mod isolation;
+mod layer_devices;
 mod layers;
 mod load;
 mod load_resources;
@@ -61,7 +62,6 @@ mod rerank;
 mod residency;
 mod sampler;
 mod serve;
-mod stages;
 #[cfg(test)]
 mod synthetic_models;
 mod text;

@@ -10,27 +10,13 @@ use crate::maintenance::done;
 use crate::server::{LODE, Server};
 use crate::support::tiny_model;
 
-/// Returns the samples of `/metrics` by name and labels.
-pub(crate) async fn samples(server: &Server) -> BTreeMap<String, f64> {
-    let response = server.http.get(server.url("/metrics")).send().await.expect("an answer");
-    assert_eq!(response.status(), 200);
-    let kind = response.headers()["content-type"].to_str().expect("text").to_owned();
-    assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
-    let text = response.text().await.expect("text");
-    let line = |line: &str| {
-        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
-        (name.to_owned(), value.parse().expect("a number"))
-    };
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(line).collect()
-}
-
 #[tokio::test]
 async fn what_happens_is_counted() {
     let server = Server::start(&[]).await;
     server.create("m", &tiny_model()).await;
     server.ask("/api/show", &json!({"model": "m"})).await;
     assert_eq!(server.call("/api/show", &json!({"model": "nobody"})).await.0, 404);
-    let counted = samples(&server).await;
+    let counted = server.metrics().await;
     let shows = |status: &str| {
         let name = format!(r#"lode_requests_total{{route="/api/show",method="POST",status="{status}"}}"#);
         counted.get(&name).copied()
@@ -41,7 +27,7 @@ async fn what_happens_is_counted() {
     assert!(counted["lode_shared_bytes"] < 1.0);
     let asked = json!({"model": "m", "prompt": "a b c", "raw": true, "stream": false, "options": {"num_predict": 3}});
     let answer = server.ask("/api/generate", &asked).await;
-    let counted = samples(&server).await;
+    let counted = server.metrics().await;
     let tokens = |kind: &str| counted[&format!(r#"lode_tokens_total{{model="m:latest",kind="{kind}"}}"#)].to_string();
     assert_eq!(tokens("prompt"), answer["prompt_eval_count"].to_string());
     assert_eq!(tokens("generated"), answer["eval_count"].to_string());
@@ -57,12 +43,12 @@ async fn what_happens_is_counted() {
     let refused = json!({"model": "m", "prompt": "x", "raw": true, "stream": false, "format": {"type": "nonsense"}});
     let (status, answer) = server.call("/api/generate", &refused).await;
     assert_eq!(status, 400, "{answer}");
-    let counted = samples(&server).await;
+    let counted = server.metrics().await;
     let failed = counted.get(r#"lode_generations_total{model="m:latest",end="error"}"#);
     assert_eq!(failed, Some(&1.0), "{counted:?}");
     assert_eq!(counted.get(r#"lode_first_token_seconds_count{model="m:latest"}"#), Some(&1.0));
     done(&server, &["fsck"]);
-    assert!(samples(&server).await["lode_verified_bytes_total"] > 0.0);
+    assert!(server.metrics().await["lode_verified_bytes_total"] > 0.0);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A daemon for a test, with the built binary, its own store and a free port. It ends with the
 //! test.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,20 @@ pub(crate) fn free_port() -> u16 {
 }
 
 impl Server {
+    /// Returns the samples of `/metrics` by name and labels.
+    pub(crate) async fn metrics(&self) -> BTreeMap<String, f64> {
+        let response = self.http.get(self.url("/metrics")).send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let kind = response.headers()["content-type"].to_str().expect("text").to_owned();
+        assert!(kind.starts_with("text/plain; version=0.0.4"), "{kind}");
+        let text = response.text().await.expect("text");
+        let line = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        };
+        text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(line).collect()
+    }
+
     /// Starts a daemon with an empty store.
     pub(crate) async fn start(environment: &[(&str, &str)]) -> Self {
         Self::prepared(environment, |_| ()).await

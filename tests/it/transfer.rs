@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use axum::http::Method;
 
 use crate::gateway::Gateway;
-use crate::operation::samples;
 use crate::peers::{DEFAULT_HOST, assert_same};
 use crate::server::Server;
 use crate::stored;
@@ -137,7 +136,7 @@ async fn two_pulls_of_one_model_share_the_transfer() {
     let name = format!("{}/library/tiny", gateway.address);
     let release = async {
         gateway.reached(manifest.raw.len() as u64 + total / 3).await;
-        let waits = async || samples(&target).await.get("lode_fetch_waits_total").is_some_and(|waits| *waits > 0.0);
+        let waits = async || target.metrics().await.get("lode_fetch_waits_total").is_some_and(|waits| *waits > 0.0);
         until("the second pull waits for a blob of the first", waits).await;
         gateway.release();
     };

@@ -10,7 +10,6 @@
 //! from there.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +29,7 @@ use crate::document::store_document;
 use crate::hosts::Hosts;
 use crate::http_file::Endpoint;
 use crate::hub::HubReference;
+use crate::hub_settings::HubSettings;
 use crate::meter::{Meter, MeterObserver, Watched};
 use crate::pull_external::{ExternalModel, Hub, adopt, expand, pull_external, pull_hub};
 use crate::remote_blob::remote_blob;
@@ -39,21 +39,6 @@ use crate::resolve::{blobs, check_names, named_blobs, resolve};
 const LEASE: Duration = Duration::from_hours(24);
 /// Number of blob fetches for each allowed request, because some fetches wait for the disk.
 const FETCHES_PER_REQUEST: usize = 2;
-
-/// The hub that serves models named `hf.co/…`.
-#[derive(Clone)]
-pub struct HubSettings {
-    /// The URL of the hub.
-    pub endpoint: String,
-    /// The access token for the hub.
-    pub token: Option<String>,
-}
-
-impl fmt::Debug for HubSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HubSettings({}, {})", self.endpoint, if self.token.is_some() { "with a token" } else { "anonymous" })
-    }
-}
 
 /// The result of a pull.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

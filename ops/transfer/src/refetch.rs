@@ -10,8 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::hub::HubReference;
+use crate::hub_settings::HubSettings;
 use crate::meter::Meter;
-use crate::pull::{HubSettings, LocalName, pull_as, pull_from_hub};
+use crate::pull::{LocalName, pull_as, pull_from_hub};
 use crate::upstream::Upstream;
 
 /// Fetches blobs from the sources of their model. Its methods block, so they must not run on the

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::hosts::Hosts;
 use crate::http_file::Endpoint;
 use crate::hub::search_url;
-use crate::pull::HubSettings;
+use crate::hub_settings::HubSettings;
 
 /// Maximum number of repositories of a source whose tags are listed. Each takes a request.
 const MOST_REPOSITORIES: usize = 50;

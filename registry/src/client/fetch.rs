@@ -245,7 +245,7 @@ async fn claim<T>(
 where
     T: Provider + Ingester,
 {
-    let mut waits = false;
+    let mut has_waited = false;
     loop {
         if has(target, blob).await? {
             counter.add(blob.size);
@@ -258,8 +258,8 @@ where
             }
             Ok(ingest) => return Ok(Some(ingest)),
             Err(content::Error::Busy(_)) => {
-                if !waits {
-                    waits = true;
+                if !has_waited {
+                    has_waited = true;
                     metrics::counter!("lode_fetch_waits_total").increment(1);
                 }
                 tokio::time::sleep(LOOK).await;

@@ -1,5 +1,5 @@
-//! A pass of a stage in two parts, inputs and layers, so that a backend may compute the layers in its
-//! own way.
+//! A pass of a stage in two parts, inputs and layers, so that a backend can record the launches of
+//! the layers and replay them with new inputs.
 
 use std::fmt::Debug;
 
@@ -29,8 +29,11 @@ impl<B: Backend> PassParts<'_, B> {
 }
 
 /// The way in which the passes of a stage are computed.
-pub(crate) trait Passes<B: Backend>: Debug + Default + Send + Sync {
+pub(crate) trait PassExecution<B: Backend>: Debug + Default + Send + Sync {
     /// Computes a pass. Its result is valid until the next pass.
+    ///
+    /// # Errors
+    /// Fails if the inputs fail, or there is no memory.
     fn compute(
         &self,
         backend: &B,
@@ -48,9 +51,9 @@ pub(crate) trait Passes<B: Backend>: Debug + Default + Send + Sync {
 
 /// Computes every pass operation by operation.
 #[derive(Debug, Default)]
-pub(crate) struct Unrecorded;
+pub(crate) struct DirectExecution;
 
-impl<B: Backend> Passes<B> for Unrecorded {
+impl<B: Backend> PassExecution<B> for DirectExecution {
     fn compute(
         &self,
         _backend: &B,

@@ -1,8 +1,7 @@
 //! Selections from logits. A backend that can select on its device need not copy the logits to the
 //! host.
 
-use anyhow::Result;
-use device::{Best, Change};
+use device::Change;
 
 /// Selects the largest logits, after some changes to them.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,10 +19,4 @@ impl Selection {
     pub(crate) fn view(&self) -> device::Selection<'_> {
         device::Selection { count: self.count, changes: &self.changes, allowed: self.allowed.as_deref() }
     }
-}
-
-/// Finds the best candidates of logits where they are.
-pub(crate) trait Selector<A> {
-    /// Returns the best candidates of some rows of logits.
-    fn best(&self, logits: &A, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>>;
 }

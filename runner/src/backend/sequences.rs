@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::Result;
 
 use super::Backend;
-use super::states::{LayerStates, SequenceId};
+use super::states::{SequenceId, StatesBySequence};
 
 /// A sequence in a pass, and the tokens that the pass appends to it.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl Span {
 /// The sequences of a pass, with their states in all layers of a stage.
 pub(crate) struct StageSequences<'a, B: Backend> {
     pub(crate) sequences: &'a [Sequence],
-    pub(crate) layers: &'a mut [LayerStates<B::State>],
+    pub(crate) layers: &'a mut [StatesBySequence<B::State>],
 }
 
 impl<B: Backend> StageSequences<'_, B> {
@@ -67,7 +67,7 @@ impl<B: Backend> StageSequences<'_, B> {
 /// The sequences of a pass, with their states in one layer.
 pub(crate) struct LayerSequences<'a, B: Backend> {
     pub(crate) sequences: &'a [Sequence],
-    pub(crate) states: &'a mut LayerStates<B::State>,
+    pub(crate) states: &'a mut StatesBySequence<B::State>,
     /// Index of the layer in its stage.
     pub(crate) layer: usize,
 }

@@ -10,7 +10,18 @@ use protocol::KvType;
 /// Identifies an open sequence in all layers of a decoder. The id of a closed sequence is used
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SequenceId(pub(crate) usize);
+pub(crate) struct SequenceId(usize);
+
+impl SequenceId {
+    /// Returns the id with an index. Only the decoder gives ids to sequences.
+    pub(crate) fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
 
 /// Parameters of a new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +74,9 @@ pub(crate) struct KeyRotation<'a> {
 
 /// The states that one layer keeps of all open sequences.
 #[derive(Debug)]
-pub(crate) struct LayerStates<S>(Vec<Option<S>>);
+pub(crate) struct StatesBySequence<S>(Vec<Option<S>>);
 
-impl<S> LayerStates<S> {
+impl<S> StatesBySequence<S> {
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }

@@ -21,7 +21,7 @@ use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
     Activations, AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart,
-    LayerSequences, Map, MatrixSource, NormOf, Run, Selection, Selector, StateShape,
+    LayerSequences, Map, MatrixSource, NormOf, Run, Selection, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -29,7 +29,7 @@ use act::Act;
 use act::composed::{by_head, flat, mapped, rotated};
 use act::experts::Experts;
 use act::matrix::CandleMatrix;
-use recordings::RecordedPasses;
+use recordings::RecordedExecution;
 use resident::Resident;
 pub(crate) use state::State;
 use state::cached::{self, Cached};
@@ -171,7 +171,7 @@ impl Backend for Candle {
     type State = State;
     type Angles = Angles;
     type Experts = Experts;
-    type Passes = RecordedPasses;
+    type Execution = RecordedExecution;
 
     fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
         match &self.kernels {
@@ -359,8 +359,14 @@ impl Backend for Candle {
         Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 
-    fn selector(&self) -> Option<&dyn Selector<Act>> {
-        self.kernels.as_ref().map(|kernels| -> &dyn Selector<Act> { kernels })
+    fn selects(&self) -> bool {
+        self.kernels.is_some()
+    }
+
+    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
+        let Kernels { machine, .. } = self.kernels.as_ref().context("invariant: a backend that selects has kernels")?;
+        let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
+        machine.best(logits.rows()?, &wanted)
     }
 
     fn experts(&self, experts: &ExpertsOf<'_, Self>) -> Result<Option<Experts>> {
@@ -375,12 +381,5 @@ impl Backend for Candle {
         let weights = Tensor::from_slice(weights, (weights.len(), 1), &self.device)?;
         let shares = y.rows()?.broadcast_mul(&weights.to_dtype(DType::F32)?)?;
         Ok(Act::of(x.rows()?.index_add(&self.index(rows)?, &shares, 0)?))
-    }
-}
-
-impl Selector<Act> for Kernels {
-    fn best(&self, logits: &Act, wanted: &[(usize, &Selection)]) -> Result<Vec<Best>> {
-        let wanted: Vec<_> = wanted.iter().map(|(row, selection)| (*row, selection.view())).collect();
-        self.machine.best(logits.rows()?, &wanted)
     }
 }

@@ -24,8 +24,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, HeadPart, LayerSequences, Map,
-    MatrixSource, NormOf, Run, StateShape, Unrecorded,
+    Activations, AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, DirectExecution, HeadPart,
+    LayerSequences, Map, MatrixSource, NormOf, Run, StateShape,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -98,7 +98,7 @@ impl Backend for Cpu {
     type State = State;
     type Angles = Angles;
     type Experts = Infallible;
-    type Passes = Unrecorded;
+    type Execution = DirectExecution;
 
     fn chunk(&self, _heads: usize, _length: usize, tokens: usize) -> usize {
         tokens

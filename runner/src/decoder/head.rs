@@ -6,10 +6,12 @@ use architectures::Blueprint;
 use crate::backend::{Backend, Map, NormOf};
 use crate::weights::Weights;
 
-/// The final norm and the output projection, as far as the model has them.
+/// The final norm and the output projection.
 #[derive(Debug)]
 pub(super) struct Head<B: Backend> {
+    /// `None` if the last layer normalizes its output.
     norm: Option<NormOf<B>>,
+    /// `None` if the model computes no logits.
     output: Option<Output<B>>,
 }
 
@@ -36,7 +38,7 @@ impl<B: Backend> Head<B> {
         })
     }
 
-    /// Computes the hidden states of rows of the residual stream, `[rows, hidden]`.
+    /// Applies the final norm to rows of the residual stream, `[rows, hidden]`.
     pub(super) fn hidden(&self, backend: &B, rows: B::Act) -> Result<B::Act> {
         match &self.norm {
             Some(norm) => backend.norm(norm, &rows),

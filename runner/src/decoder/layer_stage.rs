@@ -10,10 +10,10 @@ use protocol::KvType;
 use super::head::Head;
 use super::layer::Layer;
 use super::rotary_table::{InverseRotary, KeyRotary, RotaryTable};
-use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeRow};
+use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
 use crate::backend::{
-    Activations, Backend, LayerStates, NormOf, PassParts, Passes, Selection, SequenceId, Shift, StageSequences, State,
-    StateShape,
+    Activations, Backend, NormOf, PassExecution, PassParts, Selection, SequenceId, Shift, StageSequences, State,
+    StateShape, StatesBySequence,
 };
 use crate::heartbeat::Heartbeat;
 use crate::layers::{Loader, Pass};
@@ -22,6 +22,9 @@ use crate::weights::Weights;
 /// Largest number of tokens whose logits are in memory at a time: a vocabulary has up to some
 /// hundred thousand.
 const LOGITS: usize = 64;
+
+/// The reason why there are no rows.
+const NO_PASS: &str = "invariant: the last pass was computed";
 
 /// Consecutive layers on one backend.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub(super) struct LayerStage<B: Backend> {
     layers: Vec<Layer<B>>,
     /// For each layer the state that it keeps of a sequence, and the rotary embedding of its keys,
     /// if any.
-    states: Vec<(LayerState, Option<KeyRotary>)>,
+    shapes: Vec<(LayerState, Option<KeyRotary>)>,
     /// The distinct rotary embeddings of the layers.
     rotary_tables: Vec<RotaryTable>,
     /// Only in the last stage.
@@ -43,14 +46,14 @@ pub(super) struct LayerStage<B: Backend> {
     heads: usize,
     heartbeat: Heartbeat,
     memory: Mutex<StageMemory<B>>,
-    passes: B::Passes,
+    execution: B::Execution,
 }
 
 /// Data of a stage that passes change.
 #[derive(Debug)]
 struct StageMemory<B: Backend> {
     /// The states of each layer.
-    states: Vec<LayerStates<B::State>>,
+    states: Vec<StatesBySequence<B::State>>,
     /// Rotary angles of a pass. The next pass uses the same memory.
     angles: Vec<B::Angles>,
     /// The residual stream after the last layer, of all tokens of the last pass.
@@ -72,36 +75,42 @@ impl<B: Backend> LayerStage<B> {
     pub(super) fn load(backend: &B, source: &StageSource<'_>) -> Result<Self> {
         let StageSource { weights, blueprint, layers: range, is_last, heartbeat } = source;
         let hidden = blueprint.hidden as usize;
-        let (mut rotary_tables, mut layers, mut states) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rotary_tables, mut layers, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         let own = blueprint.layers.iter().zip(blueprint.states()).take(range.end).skip(range.start);
         for (layer, state) in own {
             let rotary = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
             let loader = Loader { backend, weights, hidden, angles: rotary.map(|rotary| rotary.table) };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
-            states.push((state, rotary));
+            shapes.push((state, rotary));
         }
         let embedding_norm = blueprint.embedding.norm.as_ref().filter(|_| range.start == 0);
         Ok(Self {
             embedding_norm: embedding_norm.map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             head: is_last.then(|| Head::load(backend, weights, blueprint)).transpose()?,
             memory: Mutex::new(StageMemory {
-                states: layers.iter().map(|_| LayerStates::new()).collect(),
+                states: layers.iter().map(|_| StatesBySequence::new()).collect(),
                 angles: Vec::new(),
                 stream: None,
             }),
             layers,
-            states,
+            shapes,
             rotary_tables,
             hidden,
             heads: blueprint.heads() as usize,
             heartbeat: (*heartbeat).clone(),
-            passes: B::Passes::default(),
+            execution: B::Execution::default(),
             backend: backend.clone(),
         })
     }
 
     fn memory(&self) -> MutexGuard<'_, StageMemory<B>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns some rows of the last pass. The lock is released before the rows are read, because
+    /// the reader may use the states of sequences.
+    fn select(&self, rows: &[usize]) -> Result<B::Act> {
+        self.backend.select(self.memory().stream.as_ref().context(NO_PASS)?, rows)
     }
 
     fn head(&self) -> Result<&Head<B>> {
@@ -112,7 +121,7 @@ impl<B: Backend> LayerStage<B> {
     /// positions.
     fn rotations(&self, removal: &Removal) -> Vec<Option<InverseRotary>> {
         let rotation = |key: KeyRotary| self.rotary_tables[key.table].inverse(key, removal.removed.len(), removal.long);
-        self.states.iter().map(|(_, key)| key.map(rotation)).collect()
+        self.shapes.iter().map(|(_, key)| key.map(rotation)).collect()
     }
 
     /// Calls `each` with the state of each layer and the change that a removal makes to it, until
@@ -124,24 +133,25 @@ impl<B: Backend> LayerStage<B> {
         mut each: impl FnMut(&mut B::State, &Shift<'_>) -> Result<()>,
     ) -> Result<()> {
         let rotations = self.rotations(removal);
-        for (states, rotation) in self.memory().states.iter_mut().zip(&rotations) {
+        for (state, rotation) in self.memory().states_of(id).zip(&rotations) {
             let rotation = rotation.as_ref().map(InverseRotary::of_keys);
-            each(states.get_mut(id)?, &Shift { removed: removal.removed.clone(), rotation })?;
+            each(state, &Shift { removed: removal.removed.clone(), rotation })?;
         }
         Ok(())
     }
 }
 
 impl<B: Backend> StageMemory<B> {
-    fn stream(&self) -> Result<&B::Act> {
-        self.stream.as_ref().context("invariant: the last pass was computed")
+    /// Returns the states of an open sequence, layer by layer.
+    fn states_of(&mut self, id: SequenceId) -> impl Iterator<Item = &mut B::State> {
+        self.states.iter_mut().map(move |states| states.get_mut(id).expect("invariant: the sequence is open"))
     }
 }
 
 impl<B: Backend> Stage for LayerStage<B> {
     fn open(&self, id: SequenceId, context: usize, kv_type: KvType) -> Result<()> {
         let mut memory = self.memory();
-        for (states, (state, _)) in memory.states.iter_mut().zip(&self.states) {
+        for (states, (state, _)) in memory.states.iter_mut().zip(&self.shapes) {
             states.insert(id, self.backend.state(StateShape { state: *state, context, kv_type })?);
         }
         Ok(())
@@ -159,19 +169,15 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn nearest(&self, id: SequenceId, length: usize) -> usize {
-        let memory = self.memory();
-        let each = memory.states.iter().map(|states| states.get(id).map_or(0, |state| state.nearest(length)));
-        each.min().unwrap_or(length)
+        self.memory().states_of(id).map(|state| state.nearest(length)).min().unwrap_or(length)
     }
 
     fn truncate(&self, id: SequenceId, length: usize) {
-        let mut memory = self.memory();
-        memory.states.iter_mut().filter_map(|states| states.get_mut(id).ok()).for_each(|state| state.truncate(length));
+        self.memory().states_of(id).for_each(|state| state.truncate(length));
     }
 
     fn checkpoint(&self, id: SequenceId) {
-        let mut memory = self.memory();
-        memory.states.iter_mut().filter_map(|states| states.get_mut(id).ok()).for_each(State::checkpoint);
+        self.memory().states_of(id).for_each(State::checkpoint);
     }
 
     fn can_shift(&self, id: SequenceId, removal: &Removal) -> bool {
@@ -195,7 +201,7 @@ impl<B: Backend> Stage for LayerStage<B> {
         let (backend, count) = (&self.backend, tokens.positions.len());
         let mut memory = self.memory();
         let StageMemory { states, angles, stream } = &mut *memory;
-        // Its memory is used again.
+        // Frees the rows of the last pass, so that this pass can use their memory.
         *stream = None;
         let inputs = &mut |angles: &mut Vec<B::Angles>| {
             angles.clear();
@@ -217,40 +223,35 @@ impl<B: Backend> Stage for LayerStage<B> {
             Ok(x)
         };
         let mut sequences = StageSequences { sequences: tokens.sequences, layers: states };
-        *stream = Some(self.passes.compute(backend, angles, &mut sequences, PassParts { inputs, layers })?);
+        *stream = Some(self.execution.compute(backend, angles, &mut sequences, PassParts { inputs, layers })?);
         Ok(())
     }
 
     fn read(&self, take: &mut TakeRow<'_>) -> Result<()> {
-        let memory = self.memory();
-        let stream = memory.stream()?;
-        self.backend.read(stream, 0..stream.count(), take)
+        let stream = self.memory().stream.take().context(NO_PASS)?;
+        self.backend.read(&stream, 0..stream.count(), take)
+    }
+
+    fn forget(&self) {
+        self.memory().stream = None;
     }
 
     fn selects(&self) -> bool {
-        self.backend.selector().is_some()
+        self.backend.selects()
     }
 
     fn logits(&self, tokens: &[usize], take: &mut TakeRow<'_>) -> Result<()> {
-        let (memory, head) = (self.memory(), self.head()?);
         for tokens in tokens.chunks(LOGITS) {
-            let rows = self.backend.select(memory.stream()?, tokens)?;
-            let logits = head.logits(&self.backend, rows)?;
+            let logits = self.head()?.logits(&self.backend, self.select(tokens)?)?;
             self.backend.read(&logits, 0..tokens.len(), take)?;
         }
         Ok(())
     }
 
-    fn best(
-        &self,
-        wanted: &[(usize, Option<Selection>)],
-        take: &mut dyn FnMut(usize, Logits<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let (memory, head) = (self.memory(), self.head()?);
-        let selector = self.backend.selector().context("invariant: the backend selects")?;
+    fn best(&self, wanted: &[(usize, Option<Selection>)], take: &mut TakeLogits<'_>) -> Result<()> {
         for (part, wanted) in wanted.chunks(LOGITS).enumerate() {
             let tokens: Vec<usize> = wanted.iter().map(|(token, _)| *token).collect();
-            let logits = head.logits(&self.backend, self.backend.select(memory.stream()?, &tokens)?)?;
+            let logits = self.head()?.logits(&self.backend, self.select(&tokens)?)?;
             let (mut rows, mut selections) = (Vec::new(), Vec::new());
             for (row, (_, selection)) in wanted.iter().enumerate() {
                 match selection {
@@ -259,7 +260,7 @@ impl<B: Backend> Stage for LayerStage<B> {
                 }
             }
             if !selections.is_empty() {
-                for (best, (row, _)) in selector.best(&logits, &selections)?.into_iter().zip(&selections) {
+                for (best, (row, _)) in self.backend.best(&logits, &selections)?.into_iter().zip(&selections) {
                     take(part * LOGITS + row, Logits::Best(best))?;
                 }
             }
@@ -272,13 +273,13 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn hidden(&self, tokens: Range<usize>, take: &mut TakeRow<'_>) -> Result<()> {
-        let (memory, rows) = (self.memory(), tokens.collect::<Vec<_>>());
-        let hidden = self.head()?.hidden(&self.backend, self.backend.select(memory.stream()?, &rows)?)?;
+        let rows: Vec<usize> = tokens.collect();
+        let hidden = self.head()?.hidden(&self.backend, self.select(&rows)?)?;
         self.backend.read(&hidden, 0..rows.len(), take)
     }
 
     #[cfg(test)]
     fn replays(&self) -> u64 {
-        self.passes.replays()
+        self.execution.replays()
     }
 }

@@ -19,12 +19,26 @@ impl SequenceIds {
         } else {
             open[id] = true;
         }
-        SequenceId(id)
+        SequenceId::new(id)
     }
 
     /// Takes back the id of a closed sequence.
     pub(super) fn give_back(&self, id: SequenceId) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        open[id.0] = false;
+        open[id.index()] = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_ids_are_used_again() {
+        let ids = SequenceIds::default();
+        assert_eq!([ids.take(), ids.take(), ids.take()].map(SequenceId::index), [0, 1, 2]);
+        ids.give_back(SequenceId::new(1));
+        ids.give_back(SequenceId::new(0));
+        assert_eq!([ids.take(), ids.take(), ids.take()].map(SequenceId::index), [0, 1, 3]);
     }
 }

@@ -41,6 +41,9 @@ pub(super) type Fill<'a> = dyn FnMut(&mut [f32]) -> Result<()> + 'a;
 /// Takes a row of numbers.
 pub(crate) type TakeRow<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
+/// Takes the logits of an entry of a list, with its index.
+pub(crate) type TakeLogits<'a> = dyn FnMut(usize, Logits<'_>) -> Result<()> + 'a;
+
 /// Consecutive layers of a decoder on one backend. The last stage also has the final norm and the
 /// output projection.
 pub(super) trait Stage: Debug + Send + Sync {
@@ -72,13 +75,18 @@ pub(super) trait Stage: Debug + Send + Sync {
     /// Returns how many of `tokens` one pass may append at most to a sequence of `length`.
     fn chunk(&self, length: usize, tokens: usize) -> usize;
     /// Computes the layers for rows that `fill` writes, one for each token. The stage keeps the
-    /// resulting rows until the next pass.
+    /// resulting rows until they are [read](Self::read) or [forgotten](Self::forget).
     ///
     /// # Errors
-    /// Fails if `fill` fails, or there is no memory.
+    /// Fails if `fill` fails, or there is no memory. There are no resulting rows then.
     fn forward(&self, tokens: PassTokens<'_>, fill: &mut Fill<'_>) -> Result<()>;
-    /// Calls `take` with all rows that the last pass has computed, in order.
+    /// Calls `take` with all resulting rows, in order, and drops them.
+    ///
+    /// # Errors
+    /// Fails if there are no rows, the device fails, or `take` fails.
     fn read(&self, take: &mut TakeRow<'_>) -> Result<()>;
+    /// Drops the resulting rows.
+    fn forget(&self);
 
     /// Whether the last stage can find the best candidates of logits without copying the logits to
     /// the host.
@@ -86,11 +94,7 @@ pub(super) trait Stage: Debug + Send + Sync {
     /// See [`Decoder::logits`](super::Decoder::logits).
     fn logits(&self, tokens: &[usize], take: &mut TakeRow<'_>) -> Result<()>;
     /// See [`Decoder::best`](super::Decoder::best).
-    fn best(
-        &self,
-        wanted: &[(usize, Option<Selection>)],
-        take: &mut dyn FnMut(usize, Logits<'_>) -> Result<()>,
-    ) -> Result<()>;
+    fn best(&self, wanted: &[(usize, Option<Selection>)], take: &mut TakeLogits<'_>) -> Result<()>;
     /// See [`Decoder::hidden`](super::Decoder::hidden).
     fn hidden(&self, tokens: Range<usize>, take: &mut TakeRow<'_>) -> Result<()>;
 

@@ -82,8 +82,8 @@ impl EngineThread {
         })
     }
 
-    /// Runs one step. Returns `false` if the engine handle is gone and no work can
-    /// proceed; work of slow listeners is then dropped.
+    /// Runs one step. Returns `false` if the engine handle is gone and no work can proceed; work of
+    /// slow listeners is then dropped.
     pub(super) fn step(&mut self) -> bool {
         if !self.is_busy() && self.waiting.is_empty() && self.changes.is_empty() {
             self.decoder.heartbeat().rest();
@@ -102,6 +102,7 @@ impl EngineThread {
         let runs = self.select();
         if !runs.is_empty() {
             self.run(runs);
+            self.decoder.forget();
         } else if self.is_busy() {
             return self.pause();
         }

@@ -123,7 +123,7 @@ fn run(machine: &GpuRuntime, case: Case, passes: &[&[usize]]) {
 }
 
 /// Runs passes with exact floats or with tensor cores.
-#[expect(clippy::too_many_lines, reason = "one case after the other")]
+#[expect(clippy::too_many_lines, reason = "a model of attention beside the kernels")]
 fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool) {
     let mut random = Random(17);
     let Case { heads, kv_heads, key_dim, value_dim, .. } = case;

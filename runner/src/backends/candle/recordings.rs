@@ -4,6 +4,7 @@
 //! possible length. So a pass is recorded when its kind occurs for the second time, and replayed
 //! with a single launch from then on.
 
+#[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -17,7 +18,7 @@ use super::act::Act;
 use super::state::State;
 use super::state::cached::Cached;
 use super::{Angles, Candle};
-use crate::backend::{Inputs, PassParts, Passes, StageSequences};
+use crate::backend::{Inputs, PassExecution, PassParts, StageSequences};
 
 /// Greatest memory that one recording may keep, in bytes.
 const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
@@ -25,9 +26,9 @@ const MOST_BYTES: usize = DEVICE_RECORDINGS / 2;
 /// the next attempt.
 const PAUSE: u32 = if cfg!(test) { 4 } else { 1000 };
 
-/// The passes of a stage, of which some are recorded.
+/// Records and replays the decode passes of a stage.
 #[derive(Debug, Default)]
-pub(crate) struct RecordedPasses {
+pub(crate) struct RecordedExecution {
     known: Arc<Known>,
     /// Set once the recordings are registered with the machine as memory that can be freed.
     is_announced: OnceLock<()>,
@@ -38,7 +39,8 @@ struct Known {
     /// Least recently used first; without the pass that is being computed.
     passes: Mutex<Vec<Pass>>,
     /// Number of replays.
-    again: AtomicU64,
+    #[cfg(test)]
+    replays: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -74,8 +76,8 @@ struct Recorded {
 }
 
 impl PassKind {
-    /// Returns `None` if a sequence has more than one token in the pass, or if a layer keeps a
-    /// state other than keys and values for our kernels.
+    /// Returns `None` if a sequence has more than one token in the pass, if a layer keeps a state
+    /// other than keys and values for our kernels, or if the stage has no layers.
     fn of(sequences: &StageSequences<'_, Candle>) -> Option<Self> {
         let (mut longest, mut kv_type) = (0, None);
         for sequence in sequences.sequences {
@@ -137,7 +139,7 @@ impl RecordingProgress {
     }
 }
 
-impl Passes<Candle> for RecordedPasses {
+impl PassExecution<Candle> for RecordedExecution {
     /// Replays the recording of the pass, or launches the kernels one by one.
     fn compute(
         &self,
@@ -168,7 +170,8 @@ impl Passes<Candle> for RecordedPasses {
             }
             Some(RecordingProgress::Refused) => (parts.compute(angles, sequences), RecordingProgress::Refused),
             Some(RecordingProgress::Recorded(recorded)) => {
-                self.known.again.fetch_add(1, Ordering::Relaxed);
+                #[cfg(test)]
+                self.known.replays.fetch_add(1, Ordering::Relaxed);
                 (recorded.again(machine, angles, sequences, parts.inputs), RecordingProgress::Recorded(recorded))
             }
         };
@@ -178,7 +181,7 @@ impl Passes<Candle> for RecordedPasses {
 
     #[cfg(test)]
     fn replays(&self) -> u64 {
-        self.known.again.load(Ordering::Relaxed)
+        self.known.replays.load(Ordering::Relaxed)
     }
 }
 

@@ -8,10 +8,12 @@ use kernels::elementwise::sigmoid;
 use kernels::float;
 
 use super::Cpu;
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, LayerSequences, LayerStates, SequenceId};
+use crate::backend::{
+    Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, LayerSequences, SequenceId, StatesBySequence,
+};
 use kernels::pool::SharedSlice;
 
-fn recurrent(states: &mut LayerStates<State>, id: SequenceId) -> Result<&mut Recurrent> {
+fn recurrent(states: &mut StatesBySequence<State>, id: SequenceId) -> Result<&mut Recurrent> {
     match states.get_mut(id)? {
         State::Recurrent(state) => Some(state),
         _ => None,

@@ -1,4 +1,4 @@
-//! The states of one sequence in all stages of a decoder.
+//! An open sequence: its states in all stages of a decoder.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::backend::SequenceId;
 
 /// An open sequence of a decoder. Its states are dropped with this value.
 #[derive(Debug)]
-pub(crate) struct SequenceStates {
+pub(crate) struct OpenSequence {
     decoder: Arc<Decoder>,
     id: SequenceId,
 }
 
-impl SequenceStates {
+impl OpenSequence {
     /// Creates the states of a new sequence of at most `context` tokens.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl SequenceStates {
     }
 
     fn empty(decoder: &Arc<Decoder>) -> Self {
-        Self { id: decoder.ids.take(), decoder: decoder.clone() }
+        Self { id: decoder.sequence_ids.take(), decoder: decoder.clone() }
     }
 
     pub(crate) fn decoder(&self) -> &Decoder {
@@ -82,9 +82,9 @@ impl SequenceStates {
     }
 }
 
-impl Drop for SequenceStates {
+impl Drop for OpenSequence {
     fn drop(&mut self) {
         self.decoder.stages.iter().for_each(|stage| stage.close(self.id));
-        self.decoder.ids.give_back(self.id);
+        self.decoder.sequence_ids.give_back(self.id);
     }
 }

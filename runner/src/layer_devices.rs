@@ -1,4 +1,4 @@
-//! Stages: the backends that compute the layers, as a load plan assigns them.
+//! The devices of a load plan, opened as backends of the layers.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use protocol::{DeviceLayers, LoadRequest};
 
 use crate::backends::candle::Candle;
 use crate::backends::cpu::Cpu;
-use crate::decoder::{LayerBackends, StageBackend};
+use crate::decoder::{DeviceBackend, LayerBackends};
 use crate::device::{self, Opened, Opening};
 use crate::failure;
 use crate::holder_client::HolderClient;
 use crate::load_resources::LoadResources;
 
 /// The backends of a model, and their description for users.
-pub(crate) struct DeviceStages {
+pub(crate) struct LayerDevices {
     pub(crate) backends: LayerBackends,
     /// See [`protocol::LoadReply::device_note`].
     pub(crate) note: String,
@@ -35,7 +35,7 @@ pub(crate) fn open(
     layers: usize,
     machine: &LoadResources,
     holder: Option<&HolderClient>,
-) -> Result<DeviceStages> {
+) -> Result<LayerDevices> {
     if request.layers.is_empty() {
         return whole(request, layers, machine);
     }
@@ -51,7 +51,7 @@ pub(crate) fn open(
         let count = assigned[..layers].iter().filter(|own| *own == name).count();
         let Some(name) = name else {
             notes.push(("cpu".to_owned(), String::new(), count));
-            backends.push(StageBackend::Cpu(cpu(machine, request)?));
+            backends.push(DeviceBackend::Cpu(cpu(machine, request)?));
             continue;
         };
         let Opened { device, note } = device::open(name).map_err(|error| failure::unsupported(&error))?;
@@ -62,14 +62,14 @@ pub(crate) fn open(
             None => candle,
         };
         devices.push(candle.clone());
-        backends.push(StageBackend::Candle(Box::new(candle)));
+        backends.push(DeviceBackend::Candle(Box::new(candle)));
     }
     let on_devices = assigned.iter().map(Option::is_some).collect();
-    let stage_of = |name: Option<&str>| names.iter().position(|own| *own == name);
-    let of_layers = assigned.iter().copied().map(stage_of).collect::<Option<Vec<_>>>();
+    let backend_of = |name: Option<&str>| names.iter().position(|own| *own == name);
+    let of_layers = assigned.iter().copied().map(backend_of).collect::<Option<Vec<_>>>();
     let of_layers = of_layers.context("invariant: each name is among all names")?;
     let backends = LayerBackends::assigned(&backends, &of_layers);
-    Ok(DeviceStages { backends, note: told(&notes, layers), devices, on_devices })
+    Ok(LayerDevices { backends, note: told(&notes, layers), devices, on_devices })
 }
 
 /// Describes devices for users: each with its note, and its number of layers.
@@ -87,17 +87,17 @@ fn told(notes: &[(String, String, usize)], layers: usize) -> String {
 }
 
 /// Opens the device of a plan for all layers.
-fn whole(request: &LoadRequest, layers: usize, machine: &LoadResources) -> Result<DeviceStages> {
+fn whole(request: &LoadRequest, layers: usize, machine: &LoadResources) -> Result<LayerDevices> {
     let Opened { device, note } = device::open(&request.device).map_err(|error| failure::unsupported(&error))?;
     let note = if request.device_note.is_empty() { note } else { request.device_note.clone() };
     let is_cpu = matches!(device, Opening::Candle(candle_core::Device::Cpu));
     if is_cpu && !request.reference {
         let backends = LayerBackends::from(&cpu(machine, request)?);
-        return Ok(DeviceStages { backends, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
+        return Ok(LayerDevices { backends, note, devices: Vec::new(), on_devices: vec![false; layers + 1] });
     }
     let candle = Candle::of(device, request.reference)?;
     let devices = if is_cpu { Vec::new() } else { vec![candle.clone()] };
-    Ok(DeviceStages { backends: LayerBackends::from(&candle), note, devices, on_devices: vec![!is_cpu; layers + 1] })
+    Ok(LayerDevices { backends: LayerBackends::from(&candle), note, devices, on_devices: vec![!is_cpu; layers + 1] })
 }
 
 fn cpu(machine: &LoadResources, request: &LoadRequest) -> Result<Cpu> {
@@ -109,10 +109,12 @@ fn cpu(machine: &LoadResources, request: &LoadRequest) -> Result<Cpu> {
 /// is the CPU.
 ///
 /// # Errors
-/// Fails if the shares name layers that do not exist, or a layer twice.
+/// Fails if the shares name layers that do not exist, a layer twice, or a device twice.
 pub(crate) fn assigned(shares: &[DeviceLayers], layers: usize) -> Result<Vec<Option<&str>>> {
     let mut assigned = vec![None; layers + 1];
     for DeviceLayers { device, first, count } in shares {
+        // Memory plans count the recorded passes of a device once.
+        ensure!(!assigned.contains(&Some(device.as_str())), "the load plan has the device `{device}` twice");
         let end = first.checked_add(*count).filter(|end| *end <= assigned.len() as u64);
         let end = end.with_context(|| format!("the load plan has {count} layers from {first} on, of {layers}"))?;
         for layer in &mut assigned[*first as usize..end as usize] {
@@ -136,7 +138,12 @@ mod tests {
         let shares = [share("cuda:1", 3, 2), share("cuda:0", 1, 2)];
         let found = assigned(&shares, 4).expect("they fit");
         assert_eq!(found, [None, Some("cuda:0"), Some("cuda:0"), Some("cuda:1"), Some("cuda:1")]);
-        for wrong in [vec![share("a", 4, 2)], vec![share("a", u64::MAX, 2)], vec![share("a", 0, 2), share("b", 1, 1)]] {
+        for wrong in [
+            vec![share("a", 4, 2)],
+            vec![share("a", u64::MAX, 2)],
+            vec![share("a", 0, 2), share("b", 1, 1)],
+            vec![share("a", 0, 1), share("a", 2, 1)],
+        ] {
             assert!(assigned(&wrong, 4).is_err(), "{wrong:?}");
         }
     }
