@@ -88,7 +88,10 @@ impl Writer<'_> {
             known = self.has(&blob.name, &digest, size)?.then_some(digest);
         }
         let (digest, new) = match known {
-            Some(digest) => (digest, false),
+            Some(digest) => {
+                self.progress.advance(blob.extents.iter().map(|extent| extent.size).sum())?;
+                (digest, false)
+            }
             None => self.put(blob, buffer)?,
         };
         if let Some(source) = source {
@@ -116,7 +119,7 @@ impl Writer<'_> {
         for extent in &blob.extents {
             self.pieces(extent, buffer, |piece| {
                 hasher.update(piece);
-                // Only one of the passes over a blob counts as progress.
+                // The caller counts the blob as progress when it is complete.
                 self.progress.check()
             })?;
         }

@@ -45,8 +45,8 @@ pub(super) async fn post<S: Storage>(
     }
     let given = route::query(uri, "digest").next().map(|text| digest(&text)).transpose()?;
     let peer = peer(parts);
-    // Ollama begins an upload by a request with a digest and no body. Only the digest of zero bytes
-    // fits such a request.
+    // A POST with a digest and no body begins an upload (Ollama sends such requests), unless the
+    // digest is that of an empty blob.
     let empty = body.size_hint().exact() == Some(0);
     if let Some(given) = given.filter(|given| !empty || *given == of_nothing(given)) {
         return whole(server, repository, given, Incoming { peer, body }).await;
@@ -152,7 +152,7 @@ async fn give_up<S: Storage>(
     cancelled
 }
 
-/// The address that the client's uploads are counted for.
+/// The address of the client, or its network, whose share of uploads this upload counts for.
 fn peer(parts: &Parts) -> Option<IpAddr> {
     parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| share_of(peer.ip()))
 }
@@ -289,7 +289,7 @@ impl<S: Storage> Server<S> {
 fn broken(error: &axum::Error) -> ErrorReply {
     ErrorReply::new(
         ErrorCode::SizeInvalid,
-        format!("the body broke off: {error}; ask for the upload's status and go on"),
+        format!("the body broke off: {error}; query the upload's status and resume"),
     )
 }
 
@@ -305,10 +305,11 @@ async fn finish<S: Storage>(
     // The commit also completes if the client disconnects; the client can then check whether the
     // blob exists. Other requests for the upload wait meanwhile.
     let work = spawn(async move {
-        let Some(ingest) = held.take() else { return Ok(()) };
+        let unknown = || ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("the upload `{id}` has ended"));
+        let ingest = held.take().ok_or_else(unknown)?;
         let done = server.storage.finish(&to, ingest, Expected::Digest(digest)).await;
         server.sessions.forget(&id);
-        done.map(drop)
+        done.map(drop).map_err(ErrorReply::from)
     });
     finished(work).await??;
     Ok(created(repository, &digest))
