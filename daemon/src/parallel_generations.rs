@@ -1,8 +1,9 @@
-//! Parallel generations of one request, for `n` and lists of prompts in `OpenAI`'s API.
+//! The generations of one request. Most requests have one; `n` and lists of prompts in `OpenAI`'s
+//! API have several.
 //!
-//! All generations start when the stream is first polled; the runner decides which of them wait.
-//! The stream does not wait for the first event of each, because the last ones start only when the
-//! first ones have ended.
+//! [`Choices::begin`] starts all of them; the runner decides which of them wait. It waits for the
+//! first event of any of them, not of each, because the last ones may start only when the first
+//! ones have ended.
 
 use api::{CollectedAnswer, GenerationOptions};
 use futures_util::StreamExt;

@@ -28,7 +28,7 @@ pub struct Collected {
     pub bytes: u64,
     /// Unreferenced blobs that were not deleted; `None` if there are none.
     pub put_off: Option<PutOff>,
-    /// Blobs that only leases keep.
+    /// Blobs that only leases and promises keep.
     pub leased: Leased,
 }
 
@@ -214,8 +214,8 @@ impl Store {
             }
             Fate::Goes => {
                 let removed = files::remove(&self.blobs().path(digest)).inspect_err(|_| left.add(size, false))?;
-                // The file goes first: stale index entries do no harm. A writer that adds the blob
-                // again waits for the lock, and then describes it anew.
+                // The file is removed before its index entry, because a stale entry does no harm. A
+                // writer that adds the blob again waits for the lock, and then describes it anew.
                 self.0.index.remove_blob(digest);
                 Ok(removed.then_some(size))
             }
@@ -254,6 +254,7 @@ fn fate(digest: &Digest, marked: &Marked, promises: &Promised, collection_lock: 
     if marked.reachable.contains(digest) || promises.get(digest).is_some_and(promised) {
         return Fate::Stays;
     }
+    // `LeadsTo::Documents` cannot hide references to blobs: all documents are marked.
     let unknown = marked.obstacles.iter().any(|obstacle| obstacle.leads_to == LeadsTo::Anything);
     match collection_lock.keeps(digest) {
         used if used || unknown => Fate::PutOff { used },

@@ -52,7 +52,8 @@ pub fn load_plan(
         }
     };
     let mut files = PlanFiles::of(library, &model.manifest)?;
-    // Tensors for images and audio, and buffers, are not part of the decoder.
+    // Only tensors that the blueprint reads are loaded: none of towers for images and audio, and no
+    // buffers.
     let reads = described.architecture.blueprint.reads();
     let mut tensors = library.catalogue(&model.manifest)?;
     if let Some(reason) = library.unsupported_quantization(&model.manifest, described, &tensors)? {
@@ -74,6 +75,8 @@ pub fn load_plan(
         let renderer = &model.config.renderer;
         tracing::warn!(model = model.name, renderer, "unknown renderer; using the template of the weights");
     }
+    // The caller chooses the devices of layers; the supervisor of the runner sets `is_held` and
+    // `deterministic`.
     let request = LoadRequest {
         version: protocol::VERSION,
         model: model.manifest.digest().to_string(),
@@ -123,7 +126,7 @@ fn adapters(
 /// Private memory of a runner that loads `model` with that KV cache, in bytes. The estimate does
 /// not cover the reference mode, which expands all weights.
 pub fn private_memory(model: &Model, cache: ContextRequest) -> u64 {
-    // The runner transposes factors that lie the other way round, as float32.
+    // The runner keeps transposed factors as float32, which has up to four times the bytes.
     let adapters = model.manifest.layers_of(media_types::ADAPTER).map(Layer::size).fold(0, u64::saturating_add);
     // Embeddings beside conversations have one more sequence.
     let aside = ContextRequest { slots: cache.slots.saturating_add(1), ..cache };

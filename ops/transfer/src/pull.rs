@@ -37,7 +37,8 @@ use crate::resolve::{blobs, check_names, named_blobs, resolve};
 
 /// How long the blobs of a pull are kept, so that the pull can be resumed.
 const LEASE: Duration = Duration::from_hours(24);
-/// Number of blob fetches for each allowed request, because some fetches wait for the disk.
+/// Number of blob fetches for each allowed request: while one writes to the disk, another can use
+/// its request.
 const FETCHES_PER_REQUEST: usize = 2;
 
 /// The result of a pull.
@@ -101,7 +102,7 @@ pub(crate) async fn pull_as(
     let called = called(&digest)?;
     check_names(&manifest, &called.name)?;
     let source = PullSource { remote, parallel, meter: meter.clone() };
-    // The registry has the model, so a later failure is not a wrong name.
+    // The registry has the model, so a later failure does not mean that the name is unknown.
     pull_resolved(library, &source, called, manifest).await.map_err(|error| match error.class() {
         ErrorClass::Remote(_) => error.with_class(ErrorClass::Remote(RemoteClass::Refused)),
         _ => error,
@@ -284,7 +285,8 @@ fn with_tag(name: &ModelRef, digest: &Digest) -> Result<ModelRef> {
 async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descriptor>> {
     let (library, wanted) = (library.clone(), wanted.clone());
     tokio::task::spawn_blocking(move || {
-        // A running collection may have missed the lease; the guard protects the blobs from it.
+        // A collection that has already started does not see the lease; the guard protects the
+        // blobs until it ends.
         let guard = library.guard();
         wanted.lease(&library)?;
         let mut missing = Vec::new();
@@ -305,7 +307,7 @@ async fn begin(library: &Library, wanted: &Arc<PullPlan>) -> Result<Vec<Descript
         let ingested = |blob: &Descriptor| library.blobs().ingest_size(&IngestId::of(&blob.digest));
         let left = |blob: &Descriptor| blob.size.saturating_sub(ingested(blob));
         let bytes: u64 = missing.iter().fold(0, |sum, blob| left(blob).saturating_add(sum));
-        library.ensure_room(bytes, &format!("what is to be fetched for `{}`", wanted.key))?;
+        library.ensure_room(bytes, &format!("the missing blobs of `{}`", wanted.key))?;
         Ok(missing)
     })
     .await

@@ -19,9 +19,9 @@ use crate::heartbeat::Heartbeat;
 use crate::layers::{Loader, Pass};
 use crate::weights::Weights;
 
-/// Largest number of tokens whose logits are in memory at a time: a vocabulary has up to some
-/// hundred thousand.
-const LOGITS: usize = 64;
+/// Largest number of rows of logits in memory at a time. A row has a number for each token of the
+/// vocabulary, up to some hundred thousand.
+const LOGIT_ROWS: usize = 64;
 
 /// The reason why there are no rows.
 const NO_PASS: &str = "invariant: the last pass was computed";
@@ -163,8 +163,9 @@ impl<B: Backend> Stage for LayerStage<B> {
 
     fn share(&self, from: SequenceId, to: SequenceId, length: usize) -> bool {
         self.memory().states.iter_mut().all(|states| {
-            let shared = states.get(from).ok().and_then(|state| state.share(length));
-            shared.map(|state| states.insert(to, state)).is_some()
+            let Some(shared) = states.get(from).ok().and_then(|state| state.share(length)) else { return false };
+            states.insert(to, shared);
+            true
         })
     }
 
@@ -203,6 +204,7 @@ impl<B: Backend> Stage for LayerStage<B> {
         let StageMemory { states, angles, stream } = &mut *memory;
         // Frees the rows of the last pass, so that this pass can use their memory.
         *stream = None;
+        // A backend may record the layers and replay them, so the pass is handed over in two parts.
         let inputs = &mut |angles: &mut Vec<B::Angles>| {
             angles.clear();
             for table in &self.rotary_tables {
@@ -241,7 +243,7 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn logits(&self, tokens: &[usize], take: &mut TakeRow<'_>) -> Result<()> {
-        for tokens in tokens.chunks(LOGITS) {
+        for tokens in tokens.chunks(LOGIT_ROWS) {
             let logits = self.head()?.logits(&self.backend, self.select(tokens)?)?;
             self.backend.read(&logits, 0..tokens.len(), take)?;
         }
@@ -249,7 +251,7 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn best(&self, wanted: &[(usize, Option<Selection>)], take: &mut TakeLogits<'_>) -> Result<()> {
-        for (part, wanted) in wanted.chunks(LOGITS).enumerate() {
+        for (part, wanted) in wanted.chunks(LOGIT_ROWS).enumerate() {
             let tokens: Vec<usize> = wanted.iter().map(|(token, _)| *token).collect();
             let logits = self.head()?.logits(&self.backend, self.select(&tokens)?)?;
             let (mut rows, mut selections) = (Vec::new(), Vec::new());
@@ -261,11 +263,11 @@ impl<B: Backend> Stage for LayerStage<B> {
             }
             if !selections.is_empty() {
                 for (best, (row, _)) in self.backend.best(&logits, &selections)?.into_iter().zip(&selections) {
-                    take(part * LOGITS + row, Logits::Best(best))?;
+                    take(part * LOGIT_ROWS + row, Logits::Best(best))?;
                 }
             }
             for row in rows {
-                let take = &mut |logits: &[f32]| take(part * LOGITS + row, Logits::Row(logits));
+                let take = &mut |logits: &[f32]| take(part * LOGIT_ROWS + row, Logits::Row(logits));
                 self.backend.read(&logits, row..row + 1, take)?;
             }
         }

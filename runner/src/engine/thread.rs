@@ -22,10 +22,10 @@ const CHUNK_BESIDE: usize = 128;
 /// Time between two checks whether slow listeners have caught up.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Least number of additional tokens for which a slot shares the prefix of another slot.
+/// A slot takes over the prefix of another slot only if it gains at least this many tokens.
 const SHARED: usize = 32;
 
-/// The part of a slot in a step.
+/// The tokens that one slot feeds in a step.
 struct Run {
     slot: usize,
     /// Number of tokens that it feeds.
@@ -47,7 +47,7 @@ pub(super) struct EngineThread {
     changes: VecDeque<Change>,
     slots: Vec<Slot>,
     clock: u64,
-    /// Slot at which the search for a slot with more than one token to feed begins.
+    /// Slot at which the search for the next prompt begins: prompts take turns.
     next_slot: usize,
     /// The tokens of a pass.
     ids: Vec<u32>,
@@ -315,8 +315,8 @@ impl EngineThread {
             let slots = &mut self.slots;
             let selected = |run: &Run| {
                 let work = slots[run.slot].work.as_mut();
-                // Work that fails here gets all logits instead; then it fails alone when it takes
-                // them.
+                // If this fails, the work gets all logits and reports its own error when it takes
+                // them; the other slots are unaffected.
                 let selection = work.and_then(|work| guarded(|| Ok(work.selection())).ok().flatten());
                 (run.first + run.tokens - 1, selection)
             };

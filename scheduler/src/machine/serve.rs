@@ -1,8 +1,8 @@
 //! The walk over the queue: serves requests that can be served, and starts loads for the other
 //! ones.
 //!
-//! The walk goes from the oldest request to the youngest. Requests of one model are served in
-//! order. The first request without room reserves everything that becomes free. No younger request
+//! The walk goes from the oldest request to the youngest. Requests of one kind (in slots,
+//! or beside them) for one model are served in order. The first request without room reserves everything that becomes free. No younger request
 //! can take it, neither by a load nor by keeping a model busy that must be unloaded. So every
 //! request is eventually served, regardless of later requests.
 
@@ -36,7 +36,7 @@ enum Standing {
     /// The model is idle, but loaded with another context.
     OtherContext,
     /// The model is idle, but its layers have another placement.
-    Elsewhere,
+    OtherPlacement,
     /// A request of the same kind must end first.
     Full,
     /// Another operation must end first: a load, all requests, or a process.
@@ -77,12 +77,13 @@ impl Machine {
                 return None;
             }
             Standing::UnderWay | Standing::Full => return Some(ask),
-            Standing::Elsewhere => {
+            Standing::OtherPlacement => {
                 self.kill(ask.model, Why::Moved);
                 return Some(ask);
             }
             Standing::Absent if self.is_backing_off(ask.model) => return Some(ask),
-            // A second attempt after a lack of memory starts when all evicted models are gone.
+            // A second attempt after a lack of memory starts when all evicted models are gone; until
+            // then it reserves the room.
             Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
                 walk.claimed = true;
                 return Some(ask);
@@ -90,8 +91,8 @@ impl Machine {
             Standing::OtherContext | Standing::Absent => {}
         }
         // A request that needs no more than its model already takes does not delay older requests.
-        let shrinks = self.places.get(&ask.model).is_some_and(|place| ask.need <= place.need);
-        if walk.claimed && !shrinks {
+        let needs_no_more = self.places.get(&ask.model).is_some_and(|place| ask.need <= place.need);
+        if walk.claimed && !needs_no_more {
             return Some(ask);
         }
         match self.make_room(ask.model, ask.need) {
@@ -113,7 +114,7 @@ impl Machine {
         match &place.phase {
             Phase::Ready(ready) if !ask.choice.is_met_by(place.choice) => {
                 if ready.users.is_empty() {
-                    Standing::Elsewhere
+                    Standing::OtherPlacement
                 } else {
                     Standing::UnderWay
                 }
@@ -171,6 +172,7 @@ impl Machine {
             on_devices: true,
             phase: Phase::Planning { request: ask.request },
         };
+        // No other model is on a device, or this is the second attempt: nothing more is unloaded.
         let is_last = !self.places.values().any(|place| place.on_devices) || self.retried.contains(&ask.model);
         let attempt = if is_last { Attempt::Last } else { Attempt::Beside };
         self.places.insert(ask.model, place);

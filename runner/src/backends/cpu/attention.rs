@@ -5,8 +5,8 @@
 //! tiles of queries that share a key head, with an online softmax over runs of keys (Milakov and
 //! Gimelshein 2018, arXiv 1805.02867).
 //!
-//! The two ways round differently. The choice depends only on whether a token belongs to a prompt,
-//! not on the number of tokens in the pass. Runs of keys end at multiples of the tile's length in
+//! The two ways round differently. Tokens of a prompt are always computed in tiles, regardless of
+//! the number of tokens in the pass; so are more than [`FEW`] other tokens of a sequence. Runs of keys end at multiples of the tile's length in
 //! every pass. So the results of a prompt do not depend on whether its prefix was cached, or on
 //! other sequences of the batch. A generated token that is computed again as part of a prompt may
 //! differ in the last bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
@@ -31,7 +31,7 @@ use kernels::pool::SharedSlice;
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
 const FEW: usize = 4;
-/// Number of positions per task for such a token. It does not depend on the number of threads, so
+/// Number of positions per task if tokens are computed one by one. It does not depend on the number of threads, so
 /// the order of summation is fixed.
 const RUN: usize = 128;
 
@@ -54,7 +54,7 @@ impl Cpu {
         out: &mut [f32],
     ) -> Result<()> {
         let (key_width, value_width) = (attend.kv_heads * attend.key_dim, attend.kv_heads * attend.value_dim);
-        // Texts that are seen at once have keys and values for this call only.
+        // Encoders keep no cache: the keys and values of their texts live for this call only.
         let mut texts = Vec::new();
         for sequence in sequences.sequences {
             let Span { first, tokens, .. } = sequence.span;
