@@ -21,8 +21,8 @@
 //! - One of two [`backends`] computes, or several devices with a range of layers each. On the CPU,
 //!   decoder and sampler allocate nothing for a token, except for a block of states every 256
 //!   positions.
-//! - `unsafe` is only in [`mapped`], in [`text::renderer`], in [`backends::cpu`], in `device/cuda.rs`,
-//!   and in the tests that count allocations and pages.
+//! - `unsafe` is only in [`mapped`], in [`text::renderer`], in [`backends::cpu`], in
+//!   `device/cuda.rs`, and in the tests that count allocations and pages.
 
 mod adapters;
 #[cfg(test)]

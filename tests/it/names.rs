@@ -9,7 +9,7 @@ use crate::tidy::sources;
 const MOST: usize = 3;
 
 /// Names that may be defined more often, with their number. The list may only become shorter.
-const OFTEN: [(&str, usize); 11] = [
+const OFTEN: [(&str, usize); 10] = [
     // Every crate has its error, and every shared handle its inner state.
     ("Error", usize::MAX),
     ("Inner", usize::MAX),
@@ -18,7 +18,6 @@ const OFTEN: [(&str, usize); 11] = [
     ("Usage", 4),
     ("Kind", 4),
     ("Embedding", 4),
-    ("Experts", 4),
     ("Reader", 4),
     ("Writer", 4),
     ("Memory", 4),

@@ -1,10 +1,10 @@
 //! The walk over the queue: serves requests that can be served, and starts loads for the other
 //! ones.
 //!
-//! The walk goes from the oldest request to the youngest. Requests of one kind (in slots,
-//! or beside them) for one model are served in order. The first request without room reserves everything that becomes free. No younger request
-//! can take it, neither by a load nor by keeping a model busy that must be unloaded. So every
-//! request is eventually served, regardless of later requests.
+//! The walk goes from the oldest request to the youngest. Requests of one kind (in slots, or beside
+//! them) for one model are served in order. The first request without room reserves everything that
+//! becomes free. No younger request can take it, neither by a load nor by keeping a model busy that
+//! must be unloaded. So every request is eventually served, regardless of later requests.
 
 use std::collections::BTreeSet;
 
@@ -82,8 +82,8 @@ impl Machine {
                 return Some(ask);
             }
             Standing::Absent if self.is_backing_off(ask.model) => return Some(ask),
-            // A second attempt after a lack of memory starts when all evicted models are gone; until
-            // then it reserves the room.
+            // A second attempt after a lack of memory starts when all evicted models are gone; it
+            // reserves the room until then.
             Standing::Absent if self.retried.contains(&ask.model) && self.is_any_stopping() => {
                 walk.claimed = true;
                 return Some(ask);

@@ -6,10 +6,11 @@
 //! Gimelshein 2018, arXiv 1805.02867).
 //!
 //! The two ways round differently. Tokens of a prompt are always computed in tiles, regardless of
-//! the number of tokens in the pass; so are more than [`FEW`] other tokens of a sequence. Runs of keys end at multiples of the tile's length in
-//! every pass. So the results of a prompt do not depend on whether its prefix was cached, or on
-//! other sequences of the batch. A generated token that is computed again as part of a prompt may
-//! differ in the last bits, unless all tokens are computed in tiles ([`Cpu::deterministic`]).
+//! the number of tokens in the pass; so are more than [`FEW`] other tokens of a sequence. Runs of
+//! keys end at multiples of the tile's length in every pass. So the results of a prompt do not
+//! depend on whether its prefix was cached, or on other sequences of the batch. A generated token
+//! that is computed again as part of a prompt may differ in the last bits, unless all tokens are
+//! computed in tiles ([`Cpu::deterministic`]).
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
 use std::cell::RefCell;
@@ -31,8 +32,8 @@ use kernels::pool::SharedSlice;
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
 const FEW: usize = 4;
-/// Number of positions per task if tokens are computed one by one. It does not depend on the number of threads, so
-/// the order of summation is fixed.
+/// Number of positions per task if tokens are computed one by one. It does not depend on the number
+/// of threads, so the order of summation is fixed.
 const RUN: usize = 128;
 
 /// A key head of a sequence, with the parameters of its attention.
