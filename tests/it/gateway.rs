@@ -149,7 +149,7 @@ impl Gateway {
         lock(&self.shared.faults).insert(digest.to_owned(), fault);
     }
 
-    /// Forwards so many more bytes of response bodies, and then holds the rest.
+    /// Forwards so many more bytes of response bodies, and then holds the rest, except manifests.
     pub(crate) fn hold_after(&self, bytes: u64) {
         self.shared.limit.send_replace(self.shared.sent.load(Ordering::SeqCst) + bytes);
     }
@@ -207,7 +207,10 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     match forwarded.headers(end_to_end(&parts.headers)).send().await {
         Ok(answer) => {
             let (status, headers) = (answer.status(), end_to_end(answer.headers()));
-            (status, headers, answered(answer, open, passed.down, fault)).into_response()
+            // A closed channel keeps its last value.
+            let unlimited = || watch::Sender::new(u64::MAX).subscribe();
+            let limit = if passed.is("/manifests/") { unlimited() } else { shared.limit.subscribe() };
+            (status, headers, answered(answer, open, passed.down, fault, limit)).into_response()
         }
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
@@ -226,8 +229,13 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-fn answered(answer: reqwest::Response, open: OpenRequest, down: Arc<AtomicU64>, fault: Option<Fault>) -> Body {
-    let limit = open.0.limit.subscribe();
+fn answered(
+    answer: reqwest::Response,
+    open: OpenRequest,
+    down: Arc<AtomicU64>,
+    fault: Option<Fault>,
+    limit: watch::Receiver<u64>,
+) -> Body {
     Body::from_stream(stream::try_unfold((answer, limit, 0_u64), move |(mut answer, mut limit, passed)| {
         let (shared, down) = (Arc::clone(&open.0), Arc::clone(&down));
         async move {
