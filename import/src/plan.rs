@@ -52,7 +52,12 @@ pub struct PlannedBlob {
 impl PlannedBlob {
     /// Returns the length of the blob in bytes.
     pub fn size(&self) -> u64 {
-        self.header.len() as u64 + self.extents.iter().map(|extent| extent.size).sum::<u64>()
+        self.header.len() as u64 + self.source_bytes()
+    }
+
+    /// Returns the bytes that are read from files.
+    pub(crate) fn source_bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.size).sum()
     }
 }
 

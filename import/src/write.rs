@@ -79,7 +79,7 @@ impl Writer<'_> {
         if let Some(digest) = source.and_then(|source| self.target.remembered(&source))
             && self.has(&blob.name, &digest, size)?
         {
-            self.progress.advance(blob.extents.iter().map(|extent| extent.size).sum())?;
+            self.progress.advance(blob.source_bytes())?;
             return Ok((self.finish(&blob.name, media_types::TENSOR, digest, size)?, false));
         }
         let mut known = None;
@@ -89,7 +89,7 @@ impl Writer<'_> {
         }
         let (digest, new) = match known {
             Some(digest) => {
-                self.progress.advance(blob.extents.iter().map(|extent| extent.size).sum())?;
+                self.progress.advance(blob.source_bytes())?;
                 (digest, false)
             }
             None => self.put(blob, buffer)?,

@@ -137,6 +137,7 @@ impl Decoder {
     /// Fails if a token is not in the vocabulary, or there is no memory. The states are then valid
     /// only for the tokens from before the pass, and there are no results.
     pub(crate) fn forward(&self, ids: &[u32], sequences: &[Sequence]) -> Result<()> {
+        // This pass can use the memory of the last one's rows, and a failed pass leaves no results.
         self.forget();
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let Buffers { places, positions, long, rows } = &mut *buffers;

@@ -25,6 +25,7 @@ use crate::sampler::likeliest;
 use crate::weights::Weights;
 
 mod passes;
+mod several_devices;
 mod synthetic_models;
 mod tests;
 

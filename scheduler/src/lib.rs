@@ -32,6 +32,7 @@ mod runner_options;
 mod scheduler;
 #[cfg(feature = "schedules")]
 mod schedules;
+mod supervised;
 mod supervisor;
 mod sync;
 

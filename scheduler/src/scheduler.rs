@@ -19,6 +19,7 @@ use crate::load_plan::LoadPlan;
 use crate::loaded::{LoadKey, Loaded};
 use crate::machine::{Action, Ask, Event, Machine, Moment, Outcome, RequestId, RunnerId, Stop, Why};
 use crate::request::AcquireRequest;
+use crate::supervised::Supervised;
 use crate::supervisor::{Command, Report, supervise};
 use crate::sync::{Clock, Mutex, MutexGuard, PoisonError, Tasks, spawn};
 use crate::{Attempt, Counts, Error, Limits, Runner, RunnerOptions};
@@ -48,16 +49,6 @@ struct SchedulerState {
     /// The supervisors of the runners. One may start when a lease is dropped, which may happen
     /// outside of a runtime.
     tasks: Tasks,
-}
-
-#[derive(Debug)]
-struct Supervised {
-    name: String,
-    commands: UnboundedSender<Command>,
-    begin: Instant,
-    /// Whether it was ordered to end.
-    killed: bool,
-    loaded: Option<(Arc<Runner>, Arc<LoadReply>)>,
 }
 
 /// A message to a waiting request.
@@ -318,45 +309,6 @@ impl SchedulerState {
             let _ = own.commands.send(command);
         }
     }
-}
-
-impl Supervised {
-    /// Records a report, logs it, and returns it as an event for the machine.
-    fn event(&mut self, runner: RunnerId, report: Report) -> Event {
-        let model = self.name.as_str();
-        match report {
-            Report::Loaded(client, reply) => {
-                let (pid, elapsed) = (client.pid(), self.begin.elapsed());
-                tracing::info!(model, pid, context = reply.context, device = reply.device, ?elapsed, "loaded");
-                metrics::histogram!("lode_load_seconds").record(elapsed);
-                let (slots, on_devices) = (slots(&reply), reply.on_devices > 0);
-                self.loaded = Some((client, Arc::new(reply)));
-                Event::Loaded { runner, slots, on_devices }
-            }
-            Report::Rebuilt(reply) => {
-                tracing::info!(model, context = reply.context, "made another KV cache");
-                let slots = slots(&reply);
-                self.loaded = self.loaded.take().map(|(client, _)| (client, Arc::new(reply)));
-                Event::Rebuilt { runner, slots }
-            }
-            Report::Failed(failure) => {
-                tracing::warn!(model, ?failure, "the runner failed");
-                Event::Failed { runner, failure }
-            }
-            Report::Ended(end) => {
-                if self.killed {
-                    tracing::debug!(model, end = end.describe(), "the runner is gone");
-                } else {
-                    tracing::warn!(model, end = end.describe(), "the runner ended by itself");
-                }
-                Event::Ended { runner, end }
-            }
-        }
-    }
-}
-
-fn slots(reply: &LoadReply) -> usize {
-    usize::try_from(reply.slots).unwrap_or(usize::MAX)
 }
 
 impl Lease {

@@ -195,10 +195,13 @@ async fn hold<S: Storage>(
     repository: &Repository,
     id: &str,
 ) -> Result<(IngestId, LockedUpload<S::Ingest>), ErrorReply> {
+    let held = server.sessions.hold(&server.storage, repository, id).await?;
+    held.ok_or_else(|| unknown_upload(repository, id))
+}
+
+fn unknown_upload(repository: &Repository, id: &str) -> ErrorReply {
     let shown: String = id.chars().take(80).collect();
-    let unknown =
-        || ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"));
-    server.sessions.hold(&server.storage, repository, id).await?.ok_or_else(unknown)
+    ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"))
 }
 
 /// Checks the `Content-Range` of a chunk, if there is one: it must begin at the current offset.
@@ -305,8 +308,7 @@ async fn finish<S: Storage>(
     // The commit also completes if the client disconnects; the client can then check whether the
     // blob exists. Other requests for the upload wait meanwhile.
     let work = spawn(async move {
-        let unknown = || ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("the upload `{id}` has ended"));
-        let ingest = held.take().ok_or_else(unknown)?;
+        let ingest = held.take().ok_or_else(|| unknown_upload(&to, id.as_str()))?;
         let done = server.storage.finish(&to, ingest, Expected::Digest(digest)).await;
         server.sessions.forget(&id);
         done.map(drop).map_err(ErrorReply::from)

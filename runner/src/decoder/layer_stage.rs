@@ -123,22 +123,6 @@ impl<B: Backend> LayerStage<B> {
         let rotation = |key: KeyRotary| self.rotary_tables[key.table].inverse(key, removal.removed.len(), removal.long);
         self.shapes.iter().map(|(_, key)| key.map(rotation)).collect()
     }
-
-    /// Calls `each` with the state of each layer and the change that a removal makes to it, until
-    /// `each` returns an error.
-    fn each_shift(
-        &self,
-        id: SequenceId,
-        removal: &Removal,
-        mut each: impl FnMut(&mut B::State, &Shift<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let rotations = self.rotations(removal);
-        for (state, rotation) in self.memory().states_of(id).zip(&rotations) {
-            let rotation = rotation.as_ref().map(InverseRotary::of_keys);
-            each(state, &Shift { removed: removal.removed.clone(), rotation })?;
-        }
-        Ok(())
-    }
 }
 
 impl<B: Backend> StageMemory<B> {
@@ -146,6 +130,11 @@ impl<B: Backend> StageMemory<B> {
     fn states_of(&mut self, id: SequenceId) -> impl Iterator<Item = &mut B::State> {
         self.states.iter_mut().map(move |states| states.get_mut(id).expect("invariant: the sequence is open"))
     }
+}
+
+/// Returns the change that a removal makes to the state of a layer.
+fn shift_of<'a>(removal: &Removal, rotation: Option<&'a InverseRotary>) -> Shift<'a> {
+    Shift { removed: removal.removed.clone(), rotation: rotation.map(InverseRotary::of_keys) }
 }
 
 impl<B: Backend> Stage for LayerStage<B> {
@@ -182,16 +171,21 @@ impl<B: Backend> Stage for LayerStage<B> {
     }
 
     fn can_shift(&self, id: SequenceId, removal: &Removal) -> bool {
-        let mut can = true;
-        let all = self.each_shift(id, removal, |state, shift| {
-            can &= state.can_shift(shift);
-            Ok(())
-        });
-        all.is_ok() && can
+        let rotations = self.rotations(removal);
+        let mut memory = self.memory();
+        memory
+            .states_of(id)
+            .zip(&rotations)
+            .all(|(state, rotation)| state.can_shift(&shift_of(removal, rotation.as_ref())))
     }
 
     fn shift(&self, id: SequenceId, removal: &Removal) -> Result<()> {
-        self.each_shift(id, removal, State::shift)
+        let rotations = self.rotations(removal);
+        let mut memory = self.memory();
+        memory
+            .states_of(id)
+            .zip(&rotations)
+            .try_for_each(|(state, rotation)| state.shift(&shift_of(removal, rotation.as_ref())))
     }
 
     fn chunk(&self, length: usize, tokens: usize) -> usize {
@@ -202,8 +196,6 @@ impl<B: Backend> Stage for LayerStage<B> {
         let (backend, count) = (&self.backend, tokens.positions.len());
         let mut memory = self.memory();
         let StageMemory { states, angles, stream } = &mut *memory;
-        // Frees the rows of the last pass, so that this pass can use their memory.
-        *stream = None;
         // A backend may record the layers and replay them, so the pass is handed over in two parts.
         let inputs = &mut |angles: &mut Vec<B::Angles>| {
             angles.clear();

@@ -75,7 +75,8 @@ pub(super) trait Stage: Debug + Send + Sync {
     /// Returns how many of `tokens` one pass may append at most to a sequence of `length`.
     fn chunk(&self, length: usize, tokens: usize) -> usize;
     /// Computes the layers for rows that `fill` writes, one for each token. The stage keeps the
-    /// resulting rows until they are [read](Self::read) or [forgotten](Self::forget).
+    /// resulting rows until they are [read](Self::read) or [forgotten](Self::forget), which must
+    /// have happened before the next pass.
     ///
     /// # Errors
     /// Fails if `fill` fails, or there is no memory. There are no resulting rows then.

@@ -1,17 +1,15 @@
 //! Tests of the scheduler with random orders of threads.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::pin::pin;
 use std::sync::Mutex;
 
+use content::Digest;
 use futures_util::future::{Either, join_all, select};
+use protocol::DeviceChoice;
 use serde_json::json;
 use shuttle::future::block_on;
-
-use std::fs::File;
-
-use content::Digest;
-use protocol::DeviceChoice;
 
 use super::*;
 use crate::{
@@ -98,14 +96,14 @@ async fn ask(scheduler: Scheduler, uses: Arc<Uses>) {
         assert!(context.suits(lease.reply().context), "another context than was asked for");
         let pid = lease.runner().pid();
         let users = {
-            let mut by_process = uses.by_process.lock().expect("nobody panicked");
+            let mut by_process = uses.by_process.lock().expect("no thread panicked");
             let users = by_process.entry(pid).or_default();
             *users += slots;
             *users
         };
         assert!(users <= SLOTS, "more use a runner than it has slots");
         pause(12).await;
-        *uses.by_process.lock().expect("nobody panicked").entry(pid).or_default() -= slots;
+        *uses.by_process.lock().expect("no thread panicked").entry(pid).or_default() -= slots;
         drop(lease);
     }
 }
