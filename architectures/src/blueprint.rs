@@ -23,9 +23,12 @@ mod wire;
 
 pub use adaptable::Adaptable;
 pub(crate) use check::adaptable;
-pub use ffn::{Activation, Experts, Ffn, Gated, Groups, Plain, Router, RouterScores, SharedExpert};
+pub use ffn::{
+    Activation, Branch, ExpertLatent, Experts, Ffn, Gated, Groups, Network, Plain, Router, RouterScores, SharedExpert,
+};
 pub use mixer::{
-    Attention, DecayRate, DeltaNet, HeadLayout, Latent, LatentQuery, LowRankQuery, Mixer, NormedPart, ShortConv,
+    Attention, AttentionGate, DecayRate, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent, LatentQuery,
+    LowRankQuery, Mixer, NormedPart, QueryGrowth, ShortConv, StateSpace, StateSpaceNorm,
 };
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
@@ -76,6 +79,15 @@ pub struct Embedding {
     pub types: Option<TokenTypes>,
     /// Norm of the sum.
     pub norm: Option<Norm>,
+    /// Embedding of tokens for each layer.
+    pub of_layers: Option<LayerEmbeddings>,
+}
+
+impl Embedding {
+    /// Returns an embedding of tokens without factors, positions, types or norms.
+    pub fn of_tokens(weight: Tensor) -> Self {
+        Self { weight, scale: None, positions: None, types: None, norm: None, of_layers: None }
+    }
 }
 
 /// Embedding of token types. Tokens of a single text, and of the first text of a pair, have the
@@ -127,6 +139,56 @@ pub struct Layer {
     pub ffn_residual: Residual,
     /// True if both parts read the input of the layer, and their outputs are added to it together.
     pub parallel: bool,
+    /// Third part, which adds the layer's own embedding of the token to the stream.
+    pub token_input: Option<TokenInput>,
+    /// `[1]`: factor of the output of the layer.
+    pub scale: Option<Tensor>,
+}
+
+impl Layer {
+    /// Returns a layer of a mixer and a feed-forward network, each with its connection to the
+    /// residual stream, one after the other.
+    pub fn new((mixer, mixer_residual): (Mixer, Residual), (ffn, ffn_residual): (Ffn, Residual)) -> Self {
+        Self { mixer, mixer_residual, ffn, ffn_residual, parallel: false, token_input: None, scale: None }
+    }
+}
+
+/// Part of a layer that reads the layer's own embedding `e` of each token, see
+/// [`LayerEmbeddings`]: `x + norm(projection(act(gate(x)) · e))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenInput {
+    /// `[width, hidden]`.
+    pub gate: Projection,
+    /// Activation of the gate.
+    pub activation: Activation,
+    /// `[hidden, width]`.
+    pub projection: Projection,
+    /// Norm of the output.
+    pub norm: Norm,
+}
+
+/// Embedding of tokens for each layer:
+/// `sum_scale · (table_scale · table[token] + norm(projection_scale · projection(embedding)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerEmbeddings {
+    /// Elements of a layer's embedding.
+    pub width: u64,
+    /// Number of rows of the table.
+    pub rows: u64,
+    /// `[rows, layers · width]`. Tokens beyond the last row use the first one.
+    pub table: Tensor,
+    /// Factor of the table's rows.
+    pub table_scale: f64,
+    /// `[layers · width, hidden]`.
+    pub projection: Projection,
+    /// Factor of the projection's output.
+    pub projection_scale: f64,
+    /// `[width]`: norm of each layer's part of it.
+    pub norm: Norm,
+    /// Factor of the sum.
+    pub sum_scale: f64,
 }
 
 /// Connection of a part of a layer to the residual stream:
@@ -171,7 +233,7 @@ impl Blueprint {
         let heads = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(own) => own.heads,
             Mixer::Latent(own) => own.heads,
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => 0,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::None => 0,
         };
         self.layers.iter().map(heads).max().unwrap_or(0)
     }
@@ -182,6 +244,12 @@ impl Blueprint {
             Ffn::Gated(gated) => Some(gated.as_ref()),
             _ => None,
         })
+    }
+
+    /// True if the layers can be on several devices: no layer reads the keys of another one, and none
+    /// has its own embedding.
+    pub fn is_divisible(&self) -> bool {
+        self.embedding.of_layers.is_none() && self.attentions().all(|attention| attention.reads_layer.is_none())
     }
 
     /// Returns the state that each layer keeps of a sequence.

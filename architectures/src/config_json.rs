@@ -16,6 +16,8 @@ pub(crate) const SOURCE: &str = "config.json";
 pub(crate) struct Config<'a> {
     map: &'a Map<String, Value>,
     read: &'a KeysRead,
+    /// Usual keys, each with the key that this config has for it.
+    other_keys: &'static [(&'static str, &'static str)],
 }
 
 pub(crate) fn fail(reason: impl Into<String>) -> Error {
@@ -24,7 +26,19 @@ pub(crate) fn fail(reason: impl Into<String>) -> Error {
 
 impl<'a> Config<'a> {
     pub(crate) const fn new(map: &'a Map<String, Value>, read: &'a KeysRead) -> Self {
-        Self { map, read }
+        Self { map, read, other_keys: &[] }
+    }
+
+    /// Returns the config with other keys for some properties, `(usual key, other key)`. The other
+    /// key is read if the usual one is missing.
+    pub(crate) const fn with_other_keys(self, other_keys: &'static [(&'static str, &'static str)]) -> Self {
+        Self { other_keys, ..self }
+    }
+
+    /// Returns the key of a property in this config.
+    fn own_key(self, key: &str) -> &str {
+        let other = || self.other_keys.iter().find(|(usual, other)| *usual == key && self.map.contains_key(*other));
+        if self.map.contains_key(key) { key } else { other().map_or(key, |(_, other)| other) }
     }
 
     pub(crate) const fn map(self) -> &'a Map<String, Value> {
@@ -32,6 +46,7 @@ impl<'a> Config<'a> {
     }
 
     pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
+        let key = self.own_key(key);
         self.read.note(self.map, key);
         self.map.get(key).filter(|value| !value.is_null())
     }
@@ -39,6 +54,7 @@ impl<'a> Config<'a> {
     /// True if the key is present with the value `null`, which sometimes means something else than
     /// the default.
     pub(crate) fn is_null(self, key: &str) -> bool {
+        let key = self.own_key(key);
         self.read.note(self.map, key);
         self.map.get(key).is_some_and(Value::is_null)
     }
@@ -72,13 +88,20 @@ impl<'a> Config<'a> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let map = value.as_object().ok_or_else(|| fail(format!("`{key}` is not an object")))?;
         self.read.open(map);
-        Ok(Some(Self { map, read: self.read }))
+        Ok(Some(Self::new(map, self.read)))
     }
 
     pub(crate) fn list(self, key: &str) -> Result<Option<&'a [Value]>, Error> {
         let read =
             |value: &'a Value| value.as_array().map(Vec::as_slice).ok_or_else(|| fail(format!("`{key}` is no list")));
         self.value(key).map(read).transpose()
+    }
+
+    /// Returns the major version of transformers that saved the config, if it says so.
+    pub(crate) fn saved_by(self) -> Result<Option<u64>, Error> {
+        let Some(version) = self.text("transformers_version") else { return Ok(None) };
+        let major = version.split('.').next().and_then(|major| major.parse().ok());
+        major.map(Some).ok_or_else(|| fail(format!("`transformers_version` is `{version}`, expected numbers")))
     }
 
     /// Reads an activation.
@@ -112,6 +135,22 @@ impl<'a> Config<'a> {
             _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or {expected}"))),
         };
         let types = types.iter().map(is_so).collect::<Result<Vec<_>, _>>()?;
+        if types.len() as u64 != layers {
+            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
+        }
+        Ok(Some(types))
+    }
+
+    /// Returns for each layer whether a list of types gives it attention and not a recurrent mixer;
+    /// `None` without that list. Older configs have other names for both.
+    pub(crate) fn attention_layers(self, key: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
+        let Some(types) = self.list(key)? else { return Ok(None) };
+        let attends = |kind: &Value| match kind.as_str() {
+            Some("attention" | "full_attention") => Ok(true),
+            Some("mamba" | "linear_attention") => Ok(false),
+            _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or linear_attention"))),
+        };
+        let types = types.iter().map(attends).collect::<Result<Vec<_>, _>>()?;
         if types.len() as u64 != layers {
             return Err(fail(format!("{} layer types for {layers} layers", types.len())));
         }
@@ -170,6 +209,27 @@ impl<'a> Config<'a> {
         Ok(factor.map(|factor| share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
     }
 
+    /// Returns the number of rotated elements of a head in layers of a type, if it is not the whole
+    /// head.
+    pub(crate) fn rotated_of(self, layer_type: &str, head_dim: u64) -> Result<Option<u64>, Error> {
+        let Some(own) = self.object("rope_parameters")?.map(|all| all.object(layer_type)).transpose()?.flatten() else {
+            return self.rotated(head_dim);
+        };
+        let factor = own.float("partial_rotary_factor")?;
+        Ok(factor.map(|factor| share(head_dim, factor)).filter(|rotated| *rotated != head_dim))
+    }
+
+    /// Returns a number; a list of the same number for each layer counts as that number.
+    pub(crate) fn number_or_same(self, key: &str) -> Result<Option<u64>, Error> {
+        let Some(list) = self.value(key).and_then(Value::as_array) else { return self.unsigned(key) };
+        let mut numbers = list.iter().map(Value::as_u64);
+        let first = numbers.next().flatten();
+        if first.is_none() || numbers.any(|number| number != first) {
+            return Err(fail(format!("`{key}` is a list of different values, expected the same for all layers")));
+        }
+        Ok(first)
+    }
+
     /// Returns the scaling of frequencies, and the factor of rotated elements. `model` is the
     /// enclosing object.
     fn scaling(self, model: Self) -> Result<(RopeScaling, f64), Error> {
@@ -184,6 +244,10 @@ impl<'a> Config<'a> {
                 RopeScaling::None
             }
             "linear" => RopeScaling::Linear { factor: need("factor")? },
+            "proportional" => RopeScaling::Proportional {
+                share: self.float("partial_rotary_factor")?.unwrap_or(1.0),
+                factor: self.float("factor")?.unwrap_or(1.0),
+            },
             "llama3" => RopeScaling::Llama3 {
                 factor: need("factor")?,
                 low_frequency_factor: need("low_freq_factor")?,
@@ -194,7 +258,7 @@ impl<'a> Config<'a> {
             "longrope" | "su" => return self.long_rope(model),
             other => {
                 return Err(fail(format!(
-                    "rope scaling `{other}` cannot be run yet, expected default, linear, dynamic, llama3, yarn, longrope or mrope"
+                    "rope scaling `{other}` cannot be run yet, expected default, linear, proportional, dynamic, llama3, yarn, longrope or mrope"
                 )));
             }
         };

@@ -17,10 +17,13 @@ use crate::gguf_keys::{self, Keys, all_but_every};
 use crate::{Error, Rope, TensorNames};
 
 pub(crate) use norm_names::{ALL_NORMS, NormNames, ONE_NORM, POST_NORMS, PRE_NORMS};
-pub(crate) use parts::{attention, divisors, layer_norm, projection};
+pub(crate) use parts::{attention, divisors, layer_norm, projection, unweighted_norm};
 
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
+const ROOT: &str = "model.";
+const ATTENTION_MODULES: [&str; 4] = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"];
+const NETWORK_MODULES: [&str; 3] = ["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"];
 
 /// Parameters of a dense transformer. Sizes are in elements, contexts in tokens.
 #[derive(Clone, Debug)]
@@ -52,9 +55,19 @@ pub(crate) struct Dense {
     pub(crate) parallel: bool,
     /// Whether query and key heads have norms.
     pub(crate) head_norms: bool,
-    /// Name of the norm before the output, below `model.`.
+    /// Prefix of the names of the decoder's tensors.
+    pub(crate) root: &'static str,
+    /// Name of the list of layers, below the root.
+    pub(crate) layer_list: &'static str,
+    /// Names of the projections of attention in a layer: query, key, value, output.
+    pub(crate) attention_modules: [&'static str; 4],
+    /// Names of the norms of query and key heads in a layer.
+    pub(crate) head_norm_modules: [&'static str; 2],
+    /// Names of the projections of the feed-forward network in a layer: gate, up, down.
+    pub(crate) network_modules: [&'static str; 3],
+    /// Name of the norm before the output, below the root.
     pub(crate) final_norm: &'static str,
-    /// Name of the embedding, below `model.`.
+    /// Name of the embedding, below the root.
     pub(crate) embedding: &'static str,
     /// Name of the output projection.
     pub(crate) output: &'static str,
@@ -111,9 +124,11 @@ impl Dense {
     /// scaled by the root of the head size, `RoPE` on every layer, no windows, norms before the
     /// parts of a layer.
     pub(crate) fn from_config(config: Config<'_>, defaults: Defaults) -> Result<Self, Error> {
-        if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
-            return Err(config_json::fail("`use_bidirectional_attention` is set, which cannot be run yet"));
-        }
+        Self::from_config_with(config, defaults, config.required("num_hidden_layers")?)
+    }
+
+    /// Reads the same parameters for a config that has another key for the number of layers.
+    pub(crate) fn from_config_with(config: Config<'_>, defaults: Defaults, layers: u64) -> Result<Self, Error> {
         let heads = config.required("num_attention_heads")?;
         let hidden = config.required("hidden_size")?;
         // `null` means the width divided by the number of heads, even if the class uses another
@@ -143,10 +158,15 @@ impl Dense {
             residual_scale: None,
             output_scale: None,
             layout: HeadLayout::Half,
-            layers: some_layers(config.required("num_hidden_layers")?, &rope, config_json::fail)?,
+            layers: some_layers(layers, &rope, config_json::fail)?,
             norms: PRE_NORMS,
             parallel: false,
             head_norms: false,
+            root: ROOT,
+            layer_list: "layers",
+            attention_modules: ATTENTION_MODULES,
+            head_norm_modules: ["self_attn.q_norm", "self_attn.k_norm"],
+            network_modules: NETWORK_MODULES,
             final_norm: "norm",
             embedding: EMBEDDING,
             output: OUTPUT,
@@ -194,6 +214,11 @@ impl Dense {
             norms: PRE_NORMS,
             parallel: false,
             head_norms: false,
+            root: ROOT,
+            layer_list: "layers",
+            attention_modules: ATTENTION_MODULES,
+            head_norm_modules: ["self_attn.q_norm", "self_attn.k_norm"],
+            network_modules: NETWORK_MODULES,
             final_norm: "norm",
             embedding: EMBEDDING,
             output: OUTPUT,
@@ -261,8 +286,8 @@ impl Dense {
     /// Returns the blueprint with the tensors that exist: a bias is included if the model has one.
     pub(crate) fn blueprint(self, names: &TensorNames) -> Blueprint {
         // Embedding models are stored without the names around the decoder.
-        let bare = names.has(self.embedding) && !names.has(&format!("model.{}", self.embedding));
-        let root = if bare { "" } else { "model." };
+        let bare = names.has(self.embedding) && !names.has(&format!("{}{}", self.root, self.embedding));
+        let root = if bare { "" } else { self.root };
         let embedding = format!("{root}{}", self.embedding);
         // A separate output projection is used, even if the config states that it is tied to the
         // embedding.
@@ -282,6 +307,7 @@ impl Dense {
                 positions: None,
                 types: None,
                 norm: None,
+                of_layers: None,
             },
             layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
             norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
@@ -297,17 +323,17 @@ impl Dense {
     }
 
     fn layer(&self, names: &TensorNames, root: &str, index: usize, layer: &DenseLayer) -> Layer {
-        let prefix = format!("{root}layers.{index}");
+        let prefix = format!("{root}{}.{index}", self.layer_list);
         let projection = |module: &str| projection(names, &format!("{prefix}.{module}"));
         let norm = |module: &str| self.norm(names, &format!("{prefix}.{module}"));
-        let head_norm = |module: &str| self.head_norms.then(|| norm(module));
+        let [query_norm, key_norm] = self.head_norm_modules.map(|module| self.head_norms.then(|| norm(module)));
         let residual = |before: Option<&str>, after: Option<&str>| Residual {
             before: before.map(norm),
             after: after.map(norm),
             scale: self.residual_scale,
             sum: None,
         };
-        let parts = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"].map(projection);
+        let [gate, up, down] = self.network_modules.map(projection);
         let attention = Attention {
             kv_heads: self.kv_heads,
             value_dim: self.value_dim,
@@ -318,23 +344,19 @@ impl Dense {
                 let divisors = layer.divided.then(|| divisors(names, self.original_context)).flatten();
                 Rope { divisors, ..rope.clone() }
             }),
-            query_norm: head_norm("self_attn.q_norm"),
-            key_norm: head_norm("self_attn.k_norm"),
-            ..attention(self.heads, self.head_dim, parts)
+            query_norm,
+            key_norm,
+            ..attention(self.heads, self.head_dim, self.attention_modules.map(projection))
         };
-        let gated = Gated {
-            width: self.intermediate,
-            activation: self.activation,
-            gate: projection("mlp.gate_proj"),
-            up: projection("mlp.up_proj"),
-            down: projection("mlp.down_proj"),
-        };
+        let gated = Gated { width: self.intermediate, activation: self.activation, gate, up, down };
         Layer {
             mixer: Mixer::Attention(Box::new(attention)),
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
             ffn: Ffn::Gated(Box::new(gated)),
             ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
             parallel: self.parallel,
+            token_input: None,
+            scale: None,
         }
     }
 }

@@ -7,17 +7,17 @@ use serde_json::{Map, Value as Json};
 
 use crate::blueprint::Blueprint;
 use crate::config_json::{self, Config};
-use crate::families;
 use crate::family::{Architecture, Document, Family};
 use crate::gguf_keys::{self, Keys};
 use crate::keys_read::KeysRead;
+use crate::unsupported::{missing_feature, unsupported};
 use crate::{Error, TensorNames, heads, names};
 
 /// Describes the architecture of a source. `names` are the names of its tensors, original or
 /// canonical.
 ///
 /// # Errors
-/// [`Error::Unknown`] if no family supports it; [`Error::Document`] if it has an invalid value.
+/// [`Error::Unsupported`] if no family supports it; [`Error::Document`] if it has an invalid value.
 ///
 /// # Examples
 ///
@@ -65,14 +65,13 @@ fn by_config(raw: &[u8], names: &TensorNames) -> Result<(&'static Family, Bluepr
     let Json::Object(map) = value else { return Err(config_json::fail("it is not a JSON object")) };
     let read = KeysRead::default();
     let whole = Config::new(&map, &read);
-    if let Some(lacking) = whole.text("model_type").filter(|name| families::LACKING.iter().any(|(own, _)| own == name))
-    {
-        return Err(Family::unknown(lacking));
+    if let Some(name) = whole.text("model_type").filter(|name| missing_feature(name).is_some()) {
+        return Err(unsupported(name));
     }
     let text = text_part(whole)?;
     let config = Config::new(text.as_ref().unwrap_or(&map), &read);
     let model_type = config.text("model_type").ok_or_else(|| config_json::fail("`model_type` is missing"))?;
-    let family = Family::of_config(model_type).ok_or_else(|| Family::unknown(model_type))?;
+    let family = Family::of_config(model_type).ok_or_else(|| unsupported(model_type))?;
     let names = names.map(names::of_folder);
     let mut blueprint = (family.read_config)(config, &names)?;
     heads::of_config(config, &names, &mut blueprint)?;
@@ -107,13 +106,17 @@ fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
         other => other.unwrap_or_default(),
     };
     text.entry("model_type").or_insert_with(|| usual.into());
+    if usual == "cohere2" {
+        // The class of transformers does not scale the logits of its text part.
+        text.insert("logit_scale".to_owned(), 1.0.into());
+    }
     // Published text parts omit sizes that equal the defaults of the class.
     let own = text.get("model_type").and_then(Json::as_str).unwrap_or_default();
     let sizes = TEXT_SIZES.iter().find(|(name, _)| *name == own).map(|(_, sizes)| sizes);
     for (key, size) in TEXT_KEYS.iter().zip(sizes.into_iter().flatten()) {
         text.entry(*key).or_insert_with(|| (*size).into());
     }
-    for key in ["tie_word_embeddings", "quantization_config"] {
+    for key in ["tie_word_embeddings", "quantization_config", "quantization", "transformers_version"] {
         if let (Some(value), false) = (config.value(key), text.contains_key(key)) {
             text.insert(key.to_owned(), value.clone());
         }
@@ -126,7 +129,7 @@ fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blu
     let architecture = gguf.text("general.architecture");
     let architecture = architecture.ok_or_else(|| gguf_keys::fail("`general.architecture` is missing"))?;
     let readable = Family::of_gguf(architecture).and_then(|family| Some((family, family.gguf.read?)));
-    let (family, read) = readable.ok_or_else(|| Family::unknown(architecture))?;
+    let (family, read) = readable.ok_or_else(|| unsupported(architecture))?;
     let canonical = names.map(|name| names::canonical(architecture, name));
     let asked = RefCell::default();
     let keys = Keys { gguf, architecture, asked: &asked };
@@ -169,6 +172,6 @@ mod tests {
         }
         let seeing = r#"{"model_type": "paligemma", "text_config": {"model_type": "gemma"}}"#;
         let error = describe(Document::Config(seeing.as_bytes()), &TensorNames::default()).expect_err("it sees");
-        assert!(error.to_string().contains("`paligemma` cannot be run yet (it needs"), "{error}");
+        assert!(error.to_string().contains("`paligemma` cannot be run yet: it needs"), "{error}");
     }
 }

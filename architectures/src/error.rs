@@ -4,14 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No family supports the architecture.
-    #[error("architecture `{name}` cannot be run yet{lacks}; supported: {supported}")]
-    Unknown {
+    #[error("architecture `{name}` cannot be run yet{needs}; `docs/models.md` lists those that can")]
+    Unsupported {
         /// Name of the architecture in the source, truncated.
         name: String,
-        /// Missing feature, in parentheses; empty if unknown.
-        lacks: String,
-        /// List of supported architectures.
-        supported: String,
+        /// Feature that Lode lacks, with a phrase before it; empty if unknown.
+        needs: String,
     },
     /// A document contradicts itself, or has a value that is not supported.
     #[error("{document}: {reason}")]

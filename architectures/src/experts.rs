@@ -1,14 +1,20 @@
 //! Experts as most families store them: networks in a folder of names below the layer, with a
 //! router next to them.
 
+mod layers;
+
+use serde_json::Value;
+
 use crate::blueprint::{
-    Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Projection, Router, RouterScores, Rows, SharedExpert,
-    Tensor, View,
+    Activation, Blueprint, Experts, Ffn, Gated, Groups, Matrices, Network, Projection, Router, RouterScores, Rows,
+    SharedExpert, Tensor, View,
 };
-use crate::config_json::Config;
+use crate::config_json::{Config, fail};
 use crate::dense::projection;
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
+
+pub(crate) use layers::{ExpertLayers, SigmoidRouter};
 
 /// Names of the modules of a gated network: gate, up, down.
 pub(crate) type Modules = [&'static str; 3];
@@ -177,8 +183,18 @@ pub(crate) fn from_gguf(
                 activation,
             )
         });
-        layer.ffn =
-            Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: common }));
+        layer.ffn = Ffn::Experts(Box::new(Experts {
+            count,
+            width,
+            activation,
+            router,
+            input_norm: None,
+            gate: Some(gate),
+            up,
+            down,
+            shared: common,
+            latent: None,
+        }));
     }
     Ok(())
 }
@@ -187,12 +203,15 @@ pub(crate) fn from_gguf(
 pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
     Router {
         projection: projection(names, module),
+        norm: None,
+        logit_scale: None,
         scores: RouterScores::Softmax,
         bias: None,
         groups: None,
         top_k,
         normalize: false,
         scale: 1.0,
+        expert_scales: None,
     }
 }
 
@@ -201,7 +220,18 @@ pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes
     let ExpertSizes { count, width, top_k, activation } = sizes;
     let [gate, up, down] = each(names, module, modules, width);
     let router = router(names, &format!("{module}.gate"), top_k);
-    Experts { count, width, activation, router, gate, up, down, shared: None }
+    Experts {
+        count,
+        width,
+        activation,
+        router,
+        input_norm: None,
+        gate: Some(gate),
+        up,
+        down,
+        shared: None,
+        latent: None,
+    }
 }
 
 /// Returns an expert that all tokens use, with its gate if it has one.
@@ -213,12 +243,30 @@ pub(crate) fn shared(
     activation: Activation,
 ) -> SharedExpert {
     let gate = gate.filter(|gate| names.has(&format!("{gate}.weight"))).map(|gate| projection(names, gate));
-    SharedExpert { ffn: gated(names, module, MODULES, width, activation), gate }
+    SharedExpert { ffn: Network::Gated(gated(names, module, MODULES, width, activation)), gate }
 }
 
 /// Returns the number of experts of a layer. Newer tools use another key for it.
 pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
     Ok(config.unsigned("num_experts")?.or(config.unsigned("num_local_experts")?).unwrap_or(default))
+}
+
+/// Returns for each layer whether it has experts: by the list `mlp_layer_types`, or else all layers
+/// after the first `first_k_dense_replace`, whose default is `dense`.
+pub(crate) fn after_dense_layers(config: Config<'_>, layers: usize, dense: u64) -> Result<Vec<bool>, Error> {
+    let dense = config.unsigned("first_k_dense_replace")?.unwrap_or(dense);
+    let Some(types) = config.list("mlp_layer_types")? else {
+        return Ok((0..layers as u64).map(|layer| layer >= dense).collect());
+    };
+    if types.len() != layers {
+        return Err(fail(format!("`mlp_layer_types` has {} items for {layers} layers", types.len())));
+    }
+    let is_sparse = |kind: &Value| match kind.as_str() {
+        Some("sparse") => Ok(true),
+        Some("dense") => Ok(false),
+        _ => Err(fail(format!("`mlp_layer_types` has {kind}, expected dense or sparse"))),
+    };
+    types.iter().map(is_sparse).collect()
 }
 
 /// Returns for each layer whether it has experts, as Qwen's configs define it: every

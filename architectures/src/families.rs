@@ -39,19 +39,7 @@ mod stablelm;
 mod starcoder2;
 mod xlm_roberta;
 
-use crate::Error;
 use crate::family::Family;
-
-/// Missing features of requested architectures, by `model_type`: no blueprint can express them yet.
-pub(crate) const LACKING: &[(&str, &str)] = &[
-    ("llama4", LLAMA4),
-    ("llama4_text", LLAMA4),
-    ("paligemma", "prompts of which every token sees all others"),
-    ("mllama", "layers that look at pictures"),
-    ("mllama_text_model", "layers that look at pictures"),
-];
-const LLAMA4: &str = "attention in chunks, queries that grow with the position, norms of heads without weights, and experts whose \
-                      inputs are scaled";
 
 /// All families. The first family whose GGUF form matches reads a file.
 pub(crate) const ALL: &[&Family] = &[
@@ -116,11 +104,35 @@ impl Family {
     pub(crate) fn of_config(model_type: &str) -> Option<&'static Self> {
         Self::ALL.iter().copied().find(|family| family.model_types.contains(&model_type))
     }
+}
 
-    pub(crate) fn unknown(name: &str) -> Error {
-        let supported: Vec<&str> = Self::ALL.iter().map(|family| family.name).collect();
-        let lacks = LACKING.iter().find(|(own, _)| *own == name);
-        let lacks = lacks.map(|(_, what)| format!(" (it needs {what})")).unwrap_or_default();
-        Error::Unknown { name: name.chars().take(60).collect(), lacks, supported: supported.join(", ") }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../docs/models.md");
+
+    /// Returns the names as a cell of the page.
+    fn cell(names: &[&str]) -> String {
+        let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        if quoted.is_empty() { "–".to_owned() } else { quoted.join(", ") }
+    }
+
+    #[test]
+    fn the_page_lists_all_families() {
+        for family in Family::ALL {
+            let aliases = family.gguf.also.iter().map(|alias| alias.architecture);
+            let mut files: Vec<&str> = std::iter::once(family.gguf.architecture).chain(aliases).collect();
+            files.retain(|name| Family::of_gguf(name).is_some());
+            let row = format!("| {} | {} |\n", cell(family.model_types), cell(&files));
+            assert_eq!(PAGE.matches(&row).count(), 1, "docs/models.md needs one row that ends with {row}");
+        }
+        let rows = PAGE.lines().filter(|line| line.matches('`').count() > 1 && line.starts_with("| ")).count();
+        let missing = crate::unsupported::MISSING_FEATURES;
+        assert_eq!(rows, Family::ALL.len() + missing.len() + 2, "rows and two headers");
+        for (names, feature) in missing {
+            let row = format!("| {} | {feature} |\n", cell(names));
+            assert_eq!(PAGE.matches(&row).count(), 1, "docs/models.md needs one row that ends with {row}");
+        }
     }
 }

@@ -7,6 +7,13 @@ use serde_json::Value;
 /// such as biases or tied heads, are here too, because the tensors themselves show it.
 const HARMLESS: &[&str] = &[
     "attention_bias",
+    "attention_out_bias",
+    "embedding_initializer_range",
+    "enable_moe_fp32_combine",
+    "moe_shared_expert_overlap",
+    // The sum of two sizes that are read.
+    "qk_head_dim",
+    "z_loss_coefficient",
     "architectures",
     "attn_implementation",
     "auto_map",
@@ -99,6 +106,19 @@ const HARMLESS: &[&str] = &[
     // Text has only one of the several kinds of positions.
     "mrope_interleaved",
     "mrope_section",
+    // Kernels and initial values of mixers with a recurrent state, and announcements of their biases.
+    "chunk_size",
+    "mamba_chunk_size",
+    "mamba_conv_bias",
+    "mamba_proj_bias",
+    "mamba_ssm_cache_dtype",
+    "mamba_ssm_dtype",
+    "num_logits_to_keep",
+    "rescale_prenorm_residual",
+    "residual_in_fp32",
+    "time_step_floor",
+    "use_conv_bias",
+    "use_mamba_kernels",
     // Belongs to mixers with a recurrent state. Families that do not read it have no such mixers.
     "time_step_limit",
 ];
@@ -184,6 +204,54 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("deepseek_v3", &[("topk_method", Any)]),
     ("exaone4", &[("sliding_window_pattern", Any)]),
     (
+        "exaone_moe",
+        &[
+            ("first_last_k_dense_replace", Any),
+            ("is_moe_layer", Any),
+            ("scoring_func", Text("sigmoid")),
+            ("sliding_window_pattern", Any),
+            ("topk_method", Text("noaux_tc")),
+        ],
+    ),
+    ("glm4_moe_lite", &[("scoring_func", Text("sigmoid")), ("topk_method", Text("noaux_tc"))]),
+    ("distilbert", &[("dropout", Any), ("sinusoidal_pos_embds", Any)]),
+    ("ernie4_5_moe", &[("moe_norm_min", Any)]),
+    ("eurobert", &[("classifier_pooling", Any)]),
+    (
+        "gemma4",
+        // The tensors tell whether values are keys.
+        &[("attention_k_eq_v", Any), ("global_head_dim", Any), ("num_global_key_value_heads", Any)],
+    ),
+    ("granitemoehybrid", &[("normalization_function", Text("rmsnorm")), ("num_experts_per_tok", Any)]),
+    ("hunyuan", HUNYUAN),
+    ("hunyuan_moe", HUNYUAN),
+    (
+        "mamba2",
+        &[
+            ("expand", Any),
+            ("hidden_act", Text("silu")),
+            ("time_step_max", Any),
+            ("time_step_min", Any),
+            ("time_step_rank", Any),
+        ],
+    ),
+    // Repeated among the parameters of RoPE.
+    ("ministral3", &[("max_position_embeddings", Any)]),
+    ("mistral4", &[("max_position_embeddings", Any)]),
+    (
+        "nemotron_h",
+        &[
+            ("expand", Any),
+            ("mamba_hidden_act", Text("silu")),
+            ("n_shared_experts", Any),
+            // The list of parts has the number of layers.
+            ("num_hidden_layers", Any),
+            ("time_step_max", Any),
+        ],
+    ),
+    ("qwen3_5", QWEN3_5),
+    ("qwen3_5_moe", QWEN3_5),
+    (
         "falcon",
         &[
             ("apply_residual_connection_post_layernorm", Flag(false)),
@@ -217,25 +285,8 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("stablelm", &[("rope_pct", Any), ("rotary_scaling_factor", Number(1.0))]),
     ("gpt_neox", &[("rotary_pct", Any)]),
     ("gpt_oss", &[("experts_per_token", Any), ("initial_context_length", Any)]),
-    (
-        "lfm2",
-        &[
-            ("block_dim", Any),
-            ("block_ffn_dim_multiplier", Any),
-            ("block_multiple_of", Any),
-            ("block_mlp_init_scale", Any),
-            ("block_norm_eps", Any),
-            ("block_out_init_scale", Any),
-            ("block_use_xavier_init", Any),
-            ("conv_dim", Any),
-            ("conv_dim_out", Any),
-            ("conv_use_xavier_init", Any),
-            ("num_heads", Any),
-            ("theta", Any),
-            ("use_pos_enc", Any),
-            ("block_use_swiglu", Flag(true)),
-        ],
-    ),
+    ("lfm2", LFM2),
+    ("lfm2_moe", LFM2),
     (
         "modernbert",
         &[
@@ -248,6 +299,35 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("phi3", &[("full_attn_mod", Any), ("interpolate_factor", Any), ("original_max_position_embeddings", Any)]),
     ("starcoder2", &[("activation_function", Any), ("mlp_type", Text("default")), ("norm_type", Text("layer_norm"))]),
     ("xlm-roberta", &[("output_past", Any)]),
+];
+const LFM2: &[(&str, Values)] = &[
+    ("block_dim", Any),
+    ("block_ffn_dim_multiplier", Any),
+    ("block_multiple_of", Any),
+    ("block_mlp_init_scale", Any),
+    ("block_norm_eps", Any),
+    ("block_out_init_scale", Any),
+    ("block_use_xavier_init", Any),
+    ("conv_dim", Any),
+    ("conv_dim_out", Any),
+    ("conv_use_xavier_init", Any),
+    ("num_heads", Any),
+    ("theta", Any),
+    ("use_pos_enc", Any),
+    ("block_use_swiglu", Flag(true)),
+];
+const QWEN3_5: &[(&str, Values)] = &[("attn_output_gate", Flag(true))];
+/// Keys of the published configs that belong to other models of the same code.
+const HUNYUAN: &[(&str, Values)] = &[
+    ("add_classification_head", Flag(false)),
+    ("class_num", Any),
+    ("cla_share_factor", Any),
+    ("dense_list", Any),
+    ("moe_layer_num_skipped", Number(0.0)),
+    ("norm_type", Text("rms")),
+    ("use_cla", Flag(false)),
+    ("use_mixed_mlp_moe", Any),
+    ("use_rotary_pos_emb", Flag(true)),
 ];
 /// Keys that apply if `use_sliding_window` is true.
 const WINDOWS: &[(&str, Values)] = &[("max_window_layers", Any), ("sliding_window", Any)];

@@ -23,6 +23,7 @@ pub mod blueprint;
 mod config_json;
 mod dense;
 mod describe;
+mod encoder;
 mod error;
 pub mod exchange;
 mod experts;
@@ -38,14 +39,17 @@ mod names_of_0_1;
 mod plain;
 mod rope;
 mod sizes;
+mod state_space;
 mod tensor_names;
+mod unsupported;
 
 pub use adapted::AdaptedName;
 pub use blueprint::{
-    Activation, Adaptable, Attention, Blueprint, DecayRate, DeltaNet, Embedding, Experts, Ffn, Gated, Groups,
-    HeadLayout, Latent, LatentQuery, Layer, LayerState, LowRankQuery, Matrices, Mixer, Norm, NormKind, NormedPart,
-    Output, Plain, Positions, Projection, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation,
-    ScorerDense, ScorerInput, SharedExpert, ShortConv, Tensor, TokenTypes, View,
+    Activation, Adaptable, Attention, AttentionGate, Blueprint, Branch, DecayRate, DeltaNet, Embedding, ExpertLatent,
+    Experts, Ffn, GateFunction, Gated, Groups, HeadLayout, HeadPairing, Latent, LatentQuery, Layer, LayerEmbeddings,
+    LayerState, LowRankQuery, Matrices, Mixer, Network, Norm, NormKind, NormedPart, Output, Plain, Positions,
+    Projection, QueryGrowth, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation, ScorerDense,
+    ScorerInput, SharedExpert, ShortConv, StateSpace, StateSpaceNorm, Tensor, TokenInput, TokenTypes, View,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;

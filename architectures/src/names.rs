@@ -61,11 +61,21 @@ const LAYER: Table = &[
 pub fn of_folder(name: &str) -> String {
     const BEFORE: &str = "language_model.";
     const BEHIND: [&str; 2] = ["model.language_model.", "model.text_model."];
+    // Phi 4 Multimodal has the name of the layer that its adapters for pictures and sound wrap.
+    if let Some((module, kind)) = name.split_once(".base_layer.") {
+        return of_folder(&format!("{module}.{kind}"));
+    }
     if let Some(rest) = BEHIND.iter().find_map(|prefix| name.strip_prefix(prefix)) {
         return format!("model.{rest}");
     }
-    let known = |rest: &&str| rest.starts_with("model.") || rest.starts_with("lm_head.");
-    name.strip_prefix(BEFORE).filter(known).unwrap_or(name).to_owned()
+    match name.strip_prefix(BEFORE) {
+        Some(rest) if rest.starts_with("model.") || rest.starts_with("lm_head.") => rest.to_owned(),
+        // The text part of an embedding model.
+        Some(rest) if ["layers.", "embed_tokens.", "norm."].iter().any(|own| rest.starts_with(own)) => {
+            format!("model.{rest}")
+        }
+        _ => name.to_owned(),
+    }
 }
 
 /// Returns the tables of an architecture: outside of layers, and inside, in order of precedence.

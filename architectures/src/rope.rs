@@ -43,6 +43,14 @@ pub enum RopeScaling {
         /// Whether the ends of the ramp are rounded outwards to whole elements.
         truncate: bool,
     },
+    /// Proportional `RoPE` (Gemma 4): only the first pairs of a head are rotated. Unlike with
+    /// [`Rope::dimension`], pairs and frequencies are those of the whole head.
+    Proportional {
+        /// Share of the pairs that are rotated, rounded down.
+        share: f64,
+        /// Divisor of the frequencies.
+        factor: f64,
+    },
     /// `LongRoPE` (arXiv 2402.13753): a separate divisor for each frequency.
     LongRope {
         /// Divisors for sequences within the original context.
@@ -117,7 +125,10 @@ impl Rope {
 
     /// True if conversion between folders and GGUF files does not support this `RoPE` yet.
     pub fn is_unusual(&self) -> bool {
-        let stretched = matches!(self.scaling, RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. });
+        let stretched = matches!(
+            self.scaling,
+            RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. } | RopeScaling::Proportional { .. }
+        );
         let by_context = matches!(self.divisors, Some(Divisors::ByContext { .. }));
         stretched || by_context || (self.magnitude - 1.0).abs() > f64::EPSILON
     }
@@ -127,6 +138,7 @@ impl Rope {
         let scaling = match &self.scaling {
             RopeScaling::None => vec![],
             RopeScaling::Linear { factor } => vec![*factor],
+            RopeScaling::Proportional { share, factor } => vec![*share, *factor],
             RopeScaling::Llama3 {
                 factor,
                 low_frequency_factor: low,
@@ -165,6 +177,11 @@ impl Rope {
         match &self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
+            RopeScaling::Proportional { share, factor } => {
+                let rotated = share * dimension as f64 / 2.0;
+                let is_rotated = |pair: usize| pair as f64 + 1.0 <= rotated;
+                plain.enumerate().map(|(pair, f)| if is_rotated(pair) { f / factor } else { 0.0 }).collect()
+            }
             RopeScaling::Llama3 {
                 factor,
                 low_frequency_factor: low,

@@ -92,8 +92,7 @@ impl From<OperationError> for Failed {
             ErrorClass::NotFound => StatusCode::NOT_FOUND,
             ErrorClass::Conflict => StatusCode::CONFLICT,
             ErrorClass::ReadOnly => StatusCode::FORBIDDEN,
-            ErrorClass::Invalid => StatusCode::BAD_REQUEST,
-            ErrorClass::CannotRun => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorClass::Invalid | ErrorClass::CannotRun => StatusCode::BAD_REQUEST,
             ErrorClass::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
             // As Ollama does.
             ErrorClass::Remote(_) | ErrorClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,

@@ -108,7 +108,8 @@ impl Decoder<'_> {
         // A one-byte code for each element, and a scale and a sum for each block of 32.
         let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
-        (FLOAT * tokens * (3 * Amount(self.blueprint.hidden) + mixer + ffn) + rounded + logits).0
+        let stream = 3 * Amount(self.blueprint.hidden) + self.layer_embeddings();
+        (FLOAT * tokens * (stream + mixer + ffn) + rounded + logits).0
     }
 
     /// Returns the bytes of activations while our kernels compute a chunk on a device, and of
@@ -118,7 +119,8 @@ impl Decoder<'_> {
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let largest = (tokens * mixer).max(tokens * ffn).max(logits);
         let recordings = self.recordings(cache).min(Amount(DEVICE_RECORDINGS as u64));
-        (FLOAT * (3 * tokens * Amount(self.blueprint.hidden) + largest) + recordings).0
+        let stream = 3 * Amount(self.blueprint.hidden) + self.layer_embeddings();
+        (FLOAT * (tokens * stream + largest) + recordings).0
     }
 
     /// Returns the bytes of recordings of all passes that compute one token per sequence. There is
@@ -154,12 +156,16 @@ impl Decoder<'_> {
     /// input row of a product, with one row for each of the token's experts.
     fn widest(&self) -> Amount {
         let hidden = self.blueprint.hidden;
-        let wide = |layer: &architectures::Layer| match &layer.ffn {
-            Ffn::Gated(own) => Amount(own.width),
-            Ffn::Plain(own) => Amount(own.width),
-            Ffn::Experts(own) => Amount(own.router.top_k) * Amount(own.width.max(hidden)),
-        };
+        let wide = |layer: &architectures::Layer| widest_of(&layer.ffn, hidden);
         self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(Amount(hidden))
+    }
+
+    /// Returns the elements per token of the embeddings of layers: the parts of the table, their
+    /// projection, and the sum.
+    fn layer_embeddings(&self) -> Amount {
+        let own = self.blueprint.embedding.of_layers.as_ref();
+        let width = own.map_or(Amount(0), |own| Amount(own.width) * Amount(self.blueprint.layers.len() as u64));
+        3 * width
     }
 
     /// Returns the private bytes of the runner's process that do not depend on requests.
@@ -171,6 +177,17 @@ impl Decoder<'_> {
     /// shared with other processes. The memory limit is compared with this number.
     pub fn private(&self, cache: &Cache) -> u64 {
         sum(self.kv_sizes(cache).into_iter().chain([self.cpu_activations(cache), self.process()]))
+    }
+}
+
+/// Returns the largest number of elements per token that a network rounds at a time.
+fn widest_of(ffn: &Ffn, hidden: u64) -> Amount {
+    match ffn {
+        Ffn::Gated(own) => Amount(own.width),
+        Ffn::Plain(own) => Amount(own.width),
+        Ffn::Experts(own) => Amount(own.router.top_k) * Amount(own.width.max(hidden)),
+        Ffn::Sum(branches) => branches.iter().map(|branch| widest_of(&branch.ffn, hidden)).max().unwrap_or_default(),
+        Ffn::None => Amount(0),
     }
 }
 
@@ -192,6 +209,11 @@ fn mixer_width(mixer: &Mixer) -> Amount {
         }
         Mixer::DeltaNet(own) => 4 * product(own.value_heads, own.value_dim) + 4 * product(own.key_heads, own.key_dim),
         Mixer::ShortConv(own) => 4 * Amount(own.width),
+        // Gate, input and mixed values; write, read and step.
+        Mixer::StateSpace(own) => {
+            4 * product(own.heads, own.head_dim) + 4 * product(own.groups, own.state_dim) + Amount(own.heads)
+        }
+        Mixer::None => Amount(0),
     }
 }
 
@@ -204,10 +226,16 @@ fn ffn_width(ffn: &Ffn, hidden: u64) -> Amount {
         // Each expert of a token has a row of `hidden` elements (its input, then its output) and
         // its gate and up rows.
         Ffn::Experts(own) => {
-            let shared = own.shared.as_ref().map_or(0, |shared| shared.ffn.width);
+            let shared = own.shared.as_ref().map_or(0, |shared| shared.ffn.width());
             let routed = Amount(own.router.top_k) * (Amount(hidden) + 2 * Amount(own.width));
             routed.max(2 * Amount(shared)) + Amount(own.count)
         }
+        // The sum so far, and each network in turn.
+        Ffn::Sum(branches) => {
+            let widest = branches.iter().map(|branch| ffn_width(&branch.ffn, hidden)).max().unwrap_or_default();
+            2 * Amount(hidden) + widest
+        }
+        Ffn::None => Amount(0),
     }
 }
 

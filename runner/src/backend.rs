@@ -7,6 +7,7 @@
 
 mod matrix_source;
 mod pass;
+mod recurrence;
 mod rotary;
 mod routing;
 mod run;
@@ -23,6 +24,7 @@ use architectures::NormKind;
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
+pub(crate) use recurrence::{LENGTH_EPSILON, Recurrence, RecurrenceInputs, RecurrenceRule};
 pub(crate) use rotary::{AnglesOf, HeadPart};
 pub(crate) use routing::{ExpertsOf, RoutedExperts, RoutingRule};
 pub(crate) use run::Run;
@@ -125,12 +127,13 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         x: &Self::Act,
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
-    /// Computes a gated delta rule, see [`architectures::DeltaNet`]. The matrices of its heads,
-    /// `[value_heads, key_dim, value_dim]`, are the first part of the sequences' recurrent states.
-    fn delta_rule(
+    /// Computes a linear recurrence over positions, `[tokens, value_heads · value_dim]`. The
+    /// matrices of its heads, `[value_heads, key_dim, value_dim]`, are the first part of the
+    /// sequences' recurrent states.
+    fn recur(
         &self,
-        rule: &DeltaRule<Self>,
-        inputs: DeltaInputs<'_, Self>,
+        recurrence: &Recurrence<Self>,
+        inputs: RecurrenceInputs<'_, Self>,
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
 
@@ -151,10 +154,6 @@ pub(crate) trait Activations: Debug + Send {
     /// Returns the number of rows.
     fn count(&self) -> usize;
 }
-
-/// Added to the squared length of the queries and keys of a delta rule, before they are divided by
-/// their length.
-pub(crate) const LENGTH_EPSILON: f32 = 1e-6;
 
 /// A norm: `normalized(x) · weight + bias`.
 #[derive(Debug)]
@@ -184,6 +183,9 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) soft_cap: Option<f32>,
     pub(crate) window: Option<usize>,
     pub(crate) causal: bool,
+    /// Whether the states already have the keys and values of the tokens; the key and value
+    /// arguments are then ignored.
+    pub(crate) reads_only: bool,
     /// `[heads]`.
     pub(crate) sinks: Option<&'a B::Vector>,
 }
@@ -207,31 +209,4 @@ pub(crate) struct Convolution<B: Backend> {
     pub(crate) kernel: usize,
     /// Index in the recurrent state where the past inputs of the convolution begin.
     pub(crate) at: usize,
-}
-
-/// A gated delta rule.
-#[derive(Debug)]
-pub(crate) struct DeltaRule<B: Backend> {
-    pub(crate) key_heads: usize,
-    pub(crate) value_heads: usize,
-    pub(crate) key_dim: usize,
-    pub(crate) value_dim: usize,
-    /// `[value_heads]`.
-    pub(crate) decay_rate: B::Vector,
-    /// `[value_heads]`.
-    pub(crate) decay_bias: B::Vector,
-}
-
-/// Inputs of a delta rule. Queries and keys are not yet divided by their length.
-pub(crate) struct DeltaInputs<'a, B: Backend> {
-    /// `[tokens, key_heads · key_dim]`.
-    pub(crate) query: &'a B::Act,
-    /// `[tokens, key_heads · key_dim]`.
-    pub(crate) key: &'a B::Act,
-    /// `[tokens, value_heads · value_dim]`.
-    pub(crate) value: &'a B::Act,
-    /// `[tokens, value_heads]`.
-    pub(crate) beta: &'a B::Act,
-    /// `[tokens, value_heads]`.
-    pub(crate) decay: &'a B::Act,
 }

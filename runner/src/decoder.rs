@@ -11,6 +11,7 @@ mod embedding;
 mod head;
 mod layer;
 mod layer_backends;
+mod layer_embeddings;
 mod layer_stage;
 mod open_sequence;
 mod rotary_table;

@@ -6,8 +6,13 @@ pub(crate) mod experts;
 mod ffn;
 mod gated;
 mod latent;
+mod plain;
 mod residual;
+mod router;
+mod shared_expert;
 mod short_conv;
+mod state_space;
+mod token_input;
 
 use anyhow::Result;
 
@@ -19,6 +24,8 @@ pub(crate) use ffn::Ffn;
 use latent::Latent;
 pub(crate) use residual::Residual;
 use short_conv::ShortConv;
+use state_space::StateSpace;
+pub(crate) use token_input::TokenInput;
 
 /// Data that all layers of a pass share.
 pub(crate) struct Pass<'a, B: Backend> {
@@ -34,6 +41,7 @@ pub(crate) enum Mixer<B: Backend> {
     Latent(Latent<B>),
     DeltaNet(DeltaNet<B>),
     ShortConv(ShortConv<B>),
+    StateSpace(StateSpace<B>),
 }
 
 /// The sources from which the layers of a decoder are loaded.
@@ -44,16 +52,23 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub(crate) hidden: usize,
     /// Index of the layer's rotary angles among the angles of a pass.
     pub(crate) angles: Option<usize>,
+    /// Index of the growth of its queries there.
+    pub(crate) growth: Option<usize>,
+    /// Width of the layer's own embedding; 0 without one.
+    pub(crate) token_input: usize,
 }
 
 impl<B: Backend> Mixer<B> {
-    pub(crate) fn load(loader: &Loader<'_, B>, mixer: &architectures::Mixer, causal: bool) -> Result<Self> {
-        Ok(match mixer {
+    /// Loads a mixer; `None` if the layer has none.
+    pub(crate) fn load(loader: &Loader<'_, B>, mixer: &architectures::Mixer, causal: bool) -> Result<Option<Self>> {
+        Ok(Some(match mixer {
             architectures::Mixer::Attention(own) => Self::Attention(Attention::load(loader, own, causal)?),
             architectures::Mixer::Latent(own) => Self::Latent(Latent::load(loader, own)?),
             architectures::Mixer::DeltaNet(own) => Self::DeltaNet(DeltaNet::load(loader, own)?),
             architectures::Mixer::ShortConv(own) => Self::ShortConv(ShortConv::load(loader, own)?),
-        })
+            architectures::Mixer::StateSpace(own) => Self::StateSpace(StateSpace::load(loader, own)?),
+            architectures::Mixer::None => return Ok(None),
+        }))
     }
 
     /// Computes the output for the normalized stream, `[tokens, hidden]`.
@@ -68,6 +83,7 @@ impl<B: Backend> Mixer<B> {
             Self::Latent(own) => own.forward(pass, x, sequences),
             Self::DeltaNet(own) => own.forward(pass, x, sequences),
             Self::ShortConv(own) => own.forward(pass, x, sequences),
+            Self::StateSpace(own) => own.forward(pass, x, sequences),
         }
     }
 }

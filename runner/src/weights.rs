@@ -63,26 +63,33 @@ impl Weights {
         }
     }
 
-    /// Returns a tensor of this shape, whose rows are contiguous.
+    /// Returns a tensor of this shape.
     fn get(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<MappedTensor> {
-        let (name, view) = (&tensor.name, tensor.view);
-        ensure!(!view.transposed, "a part of tensor `{name}`: only a projection can be transposed");
-        let stored = self.stored(tensor)?;
-        let found = match view.rows {
-            None => stored,
-            Some(rows) => {
-                ensure!(rows.block == rows.count, "a part of tensor `{name}`: its rows do not lie together");
-                stored.rows(rows.first, rows.count).map_err(|reason| part_of(name, &reason))?
-            }
-        };
-        ensure!(found.shape == shape, "tensor `{name}` has the shape {:?}, expected {shape:?}", found.shape);
+        let found = self.part(tensor)?;
+        ensure!(found.shape == shape, "tensor `{}` has the shape {:?}, expected {shape:?}", tensor.name, found.shape);
         Ok(found)
     }
 
-    /// Returns the numbers of a small tensor: a norm, a bias.
+    /// Returns the tensor that is viewed, whose rows must be contiguous.
+    fn part(&self, tensor: &architectures::Tensor) -> Result<MappedTensor> {
+        let (name, view) = (&tensor.name, tensor.view);
+        ensure!(!view.transposed, "a part of tensor `{name}`: only a projection can be transposed");
+        let stored = self.stored(tensor)?;
+        let Some(rows) = view.rows else { return Ok(stored) };
+        ensure!(rows.block == rows.count, "a part of tensor `{name}`: its rows do not lie together");
+        stored.rows(rows.first, rows.count).map_err(|reason| part_of(name, &reason))
+    }
+
+    /// Returns the numbers of a small tensor: a norm, a bias, a depthwise convolution. Dimensions
+    /// of 1 do not matter, because sources store them in different places.
     pub(crate) fn numbers(&self, tensor: &architectures::Tensor, shape: &[usize]) -> Result<Vec<f32>> {
         let apart = tensor.view.rows.filter(|rows| rows.block != rows.count);
-        let Some(rows) = apart else { return Ok(self.get(tensor, shape)?.numbers()) };
+        let Some(rows) = apart else {
+            let (name, found) = (&tensor.name, self.part(tensor)?);
+            let is_same = without_ones(&found.shape).eq(without_ones(shape));
+            ensure!(is_same, "tensor `{name}` has the shape {:?}, expected {shape:?}", found.shape);
+            return Ok(found.numbers());
+        };
         // Elements of a small tensor that are not contiguous.
         let all = self.stored(tensor)?;
         let (name, found) = (&tensor.name, [rows.count as usize]);
@@ -90,15 +97,6 @@ impl Weights {
         ensure!(fits && found == shape, "tensor `{name}` has the shape {:?}, expected {shape:?} of it", all.shape);
         let numbers = all.numbers();
         Ok((0..rows.count).map(|row| numbers[rows.stored(row) as usize]).collect())
-    }
-
-    /// Returns the numbers of a depthwise convolution, `[channels, kernel]`. Folders store
-    /// `[channels, 1, kernel]`, MLX stores `[channels, kernel, 1]`, and GGUF files store
-    /// `[channels, kernel]`.
-    pub(crate) fn kernels(&self, tensor: &architectures::Tensor, [channels, kernel]: [usize; 2]) -> Result<Vec<f32>> {
-        let [folders, mlx] = [[channels, 1, kernel], [channels, kernel, 1]];
-        let found = self.numbers(tensor, &folders).or_else(|_| self.numbers(tensor, &mlx));
-        found.or_else(|_| self.numbers(tensor, &[channels, kernel]))
     }
 
     /// Returns the numbers of a small tensor as a backend's vector.
@@ -113,7 +111,17 @@ impl Weights {
 
     /// Returns a norm of rows of that width.
     pub(crate) fn norm<B: Backend>(&self, backend: &B, norm: &Norm, width: usize) -> Result<NormOf<B>> {
-        self.norm_of(backend, norm, width, self.numbers(&norm.weight, &[width])?)
+        self.norm_of(backend, norm, width, self.norm_weights(norm, &[width])?)
+    }
+
+    /// Returns the factors of a norm: its weights and their offset.
+    pub(crate) fn norm_weights(&self, norm: &Norm, shape: &[usize]) -> Result<Vec<f32>> {
+        let Some(weight) = &norm.weight else { return Ok(vec![1.0; shape.iter().product()]) };
+        let mut numbers = self.numbers(weight, shape)?;
+        for weight in &mut numbers {
+            *weight += norm.offset as f32;
+        }
+        Ok(numbers)
     }
 
     /// Returns a norm of each head, where each head has its own weights.
@@ -123,22 +131,23 @@ impl Weights {
         norm: &Norm,
         [heads, width]: [usize; 2],
     ) -> Result<NormOf<B>> {
-        let name = &norm.weight.name;
+        let Some(weight) = &norm.weight else { return self.norm(backend, norm, width) };
+        let name = &weight.name;
         if !name.contains("{}") {
-            return self.norm_of(backend, norm, width, self.numbers(&norm.weight, &[heads, width])?);
+            // Some sources store the weights of all heads as one vector.
+            let all = self.norm_weights(norm, &[heads, width]);
+            let all = all.or_else(|error| self.norm_weights(norm, &[heads * width]).map_err(|_| error))?;
+            return self.norm_of(backend, norm, width, all);
         }
         let mut all = Vec::with_capacity(heads * width);
         for head in 0..heads {
-            let own = architectures::Tensor::named(name.replace("{}", &head.to_string()));
-            all.extend(self.numbers(&own, &[width])?);
+            let weight = Some(architectures::Tensor::named(name.replace("{}", &head.to_string())));
+            all.extend(self.norm_weights(&Norm { weight, ..norm.clone() }, &[width])?);
         }
         self.norm_of(backend, norm, width, all)
     }
 
-    fn norm_of<B: Backend>(&self, backend: &B, norm: &Norm, width: usize, mut weight: Vec<f32>) -> Result<NormOf<B>> {
-        for weight in &mut weight {
-            *weight += norm.offset as f32;
-        }
+    fn norm_of<B: Backend>(&self, backend: &B, norm: &Norm, width: usize, weight: Vec<f32>) -> Result<NormOf<B>> {
         let bias = norm.bias.as_ref().map(|bias| self.vector(backend, bias, width)).transpose()?;
         Ok(NormOf { kind: norm.kind, width, weight: backend.vector(weight)?, bias, epsilon: norm.epsilon as f32 })
     }
@@ -263,6 +272,10 @@ impl Weights {
     pub(crate) fn check_adapters(&self) -> Result<()> {
         self.adapters.check_used()
     }
+}
+
+fn without_ones(shape: &[usize]) -> impl Iterator<Item = &usize> {
+    shape.iter().filter(|size| **size != 1)
 }
 
 fn part_of(name: &str, reason: &str) -> anyhow::Error {

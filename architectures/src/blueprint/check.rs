@@ -7,8 +7,8 @@ pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
-    Activation, Attention, Blueprint, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, Mixer, Norm, Residual,
-    Router, ShortConv,
+    Activation, Attention, Blueprint, Branch, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, LayerEmbeddings,
+    Mixer, Network, Norm, QueryGrowth, Residual, Router, ShortConv, StateSpace,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -55,22 +55,59 @@ impl Blueprint {
         if !self.causal && self.output.is_some() {
             return Err("a model that sees later tokens has no next one to tell".to_owned());
         }
-        let experts = self.layers.iter().map(|layer| match &layer.ffn {
-            Ffn::Experts(experts) => experts.count,
-            _ => 0,
-        });
+        let experts = self.layers.iter().map(|layer| expert_count(&layer.ffn));
         if experts.fold(0, u64::saturating_add) > MAX_EXPERTS_IN_ALL {
             return Err(format!("there are more than {MAX_EXPERTS_IN_ALL} experts in all layers"));
         }
-        for each in &self.layers {
+        self.embedding.of_layers.iter().try_for_each(layer_embeddings)?;
+        for (index, each) in (0u64..).zip(&self.layers) {
             layer(each)?;
-            if !self.causal && !matches!(each.mixer, Mixer::Attention(_)) {
+            self.check_reads(index, each)?;
+            if !self.causal && !matches!(each.mixer, Mixer::Attention(_) | Mixer::None) {
                 return Err("a layer without attention cannot see later tokens".to_owned());
             }
         }
         named::check(&self)?;
         Ok(self)
     }
+}
+
+impl Blueprint {
+    /// Checks what a layer reads of earlier layers and of the embedding.
+    fn check_reads(&self, index: u64, layer: &Layer) -> Result<(), String> {
+        if layer.token_input.is_some() && self.embedding.of_layers.is_none() {
+            return Err("a layer reads its own embedding, but there are no embeddings of layers".to_owned());
+        }
+        let Mixer::Attention(attention) = &layer.mixer else { return Ok(()) };
+        let Some(source) = attention.reads_layer else { return Ok(()) };
+        let from = self.layers.get(source as usize).filter(|_| source < index && self.causal);
+        let is_alike = |from: &Layer| match &from.mixer {
+            Mixer::Attention(own) => {
+                let sizes = |own: &Attention| (own.kv_heads, own.head_dim, own.value_dim, own.window);
+                own.reads_layer.is_none() && sizes(own) == sizes(attention)
+            }
+            _ => false,
+        };
+        if from.is_some_and(is_alike) {
+            return Ok(());
+        }
+        Err(format!("layer {index} reads the keys of layer {source}, which is no earlier attention of the same sizes"))
+    }
+}
+
+fn expert_count(ffn: &Ffn) -> u64 {
+    match ffn {
+        Ffn::Experts(experts) => experts.count,
+        Ffn::Sum(branches) => branches.iter().map(|branch| expert_count(&branch.ffn)).fold(0, u64::saturating_add),
+        _ => 0,
+    }
+}
+
+fn layer_embeddings(own: &LayerEmbeddings) -> Result<(), String> {
+    in_range("width of the embeddings of layers", own.width, 1 << 16)?;
+    in_range("number of tokens with embeddings of layers", own.rows, 1 << 24)?;
+    positive([own.table_scale, own.projection_scale, own.sum_scale])?;
+    norm(&own.norm)
 }
 
 fn in_range(what: &str, value: u64, largest: u64) -> Result<(), String> {
@@ -101,21 +138,32 @@ fn layer(layer: &Layer) -> Result<(), String> {
         Mixer::Latent(mixer) => latent(mixer)?,
         Mixer::DeltaNet(mixer) => delta_net(mixer)?,
         Mixer::ShortConv(mixer) => short_conv(mixer)?,
+        Mixer::StateSpace(mixer) => state_space(mixer)?,
+        Mixer::None => {}
     }
     match &layer.ffn {
         Ffn::Gated(gated) => network(gated.width, gated.activation)?,
-        Ffn::Plain(plain) => {
-            network(plain.width, plain.activation)?;
-            if matches!(plain.activation, Activation::ClampedSilu { .. }) {
-                return Err("a clamped activation needs a gate".to_owned());
-            }
-        }
+        Ffn::Plain(own) => plain(own.width, own.activation)?,
         Ffn::Experts(all) => experts(all)?,
+        Ffn::Sum(branches) => branches.iter().try_for_each(branch)?,
+        Ffn::None if layer.mixer == Mixer::None => return Err("a layer has neither a mixer nor a network".to_owned()),
+        Ffn::None => {}
     }
     if layer.parallel && layer.mixer_residual.sum.is_some() {
         return Err("parts of a layer that are added together cannot be normed in between".to_owned());
     }
+    layer.token_input.iter().map(|input| &input.norm).try_for_each(norm)?;
     [&layer.mixer_residual, &layer.ffn_residual].into_iter().try_for_each(residual)
+}
+
+fn branch(branch: &Branch) -> Result<(), String> {
+    branch.before.iter().chain(&branch.after).try_for_each(norm)?;
+    match &branch.ffn {
+        Ffn::Gated(own) => network(own.width, own.activation),
+        Ffn::Plain(own) => plain(own.width, own.activation),
+        Ffn::Experts(own) => experts(own),
+        Ffn::Sum(_) | Ffn::None => Err("a sum of networks has only gated and plain networks and experts".to_owned()),
+    }
 }
 
 fn residual(residual: &Residual) -> Result<(), String> {
@@ -160,7 +208,15 @@ fn attention(attention: &Attention) -> Result<(), String> {
     }
     positive([Some(attention.scale), attention.soft_cap, attention.clip].into_iter().flatten())?;
     attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
-    attention.query_norm.iter().chain(&attention.key_norm).try_for_each(norm)
+    attention.query_growth.iter().try_for_each(growth)?;
+    attention.query_norm.iter().chain(&attention.key_norm).chain(&attention.value_norm).try_for_each(norm)
+}
+
+fn growth(growth: &QueryGrowth) -> Result<(), String> {
+    if !growth.weight.is_finite() || growth.weight < 0.0 || !growth.offset.is_finite() || growth.offset < 0.0 {
+        return Err(format!("the growth of queries is {growth:?}, expected no negative numbers"));
+    }
+    positive([growth.length])
 }
 
 fn latent(latent: &Latent) -> Result<(), String> {
@@ -174,6 +230,7 @@ fn latent(latent: &Latent) -> Result<(), String> {
         in_range(what, size, 1 << 16)?;
     }
     positive([latent.scale])?;
+    latent.query_growth.iter().try_for_each(growth)?;
     rope(&latent.rope, latent.rope_dim)?;
     if latent.rope.rotated(latent.rope_dim) != latent.rope_dim {
         return Err("RoPE of latent attention rotates all elements that there are for it".to_owned());
@@ -204,6 +261,31 @@ fn short_conv(conv: &ShortConv) -> Result<(), String> {
     in_range("width of the convolution", conv.kernel, MAX_KERNEL)
 }
 
+fn state_space(own: &StateSpace) -> Result<(), String> {
+    heads(own.heads, own.groups)?;
+    in_range("head size", own.head_dim, 1 << 12)?;
+    in_range("size of the state", own.state_dim, 1 << 12)?;
+    in_range("width of the convolution", own.kernel, MAX_KERNEL)?;
+    let (least, most) = own.step_limits;
+    if !least.is_finite() || least < 0.0 || most.is_some_and(|most| most.is_nan() || most < least) {
+        return Err(format!("steps are limited to {:?}, expected no negative range", own.step_limits));
+    }
+    let Some(gated) = &own.norm else { return Ok(()) };
+    let width = own.heads * own.head_dim;
+    in_range("number of groups that are normalized", gated.groups, width)?;
+    if !width.is_multiple_of(gated.groups) {
+        return Err(format!("{width} elements are not {} groups of equal size", gated.groups));
+    }
+    norm(&gated.norm)
+}
+
+fn plain(width: u64, activation: Activation) -> Result<(), String> {
+    if matches!(activation, Activation::ClampedSilu { .. }) {
+        return Err("a clamped activation needs a gate".to_owned());
+    }
+    network(width, activation)
+}
+
 fn network(width: u64, activation: Activation) -> Result<(), String> {
     if let Activation::ClampedSilu { limit } = activation {
         positive([limit])?;
@@ -213,14 +295,22 @@ fn network(width: u64, activation: Activation) -> Result<(), String> {
 
 fn experts(experts: &Experts) -> Result<(), String> {
     in_range("number of experts", experts.count, MAX_EXPERTS)?;
-    network(experts.width, experts.activation)?;
+    let check = if experts.gate.is_some() { network } else { plain };
+    check(experts.width, experts.activation)?;
     router(&experts.router, experts.count)?;
-    experts.shared.iter().try_for_each(|shared| network(shared.ffn.width, shared.ffn.activation))
+    experts.input_norm.iter().chain(&experts.router.norm).try_for_each(norm)?;
+    if let Some(latent) = &experts.latent {
+        in_range("width of the inputs of experts", latent.width, 1 << 20)?;
+    }
+    experts.shared.iter().try_for_each(|shared| match &shared.ffn {
+        Network::Gated(own) => network(own.width, own.activation),
+        Network::Plain(own) => plain(own.width, own.activation),
+    })
 }
 
 fn router(router: &Router, experts: u64) -> Result<(), String> {
     in_range("number of experts that a token takes", router.top_k, experts)?;
-    positive([router.scale])?;
+    positive([Some(router.scale), router.logit_scale].into_iter().flatten())?;
     let Some(groups) = router.groups else { return Ok(()) };
     in_range("number of expert groups", groups.count, experts)?;
     if !experts.is_multiple_of(groups.count) {

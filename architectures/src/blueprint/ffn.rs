@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Matrices, Projection, Tensor};
+use super::{Matrices, Norm, Projection, Tensor};
 
 /// Feed-forward network of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,8 +12,24 @@ pub enum Ffn {
     Gated(Box<Gated>),
     /// `down(act(up(x)))`.
     Plain(Box<Plain>),
-    /// Several gated networks; each token uses a few of them.
+    /// Several networks; each token uses a few of them.
     Experts(Box<Experts>),
+    /// Sum of several networks that read the same input.
+    Sum(Vec<Branch>),
+    /// No feed-forward network: the layer has a mixer only.
+    None,
+}
+
+/// Network of a sum: `after(ffn(before(x)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// Norm of the input.
+    pub before: Option<Norm>,
+    /// The network.
+    pub ffn: Ffn,
+    /// Norm of the output.
+    pub after: Option<Norm>,
 }
 
 /// Gated feed-forward network.
@@ -46,27 +62,44 @@ pub struct Plain {
     pub down: Projection,
 }
 
-/// Gated networks of the same shape; a router selects some of them for each token:
+/// Networks of the same shape; a router selects some of them for each token:
 /// `Σ weight · expert(x) + shared(x)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experts {
     /// Number of experts.
     pub count: u64,
-    /// Number of rows of an expert's `gate` and `up`.
+    /// Number of rows of an expert's `up`, and of its `gate`.
     pub width: u64,
-    /// Activation of the gates.
+    /// Activation of the gates, or of the outputs of `up` if there are no gates.
     pub activation: Activation,
     /// Router, which selects the experts of a token.
     pub router: Router,
-    /// `[width, hidden]` for each expert.
-    pub gate: Matrices,
+    /// Norm of the experts' input; the router reads the input before it.
+    pub input_norm: Option<Norm>,
+    /// `[width, hidden]` for each expert; `None` if the experts have no gates.
+    pub gate: Option<Matrices>,
     /// `[width, hidden]` for each expert.
     pub up: Matrices,
     /// `[hidden, width]` for each expert.
     pub down: Matrices,
     /// Expert that all tokens use in addition.
     pub shared: Option<SharedExpert>,
+    /// Projections between the stream and the input and output of the experts, if those are
+    /// narrower than the stream. The router and the shared expert read the stream.
+    pub latent: Option<ExpertLatent>,
+}
+
+/// Projections into and out of the space in which experts compute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertLatent {
+    /// Width of the space; replaces `hidden` in the shapes of the experts' matrices.
+    pub width: u64,
+    /// `[width, hidden]`.
+    pub down: Projection,
+    /// `[hidden, width]`.
+    pub up: Projection,
 }
 
 /// Router: selects the experts of a token and their weights.
@@ -75,6 +108,10 @@ pub struct Experts {
 pub struct Router {
     /// `[count, hidden]`.
     pub projection: Projection,
+    /// Norm of the input.
+    pub norm: Option<Norm>,
+    /// Factor of the logits.
+    pub logit_scale: Option<f64>,
     /// Function that maps logits to scores.
     pub scores: RouterScores,
     /// `[count]`: added to the scores for the selection only.
@@ -87,6 +124,8 @@ pub struct Router {
     pub normalize: bool,
     /// Factor of the weights.
     pub scale: f64,
+    /// `[count]`: a factor of the weights for each expert.
+    pub expert_scales: Option<Tensor>,
 }
 
 /// Function that maps a router's logits to scores.
@@ -118,9 +157,37 @@ pub struct Groups {
 #[serde(deny_unknown_fields)]
 pub struct SharedExpert {
     /// Feed-forward network.
-    pub ffn: Gated,
+    pub ffn: Network,
     /// `[1, hidden]`: the sigmoid of its output multiplies the output of the network.
     pub gate: Option<Projection>,
+}
+
+/// Feed-forward network that is not made of experts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// With a gate.
+    Gated(Gated),
+    /// Without a gate.
+    Plain(Plain),
+}
+
+impl Network {
+    /// Returns the number of rows of `up`.
+    pub fn width(&self) -> u64 {
+        match self {
+            Self::Gated(own) => own.width,
+            Self::Plain(own) => own.width,
+        }
+    }
+
+    /// Returns the activation.
+    pub fn activation(&self) -> Activation {
+        match self {
+            Self::Gated(own) => own.activation,
+            Self::Plain(own) => own.activation,
+        }
+    }
 }
 
 /// Activation function.
@@ -135,6 +202,8 @@ pub enum Activation {
     Gelu,
     /// `max(x, 0)`.
     Relu,
+    /// `max(x, 0)²`.
+    ReluSquared,
     /// Activation of gpt-oss, for gated networks only: `g · sigmoid(1.702 · g) · (u + 1)`. The gate
     /// `g` is clamped to at most `limit` and the other factor `u` to ± `limit`.
     ClampedSilu {
@@ -145,8 +214,13 @@ pub enum Activation {
 
 impl Activation {
     /// Activations that have a name in configs.
-    const NAMED: [(Self, &'static str); 4] =
-        [(Self::Silu, "silu"), (Self::GeluTanh, "gelu_pytorch_tanh"), (Self::Gelu, "gelu"), (Self::Relu, "relu")];
+    const NAMED: [(Self, &'static str); 5] = [
+        (Self::Silu, "silu"),
+        (Self::GeluTanh, "gelu_pytorch_tanh"),
+        (Self::Gelu, "gelu"),
+        (Self::Relu, "relu"),
+        (Self::ReluSquared, "relu2"),
+    ];
 
     /// Returns the name in configs.
     pub fn name(self) -> &'static str {

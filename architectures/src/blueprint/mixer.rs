@@ -17,6 +17,10 @@ pub enum Mixer {
     DeltaNet(Box<DeltaNet>),
     /// Gated short convolution.
     ShortConv(Box<ShortConv>),
+    /// State space model.
+    StateSpace(Box<StateSpace>),
+    /// No mixer: the layer has a feed-forward network only.
+    None,
 }
 
 /// Softmax attention with grouped heads. The keys and values of a sequence are cached.
@@ -46,22 +50,81 @@ pub struct Attention {
     pub query: Projection,
     /// `[kv_heads · head_dim, hidden]`.
     pub key: Projection,
-    /// `[kv_heads · value_dim, hidden]`.
+    /// `[kv_heads · value_dim, hidden]`. May be the same as `key`; then it is computed once.
     pub value: Projection,
+    /// Index of an earlier layer whose keys and values this layer reads. It then has no state, and
+    /// `key`, `value` and their norms are those of that layer.
+    pub reads_layer: Option<u64>,
     /// `[hidden, heads · value_dim]`.
     pub output: Projection,
     /// Bound to which queries, keys (both after their norms) and values are clipped: ± this value.
     pub clip: Option<f64>,
     /// Elements over which the norms of queries and keys are computed.
     pub normed: NormedPart,
-    /// Norm of queries, before `RoPE` is applied.
+    /// Whether `RoPE` is applied before the norms of queries and keys, and not after them.
+    pub norms_follow_rope: bool,
+    /// Norm of queries.
     pub query_norm: Option<Norm>,
-    /// Norm of keys, before `RoPE` is applied.
+    /// Norm of keys.
     pub key_norm: Option<Norm>,
+    /// Norm of each value head.
+    pub value_norm: Option<Norm>,
+    /// Growth of queries with the position.
+    pub query_growth: Option<QueryGrowth>,
     /// `[heads]`: a score that takes part in the softmax but contributes no value.
     pub sinks: Option<Tensor>,
-    /// `[heads · value_dim, hidden]`: the sigmoid of its output multiplies the attention output.
-    pub gate: Option<Projection>,
+    /// Gate of the attention output.
+    pub gate: Option<AttentionGate>,
+}
+
+/// Gate of an attention output: a function of the projected input multiplies the output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionGate {
+    /// `[heads · value_dim, hidden]`, or `[heads, hidden]` if each head has one factor.
+    pub projection: Projection,
+    /// Whether each head has one factor, and not each element.
+    pub per_head: bool,
+    /// Function of the projection's output.
+    pub function: GateFunction,
+}
+
+/// Function that makes a factor of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateFunction {
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `ln(1 + exp(x))`.
+    Softplus,
+}
+
+impl AttentionGate {
+    /// Returns a gate with a sigmoid for each element.
+    pub fn sigmoid(projection: Projection) -> Self {
+        Self { projection, per_head: false, function: GateFunction::Sigmoid }
+    }
+}
+
+/// Growth of queries with the position `p` of their token:
+/// `1 + weight · ln(1 + floor((p + offset) / length))`. Llama 4 and Ministral 3 use it to keep
+/// attention sharp in long sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueryGrowth {
+    /// Weight of the logarithm.
+    pub weight: f64,
+    /// Number of positions after which the factor changes.
+    pub length: f64,
+    /// Constant that is added to positions.
+    pub offset: f64,
+}
+
+impl QueryGrowth {
+    /// Returns the factor at a position.
+    pub fn factor(self, position: usize) -> f64 {
+        1.0 + self.weight * ((position as f64 + self.offset) / self.length).floor().ln_1p()
+    }
 }
 
 /// Elements over which the norms of queries and keys are computed.
@@ -108,6 +171,8 @@ pub struct Latent {
     pub layout: HeadLayout,
     /// Factor of the scores.
     pub scale: f64,
+    /// Growth of queries with the position.
+    pub query_growth: Option<QueryGrowth>,
     /// Rotary embedding.
     pub rope: Rope,
     /// Projection of the queries.
@@ -161,6 +226,8 @@ pub struct DeltaNet {
     pub key_heads: u64,
     /// Number of value heads.
     pub value_heads: u64,
+    /// Key head of each value head.
+    pub pairing: HeadPairing,
     /// Elements of a query or key head.
     pub key_dim: u64,
     /// Elements of a value head.
@@ -192,6 +259,26 @@ pub struct DeltaNet {
     pub output: Projection,
 }
 
+/// Key head that a value head uses, if there are more value heads than key heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadPairing {
+    /// Consecutive value heads share a key head: value head `v` uses key head `v / share`.
+    Grouped,
+    /// Value head `v` uses key head `v % key_heads`.
+    Alternating,
+}
+
+impl HeadPairing {
+    /// Returns the key head of a value head.
+    pub fn key_head(self, value_head: usize, [key_heads, value_heads]: [usize; 2]) -> usize {
+        match self {
+            Self::Grouped => value_head / (value_heads / key_heads),
+            Self::Alternating => value_head % key_heads,
+        }
+    }
+}
+
 /// Decay rate of a delta net, in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -216,6 +303,65 @@ impl DecayRate {
             Self::Negative(_) => -stored,
         }
     }
+}
+
+/// State space model after a short convolution (Mamba-2, arXiv 2405.21060).
+///
+/// The state of each head is a matrix `S` of `[state_dim, head_dim]`: `Δ = softplus(step +
+/// step_bias)`, `S ← exp(-decay_rate · Δ) · S + write ⊗ Δ · input`, `y = Sᵀ · read + skip · input`.
+/// The output is `output(norm(y · silu(gate)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateSpace {
+    /// Number of heads.
+    pub heads: u64,
+    /// Number of groups of consecutive heads that share `write` and `read`; divides `heads`.
+    pub groups: u64,
+    /// Elements of a head.
+    pub head_dim: u64,
+    /// Elements of the state for each element of a head.
+    pub state_dim: u64,
+    /// `[heads · head_dim, hidden]`.
+    pub gate: Projection,
+    /// `[heads · head_dim, hidden]`.
+    pub input: Projection,
+    /// `[groups · state_dim, hidden]`; `B` in the paper.
+    pub write: Projection,
+    /// `[groups · state_dim, hidden]`; `C` in the paper.
+    pub read: Projection,
+    /// `[heads, hidden]`.
+    pub step: Projection,
+    /// `[heads]`.
+    pub step_bias: Tensor,
+    /// Bounds of Δ; the second is `None` if there is no upper bound.
+    pub step_limits: (f64, Option<f64>),
+    /// `[heads]`.
+    pub decay_rate: DecayRate,
+    /// `[heads]`: `D` in the paper.
+    pub skip: Tensor,
+    /// Kernel size of the convolution, in positions.
+    pub kernel: u64,
+    /// `[heads · head_dim + 2 · groups · state_dim, kernel]`, or with a further dimension of 1
+    /// before or after `kernel`. Convolves `input`, `write` and `read`, before `SiLU`.
+    pub convolution: Tensor,
+    /// Bias of the convolution.
+    pub convolution_bias: Option<Tensor>,
+    /// Norm of the gated output.
+    pub norm: Option<StateSpaceNorm>,
+    /// `[hidden, heads · head_dim]`.
+    pub output: Projection,
+}
+
+/// Norm of the output of a state space model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateSpaceNorm {
+    /// `[heads · head_dim]`.
+    pub norm: Norm,
+    /// Number of groups of elements that are normalized separately.
+    pub groups: u64,
+    /// Whether the norm is applied before the gate, and not after it.
+    pub precedes_gate: bool,
 }
 
 /// Gated short convolution (LFM2), per channel:

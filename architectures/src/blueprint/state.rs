@@ -24,7 +24,9 @@ pub enum LayerState {
         /// How many numbers.
         numbers: u64,
     },
-    /// No state: a text is computed in one pass.
+    /// No state, because each token is computed without the others.
+    Stateless,
+    /// No state, because a text is computed in one pass.
     Nothing,
 }
 
@@ -33,6 +35,7 @@ impl LayerState {
     pub fn of(mixer: &Mixer, causal: bool) -> Self {
         match mixer {
             _ if !causal => Self::Nothing,
+            Mixer::Attention(attention) if attention.reads_layer.is_some() => Self::Stateless,
             Mixer::Attention(attention) => Self::Kv {
                 kv_heads: attention.kv_heads,
                 key_dim: attention.head_dim,
@@ -48,6 +51,12 @@ impl LayerState {
                 Self::Recurrent { numbers: memory + channels * (net.kernel - 1) }
             }
             Mixer::ShortConv(conv) => Self::Recurrent { numbers: conv.width * (conv.kernel - 1) },
+            Mixer::StateSpace(own) => {
+                let channels = own.heads * own.head_dim + 2 * own.groups * own.state_dim;
+                let memory = own.heads * own.head_dim * own.state_dim;
+                Self::Recurrent { numbers: memory + channels * (own.kernel - 1) }
+            }
+            Mixer::None => Self::Stateless,
         }
     }
 
@@ -76,7 +85,7 @@ impl LayerState {
                 kv_heads.saturating_mul(rows).saturating_mul(positions)
             }
             Self::Recurrent { numbers } => numbers.saturating_mul(4).saturating_mul(copies),
-            Self::Nothing => 0,
+            Self::Stateless | Self::Nothing => 0,
         }
     }
 }

@@ -82,8 +82,8 @@ pub enum Matrices {
 pub struct Norm {
     /// Kind of normalization.
     pub kind: NormKind,
-    /// `[width]`.
-    pub weight: Tensor,
+    /// `[width]`; `None` means that all weights are 1.
+    pub weight: Option<Tensor>,
     /// `[width]`.
     pub bias: Option<Tensor>,
     /// Constant that is added under the root.

@@ -32,11 +32,16 @@ pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Nor
     let bias = format!("{module}.bias");
     Norm {
         kind: NormKind::Layer,
-        weight: Tensor::named(format!("{module}.weight")),
+        weight: Some(Tensor::named(format!("{module}.weight"))),
         bias: names.has(&bias).then(|| Tensor::named(bias)),
         epsilon,
         offset: 0.0,
     }
+}
+
+/// Returns an RMS norm whose weights are all 1.
+pub(crate) fn unweighted_norm(epsilon: f64) -> Norm {
+    Norm { kind: NormKind::Rms, weight: None, bias: None, epsilon, offset: 0.0 }
 }
 
 /// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and
@@ -55,11 +60,15 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
         query,
         key,
         value,
+        reads_layer: None,
         output,
         clip: None,
         normed: NormedPart::Head,
+        norms_follow_rope: false,
         query_norm: None,
         key_norm: None,
+        value_norm: None,
+        query_growth: None,
         sinks: None,
         gate: None,
     }

@@ -1,18 +1,17 @@
 //! BERT and `RoBERTa`, encoders that embed texts. In `RoBERTa`, positions start at an offset.
 
-use crate::blueprint::{
-    Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Plain, Positions, Residual, Tensor, TokenTypes,
-};
+use crate::blueprint::{Activation, Blueprint};
 use crate::config_json::{Config, fail};
-use crate::dense::{attention, layer_count, layer_norm, projection, vocabulary};
+use crate::dense::{layer_count, vocabulary};
+use crate::encoder::{AttentionNames, Encoder, EncoderNames, NetworkNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "bert",
-    model_types: &["bert"],
-    read_config: |config, names| read(config, names, "bert.", 0),
+    model_types: &["bert", "electra"],
+    read_config,
     gguf: &GGUF,
     hugging_face: HuggingFaceForm::of("BertModel", "bert"),
 };
@@ -43,20 +42,31 @@ pub(super) const GGUF: GgufForm = GgufForm {
 /// Default number of token types, as in transformers.
 const TYPES: u64 = 2;
 
-/// Parameters of a BERT-like encoder. Sizes are in elements.
-struct EncoderSizes {
-    vocabulary: u64,
-    hidden: u64,
-    heads: u64,
-    width: u64,
-    layers: usize,
-    /// Number of learned positions, and the row of the first one.
-    rows: u64,
-    offset: u64,
-    /// Number of token types.
-    types: u64,
-    epsilon: f64,
-    activation: Activation,
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let hidden = config.required("hidden_size")?;
+    if config.unsigned("embedding_size")?.is_some_and(|size| size != hidden) {
+        return Err(fail("`embedding_size` is not `hidden_size`: projected embeddings cannot be run yet"));
+    }
+    let prefix = if config.text("model_type") == Some("electra") { "electra." } else { "bert." };
+    read(config, names, prefix, 0)
+}
+
+/// Names in folders and, for layers, in GGUF files.
+fn encoder_names(root: &str, layers: &'static str) -> EncoderNames {
+    EncoderNames {
+        root: root.to_owned(),
+        tables: ["embeddings.word_embeddings", "embeddings.position_embeddings", "embeddings.token_type_embeddings"],
+        embedding_norm: "embeddings.LayerNorm",
+        layers,
+        attention: AttentionNames::Separate([
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+            "attention.output.dense",
+        ]),
+        norms: ["attention.output.LayerNorm", "output.LayerNorm"],
+        network: NetworkNames::Plain(["intermediate.dense", "output.dense"]),
+    }
 }
 
 /// Reads a config. `offset` is the row of the first position; tensor names may start with `prefix`.
@@ -65,95 +75,47 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         return Err(fail(format!("`position_embedding_type` is `{other}`, expected absolute")));
     }
     let prefix = if names.has(&format!("{prefix}embeddings.word_embeddings.weight")) { prefix } else { "" };
-    let sizes = EncoderSizes {
+    let rows = config.unsigned("max_position_embeddings")?.unwrap_or(512);
+    let encoder = Encoder {
         vocabulary: config.required("vocab_size")?,
         hidden: config.required("hidden_size")?,
         heads: config.required("num_attention_heads")?,
         width: config.required("intermediate_size")?,
         layers: layer_count(config.required("num_hidden_layers")?)?,
-        rows: config.unsigned("max_position_embeddings")?.unwrap_or(512),
-        offset,
-        types: config.unsigned("type_vocab_size")?.unwrap_or(TYPES),
+        context: rows.saturating_sub(offset),
         epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
         activation: config.activation("hidden_act", Activation::Gelu)?,
+        rope: None,
+        positions: Some((rows, offset)),
+        types: config.unsigned("type_vocab_size")?.unwrap_or(TYPES),
+        names: encoder_names(prefix, "encoder.layer."),
     };
-    Ok(blueprint(names, &sizes, [prefix, "encoder.layer."]))
+    Ok(encoder.blueprint(names))
 }
 
 /// Reads GGUF metadata. A file stores position rows from the first used one on, so the offset is 0.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let sizes = EncoderSizes {
+    let context = keys.required("context_length")?;
+    let encoder = Encoder {
         vocabulary: vocabulary(keys)?,
         hidden: keys.required("embedding_length")?,
         heads: keys.required("attention.head_count")?,
         width: keys.required("feed_forward_length")?,
         layers: layer_count(keys.required("block_count")?)?,
-        rows: keys.required("context_length")?,
-        offset: 0,
-        types: token_types(keys),
+        context,
         epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12),
         activation: Activation::Gelu,
+        rope: None,
+        positions: Some((context, 0)),
+        types: token_types(keys),
+        names: encoder_names("", "model.layers."),
     };
-    Ok(blueprint(names, &sizes, ["", "model.layers."]))
-}
-
-fn blueprint(names: &TensorNames, sizes: &EncoderSizes, [prefix, layers]: [&str; 2]) -> Blueprint {
-    let EncoderSizes { hidden, heads, width, rows, offset, activation, .. } = *sizes;
-    // Texts use at most two types.
-    let types = sizes.types.min(2);
-    let norm = |module: &str| layer_norm(names, &format!("{prefix}{module}"), sizes.epsilon);
-    let head_dim = hidden.checked_div(heads).unwrap_or(0);
-    let layer = |index: usize| {
-        let own = |module: &str| format!("{layers}{index}.{module}");
-        let projection = |module: &str| projection(names, &format!("{prefix}{}", own(module)));
-        let after = |module: &str| Residual { sum: Some(norm(&own(module))), ..Residual::default() };
-        Layer {
-            mixer: Mixer::Attention(Box::new(attention(
-                heads,
-                head_dim,
-                [
-                    projection("attention.self.query"),
-                    projection("attention.self.key"),
-                    projection("attention.self.value"),
-                    projection("attention.output.dense"),
-                ],
-            ))),
-            mixer_residual: after("attention.output.LayerNorm"),
-            ffn: Ffn::Plain(Box::new(Plain {
-                width,
-                activation,
-                up: projection("intermediate.dense"),
-                down: projection("output.dense"),
-            })),
-            ffn_residual: after("output.LayerNorm"),
-            parallel: false,
-        }
-    };
-    let table = |name: &str| format!("{prefix}embeddings.{name}.weight");
-    Blueprint {
-        vocabulary: sizes.vocabulary,
-        hidden,
-        context: rows.saturating_sub(offset),
-        causal: false,
-        embedding: Embedding {
-            weight: Tensor::named(table("word_embeddings")),
-            scale: None,
-            positions: Some(Positions { weight: Tensor::named(table("position_embeddings")), rows, offset }),
-            types: names
-                .has(&table("token_type_embeddings"))
-                .then(|| TokenTypes { weight: Tensor::rows(table("token_type_embeddings"), 0, types), count: types }),
-            norm: Some(norm("embeddings.LayerNorm")),
-        },
-        layers: (0..sizes.layers).map(layer).collect(),
-        norm: None,
-        output: None,
-        scorer: None,
-    }
+    Ok(encoder.blueprint(names))
 }
 
 /// Returns the number of rows of the type table. In a split, it may be in another file than the
 /// keys.
-fn token_types(keys: Keys<'_>) -> u64 {
+pub(super) fn token_types(keys: Keys<'_>) -> u64 {
     let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
     let rows = table.map(|table| table.dims.get(1).copied().unwrap_or(1));
     rows.or_else(|| keys.gguf.unsigned("tokenizer.ggml.token_type_count")).unwrap_or(TYPES)

@@ -4,12 +4,12 @@
 //! authors.
 
 use crate::blueprint::{
-    Activation, Blueprint, Ffn, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, RouterScores,
-    Rows, Tensor,
+    Activation, Blueprint, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, Norm, QueryGrowth,
+    RouterScores, Rows, Tensor,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
-use crate::experts::{self, MODULES, experts, shared};
+use crate::experts::{self, ExpertLayers, MODULES};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{self, Keys};
 use crate::rope::yarn_magnitude;
@@ -38,6 +38,10 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2").interleaved(),
 };
 
+/// Epsilon of the norms of low-rank rows in transformers, whatever the config says. llama.cpp uses
+/// the file's epsilon.
+const LATENT_EPSILON: f64 = 1e-6;
+
 /// Parameters of latent attention. Sizes are in elements.
 struct LatentSizes {
     rope_dim: u64,
@@ -48,7 +52,10 @@ struct LatentSizes {
     query_rank: Option<u64>,
     layout: HeadLayout,
     scale: f64,
+    query_growth: Option<QueryGrowth>,
     rope: Rope,
+    /// Epsilon of the norms of low-rank rows.
+    epsilon: f64,
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -66,7 +73,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     // Weights are either normalized or scaled, not both.
     let scale = config.float("routed_scaling_factor")?.filter(|_| !normalize).unwrap_or(1.0);
     let scores = scores(config, RouterScores::Softmax)?;
-    add_experts(config, names, &mut blueprint, |router, _| {
+    add_experts(config, names, &mut blueprint, 0, |router, _| {
         (router.groups, router.normalize, router.scale, router.scores) = (groups, normalize, scale, scores);
     })?;
     Ok(blueprint)
@@ -100,7 +107,9 @@ pub(super) fn latent_attention(
         query_rank: config.unsigned("q_lora_rank")?,
         layout,
         scale: (nope_dim.saturating_add(rope_dim) as f64).powf(-0.5) * growth * growth,
+        query_growth: None,
         rope: Rope { dimension: None, ..config.rope("full_attention", 10_000.0)? },
+        epsilon: LATENT_EPSILON,
     };
     Ok(with_latent_attention(Dense::from_config(config, defaults)?, names, &sizes))
 }
@@ -123,7 +132,9 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         rank: keys.required("attention.kv_lora_rank")?,
         query_rank: keys.unsigned("attention.q_lora_rank")?.filter(|rank| *rank > 0),
         layout: HeadLayout::Interleaved,
+        epsilon: dense.norm_epsilon,
         scale: (head_dim as f64).powf(-0.5) * growth * growth,
+        query_growth: None,
         rope,
     };
     let mut blueprint = with_latent_attention(dense, names, &sizes);
@@ -149,7 +160,7 @@ fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
 /// Returns a blueprint whose mixers are latent attention.
 fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &LatentSizes) -> Blueprint {
     let heads = dense.heads;
-    let norm = |module: &str| dense.norm(names, module);
+    let norm = |module: &str| Norm { epsilon: sizes.epsilon, ..dense.norm(names, module) };
     let mixer = |index: usize| {
         let own = |module: &str| format!("model.layers.{index}.self_attn.{module}");
         let query = match sizes.query_rank {
@@ -170,6 +181,7 @@ fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &LatentSizes)
             rank: sizes.rank,
             layout: sizes.layout,
             scale: sizes.scale,
+            query_growth: sizes.query_growth,
             rope: sizes.rope.clone(),
             query,
             down: projection(names, &own("kv_a_proj_with_mqa")),
@@ -207,11 +219,13 @@ fn heads_of(names: &TensorNames, own: &dyn Fn(&str) -> String, heads: u64, sizes
     [part(0, sizes.nope_dim), part(sizes.nope_dim, sizes.value_dim)]
 }
 
-/// Replaces the networks of all layers after the dense first ones by experts.
+/// Replaces the networks of all layers after the dense first ones by experts. `dense` is the number
+/// of dense layers if the config omits it.
 pub(super) fn add_experts(
     config: Config<'_>,
     names: &TensorNames,
     blueprint: &mut Blueprint,
+    dense: u64,
     route: impl Fn(&mut crate::Router, &str),
 ) -> Result<(), Error> {
     let Some(count) = config.unsigned("n_routed_experts")? else { return Ok(()) };
@@ -221,21 +235,12 @@ pub(super) fn add_experts(
         top_k: config.required("num_experts_per_tok")?,
         activation: config.activation("hidden_act", Activation::Silu)?,
     };
-    let dense = config.unsigned("first_k_dense_replace")?.unwrap_or(0);
     let step = config.step("moe_layer_freq", 1)?;
+    let sparse = experts::after_dense_layers(config, blueprint.layers.len(), dense)?;
+    let is_regular = |index: usize| (index as u64).is_multiple_of(step);
+    let sparse = sparse.into_iter().enumerate().map(|(index, sparse)| sparse && is_regular(index)).collect();
     let all = config.unsigned("n_shared_experts")?.filter(|count| *count > 0);
-    for (index, layer) in (0u64..).zip(&mut blueprint.layers) {
-        if index < dense || !index.is_multiple_of(step) {
-            continue;
-        }
-        let module = format!("model.layers.{index}.mlp");
-        let mut own = experts(names, &module, MODULES, sizes);
-        own.shared = all.map(|all| {
-            let width = sizes.width.saturating_mul(all);
-            shared(names, &format!("{module}.shared_experts"), None, width, sizes.activation)
-        });
-        route(&mut own.router, &module);
-        layer.ffn = Ffn::Experts(Box::new(own));
-    }
+    let shared = all.map(|all| ("shared_experts", sizes.width.saturating_mul(all)));
+    ExpertLayers { sizes, sparse, module: "mlp", modules: MODULES, shared }.add(names, blueprint, route);
     Ok(())
 }

@@ -2,8 +2,9 @@
 //! experts.
 
 use super::deepseek_v2::{add_experts, latent_attention, scores};
-use crate::blueprint::{Blueprint, Groups, HeadLayout, RouterScores, Tensor};
+use crate::blueprint::{Blueprint, HeadLayout, RouterScores};
 use crate::config_json::Config;
+use crate::experts::SigmoidRouter;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -15,22 +16,18 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV3ForCausalLM", "deepseek_v3").interleaved(),
 };
 
-/// Number of best experts that define the score of a group.
-const BEST: u64 = 2;
-
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let interleaved = config.flag("rope_interleave")?.unwrap_or(true);
-    let layout = if interleaved { HeadLayout::Interleaved } else { HeadLayout::Half };
-    let mut blueprint = latent_attention(config, names, layout)?;
-    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
-    let groups = (count > 1).then_some(Groups { count, keep, best: BEST });
-    let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
-    let scale = config.float("routed_scaling_factor")?.unwrap_or(2.5);
-    let scores = scores(config, RouterScores::Sigmoid)?;
-    add_experts(config, names, &mut blueprint, |router, module| {
-        (router.groups, router.normalize, router.scale, router.scores) = (groups, normalize, scale, scores);
-        let bias = format!("{module}.gate.e_score_correction_bias");
-        router.bias = names.has(&bias).then(|| Tensor::named(bias));
+    let mut blueprint = latent_attention(config, names, layout(config)?)?;
+    let (rule, scores) = (SigmoidRouter::from_config(config, true, 2.5)?, scores(config, RouterScores::Sigmoid)?);
+    add_experts(config, names, &mut blueprint, 3, |router, module| {
+        rule.set(router, names, format!("{module}.gate.e_score_correction_bias"));
+        router.scores = scores;
     })?;
     Ok(blueprint)
+}
+
+/// Returns the order of rotated elements.
+pub(super) fn layout(config: Config<'_>) -> Result<HeadLayout, Error> {
+    let interleaved = config.flag("rope_interleave")?.unwrap_or(true);
+    Ok(if interleaved { HeadLayout::Interleaved } else { HeadLayout::Half })
 }

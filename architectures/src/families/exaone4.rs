@@ -22,6 +22,11 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), ..LLAMA };
 const PATTERN: u64 = 4;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(dense(config)?.blueprint(names))
+}
+
+/// Reads the parameters of a config.
+pub(super) fn dense(config: Config<'_>) -> Result<Dense, Error> {
     let mut dense = Dense {
         norms: POST_NORMS,
         head_norms: true,
@@ -34,15 +39,20 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let slides = sliding_layers(config, dense.layers.len() as u64)?;
         dense.slide(&slides, window);
     }
-    Ok(rotated_where_it_slides(dense).blueprint(names))
+    Ok(rotated_where_it_slides(dense))
 }
 
 /// Reads GGUF metadata. The window and the pattern of a file apply, because the model was trained
 /// with them; llama.cpp ignores them unless the model has 64 layers.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(dense_of_gguf(keys)?.blueprint(names))
+}
+
+/// Reads the parameters of a GGUF file.
+pub(super) fn dense_of_gguf(keys: Keys<'_>) -> Result<Dense, Error> {
     let mut dense = Dense { norms: POST_NORMS, head_norms: true, ..Dense::from_gguf(keys)? };
     dense.slide_by_keys(keys, PATTERN, 0)?;
-    Ok(rotated_where_it_slides(dense).blueprint(names))
+    Ok(rotated_where_it_slides(dense))
 }
 
 /// If some layers slide, removes `RoPE` from layers with full attention.

@@ -62,11 +62,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         };
         let (up, down) = (own("mlp.dense_h_to_4h"), own("mlp.dense_4h_to_h"));
         Layer {
-            mixer: Mixer::Attention(Box::new(mixer)),
-            mixer_residual: before(mixer_norm),
-            ffn: Ffn::Plain(Box::new(Plain { width, activation, up, down })),
-            ffn_residual: before(ffn_norm),
             parallel,
+            ..Layer::new(
+                (Mixer::Attention(Box::new(mixer)), before(mixer_norm)),
+                (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before(ffn_norm)),
+            )
         }
     };
     let embedding = Tensor::named("transformer.word_embeddings.weight");
@@ -79,7 +79,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         hidden,
         context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
         causal: true,
-        embedding: Embedding { weight: embedding, scale: None, positions: None, types: None, norm: None },
+        embedding: Embedding::of_tokens(embedding),
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
         output: Some(Output { projection: output, scale: None, soft_cap: None }),

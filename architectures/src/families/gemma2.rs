@@ -4,7 +4,7 @@
 use super::gemma::with_scaled_embedding;
 use crate::blueprint::{Activation, Blueprint};
 use crate::config_json::Config;
-use crate::dense::{ALL_NORMS, Defaults, Dense};
+use crate::dense::{ALL_NORMS, Defaults, Dense, NormNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, name_tables};
@@ -29,10 +29,15 @@ const PATTERN: u64 = 2;
 const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    with_norms(config, names, ALL_NORMS)
+}
+
+/// Returns the model of a config whose layers have these norms.
+pub(super) fn with_norms(config: Config<'_>, names: &TensorNames, norms: NormNames) -> Result<Blueprint, Error> {
     let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
         norm_offset: 1.0,
-        norms: ALL_NORMS,
+        norms,
         attention_scale: config.float("query_pre_attn_scalar")?.unwrap_or(256.0).powf(-0.5),
         ..Dense::from_config(config, DEFAULTS)?
     };

@@ -64,9 +64,20 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         ..Dense::from_config(config, DEFAULTS)?
     };
     dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, 4096)?;
+    let sees_all = config.flag("use_bidirectional_attention")?.unwrap_or(false);
+    if sees_all {
+        // The window extends to both sides.
+        for layer in &mut dense.layers {
+            layer.window = layer.window.map(|window| window / 2 + 1);
+        }
+    }
     let theta = config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA);
     let rope = config.newer_rope("sliding_attention", theta)?.unwrap_or_else(|| Rope::plain(theta));
-    Ok(with_sliding_rope(dense, &rope).blueprint(names))
+    let mut blueprint = with_sliding_rope(dense, &rope).blueprint(names);
+    if sees_all {
+        (blueprint.causal, blueprint.output) = (false, None);
+    }
+    Ok(blueprint)
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

@@ -10,7 +10,7 @@ use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "glm4",
-    model_types: &["glm4"],
+    model_types: &["glm4", OF_VISION],
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
@@ -26,6 +26,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Glm4ForCausalLM", "glm4").interleaved(),
 };
 
+/// Text part of GLM-4.1V.
+const OF_VISION: &str = "glm4v_text";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, ..LLAMA };
 const NORMS: NormNames = NormNames {
     before_mixer: Some("input_layernorm"),
@@ -35,18 +37,21 @@ const NORMS: NormNames = NormNames {
 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_config(config, DEFAULTS)? };
+    // The text part of the models with vision has no size of heads.
+    let defaults =
+        if config.text("model_type") == Some(OF_VISION) { Defaults { head_dim: None, ..DEFAULTS } } else { DEFAULTS };
+    let mut dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_config(config, defaults)? };
     dense.rotate_part(config, 2)?;
-    Ok(fused(dense, names))
+    Ok(fused(dense.blueprint(names)))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(fused(Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? }, names))
+    let dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
+    Ok(fused(dense.blueprint(names)))
 }
 
 /// Sets gate and up to the rows of the fused tensor.
-fn fused(dense: Dense, names: &TensorNames) -> Blueprint {
-    let mut blueprint = dense.blueprint(names);
+pub(super) fn fused(mut blueprint: Blueprint) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let Ffn::Gated(gated) = &mut layer.ffn else { continue };
         let name = format!("model.layers.{index}.mlp.gate_up_proj.weight");

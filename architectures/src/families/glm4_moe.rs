@@ -1,12 +1,13 @@
 //! GLM-4.5: experts with sigmoid scores after a dense first layer, `RoPE` on half of each head.
 
 use super::deepseek_v2::add_experts;
-use crate::blueprint::{Blueprint, Groups, RouterScores, Tensor};
+use crate::blueprint::{Blueprint, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA};
+use crate::experts::{self, SigmoidRouter};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, experts};
+use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "glm4_moe",
@@ -21,8 +22,6 @@ pub(super) const FAMILY: Family = Family {
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, ..LLAMA };
-/// Number of best experts that define the score of a group.
-const BEST: u64 = 2;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let head_norms = config.flag("use_qk_norm")?.unwrap_or(false);
@@ -33,15 +32,9 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     dense.rotate_part(config, 2)?;
     let mut blueprint = dense.blueprint(names);
-    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
-    let groups = (count > 1).then_some(Groups { count, keep, best: BEST });
-    let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
-    let scale = config.float("routed_scaling_factor")?.unwrap_or(1.0);
-    add_experts(config, names, &mut blueprint, |router, module| {
-        (router.groups, router.normalize, router.scale) = (groups, normalize, scale);
-        router.scores = RouterScores::Sigmoid;
-        let bias = format!("{module}.gate.e_score_correction_bias");
-        router.bias = names.has(&bias).then(|| Tensor::named(bias));
+    let rule = SigmoidRouter::from_config(config, true, 1.0)?;
+    add_experts(config, names, &mut blueprint, 1, |router, module| {
+        rule.set(router, names, format!("{module}.gate.e_score_correction_bias"));
     })?;
     Ok(blueprint)
 }

@@ -50,13 +50,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             own.scale /= (index + 1) as f64;
         }
         let (up, down) = (projection("mlp.c_fc", None), projection("mlp.c_proj", None));
-        Layer {
-            mixer: Mixer::Attention(Box::new(own)),
-            mixer_residual: before("ln_1"),
-            ffn: Ffn::Plain(Box::new(Plain { width, activation, up, down })),
-            ffn_residual: before("ln_2"),
-            parallel: false,
-        }
+        Layer::new(
+            (Mixer::Attention(Box::new(own)), before("ln_1")),
+            (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before("ln_2")),
+        )
     };
     let embedding = format!("{root}wte.weight");
     let own = names.has("lm_head.weight");
@@ -77,6 +74,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             }),
             types: None,
             norm: None,
+            of_layers: None,
         },
         layers: (0..layer_count(number("n_layer", 12)?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),

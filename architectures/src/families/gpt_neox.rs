@@ -43,11 +43,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         mixer.rope = Some(rope.clone());
         let (up, down) = (own("mlp.dense_h_to_4h"), own("mlp.dense_4h_to_h"));
         Layer {
-            mixer: Mixer::Attention(Box::new(mixer)),
-            mixer_residual: before("input_layernorm"),
-            ffn: Ffn::Plain(Box::new(Plain { width, activation, up, down })),
-            ffn_residual: before("post_attention_layernorm"),
             parallel,
+            ..Layer::new(
+                (Mixer::Attention(Box::new(mixer)), before("input_layernorm")),
+                (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before("post_attention_layernorm")),
+            )
         }
     };
     let embedding = Tensor::named("gpt_neox.embed_in.weight");
@@ -60,7 +60,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         hidden,
         context: number("max_position_embeddings", 2048)?,
         causal: true,
-        embedding: Embedding { weight: embedding, scale: None, positions: None, types: None, norm: None },
+        embedding: Embedding::of_tokens(embedding),
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("final_layer_norm")),
         output: Some(Output { projection: output, scale: None, soft_cap: None }),

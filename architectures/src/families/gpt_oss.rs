@@ -61,7 +61,18 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         router.scores = RouterScores::SoftmaxOfChosen;
         let [gate, up, down] = stacks(config, &format!("{prefix}.mlp.experts"), width);
         let activation = Activation::ClampedSilu { limit };
-        layer.ffn = Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: None }));
+        layer.ffn = Ffn::Experts(Box::new(Experts {
+            count,
+            width,
+            activation,
+            router,
+            input_norm: None,
+            gate: Some(gate),
+            up,
+            down,
+            shared: None,
+            latent: None,
+        }));
     }
     Ok(blueprint)
 }
@@ -86,7 +97,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for layer in &mut blueprint.layers {
         let Ffn::Experts(experts) = &mut layer.ffn else { continue };
         // Experts always have biases, which share a blob with the stacks.
-        for matrices in [&mut experts.gate, &mut experts.up, &mut experts.down] {
+        for matrices in experts.gate.iter_mut().chain([&mut experts.up, &mut experts.down]) {
             if let Matrices::Items(stack) = matrices {
                 stack.bias = Some(Tensor::named(format!("{}.bias", stack.module)));
             }
@@ -110,7 +121,7 @@ fn split_fused(blueprint: &mut Blueprint, names: &TensorNames, sizes: [u64; 3]) 
         if let (Ffn::Experts(experts), true) = (&mut layer.ffn, has(&both)) {
             let both = projection(names, &both);
             let part = |first| Matrices::Items(both.rows(Rows::every_second(first, experts.width)));
-            (experts.gate, experts.up) = (part(0), part(1));
+            (experts.gate, experts.up) = (Some(part(0)), part(1));
         }
     }
 }

@@ -36,19 +36,23 @@ pub(super) const FAMILY: Family = Family {
 };
 
 pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(dense(config)?.blueprint(names))
+}
+
+/// Reads the parameters of a config.
+pub(super) fn dense(config: Config<'_>) -> Result<Dense, Error> {
     let number = |key: &str| Ok::<_, Error>(config.float(key)?.unwrap_or(1.0));
     let logits = number("logits_scaling")?;
     if logits <= 0.0 {
         return Err(fail(format!("`logits_scaling` is {logits}, expected a positive number")));
     }
-    let dense = Dense {
+    Ok(Dense {
         attention_scale: number("attention_multiplier")?,
         embedding_scale: Some(number("embedding_multiplier")?),
         residual_scale: Some(number("residual_multiplier")?),
         output_scale: Some(logits.recip()),
         ..Dense::from_config(config, dense::LLAMA)?
-    };
-    Ok(dense.blueprint(names))
+    })
 }
 
 /// Reads GGUF metadata. A factor of 0 means none.

@@ -1,8 +1,12 @@
 //! Granite 3 with experts: Granite's factors, experts stored as stacks, gate and up in one tensor.
 
 use super::granite;
-use crate::blueprint::{Blueprint, Experts, Ffn, HeadLayout, Matrices, Projection, RouterScores, Rows, Tensor, View};
+use crate::blueprint::{
+    Activation, Blueprint, Experts, Ffn, Gated, HeadLayout, Matrices, Network, Projection, RouterScores, Rows,
+    SharedExpert, Tensor, View,
+};
 use crate::config_json::Config;
+use crate::dense::projection;
 use crate::experts::{self, router, switched};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
@@ -10,7 +14,7 @@ use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "granitemoe",
-    model_types: &["granitemoe"],
+    model_types: &["granitemoe", "granitemoeshared"],
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
@@ -23,6 +27,12 @@ pub(super) const FAMILY: Family = Family {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = granite::read_config(config, names)?;
+    add_experts(config, names, &mut blueprint)?;
+    Ok(blueprint)
+}
+
+/// Replaces the networks of all layers by experts.
+pub(super) fn add_experts(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint) -> Result<(), Error> {
     let (count, top_k) =
         (config.unsigned("num_local_experts")?.unwrap_or(8), config.unsigned("num_experts_per_tok")?.unwrap_or(2));
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
@@ -39,9 +49,40 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let part = |first: u64| stack("input_linear", Some(Rows::run(first, width)));
         let fused = || [part(0), part(width), stack("output_linear", None)];
         let [gate, up, down] = switched(names, &module).unwrap_or_else(fused);
-        layer.ffn = Ffn::Experts(Box::new(Experts { count, width, activation, router, gate, up, down, shared: None }));
+        let shared = shared_expert(config, names, index, activation)?;
+        layer.ffn = Ffn::Experts(Box::new(Experts {
+            count,
+            width,
+            activation,
+            router,
+            input_norm: None,
+            gate: Some(gate),
+            up,
+            down,
+            shared,
+            latent: None,
+        }));
     }
-    Ok(blueprint)
+    Ok(())
+}
+
+/// Returns the network beside the experts, if the model has one. The rows of the gate come first.
+fn shared_expert(
+    config: Config<'_>,
+    names: &TensorNames,
+    index: usize,
+    activation: Activation,
+) -> Result<Option<SharedExpert>, Error> {
+    let Some(width) = config.unsigned("shared_intermediate_size")?.filter(|width| *width > 0) else { return Ok(None) };
+    Ok(Some(SharedExpert { ffn: Network::Gated(fused_network(names, index, width, activation)), gate: None }))
+}
+
+/// Returns the network `shared_mlp` of a layer. The rows of its gate come first.
+pub(super) fn fused_network(names: &TensorNames, index: usize, width: u64, activation: Activation) -> Gated {
+    let own = |module: &str| projection(names, &format!("model.layers.{index}.shared_mlp.{module}"));
+    let both = own("input_linear");
+    let part = |first: u64| both.rows(Rows::run(first, width));
+    Gated { width, activation, gate: part(0), up: part(width), down: own("output_linear") }
 }
 
 /// Reads GGUF metadata. A softmax over the selected experts equals a softmax over all, divided by

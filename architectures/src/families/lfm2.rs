@@ -7,34 +7,33 @@ use crate::dense::{Defaults, Dense, LLAMA, projection};
 use crate::experts::gated;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::name_tables::Table;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "lfm2",
     model_types: &["lfm2"],
     read_config,
-    gguf: &GgufForm {
-        read: Some(read_gguf),
-        names: &[
-            ("attn_norm", "operator_norm"),
-            ("attn_output", "self_attn.out_proj"),
-            ("attn_q_norm", "self_attn.q_layernorm"),
-            ("attn_k_norm", "self_attn.k_layernorm"),
-            ("ffn_norm", "ffn_norm"),
-            ("ffn_gate", "feed_forward.w1"),
-            ("ffn_up", "feed_forward.w3"),
-            ("ffn_down", "feed_forward.w2"),
-            ("shortconv.conv", "conv.conv"),
-            ("shortconv.in_proj", "conv.in_proj"),
-            ("shortconv.out_proj", "conv.out_proj"),
-        ],
-        model_names: &[("token_embd_norm.weight", "model.embedding_norm.weight")],
-        ..GgufForm::not_yet("lfm2")
-    },
+    gguf: &GgufForm { read: Some(from_gguf), names: NAMES, model_names: MODEL_NAMES, ..GgufForm::not_yet("lfm2") },
     hugging_face: HuggingFaceForm::of("Lfm2ForCausalLM", "lfm2"),
 };
 
-const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, ..LLAMA };
+pub(super) const NAMES: Table = &[
+    ("attn_norm", "operator_norm"),
+    ("attn_output", "self_attn.out_proj"),
+    ("attn_q_norm", "self_attn.q_layernorm"),
+    ("attn_k_norm", "self_attn.k_layernorm"),
+    ("ffn_norm", "ffn_norm"),
+    ("ffn_gate", "feed_forward.w1"),
+    ("ffn_up", "feed_forward.w3"),
+    ("ffn_down", "feed_forward.w2"),
+    ("shortconv.conv", "conv.conv"),
+    ("shortconv.in_proj", "conv.in_proj"),
+    ("shortconv.out_proj", "conv.out_proj"),
+];
+pub(super) const MODEL_NAMES: Table = &[("token_embd_norm.weight", "model.embedding_norm.weight")];
+
+pub(super) const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 128_000, theta: 1_000_000.0, ..LLAMA };
 /// Default kernel size of a convolution, in positions.
 const KERNEL: u64 = 3;
 
@@ -42,13 +41,18 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("norm_eps")?.unwrap_or(1e-5);
     dense.intermediate = width(config)?;
+    with_mixers(dense, config, names)
+}
+
+/// Returns the blueprint with the mixers of a config.
+pub(super) fn with_mixers(dense: Dense, config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let kernel = config.unsigned("conv_L_cache")?.unwrap_or(KERNEL);
     let attends = attention_layers(config, dense.layers.len() as u64)?;
     Ok(mixed(dense, names, &attends, kernel))
 }
 
 /// Reads GGUF metadata. Layers without key and value heads are convolutions.
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn from_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
     let layers = dense.layers.len();
     let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(|| vec![true; layers]);
@@ -58,7 +62,9 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 /// Returns the blueprint with the norms, networks and mixers of this family.
 fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], kernel: u64) -> Blueprint {
-    let dense = Dense { final_norm: "embedding_norm", ..dense };
+    // Files of Ollama's converter use the usual name.
+    let final_norm = if names.has("model.norm.weight") { "norm" } else { "embedding_norm" };
+    let dense = Dense { final_norm, ..dense };
     let (hidden, width) = (dense.hidden, dense.intermediate);
     let norm = |index: usize, module: &str| dense.norm(names, &format!("model.layers.{index}.{module}"));
     let norms: Vec<_> = (0..dense.layers.len())

@@ -128,19 +128,19 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
         // The first layer has no norm, because it reads the output of the embedding's norm.
         let first = own("attn_norm");
         let before = names.has(&format!("{root}{first}.weight")).then(|| norm(&first));
-        Layer {
-            mixer: Mixer::Attention(Box::new(mixer)),
-            mixer_residual: Residual { before, ..Residual::default() },
-            ffn: Ffn::Gated(Box::new(Gated {
-                width,
-                activation,
-                gate: both.rows(Rows::run(0, width)),
-                up: both.rows(Rows::run(width, width)),
-                down: projection("mlp.Wo"),
-            })),
-            ffn_residual: Residual { before: Some(norm(&own("mlp_norm"))), ..Residual::default() },
-            parallel: false,
-        }
+        Layer::new(
+            (Mixer::Attention(Box::new(mixer)), Residual { before, ..Residual::default() }),
+            (
+                Ffn::Gated(Box::new(Gated {
+                    width,
+                    activation,
+                    gate: both.rows(Rows::run(0, width)),
+                    up: both.rows(Rows::run(width, width)),
+                    down: projection("mlp.Wo"),
+                })),
+                Residual { before: Some(norm(&own("mlp_norm"))), ..Residual::default() },
+            ),
+        )
     };
     Blueprint {
         vocabulary: sizes.vocabulary,
@@ -153,6 +153,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
             positions: None,
             types: None,
             norm: Some(norm("embeddings.norm")),
+            of_layers: None,
         },
         layers: (0..sizes.slides.len()).map(layer).collect(),
         norm: Some(norm("final_norm")),

@@ -20,7 +20,7 @@ pub(super) const DEFAULTS: Defaults = LLAMA;
 /// Every fourth layer has full attention, if some layers slide.
 pub(super) const PATTERN: u64 = 4;
 
-fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     Ok(normed_over_the_width(Dense::from_config(config, DEFAULTS)?, names))
 }
 

@@ -13,7 +13,7 @@ use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "phi3",
-    model_types: &["phi3"],
+    model_types: &["phi3", "phi4_multimodal", "phi4mm"],
     read_config,
     gguf: &GgufForm {
         architecture: "phi3",

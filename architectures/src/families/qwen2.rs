@@ -13,7 +13,7 @@ use crate::{Error, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen2",
-    model_types: &["qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"],
+    model_types: &["qwen2", "qwen2_5_omni_text", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"],
     read_config,
     gguf: &GgufForm {
         architecture: "qwen2",

@@ -34,6 +34,15 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let mut blueprint = dense.blueprint(names);
     experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
     if config.text("model_type") == Some(STACKED) {
+        // The class has no key for it.
+        for layer in &mut blueprint.layers {
+            if let Ffn::Experts(own) = &mut layer.ffn {
+                own.router.normalize = true;
+            }
+        }
+    }
+    // transformers 5 saves the stacks as all other families do.
+    if config.text("model_type") == Some(STACKED) && config.saved_by()?.is_none_or(|version| version < 5) {
         stack(&mut blueprint, names);
     }
     Ok(blueprint)
@@ -53,7 +62,7 @@ fn stack(blueprint: &mut Blueprint, names: &TensorNames) {
             Matrices::Items(Projection { module, weight, bias: None })
         };
         let part = |first: u64| stack("gate_up_proj", Some(Rows::run(first, own.width)));
-        (own.gate, own.up, own.down) = (part(0), part(own.width), stack("down_proj", None));
+        (own.gate, own.up, own.down) = (Some(part(0)), part(own.width), stack("down_proj", None));
     }
 }
 

@@ -1,6 +1,8 @@
 //! Qwen3-Next: gated delta nets, gated attention in every fourth layer, experts with a shared one.
 
-use crate::blueprint::{Blueprint, DecayRate, DeltaNet, Mixer, Norm, Projection, RouterScores, Rows, Tensor};
+use crate::blueprint::{
+    AttentionGate, Blueprint, DecayRate, DeltaNet, HeadPairing, Mixer, Norm, Projection, RouterScores, Rows, Tensor,
+};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -39,28 +41,48 @@ const INTERVAL: u64 = 4;
 
 /// Parameters of the delta nets. Sizes are in elements.
 #[derive(Clone, Copy)]
-struct DeltaNetSizes {
+pub(super) struct DeltaNetSizes {
     key_heads: u64,
     value_heads: u64,
     key_dim: u64,
     value_dim: u64,
     /// Kernel size of the convolution, in positions.
     kernel: u64,
+    /// Key head of each value head.
+    pairing: HeadPairing,
+}
+
+impl DeltaNetSizes {
+    pub(super) fn from_config(config: Config<'_>) -> Result<Self, Error> {
+        let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
+        Ok(Self {
+            key_heads: number("linear_num_key_heads", 16)?,
+            value_heads: number("linear_num_value_heads", 32)?,
+            key_dim: number("linear_key_head_dim", 128)?,
+            value_dim: number("linear_value_head_dim", 128)?,
+            kernel: number("linear_conv_kernel_dim", 4)?,
+            pairing: HeadPairing::Grouped,
+        })
+    }
+
+    pub(super) fn from_gguf(keys: Keys<'_>, pairing: HeadPairing) -> Result<Self, Error> {
+        let value_heads = keys.required("ssm.time_step_rank")?;
+        Ok(Self {
+            key_heads: keys.required("ssm.group_count")?,
+            value_heads,
+            key_dim: keys.required("ssm.state_size")?,
+            value_dim: keys.required("ssm.inner_size")?.checked_div(value_heads).unwrap_or(0),
+            kernel: keys.required("ssm.conv_kernel")?,
+            pairing,
+        })
+    }
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
-    // In MLX's models, the weights already include the 1.
-    dense.norm_offset = if experts::switched(names, "model.layers.0.mlp").is_some() { 0.0 } else { 1.0 };
+    dense.norm_offset = norm_offset(config, names);
     dense.rotate_part(config, 4)?;
-    let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
-    let sizes = DeltaNetSizes {
-        key_heads: number("linear_num_key_heads", 16)?,
-        value_heads: number("linear_num_value_heads", 32)?,
-        key_dim: number("linear_key_head_dim", 128)?,
-        value_dim: number("linear_value_head_dim", 128)?,
-        kernel: number("linear_conv_kernel_dim", 4)?,
-    };
+    let sizes = DeltaNetSizes::from_config(config)?;
     let attends = attention_layers(config, dense.layers.len() as u64)?;
     let mut blueprint = mixed(dense, names, &attends, sizes);
     experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
@@ -71,29 +93,32 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 /// their sum.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
-    let layers = dense.layers.len();
-    let value_heads = keys.required("ssm.time_step_rank")?;
-    let sizes = DeltaNetSizes {
-        key_heads: keys.required("ssm.group_count")?,
-        value_heads,
-        key_dim: keys.required("ssm.state_size")?,
-        value_dim: keys.required("ssm.inner_size")?.checked_div(value_heads).unwrap_or(0),
-        kernel: keys.required("ssm.conv_kernel")?,
-    };
+    let attends = attention_layers_of_gguf(keys, dense.layers.len())?;
+    let mut blueprint = mixed(dense, names, &attends, DeltaNetSizes::from_gguf(keys, HeadPairing::Grouped)?);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
+    Ok(blueprint)
+}
+
+/// Returns the constant that is added to the weights of norms. In MLX's models, the weights already
+/// include the 1.
+pub(super) fn norm_offset(config: Config<'_>, names: &TensorNames) -> f64 {
+    let is_mlx = config.value("quantization").is_some() || experts::switched(names, "model.layers.0.mlp").is_some();
+    if is_mlx { 0.0 } else { 1.0 }
+}
+
+/// Returns for each layer of a GGUF file whether it has attention.
+pub(super) fn attention_layers_of_gguf(keys: Keys<'_>, layers: usize) -> Result<Vec<bool>, Error> {
     let recurs = if let Some(recurs) = keys.layers_with("attention.recurrent_layers", layers)? {
         recurs
     } else {
         let step = keys.unsigned("full_attention_interval")?.filter(|step| *step > 0);
         all_but_every(step.unwrap_or(INTERVAL), layers as u64)
     };
-    let attends: Vec<bool> = recurs.into_iter().map(|recurs| !recurs).collect();
-    let mut blueprint = mixed(dense, names, &attends, sizes);
-    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
-    Ok(blueprint)
+    Ok(recurs.into_iter().map(|recurs| !recurs).collect())
 }
 
 /// Returns the blueprint with the mixers of this family.
-fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: DeltaNetSizes) -> Blueprint {
+pub(super) fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: DeltaNetSizes) -> Blueprint {
     let (head_dim, epsilon) = (dense.head_dim, dense.norm_epsilon);
     let mut blueprint = Dense { head_norms: true, ..dense }.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
@@ -105,7 +130,7 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: DeltaNetSiz
             // Each head has the rows of the query first, then the rows of the gate.
             let count = attention.heads.saturating_mul(head_dim);
             let part = |first| Rows { first, count, block: head_dim, stride: head_dim.saturating_mul(2) };
-            attention.gate = Some(attention.query.rows(part(head_dim)));
+            attention.gate = Some(AttentionGate::sigmoid(attention.query.rows(part(head_dim))));
             attention.query = attention.query.rows(part(0));
         }
     }
@@ -113,14 +138,18 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], sizes: DeltaNetSiz
 }
 
 fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f64) -> DeltaNet {
-    let DeltaNetSizes { key_heads, value_heads, key_dim, value_dim, kernel } = sizes;
+    let DeltaNetSizes { key_heads, value_heads, key_dim, value_dim, kernel, pairing } = sizes;
     let share = value_heads.checked_div(key_heads).unwrap_or(0);
     let own = |name: &str| projection(names, &format!("{module}.{name}"));
     let [query, key, value, gate] = inputs(names, module, sizes);
-    // The rows of beta and decay of each key head are contiguous.
     let both = own("in_proj_ba");
-    let half =
-        |first: u64| both.rows(Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) });
+    let [beta, decay] = if names.has(&both.weight.name) {
+        // The rows of beta and decay of each key head are contiguous.
+        [0, share]
+            .map(|first| both.rows(Rows { first, count: value_heads, block: share, stride: share.saturating_mul(2) }))
+    } else {
+        ["in_proj_b", "in_proj_a"].map(own)
+    };
     let log = format!("{module}.A_log");
     let decay_rate = if names.has(&log) {
         DecayRate::Log(Tensor::named(log))
@@ -130,21 +159,22 @@ fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f
     DeltaNet {
         key_heads,
         value_heads,
+        pairing,
         key_dim,
         value_dim,
         query,
         key,
         value,
         gate,
-        beta: half(0),
-        decay: half(share),
+        beta,
+        decay,
         decay_bias: Tensor::named(format!("{module}.dt_bias")),
         decay_rate,
         kernel,
         convolution: Tensor::named(format!("{module}.conv1d.weight")),
         norm: Norm {
             kind: crate::NormKind::Rms,
-            weight: Tensor::named(format!("{module}.norm.weight")),
+            weight: Some(Tensor::named(format!("{module}.norm.weight"))),
             bias: None,
             epsilon,
             offset: 0.0,
@@ -179,10 +209,10 @@ fn inputs(names: &TensorNames, module: &str, sizes: DeltaNetSizes) -> [Projectio
 }
 
 /// Returns for each layer whether it has attention: by a list of types, or by a step.
-fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+pub(super) fn attention_layers(config: Config<'_>, layers: u64) -> Result<Vec<bool>, Error> {
+    let step = config.step("full_attention_interval", INTERVAL)?;
     if let Some(others) = config.layers_of_type("linear_attention", layers)? {
         return Ok(others.into_iter().map(|other| !other).collect());
     }
-    let step = config.step("full_attention_interval", INTERVAL)?;
     Ok(all_but_every(step, layers).into_iter().map(|other| !other).collect())
 }

@@ -40,7 +40,9 @@ fn with_norms_of_heads(mut blueprint: Blueprint) -> Blueprint {
     for attention in blueprint.attentions_mut() {
         attention.normed = NormedPart::EachHead;
         for norm in [&mut attention.query_norm, &mut attention.key_norm].into_iter().flatten() {
-            norm.weight.name = norm.weight.name.replace("_norm.weight", "_layernorm.norms.{}.weight");
+            if let Some(weight) = &mut norm.weight {
+                weight.name = weight.name.replace("_norm.weight", "_layernorm.norms.{}.weight");
+            }
         }
     }
     blueprint

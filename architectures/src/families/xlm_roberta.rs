@@ -8,7 +8,7 @@ use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "xlm-roberta",
-    model_types: &["xlm-roberta", "roberta"],
+    model_types: &["xlm-roberta", "roberta", "camembert"],
     read_config,
     gguf: &bert::GGUF,
     hugging_face: HuggingFaceForm::of("XLMRobertaModel", "xlm-roberta"),

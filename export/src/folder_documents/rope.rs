@@ -37,7 +37,7 @@ pub(super) fn scaling(architecture: &Architecture, divisors: Option<&[f32]>) -> 
             "original_max_position_embeddings": original_context,
             "rope_type": "llama3",
         }),
-        RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. } => {
+        RopeScaling::Proportional { .. } | RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. } => {
             return Err(fail("this RoPE scaling cannot be written into a config yet"));
         }
     })

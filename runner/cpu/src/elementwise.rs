@@ -95,6 +95,7 @@ fn activate_generic(activation: Activation, x: &mut [f32]) {
         Activation::GeluTanh => x.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
         Activation::Gelu => x.iter_mut().for_each(|x| *x = gelu(*x)),
         Activation::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
+        Activation::ReluSquared => x.iter_mut().for_each(|x| *x = x.max(0.0) * x.max(0.0)),
     }
 }
 
@@ -110,11 +111,16 @@ fn gate_generic(activation: Activation, x: &mut [f32], y: &[f32]) {
         }
         Activation::Silu => x.iter_mut().zip(y).for_each(|(x, y)| *x = *x * sigmoid(*x) * y),
         Activation::GeluTanh => x.iter_mut().zip(y).for_each(|(x, y)| *x = gelu_tanh(*x) * y),
-        Activation::Gelu | Activation::Relu => {
+        Activation::Gelu | Activation::Relu | Activation::ReluSquared => {
             activate_generic(activation, x);
             x.iter_mut().zip(y).for_each(|(x, y)| *x *= y);
         }
     }
+}
+
+/// `ln(1 + exp(x))`.
+pub fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
 /// `1 / (1 + exp(-x))`.
@@ -213,6 +219,7 @@ mod tests {
             (Activation::GeluTanh, 1.682_384),
             (Activation::Gelu, 1.682_689_5),
             (Activation::Relu, 2.0),
+            (Activation::ReluSquared, 2.0),
             (Activation::ClampedSilu { limit: 0.5 }, 0.5 * 0.700_77 * 1.5),
         ] {
             let mut x = [1.0];

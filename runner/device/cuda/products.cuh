@@ -34,7 +34,7 @@ enum Purpose : uint32_t {
     ADD = 3,
 };
 
-enum Activation : uint32_t { SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CLAMPED_SILU = 4 };
+enum Activation : uint32_t { SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CLAMPED_SILU = 4, RELU_SQUARED = 5 };
 
 // A set of weights, such as an expert, and its rows of x.
 struct Group {
@@ -90,6 +90,7 @@ DEVICE float activated(uint32_t activation, float x) {
     case GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
     case GELU: return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
     case RELU: return fmaxf(x, 0.0f);
+    case RELU_SQUARED: return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
     default: return x * sigmoid(x);
     }
 }

@@ -51,12 +51,14 @@ enum MapKind : uint32_t {
     MAP_ACTIVATE = 7,
     // `activation(x) · y`.
     MAP_GATE = 8,
+    // `x · ln(1 + exp(y))`.
+    MAP_SOFTPLUS = 9,
 };
 
 struct MapArguments {
     // `[rows, width]`.
     const float *x;
-    // `[rows, width]` or `[rows, 1]`, or null.
+    // `[rows, width / shared]`, or null.
     const float *y;
     float *out;
     uint64_t count;
@@ -85,6 +87,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_SILU: out = x * (y * sigmoid(y)); break;
     case MAP_ACTIVATE: out = activated(arguments.activation, x); break;
     case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
+    case MAP_SOFTPLUS: out = x * (y > 20.0f ? y : log1pf(expf(y))); break;
     }
     arguments.out[at] = out;
 }

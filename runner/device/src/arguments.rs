@@ -342,6 +342,7 @@ pub(crate) fn number(activation: Activation) -> u32 {
         Activation::Gelu => 2,
         Activation::Relu => 3,
         Activation::ClampedSilu { .. } => 4,
+        Activation::ReluSquared => 5,
     }
 }
 

@@ -51,8 +51,8 @@ pub struct CacheRows {
 pub struct AttentionInput<'a> {
     /// `[tokens, heads · key_dim]`.
     pub queries: HeadRows<'a>,
-    /// `[tokens, kv_heads · key_dim]`.
-    pub keys: HeadRows<'a>,
+    /// `[tokens, kv_heads · key_dim]`; `None` if the cache has the keys and values of the tokens.
+    pub keys: Option<HeadRows<'a>>,
     /// `[tokens, kv_heads · value_dim]`; `None` if values are the first elements of keys.
     pub values: Option<&'a Tensor>,
 }
@@ -168,16 +168,20 @@ impl GpuRuntime {
         let tokens = queries.x.dims2()?.0;
         ensure!(Self::can_attend(rows), "heads of {} are too wide", rows.key_dim);
         ensure!(rows.kv_heads > 0 && heads.is_multiple_of(rows.kv_heads), "{heads} heads share {}", rows.kv_heads);
-        ensure!(values.is_some() == (rows.value_dim > 0), "invariant: values that are kept are given");
+        let has_values = keys.is_some() && rows.value_dim > 0;
+        ensure!(values.is_some() == has_values, "invariant: values that are kept are given");
         let widest = if rows.value_dim > 0 { rows.value_dim } else { rows.key_dim };
         ensure!(value_dim <= widest, "invariant: values are of {widest}, not {value_dim}");
         let table = self.table(attention, rows, tokens, spans, layer)?;
         let mut kept = self.fresh([tokens, heads * rows.key_dim])?;
         let mut all = [
             self.heads(queries, heads, rows.key_dim, tokens)?,
-            self.heads(keys, rows.kv_heads, rows.key_dim, tokens)?,
+            Heads { weight_rows: 1, ..Heads::default() },
             Heads { weight_rows: 1, ..Heads::default() },
         ];
+        if let Some(keys) = keys {
+            all[1] = self.heads(keys, rows.kv_heads, rows.key_dim, tokens)?;
+        }
         if let Some(values) = values {
             all[2] =
                 self.heads(HeadRows { x: values, norm: None, rotary: None }, rows.kv_heads, rows.value_dim, tokens)?;

@@ -70,8 +70,10 @@ pub enum Map<'a, A> {
     SoftCap(f32),
     /// `x · y`.
     Times(&'a A),
-    /// `x · sigmoid(y)`; `y` may have one element for each row.
+    /// `x · sigmoid(y)`; `y` may have one element for each of several runs of a row.
     Sigmoid(&'a A),
+    /// `x · ln(1 + exp(y))`; `y` may have one element for each of several runs of a row.
+    Softplus(&'a A),
     /// `x · silu(y)`.
     Silu(&'a A),
     /// `activation(x)`.
@@ -102,6 +104,7 @@ impl<'a, A> Map<'a, A> {
             Self::SoftCap(cap) => Map::SoftCap(cap),
             Self::Times(y) => Map::Times(of(y)?),
             Self::Sigmoid(y) => Map::Sigmoid(of(y)?),
+            Self::Softplus(y) => Map::Softplus(of(y)?),
             Self::Silu(y) => Map::Silu(of(y)?),
             Self::Activate(activation) => Map::Activate(activation),
             Self::Gate(activation, y) => Map::Gate(activation, of(y)?),
@@ -127,13 +130,19 @@ impl GpuRuntime {
             Map::Silu(y) => (6, Some(y), 1.0, None),
             Map::Activate(activation) => (7, None, 1.0, Some(activation)),
             Map::Gate(activation, y) => (8, Some(y), limit(activation), Some(activation)),
+            Map::Softplus(y) => (9, Some(y), 1.0, None),
         };
         let shared = match y {
-            Some(y) if y.dims() != [rows, width] => {
-                ensure!(y.dims() == [rows, 1], "invariant: {rows} rows of {width}, not {:?}", y.dims());
-                width
+            Some(y) => {
+                let (own_rows, runs) = y.dims2()?;
+                ensure!(
+                    own_rows == rows && width.is_multiple_of(runs),
+                    "invariant: {rows} rows of {width}, not {:?}",
+                    y.dims()
+                );
+                width / runs
             }
-            _ => 1,
+            None => 1,
         };
         let mut fresh = self.fresh([rows, width])?;
         let arguments = MapArguments {

@@ -1,6 +1,6 @@
 //! Parameters of rotary embeddings: the angles of a pass, and the parts of heads that are rotated.
 
-use architectures::HeadLayout;
+use architectures::{HeadLayout, QueryGrowth};
 
 /// A range of elements of each head.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct AnglesOf<'a> {
     pub(crate) long: &'a [bool],
     /// Factor by which rotated elements are multiplied.
     pub(crate) magnitude: f64,
+    /// Growth of that factor with the position.
+    pub(crate) growth: Option<QueryGrowth>,
     pub(crate) layout: HeadLayout,
 }
 
@@ -38,10 +40,11 @@ impl AnglesOf<'_> {
     pub(crate) fn fill(&self, cosines: &mut [f32], sines: &mut [f32]) {
         let rows = cosines.chunks_exact_mut(self.half()).zip(sines.chunks_exact_mut(self.half()));
         for ((cosines, sines), (position, long)) in rows.zip(self.positions.iter().zip(self.long)) {
+            let magnitude = self.magnitude * self.growth.map_or(1.0, |growth| growth.factor(*position));
             let numbers = cosines.iter_mut().zip(sines).zip(self.frequencies[usize::from(*long)]);
             for ((cosine, sine), frequency) in numbers {
                 let (s, c) = (*position as f64 * frequency).sin_cos();
-                (*cosine, *sine) = ((c * self.magnitude) as f32, (s * self.magnitude) as f32);
+                (*cosine, *sine) = ((c * magnitude) as f32, (s * magnitude) as f32);
             }
         }
     }

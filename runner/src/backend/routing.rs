@@ -19,6 +19,8 @@ pub(crate) struct RoutingRule {
     pub(crate) top_k: usize,
     pub(crate) normalize: bool,
     pub(crate) scale: f32,
+    /// A factor of the weights for each expert.
+    pub(crate) expert_scales: Option<Vec<f32>>,
 }
 
 /// The experts of a layer, with the rule that chooses among them.

@@ -58,9 +58,9 @@ pub(crate) struct StageSequences<'a, B: Backend> {
 }
 
 impl<B: Backend> StageSequences<'_, B> {
-    /// Returns the sequences with their states in one layer.
-    pub(crate) fn layer(&mut self, layer: usize) -> LayerSequences<'_, B> {
-        LayerSequences { sequences: self.sequences, states: &mut self.layers[layer], layer }
+    /// Returns the sequences for a layer, with their states in the layer `source`.
+    pub(crate) fn layer(&mut self, layer: usize, source: usize) -> LayerSequences<'_, B> {
+        LayerSequences { sequences: self.sequences, states: &mut self.layers[source], layer }
     }
 }
 

@@ -20,8 +20,8 @@ use device::GpuRuntime;
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Best, Convolution, DeltaInputs, DeltaRule, ExpertsOf, HeadPart,
-    LayerSequences, Map, MatrixSource, NormOf, Run, Selection, StateShape,
+    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadPart, LayerSequences, Map, MatrixSource,
+    NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -348,14 +348,14 @@ impl Backend for Candle {
         Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 
-    fn delta_rule(
+    fn recur(
         &self,
-        rule: &DeltaRule<Self>,
-        inputs: DeltaInputs<'_, Self>,
+        recurrence: &Recurrence<Self>,
+        inputs: RecurrenceInputs<'_, Self>,
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         self.by_candle();
-        let each = sequences.each(|span, state| recurrent::delta(rule, &inputs, span, state));
+        let each = sequences.each(|span, state| recurrent::recur(recurrence, &inputs, span, state));
         Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 

@@ -24,8 +24,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Convolution, DeltaInputs, DeltaRule, DirectExecution, HeadPart,
-    LayerSequences, Map, MatrixSource, NormOf, Run, StateShape,
+    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadPart, LayerSequences, Map, MatrixSource,
+    NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -60,6 +60,17 @@ pub(crate) struct Angles {
     sines: Buffer,
     half: usize,
     layout: HeadLayout,
+}
+
+/// Multiplies each of several runs of a row by a function of one number.
+fn scale_runs(x: &mut [f32], y: &[f32], function: impl Fn(f32) -> f32) {
+    let run = x.len() / y.len();
+    for (x, y) in x.chunks_exact_mut(run).zip(y) {
+        let factor = function(*y);
+        for x in x {
+            *x *= factor;
+        }
+    }
 }
 
 impl Activations for Act {
@@ -193,12 +204,8 @@ impl Backend for Cpu {
                 Map::Clamp(limit) => x.iter_mut().for_each(|x| *x = x.clamp(-limit, limit)),
                 Map::SoftCap(cap) => x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh()),
                 Map::Times(y) => x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y),
-                Map::Sigmoid(y) if y.width == 1 => {
-                    let factor = elementwise::sigmoid(y.numbers[row]);
-                    for x in x.iter_mut() {
-                        *x *= factor;
-                    }
-                }
+                Map::Sigmoid(y) if y.width < width => scale_runs(x, &y.numbers[of(y)], elementwise::sigmoid),
+                Map::Softplus(y) => scale_runs(x, &y.numbers[of(y)], elementwise::softplus),
                 Map::Sigmoid(y) => {
                     x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= elementwise::sigmoid(*y));
                 }
@@ -275,14 +282,14 @@ impl Backend for Cpu {
         Ok(Act { numbers, width: x.width })
     }
 
-    fn delta_rule(
+    fn recur(
         &self,
-        rule: &DeltaRule<Self>,
-        inputs: DeltaInputs<'_, Self>,
+        recurrence: &Recurrence<Self>,
+        inputs: RecurrenceInputs<'_, Self>,
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         let mut numbers = self.arena.take(inputs.value.numbers.len());
-        self.delta(rule, &inputs, sequences, &mut numbers)?;
+        self.recurrence(recurrence, &inputs, sequences, &mut numbers)?;
         Ok(Act { numbers, width: inputs.value.width })
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Embedding {
     positions: Option<(MappedTensor, usize)>,
     /// The rows of all token types, one after the other.
     types: Option<Vec<f32>>,
+    /// The table of the embeddings of layers, and the factor of its rows.
+    of_layers: Option<(MappedTensor, f32)>,
     /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
 }
@@ -36,29 +38,44 @@ impl Embedding {
             Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
         };
         let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
+        let of_layers = |own: &architectures::LayerEmbeddings| -> Result<(MappedTensor, f32)> {
+            let width = blueprint.layers.len() * own.width as usize;
+            Ok((weights.table(&own.table, own.rows as usize, width)?, own.table_scale as f32))
+        };
         Ok(Self {
             weight: weights.table(&own.weight, blueprint.vocabulary as usize, hidden)?,
             scale: own.scale.unwrap_or(1.0) as f32,
             positions: own.positions.as_ref().map(positions).transpose()?,
             types: own.types.as_ref().map(types).transpose()?,
+            of_layers: own.of_layers.as_ref().map(of_layers).transpose()?,
             scratch: Mutex::default(),
         })
     }
 
-    /// Writes the rows of tokens, `[tokens, hidden]`. Rows are decoded one by one and exactly, for
-    /// every backend. The norm that some models have behind the embedding is left to the first
+    /// Writes the rows of tokens, `[tokens, hidden]`, or with the rows of the embeddings of layers
+    /// behind each. Rows are decoded one by one and exactly, for every backend. The norm that some models have behind the embedding is left to the first
     /// stage.
     pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(columns)) {
+        let of_layers = self.of_layers.as_ref().map(|(table, scale)| (table.weight(), *scale));
+        let width = columns + of_layers.map_or(0, |(table, _)| table.columns());
+        for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(width)) {
             ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
+            let (out, own) = out.split_at_mut(columns);
             weight.decode_row(*id as usize, out);
             for x in out.iter_mut() {
                 *x *= self.scale;
             }
             self.place(*place, out, &mut scratch)?;
+            if let Some((table, scale)) = of_layers {
+                let row = if (*id as usize) < table.rows() { *id as usize } else { 0 };
+                table.decode_row(row, own);
+                for x in own {
+                    *x *= scale;
+                }
+            }
         }
         Ok(())
     }

@@ -1,18 +1,20 @@
 //! A layer: a mixer and a feed-forward network with their residual connections.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::backend::{Backend, LayerSequences};
-use crate::layers::{Ffn, Loader, Mixer, Pass, Residual};
+use crate::backend::{Backend, LayerSequences, Map};
+use crate::layers::{Ffn, Loader, Mixer, Pass, Residual, TokenInput};
 
 #[derive(Debug)]
 pub(super) struct Layer<B: Backend> {
-    mixer: Mixer<B>,
+    mixer: Option<Mixer<B>>,
     mixer_residual: Residual<B>,
-    ffn: Ffn<B>,
+    ffn: Option<Ffn<B>>,
     ffn_residual: Residual<B>,
     /// Whether the mixer and the network get the same rows.
     parallel: bool,
+    token_input: Option<TokenInput<B>>,
+    scale: Option<f32>,
 }
 
 impl<B: Backend> Layer<B> {
@@ -23,11 +25,37 @@ impl<B: Backend> Layer<B> {
             ffn: Ffn::load(loader, &layer.ffn)?,
             ffn_residual: Residual::load(loader, &layer.ffn_residual)?,
             parallel: layer.parallel,
+            token_input: layer.token_input.as_ref().map(|own| TokenInput::load(loader, own)).transpose()?,
+            scale: layer
+                .scale
+                .as_ref()
+                .map(|scale| Ok::<_, anyhow::Error>(loader.weights.numbers(scale, &[1])?[0]))
+                .transpose()?,
         })
     }
 
     /// Computes the residual stream after the layer, `[tokens, hidden]`, from the one before it.
+    /// `own` is the layer's embedding of the tokens, if it has one.
     pub(super) fn forward(
+        &self,
+        pass: &Pass<'_, B>,
+        x: B::Act,
+        own: Option<&B::Act>,
+        sequences: &mut LayerSequences<'_, B>,
+        tokens: usize,
+    ) -> Result<B::Act> {
+        let mut x = self.parts(pass, x, sequences, tokens)?;
+        if let Some(input) = &self.token_input {
+            x = input.add(pass.backend, x, own.context("invariant: there are embeddings of layers")?)?;
+        }
+        match self.scale {
+            Some(scale) => pass.backend.map(x, Map::Scale(scale)),
+            None => Ok(x),
+        }
+    }
+
+    /// Computes the mixer and the feed-forward network.
+    fn parts(
         &self,
         pass: &Pass<'_, B>,
         x: B::Act,
@@ -35,15 +63,22 @@ impl<B: Backend> Layer<B> {
         tokens: usize,
     ) -> Result<B::Act> {
         let backend = pass.backend;
-        let mixed = self.mixer_residual.made(backend, &x, |x| self.mixer.forward(pass, x, sequences))?;
-        let ffn = |x: &B::Act| self.ffn.forward(pass, x, tokens);
+        let mut mix = |x: &B::Act| -> Result<Option<B::Act>> {
+            let Some(mixer) = &self.mixer else { return Ok(None) };
+            self.mixer_residual.made(backend, x, |x| mixer.forward(pass, x, sequences)).map(Some)
+        };
+        let ffn = |x: &B::Act| -> Result<Option<B::Act>> {
+            let Some(ffn) = &self.ffn else { return Ok(None) };
+            self.ffn_residual.made(backend, x, |x| ffn.forward(pass, x, tokens)).map(Some)
+        };
         if self.parallel {
-            let made = self.ffn_residual.made(backend, &x, ffn)?;
-            let x = self.mixer_residual.add(backend, x, &mixed)?;
-            return self.ffn_residual.add(backend, x, &made);
+            let (mixed, made) = (mix(&x)?, ffn(&x)?);
+            let x = self.mixer_residual.add(backend, x, mixed.as_ref())?;
+            return self.ffn_residual.add(backend, x, made.as_ref());
         }
-        let x = self.mixer_residual.add(backend, x, &mixed)?;
-        let made = self.ffn_residual.made(backend, &x, ffn)?;
-        self.ffn_residual.add(backend, x, &made)
+        let mixed = mix(&x)?;
+        let x = self.mixer_residual.add(backend, x, mixed.as_ref())?;
+        let made = ffn(&x)?;
+        self.ffn_residual.add(backend, x, made.as_ref())
     }
 }

@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
-use architectures::{Blueprint, LayerState};
+use anyhow::{Context, Result, ensure};
+use architectures::{Blueprint, LayerState, Mixer};
 use protocol::KvType;
 
 use super::head::Head;
 use super::layer::Layer;
-use super::rotary_table::{InverseRotary, KeyRotary, RotaryTable};
+use super::layer_embeddings::LayerEmbeddings;
+use super::rotary_table::{InverseRotary, KeyRotary, LayerTables, RotaryTable};
 use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
 use crate::backend::{
     Activations, Backend, NormOf, PassExecution, PassParts, Selection, SequenceId, Shift, StageSequences, State,
@@ -32,7 +33,14 @@ pub(super) struct LayerStage<B: Backend> {
     backend: B,
     /// Norm of the embedding; only in the first stage.
     embedding_norm: Option<NormOf<B>>,
+    /// Embeddings of tokens for each layer, if the model has them.
+    layer_embeddings: Option<LayerEmbeddings<B>>,
     layers: Vec<Layer<B>>,
+    /// For each layer, the index of the layer whose states it uses: its own, or that of an earlier
+    /// layer whose keys it reads.
+    states_of: Vec<usize>,
+    /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE.
+    rotates_keys: bool,
     /// For each layer the state that it keeps of a sequence, and the rotary embedding of its keys,
     /// if any.
     shapes: Vec<(LayerState, Option<KeyRotary>)>,
@@ -75,13 +83,21 @@ impl<B: Backend> LayerStage<B> {
     pub(super) fn load(backend: &B, source: &StageSource<'_>) -> Result<Self> {
         let StageSource { weights, blueprint, layers: range, is_last, heartbeat } = source;
         let hidden = blueprint.hidden as usize;
+        let is_whole = range.start == 0 && range.end == blueprint.layers.len();
+        ensure!(
+            is_whole || blueprint.is_divisible(),
+            "the layers of this model use each other's keys or have their own embeddings; they must all be on one device"
+        );
+        let layer_embeddings = LayerEmbeddings::load(backend, weights, blueprint)?;
+        let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
+        let states_of = (range.start..range.end).map(|index| source_of(blueprint, index) - range.start).collect();
         let (mut rotary_tables, mut layers, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         let own = blueprint.layers.iter().zip(blueprint.states()).take(range.end).skip(range.start);
         for (layer, state) in own {
-            let rotary = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
-            let loader = Loader { backend, weights, hidden, angles: rotary.map(|rotary| rotary.table) };
+            let LayerTables { keys, growth } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
+            let loader = Loader { backend, weights, hidden, angles: keys.map(|keys| keys.table), growth, token_input };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
-            shapes.push((state, rotary));
+            shapes.push((state, keys));
         }
         let embedding_norm = blueprint.embedding.norm.as_ref().filter(|_| range.start == 0);
         Ok(Self {
@@ -92,7 +108,10 @@ impl<B: Backend> LayerStage<B> {
                 angles: Vec::new(),
                 stream: None,
             }),
+            layer_embeddings,
             layers,
+            states_of,
+            rotates_keys: blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
             shapes,
             rotary_tables,
             hidden,
@@ -122,6 +141,20 @@ impl<B: Backend> LayerStage<B> {
     fn rotations(&self, removal: &Removal) -> Vec<Option<InverseRotary>> {
         let rotation = |key: KeyRotary| self.rotary_tables[key.table].inverse(key, removal.removed.len(), removal.long);
         self.shapes.iter().map(|(_, key)| key.map(rotation)).collect()
+    }
+}
+
+/// Whether the keys of a mixer are at other positions once they are rotated.
+fn rotates_keys(mixer: &Mixer) -> bool {
+    let Mixer::Attention(attention) = mixer else { return true };
+    !attention.norms_follow_rope || attention.key_norm.as_ref().is_none_or(|norm| norm.weight.is_none())
+}
+
+/// Returns the index of the layer whose states a layer uses.
+fn source_of(blueprint: &Blueprint, index: usize) -> usize {
+    match &blueprint.layers[index].mixer {
+        Mixer::Attention(attention) => attention.reads_layer.map_or(index, |source| source as usize),
+        _ => index,
     }
 }
 
@@ -173,10 +206,11 @@ impl<B: Backend> Stage for LayerStage<B> {
     fn can_shift(&self, id: SequenceId, removal: &Removal) -> bool {
         let rotations = self.rotations(removal);
         let mut memory = self.memory();
-        memory
-            .states_of(id)
-            .zip(&rotations)
-            .all(|(state, rotation)| state.can_shift(&shift_of(removal, rotation.as_ref())))
+        self.rotates_keys
+            && memory
+                .states_of(id)
+                .zip(&rotations)
+                .all(|(state, rotation)| state.can_shift(&shift_of(removal, rotation.as_ref())))
     }
 
     fn shift(&self, id: SequenceId, removal: &Removal) -> Result<()> {
@@ -202,7 +236,8 @@ impl<B: Backend> Stage for LayerStage<B> {
             for table in &self.rotary_tables {
                 angles.push(backend.angles(&table.angles(&tokens))?);
             }
-            let rows = backend.rows(count, self.hidden, |rows| fill(rows))?;
+            let width = self.layer_embeddings.as_ref().map_or(self.hidden, LayerEmbeddings::row_width);
+            let rows = backend.rows(count, width, |rows| fill(rows))?;
             match &self.embedding_norm {
                 Some(norm) => backend.norm(norm, &rows),
                 None => Ok(rows),
@@ -210,9 +245,16 @@ impl<B: Backend> Stage for LayerStage<B> {
         };
         let layers = &mut |angles: &[B::Angles], mut x: B::Act, sequences: &mut StageSequences<'_, B>| {
             let pass = Pass { backend, angles };
+            let mut own = None;
+            if let Some(embeddings) = &self.layer_embeddings {
+                let (stream, all) = embeddings.complete(backend, &x)?;
+                (x, own) = (stream, Some((embeddings, all)));
+            }
             for (index, layer) in self.layers.iter().enumerate() {
                 self.heartbeat.beat();
-                x = layer.forward(&pass, x, &mut sequences.layer(index), count)?;
+                let own = own.as_ref().map(|(embeddings, all)| embeddings.of_layer(backend, all, index)).transpose()?;
+                let sequences = &mut sequences.layer(index, self.states_of[index]);
+                x = layer.forward(&pass, x, own.as_ref(), sequences, count)?;
             }
             Ok(x)
         };

@@ -1,19 +1,38 @@
-//! Rotary embeddings: the distinct tables of frequencies that the layers of a stage use.
+//! Rotary embeddings: the distinct tables of frequencies that the layers of a stage use. The growth
+//! of queries with the position is a table without frequencies: it rotates by no angle.
 
 use anyhow::{Result, ensure};
-use architectures::{Blueprint, HeadLayout, Mixer, Rope, Switch};
+use architectures::{Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
 
 use super::stage::PassTokens;
 use crate::backend::{AnglesOf, KeyRotation};
 use crate::weights::Weights;
 
-/// A rotary embedding.
+/// A rotary embedding, or the growth of queries.
 #[derive(Debug)]
 pub(super) struct RotaryTable {
-    /// Its parameters, the size of heads, and their layout.
-    key: (Rope, u64, HeadLayout),
+    key: TableKey,
     /// Radians per position: for short sequences, then for long ones.
     frequencies: [Vec<f64>; 2],
+}
+
+/// The parameters of a table.
+#[derive(Debug, PartialEq)]
+struct TableKey {
+    /// `None` for the growth of queries.
+    rope: Option<Rope>,
+    growth: Option<QueryGrowth>,
+    /// Number of elements of a head.
+    head_dim: u64,
+    layout: HeadLayout,
+}
+
+/// Indexes of a layer's tables among those of the stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerTables {
+    pub(super) keys: Option<KeyRotary>,
+    /// Index of the table with the growth of queries.
+    pub(super) growth: Option<usize>,
 }
 
 /// The rotary embedding of a layer's keys.
@@ -53,9 +72,18 @@ fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
     let (rope, head_dim, layout, first) = match mixer {
         Mixer::Attention(attention) => (attention.rope.as_ref()?, attention.head_dim, attention.layout, 0),
         Mixer::Latent(latent) => (&latent.rope, latent.rope_dim, latent.layout, latent.rank as usize),
-        Mixer::DeltaNet(_) | Mixer::ShortConv(_) => return None,
+        Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::None => return None,
     };
     Some(MixerRotary { rope, head_dim, layout, first })
+}
+
+/// Returns the growth of a mixer's queries, with the number of elements of a head.
+fn growth_of(mixer: &Mixer) -> Option<(QueryGrowth, u64)> {
+    match mixer {
+        Mixer::Attention(attention) => Some((attention.query_growth?, attention.head_dim)),
+        Mixer::Latent(latent) => Some((latent.query_growth?, latent.nope_dim + latent.rope_dim)),
+        Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::None => None,
+    }
 }
 
 /// Returns the rule that selects one of two sets of rotary frequencies for a sequence.
@@ -70,14 +98,27 @@ pub(super) fn switch(blueprint: &Blueprint) -> Result<Option<Switch>> {
 }
 
 impl RotaryTable {
-    /// Returns the rotary embedding of a layer, if it has one. Adds its table to `tables` if none
-    /// there is equal.
-    pub(super) fn of(weights: &Weights, mixer: &Mixer, tables: &mut Vec<Self>) -> Result<Option<KeyRotary>> {
-        let Some(MixerRotary { rope, head_dim, layout, first }) = rotary_of(mixer) else { return Ok(None) };
-        let key = (rope.clone(), head_dim, layout);
-        if let Some(table) = tables.iter().position(|table| table.key == key) {
-            return Ok(Some(KeyRotary { table, first }));
-        }
+    /// Returns the tables of a layer. Adds those to `tables` that have no equal there.
+    pub(super) fn of(weights: &Weights, mixer: &Mixer, tables: &mut Vec<Self>) -> Result<LayerTables> {
+        let keys = rotary_of(mixer).map(|rotary| Self::of_keys(weights, &rotary, tables)).transpose()?;
+        let growth = growth_of(mixer).map(|(growth, head_dim)| {
+            let key = TableKey { rope: None, growth: Some(growth), head_dim, layout: HeadLayout::Half };
+            let frequencies = vec![0.0; head_dim as usize / 2];
+            Self::index(key, [frequencies.clone(), frequencies], tables)
+        });
+        Ok(LayerTables { keys, growth })
+    }
+
+    /// Returns the index of a table, after adding it if it has no equal.
+    fn index(key: TableKey, frequencies: [Vec<f64>; 2], tables: &mut Vec<Self>) -> usize {
+        tables.iter().position(|table| table.key == key).unwrap_or_else(|| {
+            tables.push(Self { key, frequencies });
+            tables.len() - 1
+        })
+    }
+
+    fn of_keys(weights: &Weights, rotary: &MixerRotary<'_>, tables: &mut Vec<Self>) -> Result<KeyRotary> {
+        let MixerRotary { rope, head_dim, layout, first } = *rotary;
         let frequencies = |long: bool| -> Result<Vec<f64>> {
             let mut frequencies = rope.frequencies(head_dim, long);
             if let Some(divisors) = &rope.divisors {
@@ -87,8 +128,8 @@ impl RotaryTable {
             Ok(frequencies)
         };
         let frequencies = [frequencies(false)?, frequencies(true)?];
-        tables.push(Self { key, frequencies });
-        Ok(Some(KeyRotary { table: tables.len() - 1, first }))
+        let key = TableKey { rope: Some(rope.clone()), growth: None, head_dim, layout };
+        Ok(KeyRotary { table: Self::index(key, frequencies, tables), first })
     }
 
     /// Returns the parameters of the angles of a pass.
@@ -97,8 +138,9 @@ impl RotaryTable {
             frequencies: [&self.frequencies[0], &self.frequencies[1]],
             positions: tokens.positions,
             long: tokens.long,
-            magnitude: self.key.0.magnitude,
-            layout: self.key.2,
+            magnitude: self.key.rope.as_ref().map_or(1.0, |rope| rope.magnitude),
+            growth: self.key.growth,
+            layout: self.key.layout,
         }
     }
 
@@ -107,6 +149,6 @@ impl RotaryTable {
         let frequencies = &self.frequencies[usize::from(long)];
         let angles = frequencies.iter().map(|frequency| -(positions as f64) * frequency);
         let (sines, cosines) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
-        InverseRotary { cosines, sines, layout: self.key.2, first: key.first }
+        InverseRotary { cosines, sines, layout: self.key.layout, first: key.first }
     }
 }

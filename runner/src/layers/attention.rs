@@ -1,7 +1,7 @@
 //! Softmax attention with grouped heads, from the normalized stream to the output projection.
 
-use anyhow::Result;
-use architectures::NormedPart;
+use anyhow::{Context, Result};
+use architectures::{AttentionGate, GateFunction, NormedPart};
 
 use super::{Loader, Pass};
 use crate::backend::{Attend, Backend, HeadPart, LayerSequences, Map, NormOf, Values};
@@ -11,16 +11,19 @@ use crate::weights::HeadRows;
 #[derive(Debug)]
 pub(crate) struct Attention<B: Backend> {
     query: B::Matrix,
-    key: B::Matrix,
-    value: B::Matrix,
+    key_value: KeyValue<B>,
     output: B::Matrix,
-    gate: Option<B::Matrix>,
+    gate: Option<(B::Matrix, GateFunction)>,
     query_norm: Option<NormOf<B>>,
     key_norm: Option<NormOf<B>>,
+    value_norm: Option<NormOf<B>>,
+    norms_follow_rope: bool,
     clip: Option<f32>,
     sinks: Option<B::Vector>,
     /// The part of a head that RoPE is applied to, and the index of its angles.
     rotated: Option<(HeadPart, usize)>,
+    /// A whole head, and the index of the growth of queries among the angles.
+    growth: Option<(HeadPart, usize)>,
     heads: usize,
     kv_heads: usize,
     key_dim: usize,
@@ -31,9 +34,20 @@ pub(crate) struct Attention<B: Backend> {
     causal: bool,
 }
 
+/// The projections of keys and values.
+#[derive(Debug)]
+enum KeyValue<B: Backend> {
+    /// One each.
+    Each(B::Matrix, B::Matrix),
+    /// Values are keys before their norm.
+    Same(B::Matrix),
+    /// None: keys and values are those of an earlier layer.
+    OfOtherLayer,
+}
+
 impl<B: Backend> Attention<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Attention, causal: bool) -> Result<Self> {
-        let Loader { backend, weights, hidden, angles } = *loader;
+        let Loader { backend, weights, hidden, angles, growth, .. } = *loader;
         let [heads, kv_heads, key_dim, value_dim] =
             [own.heads, own.kv_heads, own.head_dim, own.value_dim].map(|size| size as usize);
         let rotated = own.rope.as_ref().map_or(own.head_dim, |rope| rope.rotated(own.head_dim));
@@ -47,17 +61,33 @@ impl<B: Backend> Attention<B> {
             });
             norm.transpose()
         };
+        let gate = |gate: &AttentionGate| -> Result<(B::Matrix, GateFunction)> {
+            let width = if gate.per_head { heads } else { heads * value_dim };
+            Ok((weights.matrix(backend, &gate.projection, hidden, width, None)?, gate.function))
+        };
+        let key_value = if own.reads_layer.is_some() {
+            KeyValue::OfOtherLayer
+        } else if own.value == own.key && own.value_norm.is_some() {
+            KeyValue::Same(weights.matrix(backend, &own.key, hidden, kv_heads * key_dim, rows)?)
+        } else {
+            let value = weights.matrix(backend, &own.value, hidden, kv_heads * value_dim, None)?;
+            KeyValue::Each(weights.matrix(backend, &own.key, hidden, kv_heads * key_dim, rows)?, value)
+        };
+        let key_norm = if own.reads_layer.is_some() { None } else { norm(&own.key_norm, kv_heads)? };
+        let head = |count: usize| HeadPart { width: key_dim, first: 0, count };
         Ok(Self {
             query: matrix(&own.query, hidden, heads * key_dim, rows)?,
-            key: matrix(&own.key, hidden, kv_heads * key_dim, rows)?,
-            value: matrix(&own.value, hidden, kv_heads * value_dim, None)?,
+            key_value,
             output: matrix(&own.output, heads * value_dim, hidden, None)?,
-            gate: own.gate.as_ref().map(|gate| matrix(gate, hidden, heads * value_dim, None)).transpose()?,
+            gate: own.gate.as_ref().map(gate).transpose()?,
             query_norm: norm(&own.query_norm, heads)?,
-            key_norm: norm(&own.key_norm, kv_heads)?,
+            key_norm,
+            value_norm: own.value_norm.as_ref().map(|norm| weights.norm(backend, norm, value_dim)).transpose()?,
+            norms_follow_rope: own.norms_follow_rope,
             clip: own.clip.map(|clip| clip as f32),
             sinks: own.sinks.as_ref().map(|sinks| weights.vector(backend, sinks, heads)).transpose()?,
-            rotated: angles.map(|angles| (HeadPart { width: key_dim, first: 0, count: rotated as usize }, angles)),
+            rotated: angles.map(|angles| (head(rotated as usize), angles)),
+            growth: growth.map(|growth| (head(key_dim), growth)),
             heads,
             kv_heads,
             key_dim,
@@ -76,10 +106,31 @@ impl<B: Backend> Attention<B> {
         sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let backend = pass.backend;
-        let [query, key, value] = backend.project([&self.query, &self.key, &self.value], x)?;
+        let value_norm = self.value_norm.as_ref();
+        let (query, given) = match &self.key_value {
+            KeyValue::Each(key, value) => {
+                let [query, key, value] = backend.project([&self.query, key, value], x)?;
+                (query, Some((key, normed(backend, value, value_norm)?)))
+            }
+            KeyValue::Same(key) => {
+                let [query, key] = backend.project([&self.query, key], x)?;
+                let norm = value_norm.context("invariant: values that are keys have a norm")?;
+                let value = backend.norm(norm, &key)?;
+                (query, Some((key, value)))
+            }
+            KeyValue::OfOtherLayer => {
+                let [query] = backend.project([&self.query], x)?;
+                (query, None)
+            }
+        };
         let query = self.prepared(pass, query, self.query_norm.as_ref())?;
-        let key = self.prepared(pass, key, self.key_norm.as_ref())?;
-        let value = self.clipped(backend, value)?;
+        let query = turned(pass, query, self.growth)?;
+        let given = match given {
+            Some((key, value)) => {
+                Some((self.prepared(pass, key, self.key_norm.as_ref())?, self.clipped(backend, value)?))
+            }
+            None => None,
+        };
         let attend = Attend {
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -90,12 +141,18 @@ impl<B: Backend> Attention<B> {
             soft_cap: self.soft_cap,
             window: self.window,
             causal: self.causal,
+            reads_only: given.is_none(),
             sinks: self.sinks.as_ref(),
         };
-        let mut mixed = backend.attend(&attend, [&query, &key, &value], sequences)?;
-        if let Some(gate) = &self.gate {
+        let (key, value) = given.as_ref().map_or((&query, &query), |(key, value)| (key, value));
+        let mut mixed = backend.attend(&attend, [&query, key, value], sequences)?;
+        if let Some((gate, function)) = &self.gate {
             let [gate] = backend.project([gate], x)?;
-            mixed = backend.map(mixed, Map::Sigmoid(&gate))?;
+            let map = match function {
+                GateFunction::Sigmoid => Map::Sigmoid(&gate),
+                GateFunction::Softplus => Map::Softplus(&gate),
+            };
+            mixed = backend.map(mixed, map)?;
         }
         let [out] = backend.project([&self.output], &mixed)?;
         Ok(out)
@@ -108,16 +165,28 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Normalizes and clips queries or keys, then applies RoPE to them.
+    /// Normalizes and clips queries or keys and applies RoPE to them.
     fn prepared(&self, pass: &Pass<'_, B>, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
-        let x = match norm {
-            Some(norm) => pass.backend.norm(norm, &x)?,
-            None => x,
-        };
-        let x = self.clipped(pass.backend, x)?;
-        match self.rotated {
-            Some((part, angles)) => pass.backend.rotate(x, part, &pass.angles[angles]),
-            None => Ok(x),
+        if self.norms_follow_rope {
+            let x = turned(pass, self.clipped(pass.backend, x)?, self.rotated)?;
+            return normed(pass.backend, x, norm);
         }
+        let x = normed(pass.backend, x, norm)?;
+        turned(pass, self.clipped(pass.backend, x)?, self.rotated)
+    }
+}
+
+fn normed<B: Backend>(backend: &B, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
+    match norm {
+        Some(norm) => backend.norm(norm, &x),
+        None => Ok(x),
+    }
+}
+
+/// Rotates a part of each head by the angles with an index.
+fn turned<B: Backend>(pass: &Pass<'_, B>, x: B::Act, rotation: Option<(HeadPart, usize)>) -> Result<B::Act> {
+    match rotation {
+        Some((part, angles)) => pass.backend.rotate(x, part, &pass.angles[angles]),
+        None => Ok(x),
     }
 }

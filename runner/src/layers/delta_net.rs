@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::Activation;
 
 use super::{Loader, Pass};
-use crate::backend::{Backend, Convolution, DeltaInputs, DeltaRule, LayerSequences, Map, NormOf};
+use crate::backend::{Backend, Convolution, LayerSequences, Map, NormOf, Recurrence, RecurrenceInputs, RecurrenceRule};
 
 /// A gated delta rule.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct DeltaNet<B: Backend> {
     output: B::Matrix,
     /// For queries, keys and values.
     convolutions: [Convolution<B>; 3],
-    rule: DeltaRule<B>,
+    recurrence: Recurrence<B>,
     norm: NormOf<B>,
 }
 
@@ -29,7 +29,7 @@ impl<B: Backend> DeltaNet<B> {
             [own.key_heads, own.value_heads, own.key_dim, own.value_dim, own.kernel].map(|size| size as usize);
         let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
         let matrix = |projection, output| weights.matrix(backend, projection, hidden, output, None);
-        let all = weights.kernels(&own.convolution, [2 * keys + values, kernel])?;
+        let all = weights.numbers(&own.convolution, &[2 * keys + values, kernel])?;
         let mut rates = weights.numbers(own.decay_rate.tensor(), &[value_heads])?;
         for rate in &mut rates {
             *rate = own.decay_rate.rate(*rate);
@@ -49,11 +49,13 @@ impl<B: Backend> DeltaNet<B> {
             decay: matrix(&own.decay, value_heads)?,
             output: weights.matrix(backend, &own.output, values, hidden, None)?,
             convolutions: [convolution(0, keys)?, convolution(keys, keys)?, convolution(2 * keys, values)?],
-            rule: DeltaRule {
+            recurrence: Recurrence {
                 key_heads,
                 value_heads,
                 key_dim,
                 value_dim,
+                pairing: own.pairing,
+                rule: RecurrenceRule::Delta { scale: 1.0 },
                 decay_rate: backend.vector(rates)?,
                 decay_bias: weights.vector(backend, &own.decay_bias, value_heads)?,
             },
@@ -75,8 +77,8 @@ impl<B: Backend> DeltaNet<B> {
             backend.map(x, Map::Activate(Activation::Silu))
         };
         let (query, key, value) = (convolved(0, &query)?, convolved(1, &key)?, convolved(2, &value)?);
-        let inputs = DeltaInputs { query: &query, key: &key, value: &value, beta: &beta, decay: &decay };
-        let mixed = backend.delta_rule(&self.rule, inputs, sequences)?;
+        let inputs = RecurrenceInputs { query: &query, key: &key, value: &value, beta: Some(&beta), decay: &decay };
+        let mixed = backend.recur(&self.recurrence, inputs, sequences)?;
         let normed = backend.map(backend.norm(&self.norm, &mixed)?, Map::Silu(&gate))?;
         let [out] = backend.project([&self.output], &normed)?;
         Ok(out)

@@ -8,19 +8,25 @@ use anyhow::{Result, ensure};
 use architectures::{Activation, Groups, RouterScores};
 
 use super::Loader;
-use super::gated::Gated;
-use crate::backend::{Backend, ExpertsOf, Map, RoutedExperts, RoutingRule, Run};
+use super::router::Router;
+use super::shared_expert::SharedExpert;
+use crate::backend::{Backend, ExpertsOf, Map, NormOf, RoutedExperts, RoutingRule, Run};
 
 /// Experts and their router.
 #[derive(Debug)]
 pub(crate) struct Experts<B: Backend> {
     router: Router<B>,
+    /// Norm of the experts' input.
+    input_norm: Option<NormOf<B>>,
     networks: Vec<Network<B>>,
     activation: Activation,
-    shared: Option<Shared<B>>,
+    shared: Option<SharedExpert<B>>,
     /// All experts, prepared for a backend that chooses among them itself.
     prepared: Option<B::Experts>,
-    hidden: usize,
+    /// Projections into and out of the space in which the experts compute.
+    latent: Option<[B::Matrix; 2]>,
+    /// Width of the experts' inputs.
+    width: usize,
     /// The routes of the current pass.
     routes: Mutex<Routes>,
 }
@@ -28,21 +34,9 @@ pub(crate) struct Experts<B: Backend> {
 /// The projections of an expert.
 #[derive(Debug)]
 struct Network<B: Backend> {
-    gate: B::Matrix,
+    gate: Option<B::Matrix>,
     up: B::Matrix,
     down: B::Matrix,
-}
-
-#[derive(Debug)]
-struct Shared<B: Backend> {
-    ffn: Gated<B>,
-    gate: Option<B::Matrix>,
-}
-
-#[derive(Debug)]
-struct Router<B: Backend> {
-    projection: B::Matrix,
-    rule: RoutingRule,
 }
 
 /// The routes of a pass: which token uses which expert, with which weight.
@@ -66,53 +60,72 @@ impl<B: Backend> Experts<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Experts) -> Result<Self> {
         let Loader { backend, weights, hidden, .. } = *loader;
         let (count, width) = (own.count as usize, own.width as usize);
+        let inputs = own.latent.as_ref().map_or(hidden, |latent| latent.width as usize);
         let matrix = |matrices: &architectures::Matrices, index, input, output| {
             weights.matrix(backend, &matrices.projection(index), input, output, None)
         };
         let expert = |index: u64| {
             Ok(Network {
-                gate: matrix(&own.gate, index, hidden, width)?,
-                up: matrix(&own.up, index, hidden, width)?,
-                down: matrix(&own.down, index, width, hidden)?,
+                gate: own.gate.as_ref().map(|gate| matrix(gate, index, inputs, width)).transpose()?,
+                up: matrix(&own.up, index, inputs, width)?,
+                down: matrix(&own.down, index, width, inputs)?,
             })
         };
-        let shared = |shared: &architectures::SharedExpert| -> Result<Shared<B>> {
-            let gate = shared.gate.as_ref().map(|gate| weights.matrix(backend, gate, hidden, 1, None)).transpose()?;
-            Ok(Shared { ffn: Gated::load(loader, &shared.ffn)?, gate })
+        let latent = |latent: &architectures::ExpertLatent| -> Result<[B::Matrix; 2]> {
+            Ok([
+                weights.matrix(backend, &latent.down, hidden, inputs, None)?,
+                weights.matrix(backend, &latent.up, inputs, hidden, None)?,
+            ])
         };
-        let router = &own.router;
-        let rule = RoutingRule {
-            scores: router.scores,
-            bias: router.bias.as_ref().map(|bias| weights.numbers(bias, &[count])).transpose()?,
-            groups: router.groups,
-            top_k: router.top_k as usize,
-            normalize: router.normalize,
-            scale: router.scale as f32,
-        };
+        let router = Router::load(loader, &own.router, count)?;
         let networks = (0..own.count).map(expert).collect::<Result<Vec<_>>>()?;
-        let all = networks.iter().map(|Network { gate, up, down }| [gate, up, down]).collect();
-        let prepared = backend.experts(&ExpertsOf { rule: &rule, networks: all, activation: own.activation })?;
+        // Backends choose only among experts with gates.
+        let all = networks.iter().map(|Network { gate, up, down }| Some([gate.as_ref()?, up, down])).collect();
+        let prepared = match all {
+            // Kernels have no factors of experts.
+            _ if router.rule.expert_scales.is_some() => None,
+            Some(all) => {
+                backend.experts(&ExpertsOf { rule: &router.rule, networks: all, activation: own.activation })?
+            }
+            None => None,
+        };
         Ok(Self {
-            router: Router { projection: weights.matrix(backend, &router.projection, hidden, count, None)?, rule },
+            router,
+            input_norm: own.input_norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             networks,
             activation: own.activation,
-            shared: own.shared.as_ref().map(shared).transpose()?,
+            shared: own.shared.as_ref().map(|shared| SharedExpert::load(loader, shared)).transpose()?,
             prepared,
-            hidden,
+            latent: own.latent.as_ref().map(latent).transpose()?,
+            width: inputs,
             routes: Mutex::default(),
         })
     }
 
     pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
-        let [logits] = backend.project([&self.router.projection], x)?;
+        let logits = self.router.logits(backend, x)?;
+        let shared = self.shared.as_ref().map(|shared| shared.forward(backend, x)).transpose()?;
+        let input = self.input_norm.as_ref().map(|norm| backend.norm(norm, x)).transpose()?;
+        let x = input.as_ref().unwrap_or(x);
+        let Some([down, up]) = &self.latent else { return self.routed(backend, &logits, x, shared, tokens) };
+        let [low] = backend.project([down], x)?;
+        let [out] = backend.project([up], &self.routed(backend, &logits, &low, None, tokens)?)?;
+        match shared {
+            Some(shared) => backend.map(out, Map::Add(&shared, 1.0)),
+            None => Ok(out),
+        }
+    }
+
+    /// Adds the weighted outputs of each token's experts to `sum`.
+    fn routed(&self, backend: &B, logits: &B::Act, x: &B::Act, sum: Option<B::Act>, tokens: usize) -> Result<B::Act> {
         if let Some(experts) = &self.prepared {
-            return experts.forward(&logits, x, self.shared(backend, x)?);
+            return experts.forward(logits, x, sum);
         }
         // If a panic left data in the buffers, it is overwritten.
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         routes.all.clear();
         let mut token = 0;
-        backend.read(&logits, 0..tokens, &mut |logits| {
+        backend.read(logits, 0..tokens, &mut |logits| {
             token += 1;
             routes.choose(&self.router.rule, token - 1, logits)
         })?;
@@ -120,34 +133,27 @@ impl<B: Backend> Experts<B> {
         tape::pass(&mut routes.all);
         routes.group();
         let Routes { runs, tokens: chosen, weights, .. } = &*routes;
-        let sum = match self.shared(backend, x)? {
+        let sum = match sum {
             Some(sum) => sum,
-            None => backend.rows(tokens, self.hidden, |zeros| {
+            None => backend.rows(tokens, self.width, |zeros| {
                 zeros.fill(0.0);
                 Ok(())
             })?,
         };
         let rows = backend.select(x, chosen)?;
         let by = |expert: usize| &self.networks[expert];
-        let [gate, up] = backend.project_runs(runs, |expert| [&by(expert).gate, &by(expert).up], &rows)?;
+        let gates = self.networks.first().and_then(|first| first.gate.as_ref());
+        let gated = if gates.is_some() {
+            let gate = |expert: usize| by(expert).gate.as_ref().unwrap_or(&by(expert).up);
+            let [gate, up] = backend.project_runs(runs, |expert| [gate(expert), &by(expert).up], &rows)?;
+            backend.map(gate, Map::Gate(self.activation, &up))?
+        } else {
+            let [up] = backend.project_runs(runs, |expert| [&by(expert).up], &rows)?;
+            backend.map(up, Map::Activate(self.activation))?
+        };
         drop(rows);
-        let gated = backend.map(gate, Map::Gate(self.activation, &up))?;
-        drop(up);
         let [made] = backend.project_runs(runs, |expert| [&by(expert).down], &gated)?;
         backend.scatter(sum, &made, chosen, weights)
-    }
-
-    /// Computes the output of the shared expert, if there is one.
-    fn shared(&self, backend: &B, x: &B::Act) -> Result<Option<B::Act>> {
-        let Some(shared) = &self.shared else { return Ok(None) };
-        let made = shared.ffn.forward(backend, x)?;
-        Ok(Some(match &shared.gate {
-            Some(gate) => {
-                let [gate] = backend.project([gate], x)?;
-                backend.map(made, Map::Sigmoid(&gate))?
-            }
-            None => made,
-        }))
     }
 }
 
@@ -223,7 +229,7 @@ fn weigh(rule: &RoutingRule, chosen: &mut [(usize, usize, f32)]) {
         }
     }
     for route in chosen.iter_mut() {
-        route.2 *= rule.scale;
+        route.2 *= rule.scale * rule.expert_scales.as_ref().map_or(1.0, |scales| scales[route.0]);
     }
 }
 
@@ -327,7 +333,7 @@ mod tests {
     }
 
     fn rule(scores: RouterScores) -> RoutingRule {
-        RoutingRule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0 }
+        RoutingRule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0, expert_scales: None }
     }
 
     #[test]

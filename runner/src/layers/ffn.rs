@@ -1,47 +1,79 @@
 //! Feed-forward networks.
 
-use anyhow::Result;
-use architectures::Activation;
+use anyhow::{Context, Result};
 
 use super::experts::Experts;
 use super::gated::Gated;
+use super::plain::Plain;
 use super::{Loader, Pass};
-use crate::backend::{Backend, Map};
+use crate::backend::{Backend, Map, NormOf};
 
 /// A feed-forward network.
 #[derive(Debug)]
 pub(crate) enum Ffn<B: Backend> {
     Gated(Gated<B>),
-    Plain { up: B::Matrix, down: B::Matrix, activation: Activation },
+    Plain(Plain<B>),
     Experts(Box<Experts<B>>),
+    Sum(Vec<Branch<B>>),
+}
+
+/// A network of a sum: `after(ffn(before(x)))`.
+#[derive(Debug)]
+pub(crate) struct Branch<B: Backend> {
+    before: Option<NormOf<B>>,
+    ffn: Ffn<B>,
+    after: Option<NormOf<B>>,
+}
+
+impl<B: Backend> Branch<B> {
+    fn load(loader: &Loader<'_, B>, own: &architectures::Branch) -> Result<Self> {
+        let norm = |norm: &Option<architectures::Norm>| {
+            norm.as_ref().map(|norm| loader.weights.norm(loader.backend, norm, loader.hidden)).transpose()
+        };
+        let ffn = Ffn::load(loader, &own.ffn)?.context("invariant: a sum has networks")?;
+        Ok(Self { before: norm(&own.before)?, ffn, after: norm(&own.after)? })
+    }
+
+    fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: usize) -> Result<B::Act> {
+        let made = match &self.before {
+            Some(norm) => self.ffn.forward(pass, &pass.backend.norm(norm, x)?, tokens)?,
+            None => self.ffn.forward(pass, x, tokens)?,
+        };
+        match &self.after {
+            Some(norm) => pass.backend.norm(norm, &made),
+            None => Ok(made),
+        }
+    }
 }
 
 impl<B: Backend> Ffn<B> {
-    pub(crate) fn load(loader: &Loader<'_, B>, ffn: &architectures::Ffn) -> Result<Self> {
-        let Loader { backend, weights, hidden, .. } = *loader;
-        Ok(match ffn {
+    /// Loads a network; `None` if the layer has none.
+    pub(crate) fn load(loader: &Loader<'_, B>, ffn: &architectures::Ffn) -> Result<Option<Self>> {
+        Ok(Some(match ffn {
             architectures::Ffn::Gated(own) => Self::Gated(Gated::load(loader, own)?),
-            architectures::Ffn::Plain(own) => {
-                let width = own.width as usize;
-                Self::Plain {
-                    up: weights.matrix(backend, &own.up, hidden, width, None)?,
-                    down: weights.matrix(backend, &own.down, width, hidden, None)?,
-                    activation: own.activation,
-                }
-            }
+            architectures::Ffn::Plain(own) => Self::Plain(Plain::load(loader, own)?),
             architectures::Ffn::Experts(own) => Self::Experts(Box::new(Experts::load(loader, own)?)),
-        })
+            architectures::Ffn::Sum(own) => {
+                Self::Sum(own.iter().map(|branch| Branch::load(loader, branch)).collect::<Result<_>>()?)
+            }
+            architectures::Ffn::None => return Ok(None),
+        }))
     }
 
     pub(crate) fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: usize) -> Result<B::Act> {
         match self {
             Self::Gated(own) => own.forward(pass.backend, x),
-            Self::Plain { up, down, activation } => {
-                let [wide] = pass.backend.project([up], x)?;
-                let [out] = pass.backend.project([down], &pass.backend.map(wide, Map::Activate(*activation))?)?;
-                Ok(out)
-            }
+            Self::Plain(own) => own.forward(pass.backend, x),
             Self::Experts(own) => own.forward(pass.backend, x, tokens),
+            Self::Sum(branches) => {
+                let (first, rest) = branches.split_first().context("invariant: a sum has networks")?;
+                let mut sum = first.forward(pass, x, tokens)?;
+                for branch in rest {
+                    let made = branch.forward(pass, x, tokens)?;
+                    sum = pass.backend.map(sum, Map::Add(&made, 1.0))?;
+                }
+                Ok(sum)
+            }
         }
     }
 }

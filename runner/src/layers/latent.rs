@@ -18,6 +18,8 @@ pub(crate) struct Latent<B: Backend> {
     values: Heads<B>,
     output: B::Matrix,
     angles: usize,
+    /// Index of the growth of queries among the angles.
+    growth: Option<usize>,
     nope_dim: usize,
     rope_dim: usize,
     rank: usize,
@@ -81,7 +83,7 @@ impl<B: Backend> Heads<B> {
 
 impl<B: Backend> Latent<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Latent) -> Result<Self> {
-        let Loader { backend, weights, hidden, angles } = *loader;
+        let Loader { backend, weights, hidden, angles, growth, .. } = *loader;
         let [heads, nope_dim, rope_dim, value_dim, rank] =
             [own.heads, own.nope_dim, own.rope_dim, own.value_dim, own.rank].map(|size| size as usize);
         let matrix = |projection: &architectures::Projection, input, output| {
@@ -111,6 +113,7 @@ impl<B: Backend> Latent<B> {
             values: each(&own.values, value_dim)?,
             output: matrix(&own.output, heads * value_dim, hidden)?,
             angles: angles.unwrap_or(0),
+            growth,
             nope_dim,
             rope_dim,
             rank,
@@ -135,7 +138,11 @@ impl<B: Backend> Latent<B> {
         let angles = &pass.angles[self.angles];
         let all = HeadPart { width: self.rope_dim, first: 0, count: self.rope_dim };
         let head = |first, count| HeadPart { width: self.nope_dim + self.rope_dim, first, count };
-        let [query] = query;
+        let [mut query] = query;
+        if let Some(growth) = self.growth {
+            let width = self.nope_dim + self.rope_dim;
+            query = backend.rotate(query, head(0, width), &pass.angles[growth])?;
+        }
         let rotated = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
         let brought = backend.part(&query, head(0, self.nope_dim))?;
         let brought = self.keys.project(backend, true, &brought)?;
@@ -157,6 +164,7 @@ impl<B: Backend> Latent<B> {
             soft_cap: None,
             window: None,
             causal: true,
+            reads_only: false,
             sinks: None,
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences)?;

@@ -36,8 +36,9 @@ impl<B: Backend> Residual<B> {
         }
     }
 
-    /// Adds the output of a part to the stream.
-    pub(crate) fn add(&self, backend: &B, x: B::Act, made: &B::Act) -> Result<B::Act> {
+    /// Adds the output of a part to the stream. Without an output, the stream stays the same.
+    pub(crate) fn add(&self, backend: &B, x: B::Act, made: Option<&B::Act>) -> Result<B::Act> {
+        let Some(made) = made else { return Ok(x) };
         let x = backend.map(x, Map::Add(made, self.scale))?;
         match &self.sum {
             Some(norm) => backend.norm(norm, &x),

@@ -27,7 +27,7 @@ impl<B: Backend> ShortConv<B> {
             input: matrix(&own.input)?,
             output: weights.matrix(backend, &own.output, width, hidden, None)?,
             convolution: Convolution {
-                weight: backend.vector(weights.kernels(&own.convolution, [width, kernel])?)?,
+                weight: backend.vector(weights.numbers(&own.convolution, &[width, kernel])?)?,
                 bias,
                 kernel,
                 at: 0,

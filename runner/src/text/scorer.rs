@@ -113,10 +113,7 @@ impl Linear {
 
 impl Normed {
     fn load(weights: &Weights, own: &Norm, width: usize) -> Result<Self> {
-        let mut weight = weights.numbers(&own.weight, &[width])?;
-        for weight in &mut weight {
-            *weight += own.offset as f32;
-        }
+        let weight = weights.norm_weights(own, &[width])?;
         let bias = own.bias.as_ref().map(|bias| weights.numbers(bias, &[width])).transpose()?;
         Ok(Self { kind: own.kind, weight, bias, epsilon: own.epsilon })
     }

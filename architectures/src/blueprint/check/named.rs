@@ -2,8 +2,8 @@
 //! paths, but they may be long. Views are checked against the tensors when the tensors are loaded.
 
 use crate::blueprint::{
-    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Norm, Projection, Rows,
-    Tensor, View,
+    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Network, Norm, Plain,
+    Projection, Rows, Tensor, View,
 };
 use crate::rope::Divisors;
 
@@ -87,6 +87,11 @@ impl<'a> NamedParts<'a> {
         self.tensors.extend(embedding.types.as_ref().map(|types| &types.weight));
         self.norms(embedding.norm.iter().chain(&blueprint.norm));
         self.projections(blueprint.output.iter().map(|output| &output.projection));
+        if let Some(of_layers) = &embedding.of_layers {
+            self.tensors.push(&of_layers.table);
+            self.projections([&of_layers.projection]);
+            self.norms([&of_layers.norm]);
+        }
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
     }
@@ -105,8 +110,14 @@ impl<'a> NamedParts<'a> {
         }
         match &layer.mixer {
             Mixer::Attention(own) => {
-                self.projections([&own.query, &own.key, &own.value, &own.output].into_iter().chain(&own.gate));
-                self.norms(own.query_norm.iter().chain(&own.key_norm));
+                let gate = own.gate.as_ref().map(|gate| &gate.projection);
+                self.projections([&own.query, &own.output].into_iter().chain(gate));
+                self.norms(&own.query_norm);
+                if own.reads_layer.is_none() {
+                    self.projections([&own.key]);
+                    self.projections(Some(&own.value).filter(|value| **value != own.key));
+                    self.norms(own.key_norm.iter().chain(&own.value_norm));
+                }
                 self.tensors.extend(&own.sinks);
                 self.tensors
                     .extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()).flat_map(Divisors::tensors));
@@ -123,11 +134,34 @@ impl<'a> NamedParts<'a> {
                 self.tensors.push(&own.convolution);
                 self.tensors.extend(&own.convolution_bias);
             }
+            Mixer::StateSpace(own) => {
+                self.projections([&own.gate, &own.input, &own.write, &own.read, &own.step, &own.output]);
+                self.tensors.extend([&own.step_bias, own.decay_rate.tensor(), &own.skip, &own.convolution]);
+                self.tensors.extend(&own.convolution_bias);
+                self.norms(own.norm.iter().map(|gated| &gated.norm));
+            }
+            Mixer::None => {}
         }
-        match &layer.ffn {
+        self.ffn(&layer.ffn);
+        if let Some(input) = &layer.token_input {
+            self.projections([&input.gate, &input.projection]);
+            self.norms([&input.norm]);
+        }
+        self.tensors.extend(&layer.scale);
+    }
+
+    fn ffn(&mut self, ffn: &'a Ffn) {
+        match ffn {
             Ffn::Gated(own) => self.gated(own),
-            Ffn::Plain(own) => self.projections([&own.up, &own.down]),
+            Ffn::Plain(own) => self.plain(own),
             Ffn::Experts(own) => self.experts(own),
+            Ffn::Sum(branches) => {
+                for branch in branches {
+                    self.norms(branch.before.iter().chain(&branch.after));
+                    self.ffn(&branch.ffn);
+                }
+            }
+            Ffn::None => {}
         }
     }
 
@@ -148,16 +182,25 @@ impl<'a> NamedParts<'a> {
 
     fn experts(&mut self, experts: &'a Experts) {
         self.projections([&experts.router.projection]);
-        self.tensors.extend(&experts.router.bias);
-        for matrices in [&experts.gate, &experts.up, &experts.down] {
+        self.norms(experts.input_norm.iter().chain(&experts.router.norm));
+        self.tensors.extend(experts.router.bias.iter().chain(&experts.router.expert_scales));
+        for matrices in experts.gate.iter().chain([&experts.up, &experts.down]) {
             self.experts.extend(matrices.tensors());
             self.many.push((matrices, experts.count));
             self.blocks(matrices);
         }
+        self.projections(experts.latent.iter().flat_map(|latent| [&latent.down, &latent.up]));
         if let Some(shared) = &experts.shared {
-            self.gated(&shared.ffn);
+            match &shared.ffn {
+                Network::Gated(own) => self.gated(own),
+                Network::Plain(own) => self.plain(own),
+            }
             self.projections(&shared.gate);
         }
+    }
+
+    fn plain(&mut self, plain: &'a Plain) {
+        self.projections([&plain.up, &plain.down]);
     }
 
     fn gated(&mut self, gated: &'a Gated) {
@@ -186,7 +229,7 @@ impl<'a> NamedParts<'a> {
 
     fn norms(&mut self, norms: impl IntoIterator<Item = &'a Norm>) {
         for norm in norms {
-            self.tensors.push(&norm.weight);
+            self.tensors.extend(&norm.weight);
             self.tensors.extend(&norm.bias);
         }
     }

@@ -201,7 +201,7 @@ fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool)
             sinks: case.has_sinks.then_some(&sink_tensor),
             is_exact,
         };
-        let input = AttentionInput { queries: of(&q), keys: of(&k), values: v.as_ref() };
+        let input = AttentionInput { queries: of(&q), keys: Some(of(&k)), values: v.as_ref() };
         let made = machine.attend(attention, rows, input, &spans, 0);
         let (found, rounded) = made.expect("attention");
         check(&format!("{case:?}, {pass:?}"), &numbers(&found), &wanted, if is_exact { 2e-5 } else { 4e-3 });
@@ -273,7 +273,7 @@ fn what_does_not_fit_is_refused() {
         is_exact: false,
     };
     let attend = |rows, values: Option<&Tensor>, spans: &[CachedSpan<'_>]| {
-        let input = AttentionInput { queries: of(&x), keys: of(&x), values };
+        let input = AttentionInput { queries: of(&x), keys: Some(of(&x)), values };
         machine.attend(attention, rows, input, spans, 0).is_ok()
     };
     assert!(attend(rows, Some(&x), &span(254, &block)));

@@ -90,9 +90,12 @@ fn purposes_of_products() {
             for (at, found) in found.iter().enumerate() {
                 check(&format!("{encoding}, weight {at}"), &numbers(found), &each(at), tolerance);
             }
-            for activation in [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu] {
+            for activation in
+                [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu, Activation::ReluSquared]
+            {
                 let one = run(&machine, product(&one, Purpose::Activate(activation)), &tensor(&x, tokens));
-                let wanted: Vec<_> = each(0).iter().map(|(y, size)| (activated(activation, *y), size * 2.0)).collect();
+                let wanted: Vec<_> =
+                    each(0).iter().map(|(y, size)| (activated(activation, *y), size * (2.0 + 2.0 * y.abs()))).collect();
                 check(&format!("{encoding}, {activation:?}"), &numbers(&one[0]), &wanted, tolerance);
             }
             for activation in [Activation::Gelu, Activation::ClampedSilu { limit: 7.0 }] {
@@ -122,6 +125,7 @@ fn activated(activation: Activation, x: f64) -> f64 {
         }
         Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
         Activation::Relu => x.max(0.0),
+        Activation::ReluSquared => x.max(0.0).powi(2),
         Activation::Silu | Activation::ClampedSilu { .. } => x / (1.0 + (-x).exp()),
     }
 }

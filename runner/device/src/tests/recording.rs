@@ -36,7 +36,7 @@ fn pass(
         sinks: None,
         is_exact: false,
     };
-    let input = AttentionInput { queries: of(&made), keys: of(&made), values: Some(&made) };
+    let input = AttentionInput { queries: of(&made), keys: Some(of(&made)), values: Some(&made) };
     let (mixed, _) = machine.attend(attention, ROWS, input, spans, 3).expect("attention");
     machine.map_rows(&mixed, Map::Add(&made, 1.0)).expect("a sum")
 }

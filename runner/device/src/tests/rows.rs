@@ -94,14 +94,16 @@ fn elements_are_changed() {
     let (x, y, own) = (random.rows(rows, width), random.rows(rows, width), random.rows(rows, 1));
     let (x_at, y_at, own_at) = (tensor(&x, rows), tensor(&y, rows), tensor(&own, rows));
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let cases: [Case<'_>; 8] = [
+    let cases: [Case<'_>; 10] = [
         (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
         (Map::Scale(-3.0), &|x, _| -3.0 * x),
         (Map::Clamp(0.25), &|x, _| x.clamp(-0.25, 0.25)),
         (Map::SoftCap(0.5), &|x, _| 0.5 * (x / 0.5).tanh()),
         (Map::Times(&y_at), &|x, y| x * y),
         (Map::Silu(&y_at), &|x, y| x * y * sigmoid(y)),
+        (Map::Softplus(&y_at), &|x, y| x * y.exp().ln_1p()),
         (Map::Activate(Activation::Relu), &|x, _| x.max(0.0)),
+        (Map::Activate(Activation::ReluSquared), &|x, _| x.max(0.0).powi(2)),
         (Map::Gate(Activation::ClampedSilu { limit: 0.5 }, &y_at), &|x, y| {
             let x = x.min(0.5);
             x * sigmoid(1.702 * x) * (y.clamp(-0.5, 0.5) + 1.0)

@@ -183,7 +183,14 @@ impl Act {
                     let Angles { cosines, sines, layout } = &rotated.angles;
                     let is_interleaved = *layout == HeadLayout::Interleaved;
                     let rotary = Rotary { cosines, sines, is_interleaved, first: rotated.part.first };
-                    return Ok(HeadsOf { rotary: Some(rotary), ..rotated.base.heads(width)? });
+                    let base = rotated.base.heads(width)?;
+                    // The kernel rotates once.
+                    let base = if base.rotary.is_some() {
+                        HeadsOf { x: rotated.base.rows()?, norm: None, rotary: None }
+                    } else {
+                        base
+                    };
+                    return Ok(HeadsOf { rotary: Some(rotary), ..base });
                 }
                 Later::Normed(own) if own.width == width && own.kind == NormKind::Rms && own.bias.is_none() => {
                     return Ok(HeadsOf { x: own.x.rows()?, norm: Some((&own.weight, own.epsilon)), rotary: None });

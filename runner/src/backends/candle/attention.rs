@@ -20,7 +20,12 @@ pub(super) fn attend(
         let width = own.dim(1)? / count;
         Ok(own.reshape((span.tokens, count, width))?.transpose(0, 1)?.contiguous()?)
     };
-    let (key, value) = (heads(key, attend.kv_heads)?, if own { Some(heads(value, attend.kv_heads)?) } else { None });
+    let given = if attend.reads_only {
+        None
+    } else {
+        let value = if own { Some(heads(value, attend.kv_heads)?) } else { None };
+        Some((heads(key, attend.kv_heads)?, value))
+    };
     let query = heads(query, attend.heads)?;
     let mut text;
     let kv = match state {
@@ -30,9 +35,13 @@ pub(super) fn attend(
             text = Kv::of_text(attend.kv_heads, dims, span.tokens, query.device());
             &mut text
         }
-        State::Recurrent(_) | State::Cached(_) => bail!("invariant: attention has keys and values as tensors"),
+        State::Recurrent(_) | State::Cached(_) | State::Stateless => {
+            bail!("invariant: attention has keys and values as tensors")
+        }
     };
-    kv.append(&key, value.as_ref())?;
+    if let Some((key, value)) = given {
+        kv.append(&key, value.as_ref())?;
+    }
     let (from, to) = (span.seen(0, attend.window, attend.causal).start, span.end());
     let keys = kv.rows(0, from, to)?;
     let values = if own { kv.rows(1, from, to)? } else { keys.narrow(2, 0, attend.value_dim)?.contiguous()? };

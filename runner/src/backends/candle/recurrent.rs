@@ -1,12 +1,14 @@
-//! Short convolutions and the gated delta rule with candle's operations.
+//! Short convolutions and linear recurrences with candle's operations.
 
 use anyhow::{Context, Result};
+use architectures::HeadPairing;
 use candle_core::{D, Tensor};
 
 use super::Candle;
-use super::act::composed::sigmoid;
+use super::act::Act;
+use super::act::composed::{by_head, flat, sigmoid, softplus};
 use super::state::{Recurrent, State};
-use crate::backend::{Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, Span};
+use crate::backend::{Convolution, LENGTH_EPSILON, Recurrence, RecurrenceInputs, RecurrenceRule, Span};
 
 fn recurrent(state: &mut State) -> Result<&mut Recurrent> {
     match state {
@@ -52,32 +54,37 @@ pub(super) fn convolve(convolution: &Convolution<Candle>, x: &Tensor, span: Span
     })
 }
 
-pub(super) fn delta(
-    rule: &DeltaRule<Candle>,
-    inputs: &DeltaInputs<'_, Candle>,
+/// Computes a linear recurrence for one sequence.
+pub(super) fn recur(
+    recurrence: &Recurrence<Candle>,
+    inputs: &RecurrenceInputs<'_, Candle>,
     span: Span,
     state: &mut State,
 ) -> Result<Tensor> {
-    let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = *rule;
+    let Recurrence { value_heads, key_dim, value_dim, .. } = *recurrence;
     let state = recurrent(state)?;
     let tokens = span.tokens;
-    let own = |x: &Tensor| x.narrow(0, span.first, tokens);
-    // Returns heads of unit length, `[tokens, value_heads, key_dim]`.
-    let unit = |x: &Tensor| -> Result<Tensor> {
-        let heads = own(x)?.reshape((tokens, key_heads, 1, key_dim))?;
-        let length = (heads.sqr()?.sum_keepdim(D::Minus1)? + f64::from(LENGTH_EPSILON))?.sqrt()?;
-        let share = value_heads / key_heads;
-        let all = heads.broadcast_div(&length)?.broadcast_as((tokens, key_heads, share, key_dim))?;
-        Ok(all.contiguous()?.reshape((tokens, value_heads, key_dim))?)
+    let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, tokens)?) };
+    let value = own(inputs.value)?.reshape((tokens, value_heads, value_dim))?;
+    let soft = softplus(&own(inputs.decay)?.broadcast_add(&recurrence.decay_bias)?)?;
+    let (query, key) = (own(inputs.query)?, own(inputs.key)?);
+    let heads = |x: &Tensor| by_value_head(recurrence, x);
+    let (query, key, step, beta) = match &recurrence.rule {
+        RecurrenceRule::Delta { scale } => {
+            let beta = inputs.beta.context("invariant: a delta rule has betas")?;
+            let query = (unit(&query, key_dim)? / (key_dim as f64).sqrt())?;
+            (query, unit(&key, key_dim)?, soft, Some((sigmoid(&own(beta)?)? * f64::from(*scale))?))
+        }
+        RecurrenceRule::StateSpace { limits: [least, most], .. } => {
+            let step = soft.maximum(f64::from(*least))?;
+            let step = if most.is_finite() { step.minimum(f64::from(*most))? } else { step };
+            (query, key, step, None)
+        }
     };
-    let query = (unit(inputs.query.rows()?)? / (key_dim as f64).sqrt())?;
-    let key = unit(inputs.key.rows()?)?;
-    let value = own(inputs.value.rows()?)?.reshape((tokens, value_heads, value_dim))?;
-    let beta = sigmoid(&own(inputs.beta.rows()?)?)?;
-    let x = own(inputs.decay.rows()?)?.broadcast_add(&rule.decay_bias)?;
-    // ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|)).
-    let soft = (x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
-    let decay = soft.broadcast_mul(&rule.decay_rate.neg()?)?.exp()?;
+    let (query, key) = (heads(&query)?, heads(&key)?);
+    let decay = step.broadcast_mul(&recurrence.decay_rate.neg()?)?.exp()?;
+    // What is written for each token, before the delta rule's correction.
+    let factor = beta.as_ref().unwrap_or(&step);
     let count = value_heads * key_dim * value_dim;
     let mut memory = state.part(0, count)?.reshape((value_heads, key_dim, value_dim))?;
     let mut out = Vec::with_capacity(tokens);
@@ -85,13 +92,40 @@ pub(super) fn delta(
         let row = |x: &Tensor, shape: (usize, usize, usize)| x.get(token)?.reshape(shape);
         let (key, query) = (row(&key, (value_heads, key_dim, 1))?, row(&query, (value_heads, 1, key_dim))?);
         memory = memory.broadcast_mul(&row(&decay, (value_heads, 1, 1))?)?;
-        let known = key.transpose(1, 2)?.contiguous()?.matmul(&memory)?;
-        let change = (row(&value, (value_heads, 1, value_dim))? - known)?;
-        let change = change.broadcast_mul(&row(&beta, (value_heads, 1, 1))?)?;
+        let mut change = row(&value, (value_heads, 1, value_dim))?;
+        if beta.is_some() {
+            change = (change - key.transpose(1, 2)?.contiguous()?.matmul(&memory)?)?;
+        }
+        let change = change.broadcast_mul(&row(factor, (value_heads, 1, 1))?)?;
         memory = (memory + key.matmul(&change)?)?;
         out.push(query.matmul(&memory)?.reshape((1, value_heads * value_dim))?);
     }
     state.replace(0, &memory.flatten_all()?)?;
     state.length = span.end();
-    Ok(Tensor::cat(&out, 0)?)
+    let out = Tensor::cat(&out, 0)?;
+    let RecurrenceRule::StateSpace { skip, .. } = &recurrence.rule else { return Ok(out) };
+    let skipped = value.broadcast_mul(&skip.reshape((1, value_heads, 1))?)?;
+    Ok((out + flat(&skipped)?)?)
+}
+
+/// Divides each head by its length.
+fn unit(x: &Tensor, key_dim: usize) -> Result<Tensor> {
+    let heads = by_head(x, key_dim)?;
+    let length = (heads.sqr()?.sum_keepdim(D::Minus1)? + f64::from(LENGTH_EPSILON))?.sqrt()?;
+    flat(&heads.broadcast_div(&length)?)
+}
+
+/// Returns the key head of each value head, `[tokens, value_heads, key_dim]`.
+fn by_value_head(recurrence: &Recurrence<Candle>, x: &Tensor) -> Result<Tensor> {
+    let Recurrence { key_heads, value_heads, key_dim, .. } = *recurrence;
+    let (tokens, share) = (x.dim(0)?, value_heads / key_heads);
+    let all = match recurrence.pairing {
+        HeadPairing::Grouped => {
+            x.reshape((tokens, key_heads, 1, key_dim))?.broadcast_as((tokens, key_heads, share, key_dim))?
+        }
+        HeadPairing::Alternating => {
+            x.reshape((tokens, 1, key_heads, key_dim))?.broadcast_as((tokens, share, key_heads, key_dim))?
+        }
+    };
+    Ok(all.contiguous()?.reshape((tokens, value_heads, key_dim))?)
 }

@@ -29,6 +29,8 @@ pub(crate) enum State {
     Kv(Kv),
     /// State of layers whose state does not grow.
     Recurrent(Recurrent),
+    /// No state: each token is computed without the others.
+    Stateless,
     /// No state: the layer sees whole texts.
     Nothing,
 }
@@ -92,6 +94,7 @@ impl State {
                 let zeros = Tensor::zeros(numbers as usize, DType::F32, device)?;
                 Self::Recurrent(Recurrent { numbers: zeros.clone(), length: 0, saved: Checkpoints::new(), zeros })
             }
+            LayerState::Stateless => Self::Stateless,
             LayerState::Nothing => Self::Nothing,
         })
     }
@@ -103,6 +106,7 @@ impl crate::backend::State for State {
             Self::Cached(own) => own.kept.nearest(length),
             Self::Kv(kv) => kv.nearest(length),
             Self::Recurrent(state) => state.saved.nearest(state.length, length),
+            Self::Stateless => length,
             Self::Nothing => 0,
         }
     }
@@ -116,7 +120,7 @@ impl crate::backend::State for State {
                 state.numbers = state.saved.back_to(length).unwrap_or(&state.zeros).clone();
                 state.length = length;
             }
-            Self::Nothing => {}
+            Self::Stateless | Self::Nothing => {}
         }
     }
 
@@ -144,6 +148,7 @@ impl crate::backend::State for State {
                 shared.truncate(length);
                 Some(shared)
             }
+            Self::Stateless => Some(Self::Stateless),
             _ => None,
         }
     }

@@ -57,7 +57,8 @@ impl Cpu {
         let (key_width, value_width) = (attend.kv_heads * attend.key_dim, attend.kv_heads * attend.value_dim);
         // Encoders keep no cache: the keys and values of their texts live for this call only.
         let mut texts = Vec::new();
-        for sequence in sequences.sequences {
+        let given = if attend.reads_only { &[][..] } else { sequences.sequences };
+        for sequence in given {
             let Span { first, tokens, .. } = sequence.span;
             let keys = &key[first * key_width..(first + tokens) * key_width];
             let values = match attend.values {
@@ -71,7 +72,7 @@ impl Cpu {
                     kv.append(keys, values)?;
                     texts.push(kv);
                 }
-                State::Recurrent(_) => anyhow::bail!("invariant: attention has keys and values"),
+                State::Recurrent(_) | State::Stateless => anyhow::bail!("invariant: attention has keys and values"),
             }
         }
         let out = SharedSlice::new(out);

@@ -1,15 +1,16 @@
-//! Mixers with a state of fixed size: short convolutions and the gated delta rule.
+//! Mixers with a state of fixed size: short convolutions and linear recurrences.
 #![expect(unsafe_code, reason = "threads write heads of one slice")]
 
 use anyhow::{Context, Result};
 
 use super::state::{Recurrent, State};
-use kernels::elementwise::sigmoid;
+use kernels::elementwise::{sigmoid, softplus};
 use kernels::float;
 
 use super::Cpu;
 use crate::backend::{
-    Convolution, DeltaInputs, DeltaRule, LENGTH_EPSILON, LayerSequences, SequenceId, StatesBySequence,
+    Convolution, LENGTH_EPSILON, LayerSequences, Recurrence, RecurrenceInputs, RecurrenceRule, SequenceId,
+    StatesBySequence,
 };
 use kernels::pool::SharedSlice;
 
@@ -66,46 +67,27 @@ pub(super) fn convolve(
 }
 
 impl Cpu {
-    /// See [`Backend::delta_rule`](crate::backend::Backend::delta_rule).
-    pub(super) fn delta(
+    /// See [`Backend::recur`](crate::backend::Backend::recur).
+    pub(super) fn recurrence(
         &self,
-        rule: &DeltaRule<Self>,
-        inputs: &DeltaInputs<'_, Self>,
+        recurrence: &Recurrence<Self>,
+        inputs: &RecurrenceInputs<'_, Self>,
         sequences: &mut LayerSequences<'_, Self>,
         out: &mut [f32],
     ) -> Result<()> {
-        let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = *rule;
+        let Recurrence { value_heads, key_dim, value_dim, .. } = *recurrence;
         let memory = key_dim * value_dim;
         let out = SharedSlice::new(out);
         for sequence in sequences.sequences {
             let span = sequence.span;
             let state = recurrent(sequences.states, sequence.id)?;
             self.pool.for_rows(&mut state.numbers[..value_heads * memory], memory, |head, memory| {
-                let key_head = head / (value_heads / key_heads);
                 for token in span.first..span.first + span.tokens {
-                    float::with_buffer(2 * key_dim + value_dim, |scratch| {
-                        let (query, rest) = scratch.split_at_mut(key_dim);
-                        let (key, change) = rest.split_at_mut(key_dim);
-                        let place = (token * key_heads + key_head) * key_dim;
-                        unit(&inputs.query.numbers[place..place + key_dim], 1.0 / (key_dim as f32).sqrt(), query);
-                        unit(&inputs.key.numbers[place..place + key_dim], 1.0, key);
-                        let of = |numbers: &[f32]| numbers[token * value_heads + head];
-                        let soft = softplus(of(&inputs.decay.numbers) + rule.decay_bias[head]);
-                        let decay = (-rule.decay_rate[head] * soft).exp();
-                        let beta = sigmoid(of(&inputs.beta.numbers));
-                        let place = (token * value_heads + head) * value_dim;
-                        // SAFETY: each head of each token is computed once, by the thread that has
-                        // the head.
-                        let out = unsafe { out.range(place..place + value_dim) };
-                        step(
-                            memory,
-                            [query, key],
-                            &inputs.value.numbers[place..place + value_dim],
-                            [decay, beta],
-                            change,
-                            out,
-                        );
-                    });
+                    let place = (token * value_heads + head) * value_dim;
+                    // SAFETY: each head of each token is computed once, by the thread that has the
+                    // head.
+                    let out = unsafe { out.range(place..place + value_dim) };
+                    step(recurrence, inputs, [token, head], memory, out);
                 }
             });
         }
@@ -115,6 +97,53 @@ impl Cpu {
 
 /// Computes one token of one head; `memory` is `[key_dim, value_dim]`.
 fn step(
+    recurrence: &Recurrence<Cpu>,
+    inputs: &RecurrenceInputs<'_, Cpu>,
+    [token, head]: [usize; 2],
+    memory: &mut [f32],
+    out: &mut [f32],
+) {
+    let Recurrence { key_heads, value_heads, key_dim, value_dim, .. } = *recurrence;
+    let key_head = recurrence.pairing.key_head(head, [key_heads, value_heads]);
+    let place = (token * key_heads + key_head) * key_dim;
+    let [query, key] = [inputs.query, inputs.key].map(|x| &x.numbers[place..place + key_dim]);
+    let at = token * value_heads + head;
+    let value = &inputs.value.numbers[at * value_dim..(at + 1) * value_dim];
+    let soft = softplus(inputs.decay.numbers[at] + recurrence.decay_bias[head]);
+    let rate = recurrence.decay_rate[head];
+    match &recurrence.rule {
+        RecurrenceRule::Delta { scale } => {
+            let beta = scale * inputs.beta.map_or(0.0, |beta| sigmoid(beta.numbers[at]));
+            float::with_buffer(2 * key_dim + value_dim, |scratch| {
+                let (unit_query, rest) = scratch.split_at_mut(key_dim);
+                let (unit_key, change) = rest.split_at_mut(key_dim);
+                unit(query, 1.0 / (key_dim as f32).sqrt(), unit_query);
+                unit(key, 1.0, unit_key);
+                delta(memory, [unit_query, unit_key], value, [(-rate * soft).exp(), beta], change, out);
+            });
+        }
+        RecurrenceRule::StateSpace { limits, skip } => {
+            let step = soft.clamp(limits[0], limits[1]);
+            state_space(memory, [query, key], value, [(-rate * step).exp(), step], out);
+            out.iter_mut().zip(value).for_each(|(out, value)| *out += skip[head] * value);
+        }
+    }
+}
+
+/// `S ← decay · S + key ⊗ step · value`, `out = Sᵀ · query`.
+fn state_space(memory: &mut [f32], [query, key]: [&[f32]; 2], value: &[f32], [decay, step]: [f32; 2], out: &mut [f32]) {
+    out.fill(0.0);
+    for ((row, key), query) in memory.chunks_exact_mut(value.len()).zip(key).zip(query) {
+        let written = key * step;
+        for ((x, value), out) in row.iter_mut().zip(value).zip(out.iter_mut()) {
+            *x = *x * decay + written * value;
+            *out += query * *x;
+        }
+    }
+}
+
+/// `S ← decay · S`, `S ← S + key ⊗ beta · (value - Sᵀ · key)`, `out = Sᵀ · query`.
+fn delta(
     memory: &mut [f32],
     [query, key]: [&[f32]; 2],
     value: &[f32],
@@ -147,9 +176,4 @@ fn unit(x: &[f32], scale: f32, out: &mut [f32]) {
     let squares: f32 = x.iter().map(|x| x * x).sum();
     let factor = scale / (squares + LENGTH_EPSILON).sqrt();
     out.iter_mut().zip(x).for_each(|(out, x)| *out = x * factor);
-}
-
-/// `ln(1 + exp(x))`.
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
 }

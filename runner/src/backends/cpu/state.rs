@@ -31,6 +31,8 @@ pub(crate) enum State {
     Kv(Kv),
     /// State of layers whose state does not grow.
     Recurrent(Recurrent),
+    /// No state: each token is computed without the others.
+    Stateless,
     /// No state: the layer sees whole texts.
     Nothing,
 }
@@ -43,6 +45,7 @@ impl State {
                 Self::Kv(Kv::new(sizes, window.map(|window| window as usize), kv_type))
             }
             LayerState::Recurrent { numbers } => Self::Recurrent(Recurrent::new(numbers as usize)),
+            LayerState::Stateless => Self::Stateless,
             LayerState::Nothing => Self::Nothing,
         }
     }
@@ -53,6 +56,7 @@ impl crate::backend::State for State {
         match self {
             Self::Kv(kv) => kv.kept.nearest(length),
             Self::Recurrent(state) => state.nearest(length),
+            Self::Stateless => length,
             Self::Nothing => 0,
         }
     }
@@ -61,7 +65,7 @@ impl crate::backend::State for State {
         match self {
             Self::Kv(kv) => kv.kept.truncate(length),
             Self::Recurrent(state) => state.truncate(length),
-            Self::Nothing => {}
+            Self::Stateless | Self::Nothing => {}
         }
     }
 
@@ -74,6 +78,7 @@ impl crate::backend::State for State {
     fn can_shift(&self, shift: &Shift<'_>) -> bool {
         match self {
             Self::Kv(kv) => kv.can_shift(shift),
+            Self::Stateless => true,
             _ => false,
         }
     }
@@ -93,6 +98,7 @@ impl crate::backend::State for State {
                 shared.truncate(length);
                 Some(Self::Recurrent(shared))
             }
+            Self::Stateless => Some(Self::Stateless),
             _ => None,
         }
     }

@@ -22,12 +22,24 @@ pub(in crate::backends::candle) fn sigmoid(x: &Tensor) -> Result<Tensor> {
     Ok(candle_nn::ops::sigmoid(x)?)
 }
 
+/// `ln(1 + exp(x)) = max(x, 0) + ln(1 + exp(-|x|))`.
+pub(in crate::backends::candle) fn softplus(x: &Tensor) -> Result<Tensor> {
+    Ok((x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?)?)
+}
+
+/// Multiplies each of several runs of a row by one number, `[tokens, runs]`.
+fn by_runs(x: &Tensor, factors: &Tensor) -> Result<Tensor> {
+    let ((_, width), (_, runs)) = (x.dims2()?, factors.dims2()?);
+    flat(&by_head(x, width / runs)?.broadcast_mul(&factors.unsqueeze(2)?)?)
+}
+
 fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
     Ok(match activation {
         Activation::Silu | Activation::ClampedSilu { .. } => x.silu()?,
         Activation::GeluTanh => x.gelu()?,
         Activation::Gelu => x.gelu_erf()?,
         Activation::Relu => x.relu()?,
+        Activation::ReluSquared => x.relu()?.sqr()?,
     })
 }
 
@@ -62,7 +74,8 @@ pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Res
         Map::Clamp(limit) => x.clamp(-limit, limit)?,
         Map::SoftCap(cap) => ((x / f64::from(cap))?.tanh()? * f64::from(cap))?,
         Map::Times(y) => (x * y.rows()?)?,
-        Map::Sigmoid(y) => x.broadcast_mul(&sigmoid(y.rows()?)?)?,
+        Map::Sigmoid(y) => by_runs(x, &sigmoid(y.rows()?)?)?,
+        Map::Softplus(y) => by_runs(x, &softplus(y.rows()?)?)?,
         Map::Silu(y) => (x * y.rows()?.silu()?)?,
         Map::Activate(activation) => activate(activation, x)?,
         Map::Gate(Activation::ClampedSilu { limit }, y) => {

@@ -100,7 +100,10 @@ impl RuleOf {
     fn new(rule: &RoutingRule, device: &Device) -> Result<Self> {
         let bias = rule.bias.as_ref().map(|bias| Tensor::from_slice(bias, bias.len(), device)).transpose()?;
         let RoutingRule { scores, groups, top_k, normalize, scale, .. } = *rule;
-        Ok(Self { bias, rest: RoutingRule { scores, bias: None, groups, top_k, normalize, scale } })
+        Ok(Self {
+            bias,
+            rest: RoutingRule { scores, bias: None, groups, top_k, normalize, scale, expert_scales: None },
+        })
     }
 
     fn routing(&self) -> Routing<'_> {

@@ -95,7 +95,9 @@ pub(in crate::backends::candle) fn attend(
         match sequences.states.get_mut(sequence.id)? {
             State::Cached(own) => {
                 let Cached { kept, room } = own;
-                kept.make_room(sequence.span.tokens, room)?;
+                if !attend.reads_only {
+                    kept.make_room(sequence.span.tokens, room)?;
+                }
                 rows = room.rows;
             }
             State::Nothing if GpuRuntime::can_attend(text) => {
@@ -114,7 +116,7 @@ pub(in crate::backends::candle) fn attend(
             State::Cached(own) => &own.kept,
             _ => next_text.next().context("invariant: each text has its blocks")?,
         };
-        spans.push(Cached::span(kept, span.first, span.tokens));
+        spans.push(CachedSpan { position: span.position, ..Cached::span(kept, span.first, span.tokens) });
     }
     let attention = Attention {
         heads: attend.heads,
@@ -126,11 +128,15 @@ pub(in crate::backends::candle) fn attend(
         sinks: attend.sinks,
         is_exact: kernels.is_exact,
     };
-    let (query, key) = (query.heads(attend.key_dim)?, key.heads(attend.key_dim)?);
-    let values = if value_dim > 0 { Some(value.rows()?) } else { None };
-    let input = AttentionInput { queries: query.rows(), keys: key.rows(), values };
+    let query = query.heads(attend.key_dim)?;
+    let key = if attend.reads_only { None } else { Some(key.heads(attend.key_dim)?) };
+    let values = if value_dim > 0 && !attend.reads_only { Some(value.rows()?) } else { None };
+    let input = AttentionInput { queries: query.rows(), keys: key.as_ref().map(|key| key.rows()), values };
     let (mixed, rounded) = machine.attend(attention, rows, input, &spans, sequences.layer)?;
     drop(spans);
+    if attend.reads_only {
+        return Ok(Some(Act::with_rounded(mixed, rounded)));
+    }
     for sequence in sequences.sequences {
         if let State::Cached(own) = sequences.states.get_mut(sequence.id)? {
             own.kept.length += sequence.span.tokens;

@@ -1,0 +1,42 @@
+//! Architectures that cannot be run yet, and the error for them.
+
+use crate::Error;
+
+/// Feature that each of some architectures needs, and that no blueprint can express yet; by
+/// `model_type` or by `general.architecture`.
+pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
+    (&["albert"], "layers that share their weights"),
+    (&["apertus"], "the xIELU activation"),
+    (&["bitnet", "bitnet-b1.58"], "norms inside of attention and of feed-forward networks"),
+    (&["bloom", "mpt"], "ALiBi biases of attention scores"),
+    (&["cohere2_moe"], "experts that are averaged with a shared expert"),
+    (&["deepseek_v32", "glm_moe_dsa", "glm-dsa"], "an indexer that chooses the keys of each query"),
+    (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
+    (&["diffllama"], "differential attention"),
+    (&["falcon_h1", "falcon-h1"], "layers with attention beside a state space model"),
+    (&["mamba", "falcon_mamba", "jamba"], "layers of Mamba 1: a state space with a decay per channel"),
+    (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
+    (&["kimi_linear", "kimi-linear"], "linear attention with a decay per channel"),
+    (&["llama4", "llama4_text"], LLAMA_4),
+    (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
+    (&["minimax"], "lightning attention"),
+    (&["minimax_m3_vl", "minimax_m3_vl_text"], "an indexer that chooses the keys of each query"),
+    (&["mllama", "mllama_text_model"], "layers that attend to pictures"),
+    (&["mpnet"], "position biases of attention scores"),
+    (&["paligemma"], "prompts in which every token attends to all others"),
+    (&["recurrent_gemma", "recurrentgemma"], "gated linear recurrent units"),
+    (&["zamba2"], "one attention layer that is used at several depths"),
+];
+const LLAMA_4: &str = "attention in chunks, queries that grow with the position, norms of heads without weights, and experts \
+                       whose inputs are scaled";
+
+/// Returns the feature that an architecture needs and that Lode lacks, if it is known.
+pub(crate) fn missing_feature(architecture: &str) -> Option<&'static str> {
+    MISSING_FEATURES.iter().find(|(names, _)| names.contains(&architecture)).map(|&(_, feature)| feature)
+}
+
+/// Returns the error for an architecture of which there is no family.
+pub(crate) fn unsupported(architecture: &str) -> Error {
+    let needs = missing_feature(architecture).map(|feature| format!(": it needs {feature}")).unwrap_or_default();
+    Error::Unsupported { name: architecture.chars().take(60).collect(), needs }
+}

@@ -1,0 +1,37 @@
+//! The part of a layer that reads the layer's own embedding of each token, see
+//! [`architectures::TokenInput`].
+
+use anyhow::Result;
+use architectures::Activation;
+
+use super::Loader;
+use crate::backend::{Backend, Map, NormOf};
+
+/// `x + norm(projection(act(gate(x)) · e))`.
+#[derive(Debug)]
+pub(crate) struct TokenInput<B: Backend> {
+    gate: B::Matrix,
+    activation: Activation,
+    projection: B::Matrix,
+    norm: NormOf<B>,
+}
+
+impl<B: Backend> TokenInput<B> {
+    pub(crate) fn load(loader: &Loader<'_, B>, own: &architectures::TokenInput) -> Result<Self> {
+        let Loader { backend, weights, hidden, token_input, .. } = *loader;
+        Ok(Self {
+            gate: weights.matrix(backend, &own.gate, hidden, token_input, None)?,
+            activation: own.activation,
+            projection: weights.matrix(backend, &own.projection, token_input, hidden, None)?,
+            norm: weights.norm(backend, &own.norm, hidden)?,
+        })
+    }
+
+    /// Adds the part to the stream; `own` is the layer's embedding of the tokens.
+    pub(crate) fn add(&self, backend: &B, x: B::Act, own: &B::Act) -> Result<B::Act> {
+        let [gate] = backend.project([&self.gate], &x)?;
+        let gated = backend.map(gate, Map::Gate(self.activation, own))?;
+        let [made] = backend.project([&self.projection], &gated)?;
+        backend.map(x, Map::Add(&backend.norm(&self.norm, &made)?, 1.0))
+    }
+}
