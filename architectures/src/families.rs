@@ -1,15 +1,19 @@
 //! Model families, one file each. To add a family, write its file and list it here.
 
+mod arcee;
 mod bert;
+mod cohere;
 mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
 mod ernie4_5;
+mod exaone;
 mod exaone4;
 mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm;
 mod glm4;
 mod glm4_moe;
 mod gpt2;
@@ -17,13 +21,20 @@ mod gpt_neox;
 mod gpt_oss;
 mod granite;
 mod granitemoe;
+mod helium;
+mod hunyuan;
 mod internlm2;
+mod jais2;
 mod lfm2;
 mod llama;
+mod minicpm3;
 mod minimax_m2;
+mod ministral3;
 mod mistral;
 mod mixtral;
 mod modernbert;
+mod nemotron;
+mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
@@ -34,10 +45,13 @@ mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
 mod qwen3_next;
+mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
+mod vaultgemma;
 mod xlm_roberta;
+mod youtu;
 
 use crate::family::Family;
 
@@ -81,6 +95,20 @@ pub(crate) const ALL: &[&Family] = &[
     &ernie4_5::FAMILY,
     &falcon::FAMILY,
     &minimax_m2::FAMILY,
+    &arcee::FAMILY,
+    &exaone::FAMILY,
+    &seed_oss::FAMILY,
+    &youtu::FAMILY,
+    &cohere::FAMILY,
+    &glm::FAMILY,
+    &helium::FAMILY,
+    &hunyuan::FAMILY,
+    &jais2::FAMILY,
+    &minicpm3::FAMILY,
+    &ministral3::FAMILY,
+    &nemotron::FAMILY,
+    &olmo::FAMILY,
+    &vaultgemma::FAMILY,
 ];
 
 impl Family {
