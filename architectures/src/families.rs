@@ -1,21 +1,27 @@
 //! Model families, one file each. To add a family, write its file and list it here.
 
+mod afmoe;
 mod arcee;
 mod bert;
 mod cohere;
 mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod dots1;
 mod ernie4_5;
+mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
+mod exaone_moe;
 mod falcon;
+mod flex_olmo;
 mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm;
 mod glm4;
 mod glm4_moe;
+mod glm4_moe_lite;
 mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
@@ -23,14 +29,18 @@ mod granite;
 mod granitemoe;
 mod helium;
 mod hunyuan;
+mod hunyuan_moe;
+mod hy_v3;
 mod internlm2;
 mod jais2;
+mod laguna;
 mod lfm2;
 mod llama;
 mod minicpm3;
 mod minimax_m2;
 mod ministral3;
 mod mistral;
+mod mistral4;
 mod mixtral;
 mod modernbert;
 mod nemotron;
@@ -47,6 +57,7 @@ mod qwen3_moe;
 mod qwen3_next;
 mod seed_oss;
 mod smollm3;
+mod solar_open;
 mod stablelm;
 mod starcoder2;
 mod vaultgemma;
@@ -95,17 +106,28 @@ pub(crate) const ALL: &[&Family] = &[
     &ernie4_5::FAMILY,
     &falcon::FAMILY,
     &minimax_m2::FAMILY,
+    &afmoe::FAMILY,
     &arcee::FAMILY,
+    &dots1::FAMILY,
+    &ernie4_5_moe::FAMILY,
     &exaone::FAMILY,
+    &exaone_moe::FAMILY,
+    &glm4_moe_lite::FAMILY,
+    &hy_v3::FAMILY,
     &seed_oss::FAMILY,
+    &solar_open::FAMILY,
     &youtu::FAMILY,
     &cohere::FAMILY,
+    &flex_olmo::FAMILY,
     &glm::FAMILY,
     &helium::FAMILY,
     &hunyuan::FAMILY,
+    &hunyuan_moe::FAMILY,
     &jais2::FAMILY,
+    &laguna::FAMILY,
     &minicpm3::FAMILY,
     &ministral3::FAMILY,
+    &mistral4::FAMILY,
     &nemotron::FAMILY,
     &olmo::FAMILY,
     &vaultgemma::FAMILY,

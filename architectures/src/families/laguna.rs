@@ -1,0 +1,89 @@
+//! Laguna: attention with norms and gates of heads, experts with sigmoid scores after dense first
+//! layers.
+
+use crate::blueprint::{AttentionGate, Blueprint, GateFunction};
+use crate::config_json::{Config, fail};
+use crate::dense::{Defaults, Dense, projection};
+use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, Rope, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "laguna",
+    model_types: &["laguna"],
+    read_config,
+    gguf: &GgufForm::not_yet("laguna"),
+    hugging_face: HuggingFaceForm::of("LagunaForCausalLM", "laguna"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 131_072, theta: 500_000.0 };
+const WINDOW: u64 = 512;
+const SLIDING_THETA: f64 = 10_000.0;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    for key in ["moe_apply_router_weight_on_input", "moe_router_logit_softcapping"] {
+        let is_off =
+            config.value(key).is_none_or(|value| value.as_bool() == Some(false) || value.as_f64() == Some(0.0));
+        if !is_off {
+            return Err(fail(format!("`{key}` is set, which cannot be run yet")));
+        }
+    }
+    let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
+    let layers = dense.layers.len();
+    let slides = config.sliding_layers(layers as u64)?.unwrap_or_else(|| vec![false; layers]);
+    dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
+    let [full, sliding] = [("full_attention", 500_000.0), ("sliding_attention", SLIDING_THETA)]
+        .map(|(kind, theta)| rope(config, kind, theta, dense.head_dim));
+    let (full, sliding) = (full?, sliding?);
+    for layer in &mut dense.layers {
+        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
+    }
+    let sizes = ExpertSizes {
+        count: experts::count(config, 256)?,
+        width: config.unsigned("moe_intermediate_size")?.unwrap_or(512),
+        top_k: config.unsigned("num_experts_per_tok")?.unwrap_or(8),
+        activation: dense.activation,
+    };
+    let mut blueprint = dense.blueprint(names);
+    add_gates(config, names, &mut blueprint)?;
+    let shared = config.unsigned("shared_expert_intermediate_size")?.unwrap_or(512);
+    let module =
+        if names.has("model.layers.1.mlp.shared_experts.up_proj.weight") { "shared_experts" } else { "shared_expert" };
+    let layers = ExpertLayers {
+        sizes,
+        sparse: experts::after_dense_layers(config, layers, 1)?,
+        module: "mlp",
+        modules: MODULES,
+        shared: Some((module, shared)),
+    };
+    let rule = SigmoidRouter::normalized(config.float("moe_routed_scaling_factor")?.unwrap_or(1.0));
+    layers.add(names, &mut blueprint, |router, module| {
+        rule.set(router, names, format!("{module}.experts.e_score_correction_bias"));
+    });
+    Ok(blueprint)
+}
+
+/// Returns the `RoPE` of layers of a type, which has its own rotated share.
+fn rope(config: Config<'_>, kind: &str, theta: f64, head_dim: u64) -> Result<Rope, Error> {
+    let rope = config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta));
+    Ok(Rope { dimension: config.rotated_of(kind, head_dim)?, ..rope })
+}
+
+/// Adds the gates of attention, and sets the number of heads of each layer.
+fn add_gates(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint) -> Result<(), Error> {
+    let per_head = match config.value("gating") {
+        None => true,
+        Some(value) if value.as_bool() == Some(true) || value.as_str() == Some("per-head") => true,
+        Some(value) if value.as_str() == Some("per-element") => false,
+        Some(other) => return Err(fail(format!("`gating` is {other}, expected true, per-head or per-element"))),
+    };
+    let heads = config.list("num_attention_heads_per_layer")?.unwrap_or_default();
+    for (index, attention) in blueprint.attentions_mut().enumerate() {
+        if let Some(heads) = heads.get(index).and_then(serde_json::Value::as_u64) {
+            attention.heads = heads;
+        }
+        let gate = projection(names, &format!("model.layers.{index}.self_attn.g_proj"));
+        attention.gate = Some(AttentionGate { projection: gate, per_head, function: GateFunction::Softplus });
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Mistral Small 4: latent attention whose queries grow with the position, experts with softmax
+//! scores.
+
+use super::deepseek_v2::{add_experts, latent_attention};
+use super::deepseek_v3::layout;
+use super::ministral3::query_growth;
+use crate::blueprint::{Blueprint, Groups, Mixer};
+use crate::config_json::Config;
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::{Error, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "mistral4",
+    model_types: &["mistral4"],
+    read_config,
+    gguf: &GgufForm::not_yet("mistral4"),
+    hugging_face: HuggingFaceForm::of("Mistral4ForCausalLM", "mistral4").interleaved(),
+};
+
+/// Number of best experts that define the score of a group.
+const BEST: u64 = 2;
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut blueprint = latent_attention(config, names, layout(config)?)?;
+    let growth = query_growth(config)?;
+    for layer in &mut blueprint.layers {
+        if let Mixer::Latent(latent) = &mut layer.mixer {
+            latent.query_growth = growth;
+        }
+    }
+    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
+    let groups = (count > 1).then_some(Groups { count, keep, best: BEST });
+    let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
+    let scale = config.float("routed_scaling_factor")?.unwrap_or(1.0);
+    add_experts(config, names, &mut blueprint, 0, |router, _| {
+        (router.groups, router.normalize, router.scale) = (groups, normalize, scale);
+    })?;
+    Ok(blueprint)
+}
