@@ -2,6 +2,7 @@
 
 mod afmoe;
 mod arcee;
+mod bamba;
 mod bert;
 mod cohere;
 mod cohere2;
@@ -27,6 +28,7 @@ mod gpt_neox;
 mod gpt_oss;
 mod granite;
 mod granitemoe;
+mod granitemoehybrid;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
@@ -35,7 +37,9 @@ mod internlm2;
 mod jais2;
 mod laguna;
 mod lfm2;
+mod lfm2_moe;
 mod llama;
+mod mamba2;
 mod minicpm3;
 mod minimax_m2;
 mod ministral3;
@@ -44,6 +48,7 @@ mod mistral4;
 mod mixtral;
 mod modernbert;
 mod nemotron;
+mod nemotron_h;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -53,6 +58,8 @@ mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod seed_oss;
@@ -114,9 +121,16 @@ pub(crate) const ALL: &[&Family] = &[
     &exaone_moe::FAMILY,
     &glm4_moe_lite::FAMILY,
     &hy_v3::FAMILY,
+    &lfm2_moe::FAMILY,
     &seed_oss::FAMILY,
     &solar_open::FAMILY,
     &youtu::FAMILY,
+    &bamba::FAMILY,
+    &granitemoehybrid::FAMILY,
+    &mamba2::FAMILY,
+    &nemotron_h::FAMILY,
+    &qwen3_5::FAMILY,
+    &qwen3_5_moe::FAMILY,
     &cohere::FAMILY,
     &flex_olmo::FAMILY,
     &glm::FAMILY,
