@@ -8,9 +8,11 @@ mod cohere;
 mod cohere2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod distilbert;
 mod dots1;
 mod ernie4_5;
 mod ernie4_5_moe;
+mod eurobert;
 mod exaone;
 mod exaone4;
 mod exaone_moe;
@@ -29,12 +31,14 @@ mod gpt_oss;
 mod granite;
 mod granitemoe;
 mod granitemoehybrid;
+mod gte;
 mod helium;
 mod hunyuan;
 mod hunyuan_moe;
 mod hy_v3;
 mod internlm2;
 mod jais2;
+mod jina_embeddings_v3;
 mod laguna;
 mod lfm2;
 mod lfm2_moe;
@@ -49,6 +53,7 @@ mod mixtral;
 mod modernbert;
 mod nemotron;
 mod nemotron_h;
+mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -145,6 +150,11 @@ pub(crate) const ALL: &[&Family] = &[
     &nemotron::FAMILY,
     &olmo::FAMILY,
     &vaultgemma::FAMILY,
+    &distilbert::FAMILY,
+    &eurobert::FAMILY,
+    &gte::FAMILY,
+    &jina_embeddings_v3::FAMILY,
+    &nomic_bert::FAMILY,
 ];
 
 impl Family {
