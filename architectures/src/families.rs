@@ -21,6 +21,7 @@ mod flex_olmo;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod glm;
 mod glm4;
 mod glm4_moe;
@@ -155,6 +156,7 @@ pub(crate) const ALL: &[&Family] = &[
     &gte::FAMILY,
     &jina_embeddings_v3::FAMILY,
     &nomic_bert::FAMILY,
+    &gemma4::FAMILY,
 ];
 
 impl Family {

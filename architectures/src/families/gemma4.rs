@@ -1,0 +1,314 @@
+//! Gemma 4: four norms in a layer, norms of heads and values, other heads on full layers than on
+//! sliding ones, and a factor of each layer's output. Small models have embeddings of layers, and
+//! last layers that read the keys of earlier ones. Others use keys as values, or have experts beside
+//! a dense network.
+
+use super::gemma::with_scaled_embedding;
+use crate::blueprint::{
+    Activation, Blueprint, Branch, Ffn, LayerEmbeddings, Matrices, Mixer, Norm, NormKind, Projection, Rows, Tensor,
+    TokenInput, View,
+};
+use crate::config_json::{Config, fail};
+use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighted_norm};
+use crate::experts::{MODULES, gated, router};
+use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::{Keys, all_but_every};
+use crate::{Error, Rope, TensorNames};
+
+pub(super) const FAMILY: Family = Family {
+    name: "gemma4",
+    model_types: &["gemma4_text", "gemma4_unified_text"],
+    read_config,
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_norm", "pre_feedforward_layernorm"),
+            ("post_ffw_norm", "post_feedforward_layernorm"),
+            ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
+            ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
+            ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
+            ("layer_output_scale.weight", "layer_scalar"),
+            ("inp_gate", "per_layer_input_gate"),
+            ("proj", "per_layer_projection"),
+            ("post_norm", "post_per_layer_input_norm"),
+            ("ffn_gate_inp.weight", "router.proj.weight"),
+            ("ffn_gate_inp.scale", "router.scale"),
+            ("ffn_down_exps.scale", "router.per_expert_scale"),
+            ("ffn_gate_up_exps.weight", "experts.gate_up_proj"),
+            ("ffn_gate_exps", "experts.gate_proj"),
+            ("ffn_up_exps", "experts.up_proj"),
+            ("ffn_down_exps.weight", "experts.down_proj"),
+        ],
+        model_names: &[
+            ("per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"),
+            ("per_layer_model_proj.weight", "model.per_layer_model_projection.weight"),
+            ("per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"),
+        ],
+        ..GgufForm::not_yet("gemma4")
+    },
+    hugging_face: HuggingFaceForm::of("Gemma4ForCausalLM", "gemma4_text"),
+};
+
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
+/// Base of the frequencies of layers with full attention, and of sliding layers.
+const THETA: f64 = 1_000_000.0;
+const SLIDING_THETA: f64 = 10_000.0;
+/// Every sixth layer has full attention.
+const PATTERN: u64 = 6;
+const WINDOW: u64 = 512;
+/// Elements of a head of layers with full attention.
+const FULL_HEAD: u64 = 512;
+
+/// Parameters beside those of dense transformers.
+struct Gemma4Parts {
+    /// Key heads and elements of a head, for each layer.
+    heads: Vec<[u64; 2]>,
+    /// Number of last layers that read the keys of earlier ones.
+    shared: u64,
+    /// Width of the feed-forward network of each layer.
+    widths: Vec<u64>,
+    /// Width of the embeddings of layers, and the number of tokens that have them.
+    embeddings: Option<[u64; 2]>,
+    experts: Option<Gemma4Experts>,
+    soft_cap: Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+struct Gemma4Experts {
+    count: u64,
+    width: u64,
+    top_k: u64,
+}
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    // Pictures see later pictures; text does not.
+    if config.text("use_bidirectional_attention") == Some("all") {
+        return Err(fail("`use_bidirectional_attention` is all, which cannot be run yet"));
+    }
+    let mut dense = Dense {
+        activation: config.activation("hidden_activation", Activation::GeluTanh)?,
+        ..Dense::from_config(config, DEFAULTS)?
+    };
+    dense.slide_by_config(config, PATTERN, WINDOW)?;
+    let full = config.newer_rope("full_attention", THETA)?.unwrap_or_else(|| Rope::plain(THETA));
+    let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
+    set_ropes(&mut dense, &full, &sliding, false);
+    let layers = dense.layers.len();
+    let shared = config.unsigned("num_kv_shared_layers")?.unwrap_or(0);
+    let is_wide = config.flag("use_double_wide_mlp")?.unwrap_or(false);
+    let first_shared = (layers as u64).saturating_sub(shared);
+    let width = |layer: u64| if is_wide && layer >= first_shared { 2 } else { 1 } * dense.intermediate;
+    let parts = Gemma4Parts {
+        heads: heads(config, &dense)?,
+        shared,
+        widths: (0..layers as u64).map(width).collect(),
+        embeddings: embeddings(config, dense.vocabulary)?,
+        experts: experts(config)?,
+        soft_cap: config.float("final_logit_softcapping")?,
+    };
+    build(dense, names, &parts)
+}
+
+/// Returns key heads and elements of a head for each layer: by an object with the layers that
+/// differ, or else by the values of layers with full attention.
+fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
+    let usual = [dense.kv_heads, dense.head_dim];
+    let mut heads = vec![usual; dense.layers.len()];
+    if let Some(own) = config.object("per_layer_config")? {
+        for (index, heads) in heads.iter_mut().enumerate() {
+            let Some(layer) = own.object(&index.to_string())? else { continue };
+            *heads = [
+                layer.unsigned("num_key_value_heads")?.unwrap_or(usual[0]),
+                layer.unsigned("head_dim")?.unwrap_or(usual[1]),
+            ];
+        }
+        return Ok(heads);
+    }
+    let head_dim = config.unsigned("global_head_dim")?.unwrap_or(FULL_HEAD);
+    let kv_heads = config.unsigned("num_global_key_value_heads")?;
+    let same_values = config.flag("attention_k_eq_v")?.unwrap_or(true);
+    let kv_heads = kv_heads.filter(|_| same_values).unwrap_or(usual[0]);
+    for (heads, layer) in heads.iter_mut().zip(&dense.layers) {
+        if layer.window.is_none() {
+            *heads = [kv_heads, head_dim];
+        }
+    }
+    Ok(heads)
+}
+
+fn embeddings(config: Config<'_>, vocabulary: u64) -> Result<Option<[u64; 2]>, Error> {
+    let default = if config.text("model_type") == Some("gemma4_unified_text") { 0 } else { 256 };
+    let width = config.unsigned("hidden_size_per_layer_input")?.unwrap_or(default);
+    let rows = config.unsigned("vocab_size_per_layer_input")?.unwrap_or(vocabulary);
+    Ok((width > 0).then_some([width, rows]))
+}
+
+fn experts(config: Config<'_>) -> Result<Option<Gemma4Experts>, Error> {
+    if !config.flag("enable_moe_block")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    Ok(Some(Gemma4Experts {
+        count: config.required("num_experts")?,
+        width: config.required("moe_intermediate_size")?,
+        top_k: config.required("top_k_experts")?,
+    }))
+}
+
+/// Reads GGUF metadata. The divisors of the file are those of layers with full attention.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
+    let layers = dense.layers.len();
+    let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| all_but_every(PATTERN, layers as u64));
+    dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(WINDOW));
+    let full = Rope { dimension: None, ..keys.rope()? };
+    let sliding = Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA));
+    set_ropes(&mut dense, &full, &sliding, true);
+    let sliding_head = keys.unsigned("attention.key_length_swa")?.unwrap_or(dense.head_dim);
+    let kv_heads = keys.numbers_of_layers("attention.head_count_kv", layers)?.unwrap_or(vec![dense.kv_heads; layers]);
+    let widths = keys.numbers_of_layers("feed_forward_length", layers)?.unwrap_or(vec![dense.intermediate; layers]);
+    let head = |slides: &bool| if *slides { sliding_head } else { dense.head_dim };
+    let count = keys.unsigned("expert_count")?.unwrap_or(0);
+    let embedded = keys.unsigned("embedding_length_per_layer_input")?.unwrap_or(0);
+    let parts = Gemma4Parts {
+        heads: kv_heads.into_iter().zip(slides.iter().map(head)).map(|(kv_heads, head)| [kv_heads, head]).collect(),
+        shared: keys.unsigned("attention.shared_kv_layers")?.unwrap_or(0),
+        widths,
+        embeddings: (embedded > 0).then_some([embedded, dense.vocabulary]),
+        experts: (count > 0)
+            .then(|| {
+                Ok::<_, Error>(Gemma4Experts {
+                    count,
+                    width: keys.required("expert_feed_forward_length")?,
+                    top_k: keys.required("expert_used_count")?,
+                })
+            })
+            .transpose()?,
+        soft_cap: keys.float("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
+    };
+    build(dense, names, &parts)
+}
+
+fn set_ropes(dense: &mut Dense, full: &Rope, sliding: &Rope, is_divided: bool) {
+    for layer in &mut dense.layers {
+        let slides = layer.window.is_some();
+        layer.rope = Some(if slides { sliding.clone() } else { full.clone() });
+        layer.divided = is_divided && !slides;
+    }
+}
+
+/// Returns the blueprint with all parts of this family.
+fn build(dense: Dense, names: &TensorNames, parts: &Gemma4Parts) -> Result<Blueprint, Error> {
+    let (epsilon, hidden, activation) = (dense.norm_epsilon, dense.hidden, dense.activation);
+    let dense = Dense { norms: ALL_NORMS, head_norms: true, attention_scale: 1.0, ..dense };
+    let slides: Vec<bool> = dense.layers.iter().map(|layer| layer.window.is_some()).collect();
+    let mut blueprint = with_scaled_embedding(dense).blueprint(names);
+    let norm = |module: String| Norm { kind: NormKind::Rms, ..layer_norm(names, &module, epsilon) };
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let prefix = format!("model.layers.{index}");
+        let own = |module: &str| format!("{prefix}.{module}");
+        let source = source_of(index, &slides, parts.shared)?;
+        if let Mixer::Attention(attention) = &mut layer.mixer {
+            let [kv_heads, head_dim] = parts.heads[index];
+            (attention.kv_heads, attention.head_dim, attention.value_dim) = (kv_heads, head_dim, head_dim);
+            attention.value_norm = Some(unweighted_norm(epsilon));
+            let of = format!("model.layers.{}.self_attn", source.unwrap_or(index));
+            attention.reads_layer = source.map(|source| source as u64);
+            attention.key = projection(names, &format!("{of}.k_proj"));
+            attention.key_norm = Some(norm(format!("{of}.k_norm")));
+            let value = projection(names, &format!("{of}.v_proj"));
+            attention.value = if names.has(&value.weight.name) { value } else { attention.key.clone() };
+        }
+        let network = gated(names, &own("mlp"), MODULES, parts.widths[index], activation);
+        layer.ffn = Ffn::Gated(Box::new(network));
+        if let Some(sizes) = &parts.experts {
+            add_experts(layer, names, &prefix, sizes, [epsilon, hidden as f64]);
+        }
+        layer.token_input = parts.embeddings.map(|_| TokenInput {
+            gate: projection(names, &own("per_layer_input_gate")),
+            activation,
+            projection: projection(names, &own("per_layer_projection")),
+            norm: norm(own("post_per_layer_input_norm")),
+        });
+        let scale = own("layer_scalar");
+        layer.scale = names.has(&scale).then(|| Tensor::named(scale));
+    }
+    blueprint.embedding.of_layers = parts.embeddings.map(|[width, rows]| LayerEmbeddings {
+        width,
+        rows,
+        table: Tensor::named("model.embed_tokens_per_layer.weight"),
+        table_scale: (width as f64).sqrt(),
+        projection: projection(names, "model.per_layer_model_projection"),
+        projection_scale: (hidden as f64).powf(-0.5),
+        norm: norm("model.per_layer_projection_norm".to_owned()),
+        sum_scale: 0.5f64.sqrt(),
+    });
+    if let Some(output) = &mut blueprint.output {
+        output.soft_cap = parts.soft_cap;
+    }
+    Ok(blueprint)
+}
+
+/// Returns the layer whose keys a layer reads: the last one of the same kind before the shared
+/// layers; `None` if it has its own.
+fn source_of(index: usize, slides: &[bool], shared: u64) -> Result<Option<usize>, Error> {
+    let first_shared = slides.len().saturating_sub(shared as usize);
+    if index < first_shared {
+        return Ok(None);
+    }
+    let source = slides[..first_shared].iter().rposition(|own| *own == slides[index]);
+    source.map(Some).ok_or_else(|| fail("`num_kv_shared_layers` leaves no layer whose keys the shared layers can read"))
+}
+
+/// Puts experts beside the network of a layer. Both read the stream: the network through the
+/// layer's norm, the experts through their own, the router through one without weights.
+fn add_experts(
+    layer: &mut crate::Layer,
+    names: &TensorNames,
+    prefix: &str,
+    sizes: &Gemma4Experts,
+    [epsilon, hidden]: [f64; 2],
+) {
+    let norm =
+        |module: &str| Some(Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{prefix}.{module}"), epsilon) });
+    let mut router = router(names, &format!("{prefix}.router.proj"), sizes.top_k);
+    router.norm =
+        Some(Norm { weight: Some(Tensor::named(format!("{prefix}.router.scale"))), ..unweighted_norm(epsilon) });
+    router.logit_scale = Some(hidden.powf(-0.5));
+    router.normalize = true;
+    router.expert_scales = Some(Tensor::named(format!("{prefix}.router.per_expert_scale")));
+    let [gate, up, down] = matrices(names, &format!("{prefix}.experts"), sizes.width);
+    let experts = crate::Experts {
+        count: sizes.count,
+        width: sizes.width,
+        activation: Activation::GeluTanh,
+        router,
+        input_norm: norm("pre_feedforward_layernorm_2"),
+        gate: Some(gate),
+        up,
+        down,
+        shared: None,
+        latent: None,
+    };
+    let network = std::mem::replace(&mut layer.ffn, Ffn::None);
+    let before = layer.ffn_residual.before.take();
+    layer.ffn = Ffn::Sum(vec![
+        Branch { before, ffn: network, after: norm("post_feedforward_layernorm_1") },
+        Branch { before: None, ffn: Ffn::Experts(Box::new(experts)), after: norm("post_feedforward_layernorm_2") },
+    ]);
+}
+
+/// Returns the matrices of the experts: gate and up in one stack, or in one each.
+fn matrices(names: &TensorNames, module: &str, width: u64) -> [Matrices; 3] {
+    let stack = |name: String, rows: Option<Rows>| {
+        let weight = Tensor { name: name.clone(), view: View { rows, ..View::default() } };
+        Matrices::Items(Projection { module: name, weight, bias: None })
+    };
+    let down = stack(format!("{module}.down_proj"), None);
+    if names.has(&format!("{module}.gate_proj.weight")) {
+        let each = |own: &str| Matrices::Items(projection(names, &format!("{module}.{own}")));
+        return [each("gate_proj"), each("up_proj"), down];
+    }
+    let part = |first: u64| stack(format!("{module}.gate_up_proj"), Some(Rows::run(first, width)));
+    [part(0), part(width), down]
+}
