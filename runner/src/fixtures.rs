@@ -28,6 +28,7 @@ mod passes;
 mod several_devices;
 mod synthetic_models;
 mod tests;
+mod zoo2026;
 
 pub(crate) use tests::by_kernels;
 

@@ -174,10 +174,10 @@ async fn what_is_wrong_is_said() {
 }
 
 /// Returns a GGUF file with an architecture that Lode cannot run.
-fn command_r(folder: &std::path::Path) -> std::path::PathBuf {
-    let number = |key: &str, number: u32| (format!("command-r.{key}"), OwnedValue::from(number));
+fn gemma3n(folder: &std::path::Path) -> std::path::PathBuf {
+    let number = |key: &str, number: u32| (format!("gemma3n.{key}"), OwnedValue::from(number));
     let keys = [
-        ("general.architecture".to_owned(), OwnedValue::from("command-r")),
+        ("general.architecture".to_owned(), OwnedValue::from("gemma3n")),
         number("block_count", 2),
         number("embedding_length", 64),
         number("attention.head_count", 4),
@@ -196,7 +196,7 @@ fn command_r(folder: &std::path::Path) -> std::path::PathBuf {
     let header = write_header(&keys, &tensors).expect("a header");
     let mut bytes = header.bytes;
     bytes.resize(bytes.len() + usize::try_from(header.data_size).expect("small"), 1);
-    let path = folder.join("command-r.gguf");
+    let path = folder.join("gemma3n.gguf");
     std::fs::write(&path, bytes).expect("a file");
     path
 }
@@ -205,16 +205,16 @@ fn command_r(folder: &std::path::Path) -> std::path::PathBuf {
 async fn an_architecture_that_cannot_be_run() {
     let server = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
-    server.create("command", &command_r(folder.path())).await;
-    let plan = plan(&server, &["command", "--ctx", "128", "--gpu", "24GiB"]);
+    server.create("other", &gemma3n(folder.path())).await;
+    let plan = plan(&server, &["other", "--ctx", "128", "--gpu", "24GiB"]);
     assert!(plan.get("exact").is_none(), "{plan}");
     let notes = plan["notes"].to_string();
-    assert!(notes.contains("architecture `command-r` cannot be run yet"), "{notes}");
+    assert!(notes.contains("architecture `gemma3n` cannot be run yet"), "{notes}");
     let ollama = &plan["ollama"];
     assert_eq!(ollama["layers_on_devices"], 3);
     assert_eq!(number(&ollama["kv_cache"]), 2 * 128 * (16 + 16) * 2 * 2);
     assert_eq!(number(&ollama["weights"]), 4 * (2 * 64 * 64 + 64 + 64 * 100));
-    assert_eq!(number(&ollama["graph"]), 4 * 128 * (2 + 4 * 64 + 128 * 5));
+    assert_eq!(number(&ollama["graph"]), 4 * 4 * 128 * (2 + 2 * 64 + 2 * 16 * 4 + 128 * 5));
 }
 
 #[tokio::test]
