@@ -4,8 +4,10 @@ mod afmoe;
 mod arcee;
 mod bamba;
 mod bert;
+mod codegen;
 mod cohere;
 mod cohere2;
+mod cohere2_moe;
 mod deepseek_v2;
 mod deepseek_v3;
 mod distilbert;
@@ -27,9 +29,13 @@ mod glm4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod gpt2;
+mod gpt_bigcode;
+mod gpt_neo;
 mod gpt_neox;
 mod gpt_oss;
+mod gptj;
 mod granite;
+mod granite_swa;
 mod granitemoe;
 mod granitemoehybrid;
 mod gte;
@@ -43,6 +49,7 @@ mod jina_embeddings_v3;
 mod laguna;
 mod lfm2;
 mod lfm2_moe;
+mod lfm3;
 mod llama;
 mod mamba2;
 mod minicpm3;
@@ -59,6 +66,8 @@ mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod opt;
+mod persimmon;
 mod phi;
 mod phi3;
 mod qwen2;
@@ -157,6 +166,15 @@ pub(crate) const ALL: &[&Family] = &[
     &jina_embeddings_v3::FAMILY,
     &nomic_bert::FAMILY,
     &gemma4::FAMILY,
+    &codegen::FAMILY,
+    &cohere2_moe::FAMILY,
+    &gpt_bigcode::FAMILY,
+    &gpt_neo::FAMILY,
+    &gptj::FAMILY,
+    &granite_swa::FAMILY,
+    &lfm3::FAMILY,
+    &opt::FAMILY,
+    &persimmon::FAMILY,
 ];
 
 impl Family {

@@ -1,6 +1,8 @@
 //! Shared components of transformers with a structure other than Llama's, whose names and sizes
 //! differ by family.
 
+use std::fmt::Display;
+
 use crate::blueprint::{Activation, Blueprint, Ffn, Mixer, NormKind, Plain, Projection, Rows};
 use crate::dense::{Dense, projection};
 use crate::gguf_keys::Keys;
@@ -25,12 +27,23 @@ pub(crate) fn one_by_one(all: &Projection, [heads, kv_heads, head_dim]: [u64; 3]
 
 /// Replaces the networks of all layers by networks without a gate, with these modules below
 /// `model.layers.N.mlp`.
-pub(crate) fn without_gates(mut blueprint: Blueprint, names: &TensorNames, [up, down]: [&str; 2]) -> Blueprint {
+pub(crate) fn without_gates(blueprint: Blueprint, names: &TensorNames, modules: [&str; 2]) -> Blueprint {
+    without_gates_in(blueprint, names, "model.layers", modules.map(|module| format!("mlp.{module}")))
+}
+
+/// Replaces the networks of all layers by networks without a gate, with these modules below
+/// `{list}.N`.
+pub(crate) fn without_gates_in(
+    mut blueprint: Blueprint,
+    names: &TensorNames,
+    list: &str,
+    [up, down]: [impl Display; 2],
+) -> Blueprint {
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let Ffn::Gated(gated) = &layer.ffn else { continue };
-        let own = |module: &str| projection(names, &format!("model.layers.{index}.mlp.{module}"));
+        let own = |module: &dyn Display| projection(names, &format!("{list}.{index}.{module}"));
         let (width, activation) = (gated.width, gated.activation);
-        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, up: own(up), down: own(down) }));
+        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, up: own(&up), down: own(&down) }));
     }
     blueprint
 }

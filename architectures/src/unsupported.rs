@@ -9,7 +9,6 @@ pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["apertus"], "the xIELU activation"),
     (&["bitnet", "bitnet-b1.58"], "norms inside of attention and of feed-forward networks"),
     (&["bloom", "mpt"], "ALiBi biases of attention scores"),
-    (&["cohere2_moe"], "experts that are averaged with a shared expert"),
     (&["deepseek_v32", "glm_moe_dsa", "glm-dsa"], "an indexer that chooses the keys of each query"),
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),

@@ -22,26 +22,31 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Cohere2ForCausalLM", "cohere2").interleaved(),
 };
 
-const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
+pub(super) const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
 /// Every fourth layer has full attention.
-const PATTERN: u64 = 4;
-const WINDOW: u64 = 4096;
+pub(super) const PATTERN: u64 = 4;
+pub(super) const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     if config.flag("use_qk_norm")?.unwrap_or(false) {
         return Err(fail("`use_qk_norm` is set, which cannot be run yet for this family"));
     }
-    let mut dense = Dense {
+    let mut dense = dense(config, DEFAULTS)?;
+    dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, WINDOW)?;
+    Ok(rotated_where_it_slides(dense).blueprint(names))
+}
+
+/// Reads the parameters of a config, without windows.
+pub(super) fn dense(config: Config<'_>, defaults: Defaults) -> Result<Dense, Error> {
+    Ok(Dense {
         norms: ONE_NORM,
         parallel: true,
         norm_kind: NormKind::Layer,
         norm_epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-5),
         output_scale: Some(config.float("logit_scale")?.unwrap_or(0.0625)),
         layout: HeadLayout::Interleaved,
-        ..Dense::from_config(config, DEFAULTS)?
-    };
-    dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, WINDOW)?;
-    Ok(rotated_where_it_slides(dense).blueprint(names))
+        ..Dense::from_config(config, defaults)?
+    })
 }
 
 /// If a file omits the pattern, llama.cpp's constant applies.

@@ -8,6 +8,7 @@ use crate::config_json::{self, Config};
 use crate::dense::{attention, layer_count, layer_norm};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
+use crate::name_tables::Table;
 use crate::plain;
 use crate::{Error, TensorNames};
 
@@ -15,13 +16,12 @@ pub(super) const FAMILY: Family = Family {
     name: "gpt2",
     model_types: &["gpt2"],
     read_config,
-    gguf: &GgufForm {
-        read: Some(read_gguf),
-        names: &[("ffn_norm", "post_attention_layernorm"), ("attn_qkv", "self_attn.qkv_proj")],
-        ..GgufForm::not_yet("gpt2")
-    },
+    gguf: &GgufForm { read: Some(read_gguf), names: NAMES, ..GgufForm::not_yet("gpt2") },
     hugging_face: HuggingFaceForm::of("GPT2LMHeadModel", "gpt2"),
 };
+
+/// Names of the tensors of layers in GGUF files.
+pub(super) const NAMES: Table = &[("ffn_norm", "post_attention_layernorm"), ("attn_qkv", "self_attn.qkv_proj")];
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let root = if names.has("transformer.wte.weight") { "transformer." } else { "" };
@@ -90,7 +90,7 @@ fn projection(names: &TensorNames, module: String, rows: Option<Rows>) -> Projec
     Projection { bias: names.has(&bias.name).then_some(bias), module, weight }
 }
 
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = plain::from_gguf(keys, names, Activation::GeluTanh)?;
     for attention in blueprint.attentions_mut() {
         attention.rope = None;

@@ -92,7 +92,7 @@ fn mixed(dense: Dense, names: &TensorNames, attends: &[bool], kernel: u64) -> Bl
 
 /// Returns a convolution. The first projection has the rows of B, then of C, then of the input of
 /// the convolution.
-fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> ShortConv {
+pub(super) fn convolution(names: &TensorNames, module: &str, width: u64, kernel: u64) -> ShortConv {
     let whole = projection(names, &format!("{module}.in_proj"));
     let part = |index: u64| whole.rows(Rows::run(index.saturating_mul(width), width));
     let bias = format!("{module}.conv.bias");
