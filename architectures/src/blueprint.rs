@@ -28,7 +28,8 @@ pub use ffn::{
 };
 pub use mixer::{
     Attention, AttentionGate, DecayRate, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent, LatentQuery,
-    LowRankQuery, Mixer, NormedPart, QueryGrowth, ShortConv, StateSpace, StateSpaceNorm,
+    LowRankQuery, Mixer, NormedPart, QueryGrowth, ScanStep, ScanVector, SelectiveScan, ShortConv, StateSpace,
+    StateSpaceNorm,
 };
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
@@ -233,7 +234,9 @@ impl Blueprint {
         let heads = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(own) => own.heads,
             Mixer::Latent(own) => own.heads,
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::None => 0,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::SelectiveScan(_) | Mixer::None => {
+                0
+            }
         };
         self.layers.iter().map(heads).max().unwrap_or(0)
     }

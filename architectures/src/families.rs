@@ -45,12 +45,14 @@ mod hunyuan_moe;
 mod hy_v3;
 mod internlm2;
 mod jais2;
+mod jamba;
 mod jina_embeddings_v3;
 mod laguna;
 mod lfm2;
 mod lfm2_moe;
 mod lfm3;
 mod llama;
+mod mamba;
 mod mamba2;
 mod minicpm3;
 mod minimax_m2;
@@ -142,6 +144,8 @@ pub(crate) const ALL: &[&Family] = &[
     &youtu::FAMILY,
     &bamba::FAMILY,
     &granitemoehybrid::FAMILY,
+    &mamba::FAMILY,
+    &jamba::FAMILY,
     &mamba2::FAMILY,
     &nemotron_h::FAMILY,
     &qwen3_5::FAMILY,

@@ -225,6 +225,19 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("granitemoehybrid", &[("normalization_function", Text("rmsnorm")), ("num_experts_per_tok", Any)]),
     ("hunyuan", HUNYUAN),
     ("hunyuan_moe", HUNYUAN),
+    ("jamba", &[("use_associative_scan", Any), ("use_mambapy", Any)]),
+    (
+        "mamba",
+        &[
+            ("expand", Any),
+            ("time_step_init_scheme", Any),
+            ("time_step_max", Any),
+            ("time_step_min", Any),
+            ("time_step_scale", Any),
+            ("use_associative_scan", Any),
+            ("use_mambapy", Any),
+        ],
+    ),
     (
         "mamba2",
         &[

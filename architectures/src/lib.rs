@@ -38,6 +38,7 @@ pub mod names;
 mod names_of_0_1;
 mod plain;
 mod rope;
+mod selective_scan;
 mod sizes;
 mod state_space;
 mod tensor_names;
@@ -49,7 +50,8 @@ pub use blueprint::{
     Experts, Ffn, GateFunction, Gated, Groups, HeadLayout, HeadPairing, Latent, LatentQuery, Layer, LayerEmbeddings,
     LayerState, LowRankQuery, Matrices, Mixer, Network, Norm, NormKind, NormedPart, Output, Plain, Positions,
     Projection, QueryGrowth, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation, ScorerDense,
-    ScorerInput, SharedExpert, ShortConv, StateSpace, StateSpaceNorm, Tensor, TokenInput, TokenTypes, View,
+    ScorerInput, SelectiveScan, SharedExpert, ShortConv, StateSpace, StateSpaceNorm, Tensor, TokenInput, TokenTypes,
+    View,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;

@@ -184,12 +184,12 @@ mod tests {
             ("llama", "blk.0.something.weight"),
             ("llama", "blk.x.attn_q.weight"),
             ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
-            ("mamba", "token_embd.weight"),
+            ("bloom", "token_embd.weight"),
         ] {
             assert_eq!(canonical(architecture, name), name);
             assert_eq!(gguf(architecture, name), None);
         }
-        assert_eq!(gguf("mamba", "model.norm.weight"), None);
+        assert_eq!(gguf("bloom", "model.norm.weight"), None);
     }
 
     #[test]

@@ -13,7 +13,6 @@ pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
     (&["falcon_h1", "falcon-h1"], "layers with attention beside a state space model"),
-    (&["mamba", "falcon_mamba", "jamba"], "layers of Mamba 1: a state space with a decay per channel"),
     (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
     (&["kimi_linear", "kimi-linear"], "linear attention with a decay per channel"),
     (&["llama4", "llama4_text"], LLAMA_4),

@@ -213,6 +213,8 @@ fn mixer_width(mixer: &Mixer) -> Amount {
         Mixer::StateSpace(own) => {
             4 * product(own.heads, own.head_dim) + 4 * product(own.groups, own.state_dim) + Amount(own.heads)
         }
+        // Gate, input and its convolution, steps and mixed values; write, read and the low rank.
+        Mixer::SelectiveScan(own) => 5 * Amount(own.width) + 4 * Amount(own.state_dim) + 2 * Amount(own.step.rank),
         Mixer::None => Amount(0),
     }
 }

@@ -9,6 +9,7 @@ mod latent;
 mod plain;
 mod residual;
 mod router;
+mod selective_scan;
 mod shared_expert;
 mod short_conv;
 mod state_space;
@@ -23,6 +24,7 @@ use delta_net::DeltaNet;
 pub(crate) use ffn::Ffn;
 use latent::Latent;
 pub(crate) use residual::Residual;
+use selective_scan::SelectiveScan;
 use short_conv::ShortConv;
 use state_space::StateSpace;
 pub(crate) use token_input::TokenInput;
@@ -42,6 +44,7 @@ pub(crate) enum Mixer<B: Backend> {
     DeltaNet(DeltaNet<B>),
     ShortConv(ShortConv<B>),
     StateSpace(StateSpace<B>),
+    SelectiveScan(SelectiveScan<B>),
 }
 
 /// The sources from which the layers of a decoder are loaded.
@@ -67,6 +70,7 @@ impl<B: Backend> Mixer<B> {
             architectures::Mixer::DeltaNet(own) => Self::DeltaNet(DeltaNet::load(loader, own)?),
             architectures::Mixer::ShortConv(own) => Self::ShortConv(ShortConv::load(loader, own)?),
             architectures::Mixer::StateSpace(own) => Self::StateSpace(StateSpace::load(loader, own)?),
+            architectures::Mixer::SelectiveScan(own) => Self::SelectiveScan(SelectiveScan::load(loader, own)?),
             architectures::Mixer::None => return Ok(None),
         }))
     }
@@ -84,6 +88,7 @@ impl<B: Backend> Mixer<B> {
             Self::DeltaNet(own) => own.forward(pass, x, sequences),
             Self::ShortConv(own) => own.forward(pass, x, sequences),
             Self::StateSpace(own) => own.forward(pass, x, sequences),
+            Self::SelectiveScan(own) => own.forward(pass, x, sequences),
         }
     }
 }

@@ -8,7 +8,7 @@ pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
     Activation, Attention, Blueprint, Branch, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, LayerEmbeddings,
-    Mixer, Network, Norm, QueryGrowth, Residual, Router, ShortConv, StateSpace,
+    Mixer, Network, Norm, QueryGrowth, Residual, Router, SelectiveScan, ShortConv, StateSpace,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -139,6 +139,7 @@ fn layer(layer: &Layer) -> Result<(), String> {
         Mixer::DeltaNet(mixer) => delta_net(mixer)?,
         Mixer::ShortConv(mixer) => short_conv(mixer)?,
         Mixer::StateSpace(mixer) => state_space(mixer)?,
+        Mixer::SelectiveScan(mixer) => selective_scan(mixer)?,
         Mixer::None => {}
     }
     match &layer.ffn {
@@ -277,6 +278,14 @@ fn state_space(own: &StateSpace) -> Result<(), String> {
         return Err(format!("{width} elements are not {} groups of equal size", gated.groups));
     }
     norm(&gated.norm)
+}
+
+fn selective_scan(own: &SelectiveScan) -> Result<(), String> {
+    in_range("number of channels", own.width, 1 << 20)?;
+    in_range("size of the state", own.state_dim, 1 << 12)?;
+    in_range("rank of steps", own.step.rank, 1 << 20)?;
+    in_range("width of the convolution", own.kernel, MAX_KERNEL)?;
+    [&own.step.norm, &own.write.norm, &own.read.norm].into_iter().flatten().try_for_each(norm)
 }
 
 fn plain(width: u64, activation: Activation) -> Result<(), String> {

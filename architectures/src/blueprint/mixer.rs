@@ -17,8 +17,10 @@ pub enum Mixer {
     DeltaNet(Box<DeltaNet>),
     /// Gated short convolution.
     ShortConv(Box<ShortConv>),
-    /// State space model.
+    /// State space model with a decay for each head.
     StateSpace(Box<StateSpace>),
+    /// State space model with a decay for each element of the state.
+    SelectiveScan(Box<SelectiveScan>),
     /// No mixer: the layer has a feed-forward network only.
     None,
 }
@@ -362,6 +364,68 @@ pub struct StateSpaceNorm {
     pub groups: u64,
     /// Whether the norm is applied before the gate, and not after it.
     pub precedes_gate: bool,
+}
+
+/// Selective state space model after a short convolution (Mamba, arXiv 2312.00752).
+///
+/// The state of each channel is a vector `s` of `state_dim` elements. With the convolved input `x`,
+/// of which `step`, `write` and `read` are projections: `Δ = softplus(step)`,
+/// `s ← exp(-decay_rate · Δ) · s + Δ · x · write`, `y = s · read + skip · x`. The output is
+/// `output(y · silu(gate))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectiveScan {
+    /// Number of channels.
+    pub width: u64,
+    /// Elements of the state of a channel.
+    pub state_dim: u64,
+    /// `[width, hidden]`.
+    pub gate: Projection,
+    /// `[width, hidden]`.
+    pub input: Projection,
+    /// Steps of the channels.
+    pub step: ScanStep,
+    /// Parts of the state that a token writes; `B` in the paper.
+    pub write: ScanVector,
+    /// Parts of the state that a token reads; `C` in the paper.
+    pub read: ScanVector,
+    /// `[width, state_dim]`.
+    pub decay_rate: DecayRate,
+    /// `[width]`: `D` in the paper.
+    pub skip: Tensor,
+    /// Kernel size of the convolution, in positions.
+    pub kernel: u64,
+    /// `[width, kernel]`, or with a further dimension of 1 before or after `kernel`. Convolves
+    /// `input`, before `SiLU`.
+    pub convolution: Tensor,
+    /// `[width]`.
+    pub convolution_bias: Option<Tensor>,
+    /// `[hidden, width]`.
+    pub output: Projection,
+}
+
+/// Low-rank projection of the steps of a selective state space model: `up(norm(down(x)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScanStep {
+    /// Number of rows of `down`.
+    pub rank: u64,
+    /// `[rank, width]`.
+    pub down: Projection,
+    /// `[rank]`.
+    pub norm: Option<Norm>,
+    /// `[width, rank]`.
+    pub up: Projection,
+}
+
+/// Vector with an element for each element of a state, which all channels share: `norm(by(x))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScanVector {
+    /// `[state_dim, width]`.
+    pub by: Projection,
+    /// `[state_dim]`.
+    pub norm: Option<Norm>,
 }
 
 /// Gated short convolution (LFM2), per channel:

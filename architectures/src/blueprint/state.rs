@@ -56,6 +56,7 @@ impl LayerState {
                 let memory = own.heads * own.head_dim * own.state_dim;
                 Self::Recurrent { numbers: memory + channels * (own.kernel - 1) }
             }
+            Mixer::SelectiveScan(own) => Self::Recurrent { numbers: own.width * (own.state_dim + own.kernel - 1) },
             Mixer::None => Self::Stateless,
         }
     }

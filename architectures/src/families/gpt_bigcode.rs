@@ -1,6 +1,6 @@
 //! `StarCoder` 1 and `SantaCoder`: a GPT-2 whose query heads share one key and value head.
 
-use super::{gpt_neo, gpt2};
+use super::{gpt_neo, gpt2, gptj};
 use crate::blueprint::{Activation, Blueprint, NormKind};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, projection};
@@ -16,18 +16,10 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("GPTBigCodeForCausalLM", "gpt_bigcode"),
 };
 
-const KEYS: &[(&str, &str)] = &[
-    ("hidden_size", "n_embd"),
-    ("intermediate_size", "n_inner"),
-    ("num_attention_heads", "n_head"),
-    ("num_hidden_layers", "n_layer"),
-    ("max_position_embeddings", "n_positions"),
-    ("hidden_act", "activation_function"),
-];
 const DEFAULTS: Defaults = Defaults { context: 1024, ..LLAMA };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let config = config.with_other_keys(KEYS);
+    let config = config.with_other_keys(gptj::KEYS);
     let shares_key = config.flag("multi_query")?.unwrap_or(true);
     let mut dense = Dense {
         norm_kind: NormKind::Layer,

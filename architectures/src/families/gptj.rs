@@ -16,7 +16,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("GPTJForCausalLM", "gptj").interleaved(),
 };
 
-const KEYS: &[(&str, &str)] = &[
+/// Keys of configs that follow GPT-2.
+pub(super) const KEYS: &[(&str, &str)] = &[
     ("hidden_size", "n_embd"),
     ("intermediate_size", "n_inner"),
     ("num_attention_heads", "n_head"),

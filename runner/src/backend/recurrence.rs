@@ -21,7 +21,9 @@ pub(crate) struct Recurrence<B: Backend> {
     /// Key head of each value head.
     pub(crate) pairing: HeadPairing,
     pub(crate) rule: RecurrenceRule<B>,
-    /// `[value_heads]`.
+    /// 1, or `key_dim` if each row of a head's matrix has its own rate.
+    pub(crate) rates_per_head: usize,
+    /// `[value_heads · rates_per_head]`.
     pub(crate) decay_rate: B::Vector,
     /// `[value_heads]`.
     pub(crate) decay_bias: B::Vector,
@@ -37,7 +39,8 @@ pub(crate) enum RecurrenceRule<B: Backend> {
         /// Factor of β.
         scale: f32,
     },
-    /// State space model, see [`architectures::StateSpace`]: `k ⊗ Δ · v`.
+    /// State space model, see [`architectures::StateSpace`] and [`architectures::SelectiveScan`]:
+    /// `k ⊗ Δ · v`.
     StateSpace {
         /// Bounds of Δ.
         limits: [f32; 2],

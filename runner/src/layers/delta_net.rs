@@ -56,6 +56,7 @@ impl<B: Backend> DeltaNet<B> {
                 value_dim,
                 pairing: own.pairing,
                 rule: RecurrenceRule::Delta { scale: 1.0 },
+                rates_per_head: 1,
                 decay_rate: backend.vector(rates)?,
                 decay_bias: weights.vector(backend, &own.decay_bias, value_heads)?,
             },

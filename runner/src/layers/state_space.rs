@@ -66,6 +66,7 @@ impl<B: Backend> StateSpace<B> {
                     limits: [least as f32, most.map_or(f32::INFINITY, |most| most as f32)],
                     skip: weights.vector(backend, &own.skip, heads)?,
                 },
+                rates_per_head: 1,
                 decay_rate: backend.vector(rates)?,
                 decay_bias: weights.vector(backend, &own.step_bias, heads)?,
             },

@@ -140,6 +140,13 @@ impl<'a> NamedParts<'a> {
                 self.tensors.extend(&own.convolution_bias);
                 self.norms(own.norm.iter().map(|gated| &gated.norm));
             }
+            Mixer::SelectiveScan(own) => {
+                self.projections([&own.gate, &own.input, &own.step.down, &own.step.up]);
+                self.projections([&own.write.by, &own.read.by, &own.output]);
+                self.tensors.extend([own.decay_rate.tensor(), &own.skip, &own.convolution]);
+                self.tensors.extend(&own.convolution_bias);
+                self.norms([&own.step.norm, &own.write.norm, &own.read.norm].into_iter().flatten());
+            }
             Mixer::None => {}
         }
         self.ffn(&layer.ffn);

@@ -82,7 +82,8 @@ pub(super) fn recur(
         }
     };
     let (query, key) = (heads(&query)?, heads(&key)?);
-    let decay = step.broadcast_mul(&recurrence.decay_rate.neg()?)?.exp()?;
+    let rates = recurrence.decay_rate.neg()?.reshape((1, value_heads, recurrence.rates_per_head))?;
+    let decay = step.unsqueeze(2)?.broadcast_mul(&rates)?.exp()?;
     // What is written for each token, before the delta rule's correction.
     let factor = beta.as_ref().unwrap_or(&step);
     let count = value_heads * key_dim * value_dim;
@@ -91,7 +92,7 @@ pub(super) fn recur(
     for token in 0..tokens {
         let row = |x: &Tensor, shape: (usize, usize, usize)| x.get(token)?.reshape(shape);
         let (key, query) = (row(&key, (value_heads, key_dim, 1))?, row(&query, (value_heads, 1, key_dim))?);
-        memory = memory.broadcast_mul(&row(&decay, (value_heads, 1, 1))?)?;
+        memory = memory.broadcast_mul(&row(&decay, (value_heads, recurrence.rates_per_head, 1))?)?;
         let mut change = row(&value, (value_heads, 1, value_dim))?;
         if beta.is_some() {
             change = (change - key.transpose(1, 2)?.contiguous()?.matmul(&memory)?)?;

@@ -103,14 +103,15 @@ fn step(
     memory: &mut [f32],
     out: &mut [f32],
 ) {
-    let Recurrence { key_heads, value_heads, key_dim, value_dim, .. } = *recurrence;
+    let Recurrence { key_heads, value_heads, key_dim, value_dim, rates_per_head, .. } = *recurrence;
     let key_head = recurrence.pairing.key_head(head, [key_heads, value_heads]);
     let place = (token * key_heads + key_head) * key_dim;
     let [query, key] = [inputs.query, inputs.key].map(|x| &x.numbers[place..place + key_dim]);
     let at = token * value_heads + head;
     let value = &inputs.value.numbers[at * value_dim..(at + 1) * value_dim];
     let soft = softplus(inputs.decay.numbers[at] + recurrence.decay_bias[head]);
-    let rate = recurrence.decay_rate[head];
+    let rates = &recurrence.decay_rate[head * rates_per_head..][..rates_per_head];
+    let decay = |rate: f32, step: f32| (-rate * step).exp();
     match &recurrence.rule {
         RecurrenceRule::Delta { scale } => {
             let beta = scale * inputs.beta.map_or(0.0, |beta| sigmoid(beta.numbers[at]));
@@ -119,21 +120,36 @@ fn step(
                 let (unit_key, change) = rest.split_at_mut(key_dim);
                 unit(query, 1.0 / (key_dim as f32).sqrt(), unit_query);
                 unit(key, 1.0, unit_key);
-                delta(memory, [unit_query, unit_key], value, [(-rate * soft).exp(), beta], change, out);
+                delta(memory, [unit_query, unit_key], value, [decay(rates[0], soft), beta], change, out);
             });
         }
         RecurrenceRule::StateSpace { limits, skip } => {
             let step = soft.clamp(limits[0], limits[1]);
-            state_space(memory, [query, key], value, [(-rate * step).exp(), step], out);
+            match rates {
+                [rate] => {
+                    let decays = std::iter::repeat(decay(*rate, step));
+                    state_space(memory, [query, key], value, (decays, step), out);
+                }
+                rates => {
+                    let decays = rates.iter().map(|rate| decay(*rate, step));
+                    state_space(memory, [query, key], value, (decays, step), out);
+                }
+            }
             out.iter_mut().zip(value).for_each(|(out, value)| *out += skip[head] * value);
         }
     }
 }
 
-/// `S ← decay · S + key ⊗ step · value`, `out = Sᵀ · query`.
-fn state_space(memory: &mut [f32], [query, key]: [&[f32]; 2], value: &[f32], [decay, step]: [f32; 2], out: &mut [f32]) {
+/// `S ← decay · S + key ⊗ step · value`, `out = Sᵀ · query`; there is a decay for each row of `S`.
+fn state_space(
+    memory: &mut [f32],
+    [query, key]: [&[f32]; 2],
+    value: &[f32],
+    (decays, step): (impl Iterator<Item = f32>, f32),
+    out: &mut [f32],
+) {
     out.fill(0.0);
-    for ((row, key), query) in memory.chunks_exact_mut(value.len()).zip(key).zip(query) {
+    for (((row, key), query), decay) in memory.chunks_exact_mut(value.len()).zip(key).zip(query).zip(decays) {
         let written = key * step;
         for ((x, value), out) in row.iter_mut().zip(value).zip(out.iter_mut()) {
             *x = *x * decay + written * value;
