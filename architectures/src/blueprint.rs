@@ -27,9 +27,9 @@ pub use ffn::{
     Activation, Branch, ExpertLatent, Experts, Ffn, Gated, Groups, Network, Plain, Router, RouterScores, SharedExpert,
 };
 pub use mixer::{
-    Attention, AttentionGate, DecayRate, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent, LatentQuery,
-    LowRankQuery, Mixer, NormedPart, QueryGrowth, ScanStep, ScanVector, SelectiveScan, ShortConv, StateSpace,
-    StateSpaceNorm,
+    Attention, AttentionGate, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent,
+    LatentQuery, LowRankInput, LowRankQuery, Mixer, NormedPart, QueryGrowth, ScanStep, ScanVector, SelectiveScan,
+    ShortConv, StateSpace, StateSpaceNorm,
 };
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
@@ -249,8 +249,8 @@ impl Blueprint {
         })
     }
 
-    /// True if the layers can be on several devices: no layer reads the keys of another one, and none
-    /// has its own embedding.
+    /// True if the layers can be on several devices: no layer reads the keys of another one or has
+    /// its own embedding.
     pub fn is_divisible(&self) -> bool {
         self.embedding.of_layers.is_none() && self.attentions().all(|attention| attention.reads_layer.is_none())
     }

@@ -1,5 +1,5 @@
-//! Encoders whose parts of a layer are followed by norms of the stream, as in BERT: their sizes, the
-//! names of their tensors, and the blueprint that follows from them.
+//! Encoders with norms of the stream after the parts of a layer, as in BERT: their sizes, the names
+//! of their tensors, and the blueprint that follows from them.
 
 use crate::blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Plain, Positions, Projection, Residual,

@@ -47,6 +47,7 @@ mod internlm2;
 mod jais2;
 mod jamba;
 mod jina_embeddings_v3;
+mod kimi_linear;
 mod laguna;
 mod lfm2;
 mod lfm2_moe;
@@ -67,6 +68,7 @@ mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmo_hybrid;
 mod olmoe;
 mod opt;
 mod persimmon;
@@ -146,6 +148,8 @@ pub(crate) const ALL: &[&Family] = &[
     &granitemoehybrid::FAMILY,
     &mamba::FAMILY,
     &jamba::FAMILY,
+    &kimi_linear::FAMILY,
+    &olmo_hybrid::FAMILY,
     &mamba2::FAMILY,
     &nemotron_h::FAMILY,
     &qwen3_5::FAMILY,

@@ -106,7 +106,7 @@ const HARMLESS: &[&str] = &[
     // Text has only one of the several kinds of positions.
     "mrope_interleaved",
     "mrope_section",
-    // Kernels and initial values of mixers with a recurrent state, and announcements of their biases.
+    // Kernels and initial values of mixers with a recurrent state, and announcements of biases.
     "chunk_size",
     "mamba_chunk_size",
     "mamba_conv_bias",
@@ -300,6 +300,16 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("gptj", &[("n_ctx", Any), ("rotary", Flag(true))]),
     ("gpt_bigcode", &[("attention_softmax_in_fp32", Any), ("scale_attention_softmax_in_fp32", Any)]),
     ("gpt_neox", &[("rotary_pct", Any)]),
+    (
+        "olmo_hybrid",
+        &[
+            ("linear_a_log_max", Any),
+            ("linear_a_log_min", Any),
+            ("linear_dt_init_floor", Any),
+            ("linear_dt_max", Any),
+            ("linear_dt_min", Any),
+        ],
+    ),
     ("opt", &[("dropout", Any), ("enable_bias", Any), ("layerdrop", Any)]),
     ("gpt_oss", &[("experts_per_token", Any), ("initial_context_length", Any)]),
     ("lfm2", LFM2),

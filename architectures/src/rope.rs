@@ -46,7 +46,7 @@ pub enum RopeScaling {
     /// Proportional `RoPE` (Gemma 4): only the first pairs of a head are rotated. Unlike with
     /// [`Rope::dimension`], pairs and frequencies are those of the whole head.
     Proportional {
-        /// Share of the pairs that are rotated, rounded down.
+        /// Share of the pairs that are rotated, rounded down; 0 if none is.
         share: f64,
         /// Divisor of the frequencies.
         factor: f64,
@@ -137,8 +137,7 @@ impl Rope {
     pub(crate) fn numbers(&self) -> Vec<f64> {
         let scaling = match &self.scaling {
             RopeScaling::None => vec![],
-            RopeScaling::Linear { factor } => vec![*factor],
-            RopeScaling::Proportional { share, factor } => vec![*share, *factor],
+            RopeScaling::Linear { factor } | RopeScaling::Proportional { factor, .. } => vec![*factor],
             RopeScaling::Llama3 {
                 factor,
                 low_frequency_factor: low,

@@ -14,7 +14,6 @@ pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["diffllama"], "differential attention"),
     (&["falcon_h1", "falcon-h1"], "layers with attention beside a state space model"),
     (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
-    (&["kimi_linear", "kimi-linear"], "linear attention with a decay per channel"),
     (&["llama4", "llama4_text"], LLAMA_4),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
     (&["minimax"], "lightning attention"),

@@ -207,7 +207,10 @@ fn mixer_width(mixer: &Mixer) -> Amount {
             let row = Amount(own.rank) + Amount(own.rope_dim);
             3 * (Amount(own.heads) * row) + product(own.heads, own.value_dim)
         }
-        Mixer::DeltaNet(own) => 4 * product(own.value_heads, own.value_dim) + 4 * product(own.key_heads, own.key_dim),
+        Mixer::DeltaNet(own) => {
+            let decays = if own.decays_by_row { product(own.value_heads, own.key_dim) } else { Amount(0) };
+            4 * product(own.value_heads, own.value_dim) + 4 * product(own.key_heads, own.key_dim) + decays
+        }
         Mixer::ShortConv(own) => 4 * Amount(own.width),
         // Gate, input and mixed values; write, read and step.
         Mixer::StateSpace(own) => {

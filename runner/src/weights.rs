@@ -99,6 +99,22 @@ impl Weights {
         Ok((0..rows.count).map(|row| numbers[rows.stored(row) as usize]).collect())
     }
 
+    /// Returns the numbers of small tensors whose rows together are one tensor of this shape.
+    pub(crate) fn joined_rows(&self, tensors: &[architectures::Tensor], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+        if let [one] = tensors {
+            return self.numbers(one, &[rows, width]);
+        }
+        let mut numbers = Vec::new();
+        for tensor in tensors {
+            let count = self.part(tensor)?.shape.first().copied().unwrap_or(0).min(rows);
+            numbers.extend(self.numbers(tensor, &[count, width])?);
+        }
+        let (found, names) = (numbers.len() / width, tensors.iter().map(|tensor| tensor.name.as_str()));
+        let names: Vec<&str> = names.collect();
+        ensure!(found == rows, "tensors `{}` have {found} rows together, expected {rows}", names.join("`, `"));
+        Ok(numbers)
+    }
+
     /// Returns the numbers of a small tensor as a backend's vector.
     pub(crate) fn vector<B: Backend>(
         &self,

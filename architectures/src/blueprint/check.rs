@@ -7,8 +7,8 @@ pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
-    Activation, Attention, Blueprint, Branch, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer, LayerEmbeddings,
-    Mixer, Network, Norm, QueryGrowth, Residual, Router, SelectiveScan, ShortConv, StateSpace,
+    Activation, Attention, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer,
+    LayerEmbeddings, Mixer, Network, Norm, QueryGrowth, Residual, Router, SelectiveScan, ShortConv, StateSpace,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -183,6 +183,11 @@ fn heads(heads: u64, kv_heads: u64) -> Result<(), String> {
 
 fn rope(rope: &crate::Rope, head_dim: u64) -> Result<(), String> {
     positive(rope.numbers())?;
+    if let crate::RopeScaling::Proportional { share, .. } = rope.scaling
+        && !(0.0..=1.0).contains(&share)
+    {
+        return Err(format!("RoPE rotates a share of {share}, expected 0 to 1"));
+    }
     let rotated = rope.rotated(head_dim);
     if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
         return Err(format!("RoPE rotates {rotated} of {head_dim} elements, expected an even number of them"));
@@ -254,6 +259,12 @@ fn delta_net(net: &DeltaNet) -> Result<(), String> {
     in_range("head size", net.key_dim, 1 << 12)?;
     in_range("size of value heads", net.value_dim, 1 << 12)?;
     in_range("width of the convolution", net.kernel, MAX_KERNEL)?;
+    positive([net.beta_scale])?;
+    for input in [&net.gate, &net.decay] {
+        if let DeltaInput::LowRank(own) = input {
+            in_range("rank of a projection", own.rank, 1 << 20)?;
+        }
+    }
     norm(&net.norm)
 }
 

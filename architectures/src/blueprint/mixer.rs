@@ -99,6 +99,8 @@ pub enum GateFunction {
     Sigmoid,
     /// `ln(1 + exp(x))`.
     Softplus,
+    /// `x · sigmoid(x)`.
+    Silu,
 }
 
 impl AttentionGate {
@@ -215,12 +217,13 @@ pub struct LowRankQuery {
     pub up: Projection,
 }
 
-/// Gated delta rule after a short convolution (Gated `DeltaNet`, arXiv 2412.06464).
+/// Gated delta rule after a short convolution (Gated `DeltaNet`, arXiv 2412.06464; Kimi Delta
+/// Attention, arXiv 2510.26692).
 ///
 /// The state of each value head is a matrix `S` of `[key_dim, value_dim]`: `S ← exp(g)·S`,
 /// `S ← S + k ⊗ β·(v - Sᵀk)`, `o = Sᵀq`, with `g = -decay_rate · softplus(decay + decay_bias)` and
-/// `β = sigmoid(beta)`. Queries and keys are divided by their length, queries by the root of
-/// `key_dim` too. The output is `norm(o) · silu(gate)`.
+/// `β = beta_scale · sigmoid(beta)`. Queries and keys are divided by their length, queries by the
+/// root of `key_dim` too. The output is `norm(o) · gate_function(gate)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaNet {
@@ -241,24 +244,65 @@ pub struct DeltaNet {
     /// `[value_heads · value_dim, hidden]`.
     pub value: Projection,
     /// `[value_heads · value_dim, hidden]`.
-    pub gate: Projection,
+    pub gate: DeltaInput,
+    /// Function of the output of `gate`.
+    pub gate_function: GateFunction,
     /// `[value_heads, hidden]`.
     pub beta: Projection,
-    /// `[value_heads, hidden]`.
-    pub decay: Projection,
-    /// `[value_heads]`.
+    /// Upper bound of β: 2 allows negative eigenvalues of the state's transition.
+    pub beta_scale: f64,
+    /// `[value_heads, hidden]`, or `[value_heads · key_dim, hidden]` if each row of `S` decays
+    /// separately.
+    pub decay: DeltaInput,
+    /// Whether each row of `S` decays separately.
+    pub decays_by_row: bool,
+    /// A number for each row of `decay`.
     pub decay_bias: Tensor,
     /// `[value_heads]`.
     pub decay_rate: DecayRate,
     /// Kernel size of the convolution, in positions.
     pub kernel: u64,
     /// `[2 · key_heads · key_dim + value_heads · value_dim, kernel]`, or with a further dimension
-    /// of 1 before or after `kernel`. Convolves queries, keys and values, before `SiLU`.
-    pub convolution: Tensor,
+    /// of 1 before or after `kernel`; the rows may be those of several tensors, one after the
+    /// other. Convolves queries, keys and values, before `SiLU`.
+    pub convolution: Vec<Tensor>,
     /// `[value_dim]`, for each value head.
     pub norm: Norm,
     /// `[hidden, value_heads · value_dim]`.
     pub output: Projection,
+}
+
+/// Projection of the input of a delta net.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeltaInput {
+    /// One matrix.
+    Plain(Box<Projection>),
+    /// Through a lower rank.
+    LowRank(Box<LowRankInput>),
+}
+
+/// Low-rank projection of the input of a delta net: `up(down(x))`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LowRankInput {
+    /// Number of rows of `down`.
+    pub rank: u64,
+    /// `[rank, hidden]`.
+    pub down: Projection,
+    /// As many rows as the plain projection, and `rank` columns.
+    pub up: Projection,
+}
+
+impl DeltaInput {
+    /// Returns the projections, in the order in which they are applied.
+    pub fn projections(&self) -> impl Iterator<Item = &Projection> {
+        let (first, second) = match self {
+            Self::Plain(whole) => (whole.as_ref(), None),
+            Self::LowRank(own) => (&own.down, Some(&own.up)),
+        };
+        std::iter::once(first).chain(second)
+    }
 }
 
 /// Key head that a value head uses, if there are more value heads than key heads.

@@ -24,7 +24,7 @@ pub(super) const FAMILY: Family = Family {
 const NORMS: NormNames =
     NormNames { before_mixer: Some("ln_1"), after_mixer: None, before_ffn: Some("ln_2"), after_ffn: None };
 
-/// Reads a config. Published configs have other keys than those that transformers writes.
+/// Reads a config. Published configs have other keys than the configs that transformers writes.
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let config = config.with_other_keys(&[
         ("num_hidden_layers", "num_layers"),

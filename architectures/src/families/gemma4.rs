@@ -1,7 +1,7 @@
 //! Gemma 4: four norms in a layer, norms of heads and values, other heads on full layers than on
 //! sliding ones, and a factor of each layer's output. Small models have embeddings of layers, and
-//! last layers that read the keys of earlier ones. Others use keys as values, or have experts beside
-//! a dense network.
+//! last layers that read the keys of earlier ones. Other models use keys as values, or have experts
+//! beside a dense network.
 
 use super::gemma::with_scaled_embedding;
 use crate::blueprint::{

@@ -27,7 +27,7 @@ const SHARE: f64 = 0.5;
 
 /// Mixer of a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MixerKind {
     Convolution,
     Full,
     Sliding,
@@ -56,7 +56,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let full = full.unwrap_or_else(|| Rope::plain(FULL_THETA).scaled(scaling, 1.0));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
     for (layer, kind) in dense.layers.iter_mut().zip(&kinds) {
-        let slides = *kind == Kind::Sliding;
+        let slides = *kind == MixerKind::Sliding;
         layer.window = slides.then_some(window);
         layer.rope = Some(if slides { sliding.clone() } else { full.clone() });
     }
@@ -65,7 +65,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let mut blueprint = dense.blueprint(names);
     for (index, (layer, kind)) in blueprint.layers.iter_mut().zip(&kinds).enumerate() {
         let prefix = format!("model.layers.{index}");
-        if *kind == Kind::Convolution {
+        if *kind == MixerKind::Convolution {
             let own = lfm2::convolution(names, &format!("{prefix}.conv"), hidden, kernel);
             layer.mixer = Mixer::ShortConv(Box::new(own));
         } else if let Mixer::Attention(attention) = &mut layer.mixer {
@@ -78,20 +78,20 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// Returns the kinds of the layers. Without a list, the third layer of four has full attention, and
 /// the first of four has a window, except for the first of all.
-fn kinds(config: Config<'_>, layers: usize) -> Result<Vec<Kind>, Error> {
+fn kinds(config: Config<'_>, layers: usize) -> Result<Vec<MixerKind>, Error> {
     let usual = |layer: usize| match layer % 4 {
-        2 => Kind::Full,
-        0 if layer > 0 => Kind::Sliding,
-        _ => Kind::Convolution,
+        2 => MixerKind::Full,
+        0 if layer > 0 => MixerKind::Sliding,
+        _ => MixerKind::Convolution,
     };
     let Some(types) = config.list("layer_types")? else { return Ok((0..layers).map(usual).collect()) };
     if types.len() != layers {
         return Err(fail(format!("`layer_types` has {} items for {layers} layers", types.len())));
     }
     let kind = |kind: &Value| match kind.as_str() {
-        Some("conv") => Ok(Kind::Convolution),
-        Some("full_attention") => Ok(Kind::Full),
-        Some("sliding_attention") => Ok(Kind::Sliding),
+        Some("conv") => Ok(MixerKind::Convolution),
+        Some("full_attention") => Ok(MixerKind::Full),
+        Some("sliding_attention") => Ok(MixerKind::Sliding),
         _ => Err(fail(format!("`layer_types` has {kind}, expected conv, full_attention or sliding_attention"))),
     };
     types.iter().map(kind).collect()

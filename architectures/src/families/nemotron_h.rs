@@ -53,7 +53,7 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), co
 
 /// Part that a layer consists of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum LayerPart {
     StateSpace,
     Attention,
     Network,
@@ -106,18 +106,18 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 /// Returns the part of each layer: by a list of types, or by a pattern of letters.
-fn parts(config: Config<'_>) -> Result<Vec<Part>, Error> {
+fn parts(config: Config<'_>) -> Result<Vec<LayerPart>, Error> {
     let unknown = |kind: &str| {
         fail(format!("layer type `{kind}` is not supported, expected linear_attention, full_attention, mlp or moe"))
     };
     let part = |kind: &str| match kind {
-        "M" | "mamba" | "linear_attention" => Ok(Part::StateSpace),
-        "*" | "attention" | "full_attention" => Ok(Part::Attention),
-        "-" | "mlp" => Ok(Part::Network),
-        "E" | "moe" => Ok(Part::Experts),
+        "M" | "mamba" | "linear_attention" => Ok(LayerPart::StateSpace),
+        "*" | "attention" | "full_attention" => Ok(LayerPart::Attention),
+        "-" | "mlp" => Ok(LayerPart::Network),
+        "E" | "moe" => Ok(LayerPart::Experts),
         other => Err(unknown(other)),
     };
-    let parts: Vec<Part> = match (config.text("hybrid_override_pattern"), config.list("layers_block_type")?) {
+    let parts: Vec<LayerPart> = match (config.text("hybrid_override_pattern"), config.list("layers_block_type")?) {
         (_, Some(types)) => {
             types.iter().map(|kind| part(kind.as_str().unwrap_or_default())).collect::<Result<_, _>>()?
         }
@@ -140,12 +140,12 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(none);
     let is_wide = keys.layers_with("feed_forward_length", layers)?.unwrap_or_else(none);
     let part = |index: usize| match (attends[index], is_wide[index]) {
-        (true, _) => Part::Attention,
-        (_, true) if names.has(&format!("model.layers.{index}.mixer.gate.weight")) => Part::Experts,
-        (_, true) => Part::Network,
-        _ => Part::StateSpace,
+        (true, _) => LayerPart::Attention,
+        (_, true) if names.has(&format!("model.layers.{index}.mixer.gate.weight")) => LayerPart::Experts,
+        (_, true) => LayerPart::Network,
+        _ => LayerPart::StateSpace,
     };
-    let parts: Vec<Part> = (0..layers).map(part).collect();
+    let parts: Vec<LayerPart> = (0..layers).map(part).collect();
     let sizes = StateSpaceSizes::from_gguf(keys, dense.norm_epsilon)?;
     let number = |key: &str| Ok::<_, Error>(keys.unsigned(key)?.unwrap_or(0));
     let experts = NemotronExperts {
@@ -156,7 +156,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         latent: keys.unsigned("moe_latent_size")?.filter(|width| *width > 0),
         rule: SigmoidRouter::from_gguf(keys, true)?,
     };
-    if parts.contains(&Part::Experts) && experts.count == 0 {
+    if parts.contains(&LayerPart::Experts) && experts.count == 0 {
         return Err(gguf_keys::fail("`expert_count` is missing"));
     }
     Ok(of_parts(dense, names, &parts, sizes, &experts))
@@ -166,7 +166,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 fn of_parts(
     mut dense: Dense,
     names: &TensorNames,
-    parts: &[Part],
+    parts: &[LayerPart],
     sizes: StateSpaceSizes,
     experts: &NemotronExperts,
 ) -> Blueprint {
@@ -181,10 +181,10 @@ fn of_parts(
         let residual = Residual { before: Some(norm), ..Residual::default() };
         let attention = std::mem::replace(&mut layer.mixer, Mixer::None);
         let (mixer, ffn) = match part {
-            Part::StateSpace => (Mixer::StateSpace(Box::new(sizes.mixer(names, &module))), Ffn::None),
-            Part::Attention => (attention, Ffn::None),
-            Part::Network => (Mixer::None, Ffn::Plain(Box::new(network(names, &module, width, activation)))),
-            Part::Experts => (Mixer::None, Ffn::Experts(Box::new(experts.of(names, &module, activation)))),
+            LayerPart::StateSpace => (Mixer::StateSpace(Box::new(sizes.mixer(names, &module))), Ffn::None),
+            LayerPart::Attention => (attention, Ffn::None),
+            LayerPart::Network => (Mixer::None, Ffn::Plain(Box::new(network(names, &module, width, activation)))),
+            LayerPart::Experts => (Mixer::None, Ffn::Experts(Box::new(experts.of(names, &module, activation)))),
         };
         let (mixer_residual, ffn_residual) =
             if ffn == Ffn::None { (residual, Residual::default()) } else { (Residual::default(), residual) };

@@ -1,7 +1,8 @@
 //! Qwen3-Next: gated delta nets, gated attention in every fourth layer, experts with a shared one.
 
 use crate::blueprint::{
-    AttentionGate, Blueprint, DecayRate, DeltaNet, HeadPairing, Mixer, Norm, Projection, RouterScores, Rows, Tensor,
+    AttentionGate, Blueprint, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadPairing, Mixer, Norm, Projection,
+    RouterScores, Rows, Tensor,
 };
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, projection};
@@ -165,13 +166,16 @@ fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f
         query,
         key,
         value,
-        gate,
+        gate: DeltaInput::Plain(Box::new(gate)),
+        gate_function: GateFunction::Silu,
         beta,
-        decay,
+        beta_scale: 1.0,
+        decay: DeltaInput::Plain(Box::new(decay)),
+        decays_by_row: false,
         decay_bias: Tensor::named(format!("{module}.dt_bias")),
         decay_rate,
         kernel,
-        convolution: Tensor::named(format!("{module}.conv1d.weight")),
+        convolution: vec![Tensor::named(format!("{module}.conv1d.weight"))],
         norm: Norm {
             kind: crate::NormKind::Rms,
             weight: Some(Tensor::named(format!("{module}.norm.weight"))),

@@ -11,7 +11,7 @@ pub(crate) const LENGTH_EPSILON: f32 = 1e-6;
 
 /// A linear recurrence. With `Δ = softplus(decay + decay_bias)` and the state `S` of a head, each
 /// token computes `S ← exp(-decay_rate · Δ) · S`, adds a matrix by its [rule](RecurrenceRule), and
-/// then `y = Sᵀ · query`.
+/// then `y = Sᵀ · query`. A head has one Δ and one rate, or one of them for each row of `S`.
 #[derive(Debug)]
 pub(crate) struct Recurrence<B: Backend> {
     pub(crate) key_heads: usize,
@@ -25,7 +25,9 @@ pub(crate) struct Recurrence<B: Backend> {
     pub(crate) rates_per_head: usize,
     /// `[value_heads · rates_per_head]`.
     pub(crate) decay_rate: B::Vector,
-    /// `[value_heads]`.
+    /// 1, or `key_dim` if each row of a head's matrix has its own Δ; only the delta rule has it.
+    pub(crate) steps_per_head: usize,
+    /// `[value_heads · steps_per_head]`.
     pub(crate) decay_bias: B::Vector,
 }
 
@@ -59,6 +61,6 @@ pub(crate) struct RecurrenceInputs<'a, B: Backend> {
     pub(crate) value: &'a B::Act,
     /// `[tokens, value_heads]`; only the delta rule has it.
     pub(crate) beta: Option<&'a B::Act>,
-    /// `[tokens, value_heads]`.
+    /// `[tokens, value_heads · steps_per_head]`.
     pub(crate) decay: &'a B::Act,
 }

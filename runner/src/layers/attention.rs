@@ -151,6 +151,7 @@ impl<B: Backend> Attention<B> {
             let map = match function {
                 GateFunction::Sigmoid => Map::Sigmoid(&gate),
                 GateFunction::Softplus => Map::Softplus(&gate),
+                GateFunction::Silu => Map::Silu(&gate),
             };
             mixed = backend.map(mixed, map)?;
         }

@@ -66,6 +66,7 @@ impl<B: Backend> SelectiveScan<B> {
                 },
                 rates_per_head: state_dim,
                 decay_rate: backend.vector(rates)?,
+                steps_per_head: 1,
                 // The projection of the steps adds it.
                 decay_bias: backend.vector(vec![0.0; width])?,
             },

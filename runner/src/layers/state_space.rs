@@ -68,6 +68,7 @@ impl<B: Backend> StateSpace<B> {
                 },
                 rates_per_head: 1,
                 decay_rate: backend.vector(rates)?,
+                steps_per_head: 1,
                 decay_bias: weights.vector(backend, &own.step_bias, heads)?,
             },
             norm: own.norm.as_ref().map(norm).transpose()?,

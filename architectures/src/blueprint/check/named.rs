@@ -124,9 +124,10 @@ impl<'a> NamedParts<'a> {
             }
             Mixer::Latent(own) => self.latent(own),
             Mixer::DeltaNet(own) => {
-                let projections = [&own.query, &own.key, &own.value, &own.gate, &own.beta, &own.decay, &own.output];
-                self.projections(projections);
-                self.tensors.extend([&own.decay_bias, own.decay_rate.tensor(), &own.convolution]);
+                self.projections([&own.query, &own.key, &own.value, &own.beta, &own.output]);
+                self.projections(own.gate.projections().chain(own.decay.projections()));
+                self.tensors.extend([&own.decay_bias, own.decay_rate.tensor()]);
+                self.tensors.extend(&own.convolution);
                 self.norms([&own.norm]);
             }
             Mixer::ShortConv(own) => {

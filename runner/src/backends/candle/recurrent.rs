@@ -83,8 +83,10 @@ pub(super) fn recur(
     };
     let (query, key) = (heads(&query)?, heads(&key)?);
     let rates = recurrence.decay_rate.neg()?.reshape((1, value_heads, recurrence.rates_per_head))?;
-    let decay = step.unsqueeze(2)?.broadcast_mul(&rates)?.exp()?;
-    // What is written for each token, before the delta rule's correction.
+    let steps = step.reshape((tokens, value_heads, recurrence.steps_per_head))?;
+    let decay = steps.broadcast_mul(&rates)?.exp()?;
+    let rows = recurrence.rates_per_head.max(recurrence.steps_per_head);
+    // Factors of the values that the tokens write.
     let factor = beta.as_ref().unwrap_or(&step);
     let count = value_heads * key_dim * value_dim;
     let mut memory = state.part(0, count)?.reshape((value_heads, key_dim, value_dim))?;
@@ -92,7 +94,7 @@ pub(super) fn recur(
     for token in 0..tokens {
         let row = |x: &Tensor, shape: (usize, usize, usize)| x.get(token)?.reshape(shape);
         let (key, query) = (row(&key, (value_heads, key_dim, 1))?, row(&query, (value_heads, 1, key_dim))?);
-        memory = memory.broadcast_mul(&row(&decay, (value_heads, recurrence.rates_per_head, 1))?)?;
+        memory = memory.broadcast_mul(&row(&decay, (value_heads, rows, 1))?)?;
         let mut change = row(&value, (value_heads, 1, value_dim))?;
         if beta.is_some() {
             change = (change - key.transpose(1, 2)?.contiguous()?.matmul(&memory)?)?;

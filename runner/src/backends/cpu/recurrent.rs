@@ -103,13 +103,14 @@ fn step(
     memory: &mut [f32],
     out: &mut [f32],
 ) {
-    let Recurrence { key_heads, value_heads, key_dim, value_dim, rates_per_head, .. } = *recurrence;
+    let Recurrence { key_heads, value_heads, key_dim, value_dim, rates_per_head, steps_per_head, .. } = *recurrence;
     let key_head = recurrence.pairing.key_head(head, [key_heads, value_heads]);
     let place = (token * key_heads + key_head) * key_dim;
     let [query, key] = [inputs.query, inputs.key].map(|x| &x.numbers[place..place + key_dim]);
     let at = token * value_heads + head;
     let value = &inputs.value.numbers[at * value_dim..(at + 1) * value_dim];
-    let soft = softplus(inputs.decay.numbers[at] + recurrence.decay_bias[head]);
+    let steps = &inputs.decay.numbers[at * steps_per_head..][..steps_per_head];
+    let biases = &recurrence.decay_bias[head * steps_per_head..][..steps_per_head];
     let rates = &recurrence.decay_rate[head * rates_per_head..][..rates_per_head];
     let decay = |rate: f32, step: f32| (-rate * step).exp();
     match &recurrence.rule {
@@ -120,11 +121,18 @@ fn step(
                 let (unit_key, change) = rest.split_at_mut(key_dim);
                 unit(query, 1.0 / (key_dim as f32).sqrt(), unit_query);
                 unit(key, 1.0, unit_key);
-                delta(memory, [unit_query, unit_key], value, [decay(rates[0], soft), beta], change, out);
+                let inputs = ([&*unit_query, &*unit_key], value, beta);
+                if let ([step], [bias]) = (steps, biases) {
+                    let decays = std::iter::repeat(decay(rates[0], softplus(step + bias)));
+                    delta(memory, inputs, decays, change, out);
+                } else {
+                    let decays = steps.iter().zip(biases).map(|(step, bias)| decay(rates[0], softplus(step + bias)));
+                    delta(memory, inputs, decays, change, out);
+                }
             });
         }
         RecurrenceRule::StateSpace { limits, skip } => {
-            let step = soft.clamp(limits[0], limits[1]);
+            let step = softplus(steps[0] + biases[0]).clamp(limits[0], limits[1]);
             match rates {
                 [rate] => {
                     let decays = std::iter::repeat(decay(*rate, step));
@@ -158,18 +166,18 @@ fn state_space(
     }
 }
 
-/// `S ← decay · S`, `S ← S + key ⊗ beta · (value - Sᵀ · key)`, `out = Sᵀ · query`.
+/// `S ← decay · S`, `S ← S + key ⊗ beta · (value - Sᵀ · key)`, `out = Sᵀ · query`; there is a decay
+/// for each row of `S`.
 fn delta(
     memory: &mut [f32],
-    [query, key]: [&[f32]; 2],
-    value: &[f32],
-    [decay, beta]: [f32; 2],
+    ([query, key], value, beta): ([&[f32]; 2], &[f32], f32),
+    decays: impl Iterator<Item = f32>,
     change: &mut [f32],
     out: &mut [f32],
 ) {
     let width = value.len();
     change.fill(0.0);
-    for (row, key) in memory.chunks_exact_mut(width).zip(key) {
+    for ((row, key), decay) in memory.chunks_exact_mut(width).zip(key).zip(decays) {
         for (x, change) in row.iter_mut().zip(change.iter_mut()) {
             *x *= decay;
             *change += key * *x;
