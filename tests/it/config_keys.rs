@@ -26,6 +26,8 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     // Layers without experts.
     ("qwen3_moe", "intermediate_size"),
     ("qwen3_next", "intermediate_size"),
+    // Qwen3 with experts: the class of Qwen3-VL, which belongs to the family, has no such key.
+    ("qwen3_moe", "norm_topk_prob"),
     // The tensor of the token types' embeddings.
     ("bert", "type_vocab_size"),
     ("xlm-roberta", "type_vocab_size"),
@@ -38,7 +40,89 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     // A config without `rope_type`, the newer name of the same key.
     ("qwen2", "type"),
     // Several groups of experts.
+    ("dots1", "topk_group"),
+    ("exaone_moe", "topk_group"),
     ("glm4_moe", "topk_group"),
+    ("glm4_moe_lite", "topk_group"),
+    ("kimi_linear", "topk_group"),
+    ("mistral4", "topk_group"),
+    ("nemotron_h", "topk_group"),
+    ("solar_open", "topk_group"),
+    // Attention heads without a latent.
+    ("glm4_moe_lite", "num_key_value_heads"),
+    ("glm4_moe_lite", "partial_rotary_factor"),
+    ("kimi_linear", "head_dim"),
+    ("kimi_linear", "num_key_value_heads"),
+    ("minicpm3", "head_dim"),
+    ("minicpm3", "num_key_value_heads"),
+    ("mistral4", "head_dim"),
+    ("mistral4", "num_key_value_heads"),
+    ("mistral4", "partial_rotary_factor"),
+    ("youtu", "head_dim"),
+    ("youtu", "num_key_value_heads"),
+    // A config without `rope_type`.
+    ("ministral3", "type"),
+    ("mistral4", "type"),
+    // A config without lists of the types of layers, or of their values.
+    ("afmoe", "global_attn_every_n_layers"),
+    ("cohere2_moe", "sliding_window_pattern"),
+    ("exaone_moe", "first_k_dense_replace"),
+    ("gpt_neo", "attention_types"),
+    ("granite_swa", "rope_theta"),
+    ("laguna", "num_attention_heads"),
+    // Layers with windows.
+    ("dots1", "max_window_layers"),
+    ("dots1", "sliding_window"),
+    ("laguna", "sliding_window"),
+    // A config without `rope_parameters`.
+    ("cohere2_moe", "rope_scaling"),
+    ("cohere2_moe", "rope_theta"),
+    // Dense layers, and a router with sigmoid scores.
+    ("cohere2_moe", "prefix_dense_sliding_window_pattern"),
+    ("cohere2_moe", "norm_topk_prob"),
+    // More layers than these models have.
+    ("ernie4_5_moe", "moe_layer_end_index"),
+    ("jamba", "attn_layer_period"),
+    // Layers that share keys, and embeddings of layers.
+    ("gemma4", "use_double_wide_mlp"),
+    ("gemma4", "vocab_size_per_layer_input"),
+    // Layers with experts.
+    ("nemotron_h", "moe_intermediate_size"),
+    ("nemotron_h", "moe_shared_expert_intermediate_size"),
+    ("nemotron_h", "n_group"),
+    ("nemotron_h", "n_routed_experts"),
+    ("nemotron_h", "norm_topk_prob"),
+    ("nemotron_h", "num_experts_per_tok"),
+    ("nemotron_h", "routed_scaling_factor"),
+    // Layers without experts.
+    ("granitemoehybrid", "intermediate_size"),
+    // A config without the size of a head.
+    ("bamba", "mamba_expand"),
+    ("granitemoehybrid", "mamba_expand"),
+    // State space models.
+    ("granitemoehybrid", "mamba_d_conv"),
+    ("granitemoehybrid", "mamba_d_head"),
+    ("granitemoehybrid", "mamba_d_state"),
+    ("granitemoehybrid", "mamba_n_groups"),
+    ("granitemoehybrid", "mamba_n_heads"),
+    // Rotary positions: every value but `rope` means none.
+    ("granitemoehybrid", "position_embedding_type"),
+    ("granitemoehybrid", "rope_theta"),
+    // Several key heads.
+    ("gpt_bigcode", "num_key_value_heads"),
+    // The tensors of biases and of the token types' embeddings.
+    ("lfm2_moe", "use_expert_bias"),
+    ("gte", "type_vocab_size"),
+    ("jina_embeddings_v3", "type_vocab_size"),
+    ("nomic_bert", "type_vocab_size"),
+    // The class does not scale the logits of a text part.
+    ("cohere2", "logit_scale"),
+    // A scaling with these parameters: the config has a dynamic one with another parameter.
+    ("hunyuan", "beta_fast"),
+    ("hunyuan", "beta_slow"),
+    ("hunyuan", "factor"),
+    ("hunyuan", "mscale"),
+    ("hunyuan", "mscale_all_dim"),
 ];
 
 #[test]

@@ -83,8 +83,8 @@ struct Gemma4Experts {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     // Pictures see later pictures; text does not.
-    if config.text("use_bidirectional_attention") == Some("all") {
-        return Err(fail("`use_bidirectional_attention` is all, which cannot be run yet"));
+    if let Some(other) = config.value("use_bidirectional_attention").filter(|value| value.as_str() != Some("vision")) {
+        return Err(fail(format!("`use_bidirectional_attention` is {other}, which cannot be run yet")));
     }
     let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
