@@ -128,33 +128,38 @@ impl<'a> Config<'a> {
     /// Returns for each layer whether `layer_types` gives it the type `expected`; `None` without
     /// that list. All other layers must have full attention.
     pub(crate) fn layers_of_type(self, expected: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
-        let Some(types) = self.list("layer_types")? else { return Ok(None) };
         let is_so = |kind: &Value| match kind.as_str() {
             Some("full_attention") => Ok(false),
             Some(other) if other == expected => Ok(true),
             _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or {expected}"))),
         };
-        let types = types.iter().map(is_so).collect::<Result<Vec<_>, _>>()?;
-        if types.len() as u64 != layers {
-            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
+        self.per_layer("layer_types", layers, is_so)
+    }
+
+    /// Returns what `parse` makes of each item of a list with one item for each layer; `None`
+    /// without that list.
+    pub(crate) fn per_layer<T>(
+        self,
+        key: &str,
+        layers: u64,
+        parse: impl Fn(&Value) -> Result<T, Error>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let Some(items) = self.list(key)? else { return Ok(None) };
+        if items.len() as u64 != layers {
+            return Err(fail(format!("`{key}` has {} items for {layers} layers", items.len())));
         }
-        Ok(Some(types))
+        items.iter().map(parse).collect::<Result<Vec<_>, _>>().map(Some)
     }
 
     /// Returns for each layer whether a list of types gives it attention and not a recurrent mixer;
     /// `None` without that list. Older configs have other names for both.
     pub(crate) fn attention_layers(self, key: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
-        let Some(types) = self.list(key)? else { return Ok(None) };
         let attends = |kind: &Value| match kind.as_str() {
             Some("attention" | "full_attention") => Ok(true),
             Some("mamba" | "linear_attention") => Ok(false),
             _ => Err(fail(format!("layer type {kind} is not supported, expected full_attention or linear_attention"))),
         };
-        let types = types.iter().map(attends).collect::<Result<Vec<_>, _>>()?;
-        if types.len() as u64 != layers {
-            return Err(fail(format!("{} layer types for {layers} layers", types.len())));
-        }
-        Ok(Some(types))
+        self.per_layer(key, layers, attends)
     }
 
     /// Returns the `RoPE` of layers of a type. `rope_parameters` may have entries by layer type;

@@ -17,7 +17,7 @@ use crate::gguf_keys::{self, Keys, all_but_every};
 use crate::{Error, Rope, TensorNames};
 
 pub(crate) use norm_names::{ALL_NORMS, NormNames, ONE_NORM, POST_NORMS, PRE_NORMS};
-pub(crate) use parts::{attention, divisors, layer_norm, projection, unweighted_norm};
+pub(crate) use parts::{attention, decay_rate, divisors, layer_norm, projection, unweighted_norm};
 
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";
@@ -270,6 +270,21 @@ impl Dense {
             window => self.slide(&slides, window),
         }
         Ok(())
+    }
+
+    /// Removes `RoPE` from layers without a window.
+    pub(crate) fn rotate_sliding_layers_only(&mut self) {
+        for layer in self.layers.iter_mut().filter(|layer| layer.window.is_none()) {
+            layer.rope = None;
+        }
+    }
+
+    /// Sets the width of the feed-forward networks to four times that of the stream, if the config
+    /// omits it, as GPT-2 does.
+    pub(crate) fn widen_by_four(&mut self) {
+        if self.intermediate == 0 {
+            self.intermediate = self.hidden.saturating_mul(4);
+        }
     }
 
     /// Applies `RoPE` to one of `parts` parts of each head, unless the config states the share.

@@ -5,9 +5,11 @@ use crate::blueprint::{
     Activation, Attention, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Plain, Positions, Projection, Residual,
     Rows, Tensor, TokenTypes,
 };
-use crate::dense::{attention, layer_norm, projection};
+use crate::config_json::Config;
+use crate::dense::{attention, layer_count, layer_norm, projection, vocabulary};
+use crate::gguf_keys::Keys;
 use crate::plain::one_by_one;
-use crate::{Rope, TensorNames};
+use crate::{Error, Rope, TensorNames};
 
 /// Sizes of an encoder, in elements, and the names of its tensors.
 pub(crate) struct Encoder {
@@ -27,6 +29,19 @@ pub(crate) struct Encoder {
     /// Number of token types, if there are any.
     pub(crate) types: u64,
     pub(crate) names: EncoderNames,
+}
+
+/// Default number of token types, as in transformers.
+pub(crate) const TYPES: u64 = 2;
+
+/// Values of a class of encoders with `RoPE` for keys that a config or a GGUF file omits.
+pub(crate) struct EncoderDefaults {
+    pub(crate) context: u64,
+    pub(crate) epsilon: f64,
+    pub(crate) activation: Activation,
+    pub(crate) theta: f64,
+    /// Number of token types.
+    pub(crate) types: u64,
 }
 
 /// Names of an encoder's tensors.
@@ -66,6 +81,46 @@ pub(crate) enum NetworkNames {
 }
 
 impl Encoder {
+    /// Reads a config of an encoder with `RoPE`, apart from its activation.
+    pub(crate) fn from_config(
+        config: Config<'_>,
+        defaults: &EncoderDefaults,
+        names: EncoderNames,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            vocabulary: config.required("vocab_size")?,
+            hidden: config.required("hidden_size")?,
+            heads: config.required("num_attention_heads")?,
+            width: config.required("intermediate_size")?,
+            layers: layer_count(config.required("num_hidden_layers")?)?,
+            context: config.unsigned("max_position_embeddings")?.unwrap_or(defaults.context),
+            epsilon: config.float("layer_norm_eps")?.unwrap_or(defaults.epsilon),
+            activation: defaults.activation,
+            rope: Some(config.rope("full_attention", defaults.theta)?),
+            positions: None,
+            types: config.unsigned("type_vocab_size")?.unwrap_or(defaults.types),
+            names,
+        })
+    }
+
+    /// Reads a GGUF file of an encoder with `RoPE`.
+    pub(crate) fn from_gguf(keys: Keys<'_>, defaults: &EncoderDefaults, names: EncoderNames) -> Result<Self, Error> {
+        Ok(Self {
+            vocabulary: vocabulary(keys)?,
+            hidden: keys.required("embedding_length")?,
+            heads: keys.required("attention.head_count")?,
+            width: keys.required("feed_forward_length")?,
+            layers: layer_count(keys.required("block_count")?)?,
+            context: keys.required("context_length")?,
+            epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(defaults.epsilon),
+            activation: defaults.activation,
+            rope: Some(keys.rope()?),
+            positions: None,
+            types: token_types(keys),
+            names,
+        })
+    }
+
     /// Returns the blueprint.
     pub(crate) fn blueprint(&self, names: &TensorNames) -> Blueprint {
         let EncoderNames { root, tables: [words, positions, types], .. } = &self.names;
@@ -139,4 +194,12 @@ impl Encoder {
         };
         Ffn::Gated(Box::new(Gated { width, activation, gate, up, down }))
     }
+}
+
+/// Returns the number of rows of the type table. In a split, it may be in another file than the
+/// keys.
+pub(crate) fn token_types(keys: Keys<'_>) -> u64 {
+    let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
+    let rows = table.map(|table| table.dims.get(1).copied().unwrap_or(1));
+    rows.or_else(|| keys.gguf.unsigned("tokenizer.ggml.token_type_count")).unwrap_or(TYPES)
 }

@@ -126,8 +126,21 @@ fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
     MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
 }
 
-/// Number of best experts that define the score of a group; llama.cpp always uses this number.
+/// Number of best experts that define the score of a group, if a family has no other number.
 const BEST_OF_GROUP: u64 = 2;
+
+/// Reads the groups of experts of a config; `None` if all experts are in one group.
+pub(crate) fn groups(config: Config<'_>) -> Result<Option<Groups>, Error> {
+    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
+    Ok((count > 1).then_some(Groups { count, keep, best: BEST_OF_GROUP }))
+}
+
+/// Reads the groups of experts of a GGUF file; `None` if all experts are in one group.
+fn groups_of_gguf(keys: Keys<'_>) -> Result<Option<Groups>, Error> {
+    let count = keys.unsigned("expert_group_count")?.filter(|count| *count > 1);
+    let keep = keys.unsigned("expert_group_used_count")?.unwrap_or(1);
+    Ok(count.map(|count| Groups { count, keep, best: BEST_OF_GROUP }))
+}
 
 /// Adds the experts of a GGUF file to the layers that have a router. `normalize` and `scores` are
 /// the architecture's defaults for keys that a file omits.
@@ -152,9 +165,7 @@ pub(crate) fn from_gguf(
     let shared_width = keys.unsigned("expert_shared_feed_forward_length")?;
     // Several shared experts are stored as one that is as wide as all of them.
     let shared_count = keys.unsigned("expert_shared_count")?.unwrap_or(1);
-    let groups = keys.unsigned("expert_group_count")?.filter(|count| *count > 1);
-    let kept = keys.unsigned("expert_group_used_count")?.unwrap_or(1);
-    let groups = groups.map(|count| Groups { count, keep: kept, best: BEST_OF_GROUP });
+    let groups = groups_of_gguf(keys)?;
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let module = format!("model.layers.{index}.mlp");
         let Ffn::Gated(dense) = &layer.ffn else { continue };
@@ -162,7 +173,6 @@ pub(crate) fn from_gguf(
             continue;
         }
         let (width, activation) = (own_width.unwrap_or(dense.width), dense.activation);
-        let [gate, up, down] = stacked(names, &module);
         let mut router = router(names, &format!("{module}.gate"), top_k);
         (router.normalize, router.scores, router.groups) = (normalize, scores, groups);
         let bias = format!("{module}.gate.e_score_correction_bias");
@@ -183,20 +193,18 @@ pub(crate) fn from_gguf(
                 activation,
             )
         });
-        layer.ffn = Ffn::Experts(Box::new(Experts {
-            count,
-            width,
-            activation,
-            router,
-            input_norm: None,
-            gate: Some(gate),
-            up,
-            down,
-            shared: common,
-            latent: None,
-        }));
+        let sizes = ExpertSizes { count, width, top_k, activation };
+        layer.ffn =
+            Ffn::Experts(Box::new(Experts { shared: common, ..routed(sizes, router, stacked(names, &module)) }));
     }
     Ok(())
+}
+
+/// Returns experts without a shared one, from their matrices: gate, up, down.
+pub(crate) fn routed(sizes: ExpertSizes, router: Router, [gate, up, down]: [Matrices; 3]) -> Experts {
+    let ExpertSizes { count, width, activation, .. } = sizes;
+    let gate = Some(gate);
+    Experts { count, width, activation, router, input_norm: None, gate, up, down, shared: None, latent: None }
 }
 
 /// Returns a router with the usual parameters: softmax over all experts.
@@ -217,21 +225,8 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
 
 /// Returns experts below `{module}.experts` with the router `{module}.gate`.
 pub(crate) fn experts(names: &TensorNames, module: &str, modules: Modules, sizes: ExpertSizes) -> Experts {
-    let ExpertSizes { count, width, top_k, activation } = sizes;
-    let [gate, up, down] = each(names, module, modules, width);
-    let router = router(names, &format!("{module}.gate"), top_k);
-    Experts {
-        count,
-        width,
-        activation,
-        router,
-        input_norm: None,
-        gate: Some(gate),
-        up,
-        down,
-        shared: None,
-        latent: None,
-    }
+    let router = router(names, &format!("{module}.gate"), sizes.top_k);
+    routed(sizes, router, each(names, module, modules, sizes.width))
 }
 
 /// Returns an expert that all tokens use, with its gate if it has one.
@@ -255,18 +250,13 @@ pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
 /// after the first `first_k_dense_replace`, whose default is `dense`.
 pub(crate) fn after_dense_layers(config: Config<'_>, layers: usize, dense: u64) -> Result<Vec<bool>, Error> {
     let dense = config.unsigned("first_k_dense_replace")?.unwrap_or(dense);
-    let Some(types) = config.list("mlp_layer_types")? else {
-        return Ok((0..layers as u64).map(|layer| layer >= dense).collect());
-    };
-    if types.len() != layers {
-        return Err(fail(format!("`mlp_layer_types` has {} items for {layers} layers", types.len())));
-    }
     let is_sparse = |kind: &Value| match kind.as_str() {
         Some("sparse") => Ok(true),
         Some("dense") => Ok(false),
         _ => Err(fail(format!("`mlp_layer_types` has {kind}, expected dense or sparse"))),
     };
-    types.iter().map(is_sparse).collect()
+    let listed = config.per_layer("mlp_layer_types", layers as u64, is_sparse)?;
+    Ok(listed.unwrap_or_else(|| (0..layers as u64).map(|layer| layer >= dense).collect()))
 }
 
 /// Returns for each layer whether it has experts, as Qwen's configs define it: every

@@ -1,5 +1,5 @@
-//! Keys of an architecture in GGUF metadata. A key of the file is applied or refused; a key of an
-//! unexpected type is never ignored.
+//! Keys of an architecture in GGUF metadata. A key of the file is applied, refused, or reported as
+//! unread; a key of an unexpected type is an error.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

@@ -2,9 +2,9 @@
 //! of the input and the gate, one with those of the steps, `write` and `read`, and tensors of the
 //! same names.
 
-use crate::blueprint::{DecayRate, Norm, Rows, ScanStep, ScanVector, SelectiveScan, Tensor};
+use crate::blueprint::{Norm, Rows, ScanStep, ScanVector, SelectiveScan, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::projection;
+use crate::dense::{decay_rate, projection};
 use crate::{Error, TensorNames};
 
 /// Sizes of a selective state space model.
@@ -26,12 +26,6 @@ impl ScanSizes {
         let Self { width, state_dim, rank, kernel } = self;
         let own = |name: &str| format!("{module}.{name}");
         let (both, shared) = (projection(names, &own("in_proj")), projection(names, &own("x_proj")));
-        let log = own("A_log");
-        let decay_rate = if names.has(&log) {
-            DecayRate::Log(Tensor::named(log))
-        } else {
-            DecayRate::Negative(Tensor::named(own("A")))
-        };
         let bias = own("conv1d.bias");
         // The check of the blueprint refuses sizes that overflow.
         let vector =
@@ -49,7 +43,7 @@ impl ScanSizes {
             },
             write: vector(rank, "b_layernorm"),
             read: vector(rank.saturating_add(state_dim), "c_layernorm"),
-            decay_rate,
+            decay_rate: decay_rate(names, module),
             skip: Tensor::named(own("D")),
             kernel,
             convolution: Tensor::named(own("conv1d.weight")),

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use crate::blueprint::{DecayRate, NormKind, Rows, StateSpace, StateSpaceNorm, Tensor};
+use crate::blueprint::{NormKind, Rows, StateSpace, StateSpaceNorm, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::{layer_norm, projection};
+use crate::dense::{decay_rate, layer_norm, projection};
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
 
@@ -75,9 +75,6 @@ impl StateSpaceSizes {
             first = first.saturating_add(count);
             part
         });
-        let log = own("A_log");
-        let decay_rate =
-            if names.has(&log) { DecayRate::Log(Tensor::named(log)) } else { DecayRate::Negative(tensor("A")) };
         let has_norm = names.has(&own("norm.weight"));
         let norm = || crate::Norm { kind: NormKind::Rms, ..layer_norm(names, &own("norm"), epsilon) };
         let bias = own("conv1d.bias");
@@ -93,7 +90,7 @@ impl StateSpaceSizes {
             step,
             step_bias: tensor("dt_bias"),
             step_limits,
-            decay_rate,
+            decay_rate: decay_rate(names, module),
             skip: tensor("D"),
             kernel,
             convolution: tensor("conv1d.weight"),

@@ -1,7 +1,7 @@
 //! Parts of blueprints that families without [`Dense`](super::Dense) use too.
 
 use crate::TensorNames;
-use crate::blueprint::{Attention, HeadLayout, Norm, NormKind, NormedPart, Projection, Tensor};
+use crate::blueprint::{Attention, DecayRate, HeadLayout, Norm, NormKind, NormedPart, Projection, Tensor};
 use crate::rope::Divisors;
 
 /// Returns the divisors of frequencies of a file. Llama 3's take precedence over divisors that
@@ -42,6 +42,16 @@ pub(crate) fn layer_norm(names: &TensorNames, module: &str, epsilon: f64) -> Nor
 /// Returns an RMS norm whose weights are all 1.
 pub(crate) fn unweighted_norm(epsilon: f64) -> Norm {
     Norm { kind: NormKind::Rms, weight: None, bias: None, epsilon, offset: 0.0 }
+}
+
+/// Returns the decay rate of a recurrent mixer: `A_log` of folders, or `A` of GGUF files.
+pub(crate) fn decay_rate(names: &TensorNames, module: &str) -> DecayRate {
+    let log = format!("{module}.A_log");
+    if names.has(&log) {
+        DecayRate::Log(Tensor::named(log))
+    } else {
+        DecayRate::Negative(Tensor::named(format!("{module}.A")))
+    }
 }
 
 /// Returns attention without grouped heads, windows or `RoPE`, from its query, key, value and

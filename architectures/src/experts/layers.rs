@@ -1,6 +1,6 @@
 //! Adding experts to the layers of a model that has them.
 
-use super::{ExpertSizes, Modules, experts, shared};
+use super::{ExpertSizes, Modules, experts, groups, groups_of_gguf, shared};
 use crate::Error;
 use crate::TensorNames;
 use crate::blueprint::{Blueprint, Ffn, Groups, Router, RouterScores, Tensor};
@@ -44,15 +44,11 @@ pub(crate) struct SigmoidRouter {
 }
 
 impl SigmoidRouter {
-    /// Number of best experts that define the score of a group.
-    const BEST: u64 = 2;
-
     /// Reads the parameters; `normalize` and `scale` are the class's defaults for keys that a
     /// config omits.
     pub(crate) fn from_config(config: Config<'_>, normalize: bool, scale: f64) -> Result<Self, Error> {
-        let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
         Ok(Self {
-            groups: (count > 1).then_some(Groups { count, keep, best: Self::BEST }),
+            groups: groups(config)?,
             normalize: config.flag("norm_topk_prob")?.unwrap_or(normalize),
             scale: config.float("routed_scaling_factor")?.unwrap_or(scale),
         })
@@ -60,10 +56,8 @@ impl SigmoidRouter {
 
     /// Reads the parameters of a GGUF file; `normalize` is the architecture's default.
     pub(crate) fn from_gguf(keys: Keys<'_>, normalize: bool) -> Result<Self, Error> {
-        let groups = keys.unsigned("expert_group_count")?.filter(|count| *count > 1);
-        let keep = keys.unsigned("expert_group_used_count")?.unwrap_or(1);
         Ok(Self {
-            groups: groups.map(|count| Groups { count, keep, best: Self::BEST }),
+            groups: groups_of_gguf(keys)?,
             normalize: keys.flag("expert_weights_norm")?.unwrap_or(normalize),
             scale: keys.float("expert_weights_scale")?.filter(|scale| *scale != 0.0).unwrap_or(1.0),
         })

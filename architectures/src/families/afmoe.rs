@@ -81,9 +81,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 /// Returns the blueprint with the norms and gates of this family.
 fn gated(dense: Dense, names: &TensorNames) -> Blueprint {
     let mut dense = Dense { norms: NORMS, head_norms: true, ..dense };
-    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
-        layer.rope = None;
-    }
+    dense.rotate_sliding_layers_only();
     let mut blueprint = dense.blueprint(names);
     for (index, attention) in blueprint.attentions_mut().enumerate() {
         let gate = projection(names, &format!("model.layers.{index}.self_attn.gate_proj"));

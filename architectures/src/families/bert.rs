@@ -3,7 +3,7 @@
 use crate::blueprint::{Activation, Blueprint};
 use crate::config_json::{Config, fail};
 use crate::dense::{layer_count, vocabulary};
-use crate::encoder::{AttentionNames, Encoder, EncoderNames, NetworkNames};
+use crate::encoder::{AttentionNames, Encoder, EncoderNames, NetworkNames, TYPES, token_types};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
@@ -38,9 +38,6 @@ pub(super) const GGUF: GgufForm = GgufForm {
     ],
     ..GgufForm::not_yet("bert")
 };
-
-/// Default number of token types, as in transformers.
-const TYPES: u64 = 2;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let hidden = config.required("hidden_size")?;
@@ -111,12 +108,4 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         names: encoder_names("", "model.layers."),
     };
     Ok(encoder.blueprint(names))
-}
-
-/// Returns the number of rows of the type table. In a split, it may be in another file than the
-/// keys.
-pub(super) fn token_types(keys: Keys<'_>) -> u64 {
-    let table = keys.gguf.tensors.iter().find(|tensor| tensor.name == "token_types.weight");
-    let rows = table.map(|table| table.dims.get(1).copied().unwrap_or(1));
-    rows.or_else(|| keys.gguf.unsigned("tokenizer.ggml.token_type_count")).unwrap_or(TYPES)
 }

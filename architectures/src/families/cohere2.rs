@@ -33,7 +33,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     }
     let mut dense = dense(config, DEFAULTS)?;
     dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, WINDOW)?;
-    Ok(rotated_where_it_slides(dense).blueprint(names))
+    dense.rotate_sliding_layers_only();
+    Ok(dense.blueprint(names))
 }
 
 /// Reads the parameters of a config, without windows.
@@ -59,13 +60,6 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         ..with_layer_norms(keys)?
     };
     dense.slide_by_keys(keys, PATTERN, WINDOW)?;
-    Ok(rotated_where_it_slides(dense).blueprint(names))
-}
-
-/// Removes `RoPE` from layers without a window.
-fn rotated_where_it_slides(mut dense: Dense) -> Dense {
-    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
-        layer.rope = None;
-    }
-    dense
+    dense.rotate_sliding_layers_only();
+    Ok(dense.blueprint(names))
 }

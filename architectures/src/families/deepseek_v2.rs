@@ -38,8 +38,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2").interleaved(),
 };
 
-/// Epsilon of the norms of low-rank rows in transformers, whatever the config says. llama.cpp uses
-/// the file's epsilon.
+/// Epsilon of the norms of low-rank rows in transformers, which does not use the config's epsilon
+/// for them. llama.cpp uses the file's epsilon.
 const LATENT_EPSILON: f64 = 1e-6;
 
 /// Parameters of latent attention. Sizes are in elements.

@@ -58,9 +58,7 @@ pub(super) fn dense_of_gguf(keys: Keys<'_>) -> Result<Dense, Error> {
 /// If some layers slide, removes `RoPE` from layers with full attention.
 fn rotated_where_it_slides(mut dense: Dense) -> Dense {
     if dense.layers.iter().any(|layer| layer.window.is_some()) {
-        for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_none()) {
-            layer.rope = None;
-        }
+        dense.rotate_sliding_layers_only();
     }
     dense
 }

@@ -10,7 +10,7 @@ use crate::blueprint::{
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighted_norm};
-use crate::experts::{MODULES, gated, router};
+use crate::experts::{ExpertSizes, MODULES, gated, routed, router};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{Keys, all_but_every};
 use crate::{Error, Rope, TensorNames};
@@ -70,15 +70,8 @@ struct Gemma4Parts {
     widths: Vec<u64>,
     /// Width of the embeddings of layers, and the number of tokens that have them.
     embeddings: Option<[u64; 2]>,
-    experts: Option<Gemma4Experts>,
+    experts: Option<ExpertSizes>,
     soft_cap: Option<f64>,
-}
-
-#[derive(Clone, Copy)]
-struct Gemma4Experts {
-    count: u64,
-    width: u64,
-    top_k: u64,
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -144,14 +137,15 @@ fn embeddings(config: Config<'_>, vocabulary: u64) -> Result<Option<[u64; 2]>, E
     Ok((width > 0).then_some([width, rows]))
 }
 
-fn experts(config: Config<'_>) -> Result<Option<Gemma4Experts>, Error> {
+fn experts(config: Config<'_>) -> Result<Option<ExpertSizes>, Error> {
     if !config.flag("enable_moe_block")?.unwrap_or(false) {
         return Ok(None);
     }
-    Ok(Some(Gemma4Experts {
+    Ok(Some(ExpertSizes {
         count: config.required("num_experts")?,
         width: config.required("moe_intermediate_size")?,
         top_k: config.required("top_k_experts")?,
+        activation: Activation::GeluTanh,
     }))
 }
 
@@ -177,8 +171,9 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         embeddings: (embedded > 0).then_some([embedded, dense.vocabulary]),
         experts: (count > 0)
             .then(|| {
-                Ok::<_, Error>(Gemma4Experts {
+                Ok::<_, Error>(ExpertSizes {
                     count,
+                    activation: Activation::GeluTanh,
                     width: keys.required("expert_feed_forward_length")?,
                     top_k: keys.required("expert_used_count")?,
                 })
@@ -266,7 +261,7 @@ fn add_experts(
     layer: &mut crate::Layer,
     names: &TensorNames,
     prefix: &str,
-    sizes: &Gemma4Experts,
+    sizes: &ExpertSizes,
     [epsilon, hidden]: [f64; 2],
 ) {
     let norm =
@@ -277,19 +272,9 @@ fn add_experts(
     router.logit_scale = Some(hidden.powf(-0.5));
     router.normalize = true;
     router.expert_scales = Some(Tensor::named(format!("{prefix}.router.per_expert_scale")));
-    let [gate, up, down] = matrices(names, &format!("{prefix}.experts"), sizes.width);
-    let experts = crate::Experts {
-        count: sizes.count,
-        width: sizes.width,
-        activation: Activation::GeluTanh,
-        router,
-        input_norm: norm("pre_feedforward_layernorm_2"),
-        gate: Some(gate),
-        up,
-        down,
-        shared: None,
-        latent: None,
-    };
+    let matrices = matrices(names, &format!("{prefix}.experts"), sizes.width);
+    let experts =
+        crate::Experts { input_norm: norm("pre_feedforward_layernorm_2"), ..routed(*sizes, router, matrices) };
     let network = std::mem::replace(&mut layer.ffn, Ffn::None);
     let before = layer.ffn_residual.before.take();
     layer.ffn = Ffn::Sum(vec![

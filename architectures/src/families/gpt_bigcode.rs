@@ -34,9 +34,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         ..Dense::from_config(config, DEFAULTS)?
     };
     dense.kv_heads = if shares_key { 1 } else { dense.heads };
-    if dense.intermediate == 0 {
-        dense.intermediate = dense.hidden.saturating_mul(4);
-    }
+    dense.widen_by_four();
     if config.flag("scale_attn_weights")? == Some(false) {
         dense.attention_scale = 1.0;
     }

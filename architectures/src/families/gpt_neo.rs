@@ -44,9 +44,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         embedding: "wte.weight",
         ..Dense::from_config(config, DEFAULTS)?
     };
-    if dense.intermediate == 0 {
-        dense.intermediate = dense.hidden.saturating_mul(4);
-    }
+    dense.widen_by_four();
     let slides = sliding_layers(config, dense.layers.len())?;
     dense.slide(&slides, config.unsigned("window_size")?.unwrap_or(WINDOW));
     dense.layers.iter_mut().for_each(|layer| layer.rope = None);

@@ -1,12 +1,10 @@
 //! gpt-oss: attention with sinks and biases, windows in every second layer, experts with a clamped
 //! activation.
 
-use crate::blueprint::{
-    Activation, Blueprint, Experts, Ffn, Matrices, Mixer, Projection, RouterScores, Rows, Tensor, View,
-};
+use crate::blueprint::{Activation, Blueprint, Ffn, Matrices, Mixer, Projection, RouterScores, Rows, Tensor, View};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, projection};
-use crate::experts::{self, router};
+use crate::experts::{self, ExpertSizes, routed, router};
 use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::plain::one_by_one;
@@ -59,20 +57,9 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let prefix = format!("model.layers.{index}");
         let mut router = router(names, &format!("{prefix}.mlp.router"), top_k);
         router.scores = RouterScores::SoftmaxOfChosen;
-        let [gate, up, down] = stacks(config, &format!("{prefix}.mlp.experts"), width);
-        let activation = Activation::ClampedSilu { limit };
-        layer.ffn = Ffn::Experts(Box::new(Experts {
-            count,
-            width,
-            activation,
-            router,
-            input_norm: None,
-            gate: Some(gate),
-            up,
-            down,
-            shared: None,
-            latent: None,
-        }));
+        let sizes = ExpertSizes { count, width, top_k, activation: Activation::ClampedSilu { limit } };
+        let matrices = stacks(config, &format!("{prefix}.mlp.experts"), width);
+        layer.ffn = Ffn::Experts(Box::new(routed(sizes, router, matrices)));
     }
     Ok(blueprint)
 }

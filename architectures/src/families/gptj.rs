@@ -52,9 +52,7 @@ pub(super) fn decoder(config: Config<'_>, names: &TensorNames) -> Result<Bluepri
         embedding: "wte.weight",
         ..Dense::from_config(config, DEFAULTS)?
     };
-    if dense.intermediate == 0 {
-        dense.intermediate = dense.hidden.saturating_mul(4);
-    }
+    dense.widen_by_four();
     // `null` means the whole head.
     let default = Some(ROTATED).filter(|_| !config.is_null("rotary_dim"));
     let rotated = config.unsigned("rotary_dim")?.or(default);

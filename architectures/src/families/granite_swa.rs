@@ -1,6 +1,8 @@
 //! Granite with windows: a Granite with sinks, windows on three of four layers, and a base of
 //! `RoPE` for each layer.
 
+use serde_json::Value;
+
 use super::granite;
 use crate::blueprint::{Blueprint, Tensor};
 use crate::config_json::{Config, fail};
@@ -25,12 +27,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let default = || (0..layers).map(|layer| !layer.is_multiple_of(PATTERN)).collect();
     let slides: Vec<bool> = config.sliding_layers(layers)?.unwrap_or_else(default);
     dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
-    if let Some(bases) = config.list("layer_rope_theta")? {
-        if bases.len() as u64 != layers {
-            return Err(fail(format!("`layer_rope_theta` has {} items for {layers} layers", bases.len())));
-        }
+    let base =
+        |base: &Value| base.as_f64().ok_or_else(|| fail(format!("`layer_rope_theta` has {base}, expected numbers")));
+    if let Some(bases) = config.per_layer("layer_rope_theta", layers, base)? {
         for (layer, base) in dense.layers.iter_mut().zip(bases) {
-            let base = base.as_f64().ok_or_else(|| fail(format!("`layer_rope_theta` has {base}, expected numbers")))?;
             match &mut layer.rope {
                 Some(rope) if base != 0.0 => rope.theta = base,
                 // A base of 0 means no position information.

@@ -7,7 +7,7 @@ use crate::blueprint::{
 };
 use crate::config_json::Config;
 use crate::dense::projection;
-use crate::experts::{self, router, switched};
+use crate::experts::{self, ExpertSizes, routed, router, switched};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, name_tables};
@@ -48,20 +48,10 @@ pub(super) fn add_experts(config: Config<'_>, names: &TensorNames, blueprint: &m
         };
         let part = |first: u64| stack("input_linear", Some(Rows::run(first, width)));
         let fused = || [part(0), part(width), stack("output_linear", None)];
-        let [gate, up, down] = switched(names, &module).unwrap_or_else(fused);
+        let matrices = switched(names, &module).unwrap_or_else(fused);
         let shared = shared_expert(config, names, index, activation)?;
-        layer.ffn = Ffn::Experts(Box::new(Experts {
-            count,
-            width,
-            activation,
-            router,
-            input_norm: None,
-            gate: Some(gate),
-            up,
-            down,
-            shared,
-            latent: None,
-        }));
+        let sizes = ExpertSizes { count, width, top_k, activation };
+        layer.ffn = Ffn::Experts(Box::new(Experts { shared, ..routed(sizes, router, matrices) }));
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Jamba: selective state space models, attention without positions in a few layers, and experts in
 //! every other layer.
 
-use crate::blueprint::{Blueprint, Mixer};
+use crate::blueprint::{Blueprint, Mixer, Norm, NormKind};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, LLAMA, NormNames, projection};
+use crate::dense::{Defaults, Dense, LLAMA, NormNames, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::selective_scan::{ScanSizes, step_rank};
@@ -51,18 +51,15 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         top_k: number("num_experts_per_tok", 2)?,
         activation: dense.activation,
     };
-    let norms: Vec<_> = (0..layers)
-        .map(|index| {
-            let norm = |name: &str| (name.to_owned(), dense.norm(names, &format!("model.layers.{index}.mamba.{name}")));
-            ["dt_layernorm", "b_layernorm", "c_layernorm"].map(norm)
-        })
-        .collect();
+    let epsilon = dense.norm_epsilon;
     let mut blueprint = dense.blueprint(names);
-    for (index, ((layer, attends), norms)) in blueprint.layers.iter_mut().zip(attends).zip(norms).enumerate() {
+    for (index, (layer, attends)) in blueprint.layers.iter_mut().zip(attends).enumerate() {
         if !attends {
-            let norm = |wanted: &str| norms.iter().find(|(name, _)| name == wanted).map(|(_, norm)| norm.clone());
-            let own = scan.mixer(names, &format!("model.layers.{index}.mamba"), norm);
-            layer.mixer = Mixer::SelectiveScan(Box::new(own));
+            let module = format!("model.layers.{index}.mamba");
+            let norm = |name: &str| {
+                Some(Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{module}.{name}"), epsilon) })
+            };
+            layer.mixer = Mixer::SelectiveScan(Box::new(scan.mixer(names, &module, norm)));
         }
     }
     let layers = ExpertLayers {

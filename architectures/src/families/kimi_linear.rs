@@ -4,11 +4,11 @@
 use super::deepseek_v2;
 use crate::RopeScaling;
 use crate::blueprint::{
-    Blueprint, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, LowRankInput, Mixer, Norm,
+    Blueprint, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, LowRankInput, Mixer, Norm,
 };
 use crate::blueprint::{Ffn, NormKind, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::{layer_norm, projection};
+use crate::dense::{decay_rate, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter, gated};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
@@ -118,7 +118,7 @@ fn delta_net(names: &TensorNames, module: &str, [heads, head_dim, kernel]: [u64;
         decay: low_rank("f_a_proj", "f_b_proj"),
         decays_by_row: true,
         decay_bias: tensor("dt_bias"),
-        decay_rate: DecayRate::Log(tensor("A_log")),
+        decay_rate: decay_rate(names, module),
         kernel,
         convolution: ["q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"].map(tensor).to_vec(),
         norm: Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{module}.o_norm"), epsilon) },

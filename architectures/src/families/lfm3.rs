@@ -84,15 +84,12 @@ fn kinds(config: Config<'_>, layers: usize) -> Result<Vec<MixerKind>, Error> {
         0 if layer > 0 => MixerKind::Sliding,
         _ => MixerKind::Convolution,
     };
-    let Some(types) = config.list("layer_types")? else { return Ok((0..layers).map(usual).collect()) };
-    if types.len() != layers {
-        return Err(fail(format!("`layer_types` has {} items for {layers} layers", types.len())));
-    }
     let kind = |kind: &Value| match kind.as_str() {
         Some("conv") => Ok(MixerKind::Convolution),
         Some("full_attention") => Ok(MixerKind::Full),
         Some("sliding_attention") => Ok(MixerKind::Sliding),
         _ => Err(fail(format!("`layer_types` has {kind}, expected conv, full_attention or sliding_attention"))),
     };
-    types.iter().map(kind).collect()
+    let listed = config.per_layer("layer_types", layers as u64, kind)?;
+    Ok(listed.unwrap_or_else(|| (0..layers).map(usual).collect()))
 }

@@ -4,10 +4,10 @@
 use super::deepseek_v2::{add_experts, latent_attention};
 use super::deepseek_v3::layout;
 use super::ministral3::query_growth;
-use crate::blueprint::{Blueprint, Groups, Mixer};
+use crate::blueprint::{Blueprint, Mixer};
 use crate::config_json::Config;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames};
+use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {
     name: "mistral4",
@@ -17,9 +17,6 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Mistral4ForCausalLM", "mistral4").interleaved(),
 };
 
-/// Number of best experts that define the score of a group.
-const BEST: u64 = 2;
-
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = latent_attention(config, names, layout(config)?)?;
     let growth = query_growth(config)?;
@@ -28,8 +25,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             latent.query_growth = growth;
         }
     }
-    let (count, keep) = (config.unsigned("n_group")?.unwrap_or(1), config.unsigned("topk_group")?.unwrap_or(1));
-    let groups = (count > 1).then_some(Groups { count, keep, best: BEST });
+    let groups = experts::groups(config)?;
     let normalize = config.flag("norm_topk_prob")?.unwrap_or(true);
     let scale = config.float("routed_scaling_factor")?.unwrap_or(1.0);
     add_experts(config, names, &mut blueprint, 0, |router, _| {

@@ -131,15 +131,15 @@ fn parts(config: Config<'_>) -> Result<Vec<LayerPart>, Error> {
     Ok(parts)
 }
 
-/// Reads GGUF metadata. Layers with key and value heads are attention, layers with a width are
-/// networks or experts, all others are state space models.
+/// Reads GGUF metadata. Layers with key and value heads are attention, layers with a
+/// nonzero `feed_forward_length` are networks or experts, all others are state space models.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense { activation: Activation::ReluSquared, ..Dense::from_gguf(keys)? };
     let layers = dense.layers.len();
     let none = || vec![false; layers];
     let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(none);
-    let is_wide = keys.layers_with("feed_forward_length", layers)?.unwrap_or_else(none);
-    let part = |index: usize| match (attends[index], is_wide[index]) {
+    let has_network = keys.layers_with("feed_forward_length", layers)?.unwrap_or_else(none);
+    let part = |index: usize| match (attends[index], has_network[index]) {
         (true, _) => LayerPart::Attention,
         (_, true) if names.has(&format!("model.layers.{index}.mixer.gate.weight")) => LayerPart::Experts,
         (_, true) => LayerPart::Network,

@@ -1,13 +1,14 @@
 //! Nomic Embed v1 and v1.5: a BERT with `RoPE` and gated networks.
 
-use super::bert::token_types;
 use crate::blueprint::{Activation, Blueprint};
 use crate::config_json::{Config, fail};
-use crate::dense::{layer_count, vocabulary};
-use crate::encoder::{AttentionNames, Encoder, EncoderNames, NetworkNames};
+use crate::encoder::{AttentionNames, Encoder, EncoderDefaults, EncoderNames, NetworkNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames};
+use crate::{Error, TensorNames, name_tables};
+
+const DEFAULTS: EncoderDefaults =
+    EncoderDefaults { context: 2048, epsilon: 1e-12, activation: Activation::Silu, theta: 1000.0, types: 2 };
 
 pub(super) const FAMILY: Family = Family {
     name: "nomic_bert",
@@ -24,12 +25,7 @@ pub(super) const FAMILY: Family = Family {
             ("ffn_down", "mlp.fc2"),
             ("layer_output_norm", "norm2"),
         ],
-        model_names: &[
-            ("token_embd.weight", "embeddings.word_embeddings.weight"),
-            ("token_types.weight", "embeddings.token_type_embeddings.weight"),
-            ("token_embd_norm.weight", "emb_ln.weight"),
-            ("token_embd_norm.bias", "emb_ln.bias"),
-        ],
+        model_names: name_tables::ENCODERS,
         ..GgufForm::not_yet("nomic-bert")
     },
     hugging_face: HuggingFaceForm::of("NomicBertModel", "nomic_bert"),
@@ -76,37 +72,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         Some("geglu") => Activation::Gelu,
         _ => config.activation("hidden_act", Activation::Silu)?,
     };
-    let encoder = Encoder {
-        vocabulary: config.required("vocab_size")?,
-        hidden,
-        heads,
-        width: config.required("intermediate_size")?,
-        layers: layer_count(config.required("num_hidden_layers")?)?,
-        context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
-        epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
-        activation,
-        rope: Some(config.rope("full_attention", 1000.0)?),
-        positions: None,
-        types: config.unsigned("type_vocab_size")?.unwrap_or(2),
-        names: names_of("", "encoder.layers."),
-    };
+    let encoder = Encoder { activation, ..Encoder::from_config(config, &DEFAULTS, names_of("", "encoder.layers."))? };
     Ok(encoder.blueprint(names))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let encoder = Encoder {
-        vocabulary: vocabulary(keys)?,
-        hidden: keys.required("embedding_length")?,
-        heads: keys.required("attention.head_count")?,
-        width: keys.required("feed_forward_length")?,
-        layers: layer_count(keys.required("block_count")?)?,
-        context: keys.required("context_length")?,
-        epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-12),
-        activation: Activation::Silu,
-        rope: Some(keys.rope()?),
-        positions: None,
-        types: token_types(keys),
-        names: names_of("", "model.layers."),
-    };
-    Ok(encoder.blueprint(names))
+    Ok(Encoder::from_gguf(keys, &DEFAULTS, names_of("", "model.layers."))?.blueprint(names))
 }

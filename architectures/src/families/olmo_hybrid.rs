@@ -3,11 +3,11 @@
 
 use super::olmo2;
 use super::qwen3_next;
-use crate::blueprint::{Blueprint, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadPairing, Mixer, Norm, NormKind};
+use crate::blueprint::{Blueprint, DeltaInput, DeltaNet, GateFunction, HeadPairing, Mixer, Norm, NormKind};
 use crate::blueprint::{Residual, Tensor};
 use crate::config_json::Config;
 use crate::config_json::share;
-use crate::dense::{Dense, layer_norm, projection};
+use crate::dense::{Dense, decay_rate, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -19,7 +19,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("OlmoHybridForCausalLM", "olmo_hybrid"),
 };
 
-/// Epsilon of the norm of a delta net's output, whatever the config says.
+/// Epsilon of the norm of a delta net's output; transformers does not use the config's epsilon for
+/// it.
 const EPSILON: f64 = 1e-5;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -99,7 +100,7 @@ impl HybridNetSizes {
             decay: DeltaInput::Plain(Box::new(own("a_proj"))),
             decays_by_row: false,
             decay_bias: tensor("dt_bias"),
-            decay_rate: DecayRate::Log(tensor("A_log")),
+            decay_rate: decay_rate(names, module),
             kernel,
             convolution: ["q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"].map(tensor).to_vec(),
             norm: Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{module}.o_norm"), EPSILON) },

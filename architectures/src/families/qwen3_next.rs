@@ -1,11 +1,11 @@
 //! Qwen3-Next: gated delta nets, gated attention in every fourth layer, experts with a shared one.
 
 use crate::blueprint::{
-    AttentionGate, Blueprint, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadPairing, Mixer, Norm, Projection,
-    RouterScores, Rows, Tensor,
+    AttentionGate, Blueprint, DeltaInput, DeltaNet, GateFunction, HeadPairing, Mixer, Norm, Projection, RouterScores,
+    Rows, Tensor,
 };
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense, projection};
+use crate::dense::{Defaults, Dense, decay_rate, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::gguf_keys::all_but_every;
@@ -151,12 +151,6 @@ fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f
     } else {
         ["in_proj_b", "in_proj_a"].map(own)
     };
-    let log = format!("{module}.A_log");
-    let decay_rate = if names.has(&log) {
-        DecayRate::Log(Tensor::named(log))
-    } else {
-        DecayRate::Negative(Tensor::named(format!("{module}.A")))
-    };
     DeltaNet {
         key_heads,
         value_heads,
@@ -173,7 +167,7 @@ fn delta_net(names: &TensorNames, module: &str, sizes: DeltaNetSizes, epsilon: f
         decay: DeltaInput::Plain(Box::new(decay)),
         decays_by_row: false,
         decay_bias: Tensor::named(format!("{module}.dt_bias")),
-        decay_rate,
+        decay_rate: decay_rate(names, module),
         kernel,
         convolution: vec![Tensor::named(format!("{module}.conv1d.weight"))],
         norm: Norm {

@@ -1,5 +1,5 @@
 //! Rotary embeddings: the distinct tables of frequencies that the layers of a stage use. The growth
-//! of queries with the position is a table without frequencies: it rotates by no angle.
+//! of queries with the position is a table whose angles are 0, so that only its factor applies.
 
 use anyhow::{Result, ensure};
 use architectures::{Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
