@@ -18,6 +18,8 @@ pub(crate) struct Config<'a> {
     read: &'a KeysRead,
     /// Usual keys, each with the key that this config has for it.
     other_keys: &'static [(&'static str, &'static str)],
+    /// Numbers for missing keys.
+    defaults: &'static [(&'static str, f64)],
 }
 
 pub(crate) fn fail(reason: impl Into<String>) -> Error {
@@ -26,13 +28,25 @@ pub(crate) fn fail(reason: impl Into<String>) -> Error {
 
 impl<'a> Config<'a> {
     pub(crate) const fn new(map: &'a Map<String, Value>, read: &'a KeysRead) -> Self {
-        Self { map, read, other_keys: &[] }
+        Self { map, read, other_keys: &[], defaults: &[] }
     }
 
     /// Returns the config with other keys for some properties, `(usual key, other key)`. The other
     /// key is read if the usual one is missing.
     pub(crate) const fn with_other_keys(self, other_keys: &'static [(&'static str, &'static str)]) -> Self {
         Self { other_keys, ..self }
+    }
+
+    /// Returns the config with the numbers that the model's class has for missing keys. They come
+    /// before the defaults of functions that several families use.
+    pub(crate) const fn with_defaults(self, defaults: &'static [(&'static str, f64)]) -> Self {
+        Self { defaults, ..self }
+    }
+
+    /// Returns the number that the model's class has for a key, if the config lacks the key.
+    fn default(self, key: &str) -> Option<f64> {
+        let of_class = || self.defaults.iter().find(|(own, _)| *own == key).map(|(_, number)| *number);
+        if self.map.contains_key(self.own_key(key)) { None } else { of_class() }
     }
 
     /// Returns the key of a property in this config.
@@ -69,7 +83,8 @@ impl<'a> Config<'a> {
     }
 
     pub(crate) fn unsigned(self, key: &str) -> Result<Option<u64>, Error> {
-        self.typed(key, "a whole number", Value::as_u64)
+        let default = || self.default(key).map(|number| share(1, number));
+        Ok(self.typed(key, "a whole number", Value::as_u64)?.or_else(default))
     }
 
     pub(crate) fn required(self, key: &str) -> Result<u64, Error> {
@@ -77,7 +92,7 @@ impl<'a> Config<'a> {
     }
 
     pub(crate) fn float(self, key: &str) -> Result<Option<f64>, Error> {
-        self.typed(key, "a number", Value::as_f64)
+        Ok(self.typed(key, "a number", Value::as_f64)?.or_else(|| self.default(key)))
     }
 
     pub(crate) fn flag(self, key: &str) -> Result<Option<bool>, Error> {
@@ -172,6 +187,14 @@ impl<'a> Config<'a> {
         let (scaling, magnitude) =
             self.object("rope_scaling")?.map_or(Ok((RopeScaling::None, 1.0)), |scaling| scaling.scaling(self))?;
         Ok(Rope::plain(theta).scaled(scaling, magnitude))
+    }
+
+    /// Checks that the config has parameters of `RoPE`: the class of the model has others than the
+    /// usual ones.
+    pub(crate) fn needs_rope(self) -> Result<(), Error> {
+        let keys = ["rope_parameters", "rope_scaling", "rope_theta"];
+        let missing = || fail("neither `rope_parameters` nor `rope_scaling` is there, expected one of them");
+        if keys.iter().any(|key| self.value(key).is_some()) { Ok(()) } else { Err(missing()) }
     }
 
     /// Returns the `RoPE` of the newer layout, if the config uses it.

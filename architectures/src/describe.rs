@@ -101,7 +101,7 @@ fn text_part(config: Config<'_>) -> Result<Option<Map<String, Json>>, Error> {
         Some("gemma3") => "gemma3_text",
         Some("mistral3") => "mistral",
         Some("aya_vision") => "cohere2",
-        Some("qwen2_vl" | "qwen2_5_vl") => "qwen2",
+        Some("qwen2_vl" | "qwen2_5_vl") => "qwen2_vl_text",
         Some("llava" | "llava_next" | "idefics3" | "smolvlm") => "llama",
         other => other.unwrap_or_default(),
     };
@@ -139,11 +139,12 @@ fn by_gguf(gguf: &Gguf<'_>, names: &TensorNames) -> Result<(&'static Family, Blu
 }
 
 /// Default sizes in the classes of transformers.
-const TEXT_SIZES: [(&str, [u64; 5]); 4] = [
+const TEXT_SIZES: [(&str, [u64; 5]); 5] = [
     ("llama", [4096, 32, 32, 32_000, 11_008]),
     ("mistral", [4096, 32, 32, 32_000, 14_336]),
     ("gemma3_text", [2304, 8, 26, 262_208, 9216]),
     ("qwen2", [4096, 32, 32, 151_936, 22_016]),
+    ("qwen2_vl_text", [8192, 64, 80, 152_064, 29_568]),
 ];
 
 /// Sizes that configs of text parts may omit.

@@ -20,6 +20,8 @@
 
 mod adapted;
 pub mod blueprint;
+#[cfg(test)]
+mod class_defaults;
 mod config_json;
 mod dense;
 mod describe;

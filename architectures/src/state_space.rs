@@ -106,7 +106,7 @@ pub(crate) fn step_limits(config: Config<'_>) -> Result<(f64, Option<f64>), Erro
     let Some(limits) = config.list("time_step_limit")? else { return Ok((0.0, None)) };
     match limits {
         [least, most] if least.is_number() => {
-            Ok((least.as_f64().unwrap_or(0.0), most.as_f64().filter(|most| most.is_finite())))
+            Ok((least.as_f64().unwrap_or(0.0), most.as_f64().filter(|most| *most < f64::MAX)))
         }
         _ => Err(fail(format!("`time_step_limit` has {} items, expected two numbers", limits.len()))),
     }

@@ -58,7 +58,11 @@ struct LatentSizes {
     epsilon: f64,
 }
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[("n_routed_experts", 64.0), ("n_shared_experts", 2.0), ("q_lora_rank", 1536.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut blueprint = latent_attention(config, names, HeadLayout::Interleaved)?;
     let groups = match config.text("topk_method").unwrap_or("greedy") {
         "greedy" => None,
@@ -95,6 +99,17 @@ pub(super) fn latent_attention(
     names: &TensorNames,
     layout: HeadLayout,
 ) -> Result<Blueprint, Error> {
+    let value_dim = config.unsigned("v_head_dim")?.unwrap_or(128);
+    latent_attention_of(config, names, layout, value_dim)
+}
+
+/// Returns the same model with values of `value_dim` elements for each head.
+pub(super) fn latent_attention_of(
+    config: Config<'_>,
+    names: &TensorNames,
+    layout: HeadLayout,
+    value_dim: u64,
+) -> Result<Blueprint, Error> {
     let rope_dim = config.unsigned("qk_rope_head_dim")?.unwrap_or(64);
     let nope_dim = config.unsigned("qk_nope_head_dim")?.unwrap_or(128);
     let defaults = Defaults { head_dim: Some(rope_dim), ..LLAMA };
@@ -102,7 +117,7 @@ pub(super) fn latent_attention(
     let sizes = LatentSizes {
         rope_dim,
         nope_dim,
-        value_dim: config.unsigned("v_head_dim")?.unwrap_or(128),
+        value_dim,
         rank: config.unsigned("kv_lora_rank")?.unwrap_or(512),
         query_rank: config.unsigned("q_lora_rank")?,
         layout,

@@ -16,7 +16,18 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("DeepseekV3ForCausalLM", "deepseek_v3").interleaved(),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[
+    ("max_position_embeddings", 4096.0),
+    ("n_group", 8.0),
+    ("topk_group", 4.0),
+    ("n_routed_experts", 256.0),
+    ("n_shared_experts", 1.0),
+    ("q_lora_rank", 1536.0),
+];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut blueprint = latent_attention(config, names, layout(config)?)?;
     let (rule, scores) = (SigmoidRouter::from_config(config, true, 2.5)?, scores(config, RouterScores::Sigmoid)?);
     add_experts(config, names, &mut blueprint, 3, |router, module| {

@@ -2,7 +2,7 @@
 
 use crate::blueprint::{Blueprint, HeadLayout};
 use crate::config_json::Config;
-use crate::dense::{Dense, LLAMA};
+use crate::dense::{Defaults, Dense, LLAMA};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -14,8 +14,10 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("EuroBertModel", "eurobert"),
 };
 
+const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense =
-        Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..Dense::from_config(config, LLAMA)? };
+        Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..Dense::from_config(config, DEFAULTS)? };
     Ok(Blueprint { causal: false, output: None, ..dense.blueprint(names) })
 }

@@ -3,7 +3,7 @@
 use super::llama;
 use crate::blueprint::Blueprint;
 use crate::config_json::Config;
-use crate::dense::{Dense, LLAMA, NormNames};
+use crate::dense::{Defaults, Dense, NormNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames, name_tables};
@@ -21,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("ExaoneForCausalLM", "exaone"),
 };
 
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: None, context: 4096, theta: 500_000.0 };
 const NORMS: NormNames =
     NormNames { before_mixer: Some("ln_1"), after_mixer: None, before_ffn: Some("ln_2"), after_ffn: None };
 
@@ -45,7 +46,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         final_norm: "ln_f",
         embedding: "wte.weight",
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
-        ..Dense::from_config(config, LLAMA)?
+        ..Dense::from_config(config, DEFAULTS)?
     };
     Ok(dense.blueprint(names))
 }

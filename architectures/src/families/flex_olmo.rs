@@ -15,7 +15,12 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("FlexOlmoForCausalLM", "flex_olmo"),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] =
+    &[("max_position_embeddings", 4096.0), ("rms_norm_eps", 1e-6), ("rope_theta", 500_000.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut blueprint = olmo2::read_config(config, names)?;
     let sizes = ExpertSizes {
         count: count(config, 7)?,

@@ -13,11 +13,11 @@ use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighte
 use crate::experts::{ExpertSizes, MODULES, gated, routed, router};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{Keys, all_but_every};
-use crate::{Error, Rope, TensorNames};
+use crate::{Error, Rope, RopeScaling, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "gemma4",
-    model_types: &["gemma4_text", "gemma4_unified_text"],
+    model_types: &["gemma4_text", UNIFIED],
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
@@ -50,13 +50,21 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Gemma4ForCausalLM", "gemma4_text"),
 };
 
+const UNIFIED: &str = "gemma4_unified_text";
+/// Numbers that the class of the unified models has for missing keys.
+const OF_UNIFIED: &[(&str, f64)] = &[("max_position_embeddings", 262_144.0), ("sliding_window", 1024.0)];
+
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
 /// Base of the frequencies of layers with full attention, and of sliding layers.
 const THETA: f64 = 1_000_000.0;
 const SLIDING_THETA: f64 = 10_000.0;
+/// Share of the heads of layers with full attention that a config without parameters rotates.
+const ROTATED: f64 = 0.25;
 /// Every sixth layer has full attention.
 const PATTERN: u64 = 6;
 const WINDOW: u64 = 512;
+/// Tokens with embeddings of layers.
+const EMBEDDED_TOKENS: u64 = 262_144;
 /// Elements of a head of layers with full attention.
 const FULL_HEAD: u64 = 512;
 
@@ -75,6 +83,7 @@ struct Gemma4Parts {
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = if is_unified(config) { config.with_defaults(OF_UNIFIED) } else { config };
     // Pictures see later pictures; text does not.
     if let Some(other) = config.value("use_bidirectional_attention").filter(|value| value.as_str() != Some("vision")) {
         return Err(fail(format!("`use_bidirectional_attention` is {other}, which cannot be run yet")));
@@ -84,19 +93,25 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         ..Dense::from_config(config, DEFAULTS)?
     };
     dense.slide_by_config(config, PATTERN, WINDOW)?;
-    let full = config.newer_rope("full_attention", THETA)?.unwrap_or_else(|| Rope::plain(THETA));
+    if let Some(last) = dense.layers.last_mut() {
+        // The class gives full attention to the last layer.
+        last.window = None;
+    }
+    let proportional = RopeScaling::Proportional { share: ROTATED, factor: 1.0 };
+    let full = config.newer_rope("full_attention", THETA)?;
+    let full = full.unwrap_or_else(|| Rope::plain(THETA).scaled(proportional, 1.0));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
     set_ropes(&mut dense, &full, &sliding, false);
     let layers = dense.layers.len();
     let shared = config.unsigned("num_kv_shared_layers")?.unwrap_or(0);
     let is_wide = config.flag("use_double_wide_mlp")?.unwrap_or(false);
     let first_shared = (layers as u64).saturating_sub(shared);
-    let width = |layer: u64| if is_wide && layer >= first_shared { 2 } else { 1 } * dense.intermediate;
+    let width = |layer: u64| dense.intermediate.saturating_mul(if is_wide && layer >= first_shared { 2 } else { 1 });
     let parts = Gemma4Parts {
         heads: heads(config, &dense)?,
         shared,
         widths: (0..layers as u64).map(width).collect(),
-        embeddings: embeddings(config, dense.vocabulary)?,
+        embeddings: embeddings(config)?,
         experts: experts(config)?,
         soft_cap: config.float("final_logit_softcapping")?,
     };
@@ -109,9 +124,13 @@ fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
     let usual = [dense.kv_heads, dense.head_dim];
     let mut heads = vec![usual; dense.layers.len()];
     if let Some(own) = config.object("per_layer_config")? {
-        for (index, heads) in heads.iter_mut().enumerate() {
-            let Some(layer) = own.object(&index.to_string())? else { continue };
-            *heads = [
+        for key in own.map().keys() {
+            // transformers writes indexes with leading zeros.
+            let index = key.parse::<usize>().ok().filter(|index| *index < heads.len());
+            let index =
+                index.ok_or_else(|| fail(format!("`per_layer_config` has `{key}`, expected indexes of layers")))?;
+            let Some(layer) = own.object(key)? else { continue };
+            heads[index] = [
                 layer.unsigned("num_key_value_heads")?.unwrap_or(usual[0]),
                 layer.unsigned("head_dim")?.unwrap_or(usual[1]),
             ];
@@ -120,7 +139,7 @@ fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
     }
     let head_dim = config.unsigned("global_head_dim")?.unwrap_or(FULL_HEAD);
     let kv_heads = config.unsigned("num_global_key_value_heads")?;
-    let same_values = config.flag("attention_k_eq_v")?.unwrap_or(true);
+    let same_values = config.flag("attention_k_eq_v")?.unwrap_or(false);
     let kv_heads = kv_heads.filter(|_| same_values).unwrap_or(usual[0]);
     for (heads, layer) in heads.iter_mut().zip(&dense.layers) {
         if layer.window.is_none() {
@@ -130,10 +149,14 @@ fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
     Ok(heads)
 }
 
-fn embeddings(config: Config<'_>, vocabulary: u64) -> Result<Option<[u64; 2]>, Error> {
-    let default = if config.text("model_type") == Some("gemma4_unified_text") { 0 } else { 256 };
+fn is_unified(config: Config<'_>) -> bool {
+    config.text("model_type") == Some(UNIFIED)
+}
+
+fn embeddings(config: Config<'_>) -> Result<Option<[u64; 2]>, Error> {
+    let default = if is_unified(config) { 0 } else { 256 };
     let width = config.unsigned("hidden_size_per_layer_input")?.unwrap_or(default);
-    let rows = config.unsigned("vocab_size_per_layer_input")?.unwrap_or(vocabulary);
+    let rows = config.unsigned("vocab_size_per_layer_input")?.unwrap_or(EMBEDDED_TOKENS);
     Ok((width > 0).then_some([width, rows]))
 }
 

@@ -29,6 +29,8 @@ pub(super) const FAMILY: Family = Family {
 /// Text part of GLM-4.1V.
 const OF_VISION: &str = "glm4v_text";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, ..LLAMA };
+/// Those of the text part of models with vision.
+const VISION_DEFAULTS: Defaults = Defaults { head_dim: None, context: 32_768, ..DEFAULTS };
 const NORMS: NormNames = NormNames {
     before_mixer: Some("input_layernorm"),
     after_mixer: Some("post_self_attn_layernorm"),
@@ -37,10 +39,14 @@ const NORMS: NormNames = NormNames {
 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    // The text part of the models with vision has no size of heads.
-    let defaults =
-        if config.text("model_type") == Some(OF_VISION) { Defaults { head_dim: None, ..DEFAULTS } } else { DEFAULTS };
-    let mut dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_config(config, defaults)? };
+    let (defaults, epsilon) =
+        if config.text("model_type") == Some(OF_VISION) { (VISION_DEFAULTS, 1e-5) } else { (DEFAULTS, 1.562_5e-7) };
+    let mut dense = Dense {
+        norms: NORMS,
+        layout: HeadLayout::Interleaved,
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(epsilon),
+        ..Dense::from_config(config, defaults)?
+    };
     dense.rotate_part(config, 2)?;
     Ok(fused(dense.blueprint(names)))
 }

@@ -23,7 +23,11 @@ pub(super) const FAMILY: Family = Family {
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, ..LLAMA };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[("n_routed_experts", 128.0), ("n_shared_experts", 1.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let head_norms = config.flag("use_qk_norm")?.unwrap_or(false);
     let mut dense = Dense {
         head_norms,

@@ -16,7 +16,19 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Glm4MoeLiteForCausalLM", "glm4_moe_lite").interleaved(),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[
+    ("max_position_embeddings", 202_752.0),
+    ("rms_norm_eps", 1e-5),
+    ("q_lora_rank", 768.0),
+    ("qk_nope_head_dim", 192.0),
+    ("v_head_dim", 256.0),
+    ("n_routed_experts", 64.0),
+    ("n_shared_experts", 1.0),
+];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut blueprint = latent_attention(config, names, layout(config)?)?;
     let rule = SigmoidRouter::from_config(config, true, 1.8)?;
     add_experts(config, names, &mut blueprint, 1, |router, module| {

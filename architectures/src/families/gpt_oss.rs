@@ -43,6 +43,7 @@ const PATTERN: u64 = 2;
 const LIMIT: f64 = 7.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    config.needs_rope()?;
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.norm_epsilon = config.float("rms_norm_eps")?.unwrap_or(1e-5);
     dense.slide_by_config(config, PATTERN, 128)?;

@@ -21,7 +21,12 @@ const WINDOW: u64 = 128;
 /// Every fourth layer, from the first on, has full attention.
 const PATTERN: u64 = 4;
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] =
+    &[("max_position_embeddings", 8192.0), ("num_key_value_heads", 4.0), ("rms_norm_eps", 1e-5)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut dense = granite::dense(config)?;
     let layers = dense.layers.len() as u64;
     let default = || (0..layers).map(|layer| !layer.is_multiple_of(PATTERN)).collect();

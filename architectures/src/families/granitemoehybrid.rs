@@ -31,7 +31,11 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("GraniteMoeHybridForCausalLM", "granitemoehybrid"),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[("num_local_experts", 8.0), ("shared_intermediate_size", 1024.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     let mut dense = granite::dense(config)?;
     if config.text("position_embedding_type") != Some("rope") {
         dense.layers.iter_mut().for_each(|layer| layer.rope = None);

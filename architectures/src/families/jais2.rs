@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Jais2ForCausalLM", "jais2"),
 };
 
-const DEFAULTS: Defaults = Defaults { context: 8192, theta: 500_000.0, ..LLAMA };
+const DEFAULTS: Defaults = Defaults { context: 8192, ..LLAMA };
 const MODULES: [&str; 2] = ["up_proj", "down_proj"];
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

@@ -29,10 +29,12 @@ const KEYS: &[(&str, &str)] = &[
     ("num_experts_per_tok", "num_experts_per_token"),
     ("n_shared_experts", "num_shared_experts"),
 ];
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[("max_position_embeddings", 1_048_576.0), ("rms_norm_eps", 1e-5)];
 const EXPERTS: &str = "block_sparse_moe";
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let config = config.with_other_keys(KEYS);
+    let config = config.with_other_keys(KEYS).with_defaults(OF_CLASS);
     if config.flag("mla_use_nope")? == Some(false) {
         return Err(fail("`mla_use_nope` is false, which cannot be run yet for this family"));
     }

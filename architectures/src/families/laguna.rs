@@ -65,7 +65,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// Returns the `RoPE` of layers of a type, which has its own rotated share.
 fn rope(config: Config<'_>, kind: &str, theta: f64, head_dim: u64) -> Result<Rope, Error> {
-    let rope = config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta));
+    let Some(rope) = config.newer_rope(kind, theta)? else {
+        // The class rotates half of each head of layers with full attention.
+        let dimension = (kind == "full_attention").then_some(head_dim / 2);
+        return Ok(Rope { dimension, ..Rope::plain(theta) });
+    };
     Ok(Rope { dimension: config.rotated_of(kind, head_dim)?, ..rope })
 }
 
@@ -77,11 +81,13 @@ fn add_gates(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint)
         Some(value) if value.as_str() == Some("per-element") => false,
         Some(other) => return Err(fail(format!("`gating` is {other}, expected true, per-head or per-element"))),
     };
-    let heads = config.list("num_attention_heads_per_layer")?.unwrap_or_default();
+    const HEADS: &str = "num_attention_heads_per_layer";
+    let number = |heads: &serde_json::Value| {
+        heads.as_u64().ok_or_else(|| fail(format!("`{HEADS}` has {heads}, expected whole numbers")))
+    };
+    let heads = config.per_layer(HEADS, blueprint.layers.len() as u64, number)?;
     for (index, attention) in blueprint.attentions_mut().enumerate() {
-        if let Some(heads) = heads.get(index).and_then(serde_json::Value::as_u64) {
-            attention.heads = heads;
-        }
+        attention.heads = heads.as_ref().map_or(attention.heads, |heads| heads[index]);
         let gate = projection(names, &format!("model.layers.{index}.self_attn.g_proj"));
         attention.gate = Some(AttentionGate { projection: gate, per_head, function: GateFunction::Softplus });
     }

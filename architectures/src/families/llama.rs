@@ -38,7 +38,13 @@ pub(super) const GGUF: GgufForm = GgufForm {
     keys: no_keys,
 };
 
+/// Numbers that the class of `InternLM` 3 has for missing keys.
+const INTERNLM3: &[(&str, f64)] =
+    &[("max_position_embeddings", 32_768.0), ("num_key_value_heads", 2.0), ("rms_norm_eps", 1e-5)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let is_internlm3 = config.text("model_type") == Some("internlm3");
+    let config = if is_internlm3 { config.with_defaults(INTERNLM3) } else { config };
     Ok(Dense::from_config(config, dense::LLAMA)?.blueprint(names))
 }
 

@@ -25,6 +25,7 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 262_144, theta: 1_000_000.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    config.needs_rope()?;
     let mut dense =
         Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..Dense::from_config(config, DEFAULTS)? };
     dense.slide_all(config, None)?;

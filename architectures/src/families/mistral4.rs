@@ -17,7 +17,19 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Mistral4ForCausalLM", "mistral4").interleaved(),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[
+    ("max_position_embeddings", 1_048_576.0),
+    ("q_lora_rank", 1024.0),
+    ("kv_lora_rank", 256.0),
+    ("qk_nope_head_dim", 64.0),
+    ("n_routed_experts", 128.0),
+    ("n_shared_experts", 1.0),
+];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
+    config.needs_rope()?;
     let mut blueprint = latent_attention(config, names, layout(config)?)?;
     let growth = query_growth(config)?;
     for layer in &mut blueprint.layers {

@@ -18,7 +18,8 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 131_072, theta: 1_000_000.0, ..LLAMA };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    let mut dense =
+        Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..Dense::from_config(config, DEFAULTS)? };
     dense.slide_all(config, None)?;
     let sizes = ExpertSizes {
         count: config.unsigned("num_local_experts")?.unwrap_or(8),

@@ -16,12 +16,13 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("Olmo2ForCausalLM", "olmo2"),
 };
 
-pub(super) const DEFAULTS: Defaults = LLAMA;
+const DEFAULTS: Defaults = LLAMA;
 /// Every fourth layer has full attention, if some layers slide.
 pub(super) const PATTERN: u64 = 4;
 
 pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(normed_over_the_width(Dense::from_config(config, DEFAULTS)?, names))
+    let dense = Dense::from_config(config, DEFAULTS)?;
+    Ok(normed_over_the_width(Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..dense }, names))
 }
 
 /// Returns the blueprint with the norms of this family.

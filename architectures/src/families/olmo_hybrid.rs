@@ -7,7 +7,7 @@ use crate::blueprint::{Blueprint, DeltaInput, DeltaNet, GateFunction, HeadPairin
 use crate::blueprint::{Residual, Tensor};
 use crate::config_json::Config;
 use crate::config_json::share;
-use crate::dense::{Dense, decay_rate, layer_norm, projection};
+use crate::dense::{Defaults, Dense, LLAMA, decay_rate, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
 
@@ -23,15 +23,20 @@ pub(super) const FAMILY: Family = Family {
 /// it.
 const EPSILON: f64 = 1e-5;
 
+const DEFAULTS: Defaults = Defaults { context: 65_536, ..LLAMA };
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
-    let mut dense = Dense::from_config(config, olmo2::DEFAULTS)?;
-    // Published models have no positions.
-    let has_rope = config.object("rope_parameters")?.is_some_and(|rope| rope.value("rope_theta").is_some());
-    if !has_rope {
+    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    if !has_positions(config)? {
         dense.layers.iter_mut().for_each(|layer| layer.rope = None);
     }
-    let attends = qwen3_next::attention_layers(config, dense.layers.len() as u64)?;
+    let mut attends = qwen3_next::attention_layers(config, dense.layers.len() as u64)?;
+    if !attends.contains(&true) && config.value("layer_types").is_none() {
+        // The class gives attention to the last layer of a model without any.
+        attends.pop();
+        attends.push(true);
+    }
     let key_heads = number("linear_num_key_heads", dense.heads)?;
     let by_width = share(dense.hidden, 0.75).checked_div(key_heads).unwrap_or(0);
     let key_dim = number("linear_key_head_dim", by_width)?;
@@ -64,6 +69,15 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         }
     }
     Ok(blueprint)
+}
+
+/// True unless the base of `RoPE` is `null`, as in published configs.
+fn has_positions(config: Config<'_>) -> Result<bool, Error> {
+    let newer = config.object("rope_parameters")?;
+    if newer.is_some_and(|rope| rope.is_null("rope_theta")) {
+        return Ok(false);
+    }
+    Ok(newer.is_some_and(|rope| rope.value("rope_theta").is_some()) || !config.is_null("rope_theta"))
 }
 
 /// Parameters of the delta nets. Sizes are in elements.

@@ -42,8 +42,17 @@ pub(super) const FAMILY: Family = Family {
 
 const DEFAULTS: Defaults = Defaults { context: 4096, ..crate::dense::LLAMA };
 
+const EPSILON: f64 = 1e-5;
+/// Numbers that the class of Phi-4 Multimodal has for missing keys.
+const MULTIMODAL: &[(&str, f64)] = &[("max_position_embeddings", 131_072.0), ("num_key_value_heads", 8.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense::from_config(config, DEFAULTS)?;
+    let is_multimodal = config.text("model_type") != Some("phi3");
+    let config = if is_multimodal { config.with_defaults(MULTIMODAL) } else { config };
+    let mut dense = Dense {
+        norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(EPSILON),
+        ..Dense::from_config(config, DEFAULTS)?
+    };
     dense.slide_all(config, None)?;
     Ok(fused(dense.blueprint(names)))
 }

@@ -39,7 +39,16 @@ pub(super) const FAMILY: Family = Family {
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), head_dim: None, context: 32_768, theta: 10_000.0 };
 
+/// Numbers that classes of text parts have for missing keys.
+const OMNI: &[(&str, f64)] = &[("rope_theta", 1_000_000.0)];
+const VISION: &[(&str, f64)] = &[("rope_theta", 1_000_000.0), ("num_key_value_heads", 8.0), ("rms_norm_eps", 1e-5)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = match config.text("model_type") {
+        Some("qwen2_5_omni_text") => config.with_defaults(OMNI),
+        Some("qwen2_vl" | "qwen2_vl_text" | "qwen2_5_vl" | "qwen2_5_vl_text") => config.with_defaults(VISION),
+        _ => config,
+    };
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     slide(&mut dense, config)?;
     Ok(dense.blueprint(names))

@@ -38,7 +38,12 @@ pub(super) const FAMILY: Family = Family {
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(32), head_dim: Some(128), context: 32_768, theta: 10_000.0 };
 
+/// Numbers that the class of the text part of Qwen3-VL has for missing keys.
+const VISION: &[(&str, f64)] = &[("max_position_embeddings", 128_000.0), ("rope_theta", 500_000.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let is_of_vision = config.text("model_type") == Some("qwen3_vl_text");
+    let config = if is_of_vision { config.with_defaults(VISION) } else { config };
     let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
     qwen2::slide(&mut dense, config)?;
     Ok(dense.blueprint(names))

@@ -28,12 +28,24 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), context: 32_768, ..LLAM
 const EXPERTS: experts::Defaults =
     experts::Defaults { count: 128, width: 768, top_k: 8, normalize: false, shared_width: None };
 
+/// Numbers that the class of the text part of Qwen3-VL has for missing keys.
+const VISION: &[(&str, f64)] = &[
+    ("max_position_embeddings", 128_000.0),
+    ("rope_theta", 500_000.0),
+    ("num_key_value_heads", 16.0),
+    ("num_local_experts", 60.0),
+    ("num_experts_per_tok", 4.0),
+    ("moe_intermediate_size", 1408.0),
+];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let is_of_vision = config.text("model_type") == Some(STACKED);
+    let config = if is_of_vision { config.with_defaults(VISION) } else { config };
     let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
     qwen2::slide(&mut dense, config)?;
     let mut blueprint = dense.blueprint(names);
     experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
-    if config.text("model_type") == Some(STACKED) {
+    if is_of_vision {
         // The class has no key for it.
         for layer in &mut blueprint.layers {
             if let Ffn::Experts(own) = &mut layer.ffn {
@@ -42,7 +54,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         }
     }
     // transformers 5 saves the stacks as all other families do.
-    if config.text("model_type") == Some(STACKED) && config.saved_by()?.is_none_or(|version| version < 5) {
+    if is_of_vision && config.saved_by()?.is_none_or(|version| version < 5) {
         stack(&mut blueprint, names);
     }
     Ok(blueprint)

@@ -15,6 +15,10 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("YoutuForCausalLM", "youtu").interleaved(),
 };
 
+/// Numbers that the class has for missing keys.
+const OF_CLASS: &[(&str, f64)] = &[("max_position_embeddings", 131_072.0), ("q_lora_rank", 1536.0)];
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
     latent_attention(config, names, layout(config)?)
 }
