@@ -5,7 +5,7 @@
 use formats::json::tolerant;
 use serde_json::{Map, Value, json};
 
-use crate::{Document, Error, TensorNames, describe};
+use crate::{Document, Error, TensorNames, describe, unread_keys};
 
 const CLASSES: &[u8] = include_bytes!("../fixtures/class_defaults.json");
 
@@ -44,6 +44,48 @@ fn a_missing_key_has_the_default_of_its_class() {
     assert!(refused.is_empty(), "{} configs of classes are refused:\n{}", refused.len(), refused.join("\n"));
     assert!(wrong.is_empty(), "{} of {tried} missing keys have other values:\n{}", wrong.len(), wrong.join("\n"));
     assert!(tried > 1000, "{tried} keys");
+}
+
+/// Configs of classes with other values, which are refused, and a part of the error.
+const WRONG: &[(&str, &str, &str)] = &[
+    ("bamba", r#"{"attn_layer_indices": [40]}"#, "`attn_layer_indices` has 40"),
+    ("bamba", r#"{"mamba_d_head": "wide"}"#, "`mamba_d_head` is \"wide\""),
+    ("bamba", r#"{"time_step_limit": [0.0, "much"]}"#, "`time_step_limit`"),
+    ("ernie4_5_moe", r#"{"moe_norm_min": 0.5}"#, "moe_norm_min"),
+    ("gemma4_text", r#"{"intermediate_size": 18446744073709551615, "use_double_wide_mlp": true}"#, ""),
+    ("gemma4_text", r#"{"per_layer_config": {"30": {"head_dim": 512}}}"#, "`per_layer_config` has `30`"),
+    ("gemma4_text", r#"{"per_layer_config": {"full": {}}}"#, "`per_layer_config` has `full`"),
+    (
+        "gpt_neo",
+        r#"{"attention_layers": null, "attention_types": [[["local", "global"], 18446744073709551615]]}"#,
+        "`attention_types`",
+    ),
+    ("jamba", r#"{"mamba_dt_rank": "all"}"#, "`mamba_dt_rank` is \"all\""),
+    (
+        "kimi_linear",
+        r#"{"layer_types": null, "linear_attn_config": {"full_attn_layers": [4], "kda_layers": [4]}}"#,
+        "`kda_layers`",
+    ),
+    ("laguna", r#"{"num_attention_heads_per_layer": [48]}"#, "`num_attention_heads_per_layer` has 1 items"),
+    ("ministral3", r#"{"rope_parameters": null}"#, "`rope_parameters`"),
+];
+
+/// A wrong value is refused with its key, or reported as a key that is not read.
+#[test]
+fn wrong_values_are_refused() {
+    let configs: Map<String, Value> = serde_json::from_slice(&tolerant(CLASSES)).expect("JSON");
+    for (name, other, expected) in WRONG {
+        let mut config = configs[*name].clone();
+        let other: Map<String, Value> = serde_json::from_str(other).expect("an object");
+        config.as_object_mut().expect("an object").extend(other);
+        let raw = config.to_string();
+        let document = Document::Config(raw.as_bytes());
+        let said = match described(&config) {
+            Err(error) => error.to_string(),
+            Ok(_) => unread_keys(document, &TensorNames::default()).expect("a config").join(" "),
+        };
+        assert!(!said.is_empty() && said.contains(expected), "{name} {config}: {said}");
+    }
 }
 
 /// True if the class has a default for the value at a path. Objects with parameters of `RoPE` and

@@ -87,6 +87,11 @@ impl<'a> Config<'a> {
         Ok(self.typed(key, "a whole number", Value::as_u64)?.or_else(default))
     }
 
+    /// Reads a size for which some configs say `auto`, which counts as missing.
+    pub(crate) fn unsigned_or_auto(self, key: &str) -> Result<Option<u64>, Error> {
+        if self.text(key) == Some("auto") { Ok(None) } else { self.unsigned(key) }
+    }
+
     pub(crate) fn required(self, key: &str) -> Result<u64, Error> {
         self.unsigned(key)?.ok_or_else(|| fail(format!("`{key}` is missing")))
     }

@@ -121,6 +121,11 @@ impl Encoder {
         })
     }
 
+    /// Returns the elements of a head.
+    pub(crate) fn head_dim(&self) -> u64 {
+        self.hidden.checked_div(self.heads).unwrap_or(0)
+    }
+
     /// Returns the blueprint.
     pub(crate) fn blueprint(&self, names: &TensorNames) -> Blueprint {
         let EncoderNames { root, tables: [words, positions, types], .. } = &self.names;
@@ -155,7 +160,7 @@ impl Encoder {
             &self.names;
         let module = |own: &str| format!("{root}{layers}{index}.{own}");
         let own = |name: &str| projection(names, &module(name));
-        let head_dim = self.hidden.checked_div(self.heads).unwrap_or(0);
+        let head_dim = self.head_dim();
         let projections = match projections {
             AttentionNames::Separate(all) => all.map(own),
             AttentionNames::Together([all, output]) => {

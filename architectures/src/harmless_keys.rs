@@ -215,7 +215,8 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ),
     ("glm4_moe_lite", &[("scoring_func", Text("sigmoid")), ("topk_method", Text("noaux_tc"))]),
     ("distilbert", &[("dropout", Any), ("sinusoidal_pos_embds", Any)]),
-    ("ernie4_5_moe", &[("moe_norm_min", Any)]),
+    // A lower bound of the sum of the chosen scores, which are at least 1e-12 in practice.
+    ("ernie4_5_moe", &[("moe_norm_min", Number(1e-12))]),
     ("eurobert", &[("classifier_pooling", Any)]),
     (
         "gemma4",
@@ -225,6 +226,46 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("granitemoehybrid", &[("normalization_function", Text("rmsnorm")), ("num_experts_per_tok", Any)]),
     ("hunyuan", HUNYUAN),
     ("hunyuan_moe", HUNYUAN),
+    (
+        "gte",
+        &[
+            ("layer_norm_type", Text("layer_norm")),
+            ("logn_attention_clip1", Any),
+            ("logn_attention_scale", Flag(false)),
+            ("pack_qkv", Flag(true)),
+            ("position_embedding_type", Text("rope")),
+            ("unpad_inputs", Any),
+            ("use_memory_efficient_attention", Any),
+        ],
+    ),
+    (
+        "kimi_linear",
+        &[
+            ("moe_router_activation_func", Text("sigmoid")),
+            ("scoring_func", Text("sigmoid")),
+            ("use_grouped_topk", Flag(true)),
+        ],
+    ),
+    (
+        "nomic_bert",
+        &[
+            ("causal", Flag(false)),
+            ("dense_seq_output", Any),
+            ("fused_bias_fc", Any),
+            ("fused_dropout_add_ln", Any),
+            ("mlp_fc1_bias", Any),
+            ("mlp_fc2_bias", Any),
+            ("pad_vocab_size_multiple", Any),
+            ("parallel_block", Flag(false)),
+            ("parallel_block_tied_norm", Any),
+            ("qkv_proj_bias", Any),
+            ("rotary_emb_fraction", Number(1.0)),
+            ("scale_attn_by_inverse_layer_idx", Flag(false)),
+            ("scale_attn_weights", Flag(true)),
+            ("use_rms_norm", Flag(false)),
+            ("use_xentropy", Any),
+        ],
+    ),
     ("jamba", &[("use_associative_scan", Any), ("use_mambapy", Any)]),
     (
         "mamba",

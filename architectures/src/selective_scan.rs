@@ -3,7 +3,7 @@
 //! same names.
 
 use crate::blueprint::{Norm, Rows, ScanStep, ScanVector, SelectiveScan, Tensor};
-use crate::config_json::{Config, fail};
+use crate::config_json::Config;
 use crate::dense::{decay_rate, projection};
 use crate::{Error, TensorNames};
 
@@ -56,8 +56,5 @@ impl ScanSizes {
 /// Reads the rank of the projection of steps; `auto` and no value mean a sixteenth of the width of
 /// the stream.
 pub(crate) fn step_rank(config: Config<'_>, key: &str, hidden: u64) -> Result<u64, Error> {
-    if config.text(key).is_none_or(|text| text == "auto") {
-        return Ok(config.value(key).and_then(serde_json::Value::as_u64).unwrap_or(hidden.div_ceil(16)));
-    }
-    Err(fail(format!("`{key}` is `{}`, expected a whole number or auto", config.text(key).unwrap_or_default())))
+    Ok(config.unsigned_or_auto(key)?.unwrap_or(hidden.div_ceil(16)))
 }

@@ -31,8 +31,7 @@ impl StateSpaceSizes {
         let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
         let heads = number("mamba_n_heads", 128)?;
         let inner = config.required("hidden_size")?.saturating_mul(number("mamba_expand", 2)?);
-        // Some configs say `auto`.
-        let head_dim = config.value("mamba_d_head").and_then(Value::as_u64);
+        let head_dim = config.unsigned_or_auto("mamba_d_head")?;
         Ok(Self {
             heads,
             groups: number("mamba_n_groups", 1)?,
@@ -105,9 +104,15 @@ impl StateSpaceSizes {
 pub(crate) fn step_limits(config: Config<'_>) -> Result<(f64, Option<f64>), Error> {
     let Some(limits) = config.list("time_step_limit")? else { return Ok((0.0, None)) };
     match limits {
-        [least, most] if least.is_number() => {
+        [least, most] if least.is_number() && (most.is_number() || is_infinity(most)) => {
             Ok((least.as_f64().unwrap_or(0.0), most.as_f64().filter(|most| *most < f64::MAX)))
         }
         _ => Err(fail(format!("`time_step_limit` has {} items, expected two numbers", limits.len()))),
     }
+}
+
+/// True for the objects and texts that stand for an infinite number.
+fn is_infinity(value: &Value) -> bool {
+    let texts = || value.as_object().into_iter().flat_map(|map| map.values()).chain([value]).filter_map(Value::as_str);
+    texts().any(|text| text == "Infinity" || text == "inf")
 }

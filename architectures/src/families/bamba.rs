@@ -2,7 +2,7 @@
 //! others.
 
 use crate::blueprint::{Blueprint, Mixer};
-use crate::config_json::Config;
+use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::state_space::StateSpaceSizes;
@@ -37,6 +37,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let sizes = StateSpaceSizes::from_config(config, dense.norm_epsilon)?;
     let mut blueprint = dense.blueprint(names);
     let attends = config.list("attn_layer_indices")?.unwrap_or_default();
+    let layers = blueprint.layers.len() as u64;
+    if let Some(other) = attends.iter().find(|own| own.as_u64().is_none_or(|own| own >= layers)) {
+        return Err(fail(format!("`attn_layer_indices` has {other}, expected indexes of {layers} layers")));
+    }
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         if !attends.iter().any(|own| own.as_u64() == Some(index as u64)) {
             layer.mixer = Mixer::StateSpace(Box::new(sizes.mixer(names, &format!("model.layers.{index}.mamba"))));

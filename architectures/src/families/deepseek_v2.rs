@@ -250,10 +250,7 @@ pub(super) fn add_experts(
         top_k: config.required("num_experts_per_tok")?,
         activation: config.activation("hidden_act", Activation::Silu)?,
     };
-    let step = config.step("moe_layer_freq", 1)?;
-    let sparse = experts::after_dense_layers(config, blueprint.layers.len(), dense)?;
-    let is_regular = |index: usize| (index as u64).is_multiple_of(step);
-    let sparse = sparse.into_iter().enumerate().map(|(index, sparse)| sparse && is_regular(index)).collect();
+    let sparse = experts::regular_layers(config, blueprint.layers.len(), dense)?;
     let all = config.unsigned("n_shared_experts")?.filter(|count| *count > 0);
     let shared = all.map(|all| ("shared_experts", sizes.width.saturating_mul(all)));
     ExpertLayers { sizes, sparse, module: "mlp", modules: MODULES, shared }.add(names, blueprint, route);

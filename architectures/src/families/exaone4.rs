@@ -38,8 +38,9 @@ pub(super) fn dense(config: Config<'_>) -> Result<Dense, Error> {
     if let Some(window) = window {
         let slides = sliding_layers(config, dense.layers.len() as u64)?;
         dense.slide(&slides, window);
+        dense.rotate_sliding_layers_only();
     }
-    Ok(rotated_where_it_slides(dense))
+    Ok(dense)
 }
 
 /// Reads GGUF metadata. The window and the pattern of a file apply, because the model was trained

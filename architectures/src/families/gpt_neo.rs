@@ -70,7 +70,7 @@ fn sliding_layers(config: Config<'_>, layers: usize) -> Result<Vec<bool>, Error>
         for group in groups {
             let own = group.get(0).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
             let repetitions = group.get(1).and_then(Value::as_u64).unwrap_or(0).min(layers as u64);
-            (0..repetitions).for_each(|_| types.extend(own));
+            types.extend((0..repetitions).flat_map(|_| own).take((layers + 1).saturating_sub(types.len())));
         }
     }
     if types.len() != layers {

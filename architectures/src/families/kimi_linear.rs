@@ -1,6 +1,8 @@
 //! Kimi Linear: delta nets whose rows decay separately, latent attention without positions in a few
 //! layers, experts with sigmoid scores.
 
+use serde_json::Value;
+
 use super::deepseek_v2;
 use crate::RopeScaling;
 use crate::blueprint::{
@@ -75,7 +77,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let shared = number("n_shared_experts", 1)?;
     let layers = ExpertLayers {
         sizes,
-        sparse: experts::after_dense_layers(config, layers, 1)?,
+        sparse: experts::regular_layers(config, layers, 1)?,
         module: EXPERTS,
         modules: ["w1", "w3", "w2"],
         shared: (shared > 0).then(|| ("shared_experts", width.saturating_mul(shared))),
@@ -95,7 +97,15 @@ fn attention_layers(config: Config<'_>, linear: Option<Config<'_>>, layers: usiz
     }
     let listed = linear.map(|linear| linear.list("full_attn_layers")).transpose()?.flatten();
     let Some(listed) = listed else { return Ok((0..layers).map(|layer| layer > 0 && layer % 4 == 0).collect()) };
-    Ok((1..=layers as u64).map(|layer| listed.iter().any(|item| item.as_u64() == Some(layer))).collect())
+    let has = |list: &[Value], layer: u64| list.iter().any(|item| item.as_u64() == Some(layer));
+    let attends: Vec<bool> = (1..=layers as u64).map(|layer| has(listed, layer)).collect();
+    // Published configs list the other layers too.
+    let others = linear.map(|linear| linear.list("kda_layers")).transpose()?.flatten();
+    let differs = |others: &[Value]| (1..).zip(&attends).any(|(layer, attends)| has(others, layer) == *attends);
+    if others.is_some_and(differs) {
+        return Err(fail("`full_attn_layers` and `kda_layers` do not have each layer in exactly one of them"));
+    }
+    Ok(attends)
 }
 
 fn delta_net(names: &TensorNames, module: &str, [heads, head_dim, kernel]: [u64; 3], epsilon: f64) -> DeltaNet {

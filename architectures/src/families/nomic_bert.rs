@@ -72,7 +72,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         Some("geglu") => Activation::Gelu,
         _ => config.activation("hidden_act", Activation::Silu)?,
     };
-    let encoder = Encoder { activation, ..Encoder::from_config(config, &DEFAULTS, names_of("", "encoder.layers."))? };
+    let mut encoder =
+        Encoder { activation, ..Encoder::from_config(config, &DEFAULTS, names_of("", "encoder.layers."))? };
+    let trained = config.unsigned("max_trained_positions")?;
+    if let (Some(_), Some(trained)) = (config.float("rotary_scaling_factor")?, trained) {
+        // Longer texts have other frequencies, which depend on their length.
+        encoder.context = encoder.context.min(trained);
+    }
     Ok(encoder.blueprint(names))
 }
 

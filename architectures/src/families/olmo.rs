@@ -19,7 +19,8 @@ pub(super) const FAMILY: Family = Family {
 const EPSILON: f64 = 1e-5;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    Ok(with_norms(Dense::from_config(config, LLAMA)?, names, config.float("clip_qkv")?))
+    let dense = Dense { norm_epsilon: EPSILON, ..Dense::from_config(config, LLAMA)? };
+    Ok(with_norms(dense, names, config.float("clip_qkv")?))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -31,8 +32,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
 
 /// Returns the blueprint with norms without weights.
 fn with_norms(dense: Dense, names: &TensorNames, clip: Option<f64>) -> Blueprint {
+    let norm = Some(Norm { kind: NormKind::Layer, ..unweighted_norm(dense.norm_epsilon) });
     let mut blueprint = dense.blueprint(names);
-    let norm = Some(Norm { kind: NormKind::Layer, ..unweighted_norm(EPSILON) });
     for layer in &mut blueprint.layers {
         (layer.mixer_residual.before, layer.ffn_residual.before) = (norm.clone(), norm.clone());
     }
