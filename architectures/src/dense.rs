@@ -176,26 +176,36 @@ impl Dense {
     /// Reads the GGUF metadata that all such models share. A window in the file applies to all
     /// layers, unless there is a pattern.
     pub(crate) fn from_gguf(keys: Keys<'_>) -> Result<Self, Error> {
-        let heads = keys.required("attention.head_count")?;
+        for key in ["attention.head_count", "attention.head_count_kv", "feed_forward_length"] {
+            keys.same_in_layers(key)?;
+        }
+        if keys.flag("attention.causal")? == Some(false) {
+            return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
+        }
+        Self::from_any_gguf(keys)
+    }
+
+    /// Reads the same metadata of a model whose layers may differ in their heads and widths, and
+    /// whose tokens may attend to later ones.
+    pub(crate) fn from_any_gguf(keys: Keys<'_>) -> Result<Self, Error> {
+        let heads = keys.first_in_layers("attention.head_count")?;
+        let heads = heads.ok_or_else(|| gguf_keys::fail("`attention.head_count` is missing"))?;
         let hidden = keys.required("embedding_length")?;
-        let width = keys.same_in_layers("feed_forward_length")?;
         let head_dim = match keys.unsigned("attention.key_length")? {
             Some(size) => size,
             None => hidden.checked_div(heads).unwrap_or(0),
         };
         let dimension = keys.unsigned("rope.dimension_count")?.filter(|rotated| *rotated != head_dim);
-        if keys.flag("attention.causal")? == Some(false) {
-            return Err(gguf_keys::fail("attention that sees later tokens cannot be run yet"));
-        }
         let rope = Rope { dimension, ..keys.rope()? };
         // 0 means that there is no scale.
         let scale = keys.float("attention.scale")?.filter(|scale| *scale != 0.0);
         let mut dense = Self {
             vocabulary: vocabulary(keys)?,
             hidden,
-            intermediate: width.ok_or_else(|| gguf_keys::fail("`feed_forward_length` is missing"))?,
+            // Models in which all layers have experts may lack it.
+            intermediate: keys.first_in_layers("feed_forward_length")?.unwrap_or(0),
             heads,
-            kv_heads: keys.same_in_layers("attention.head_count_kv")?.unwrap_or(heads),
+            kv_heads: keys.first_in_layers("attention.head_count_kv")?.unwrap_or(heads),
             head_dim,
             value_dim: keys.unsigned("attention.value_length")?.unwrap_or(head_dim),
             context: keys.required("context_length")?,

@@ -121,8 +121,14 @@ fn each(names: &TensorNames, module: &str, modules: Modules, width: u64) -> [Mat
 }
 
 /// Returns experts that are stacks, as GGUF files store them: `{module}.experts.{gate}.weight`,
-/// `[experts, …]`.
-fn stacked(names: &TensorNames, module: &str) -> [Matrices; 3] {
+/// `[experts, …]`, or one stack with the rows of the gate first, then of up.
+fn stacked(names: &TensorNames, module: &str, width: u64) -> [Matrices; 3] {
+    let both = format!("{module}.experts.gate_up_proj");
+    if names.has(&format!("{both}.weight")) {
+        let both = projection(names, &both);
+        let part = |which: u64| Matrices::Items(both.rows(Rows::run(which.saturating_mul(width), width)));
+        return [part(0), part(1), Matrices::Items(projection(names, &format!("{module}.experts.down_proj")))];
+    }
     MODULES.map(|own| Matrices::Items(projection(names, &format!("{module}.experts.{own}"))))
 }
 
@@ -195,7 +201,7 @@ pub(crate) fn from_gguf(
         });
         let sizes = ExpertSizes { count, width, top_k, activation };
         layer.ffn =
-            Ffn::Experts(Box::new(Experts { shared: common, ..routed(sizes, router, stacked(names, &module)) }));
+            Ffn::Experts(Box::new(Experts { shared: common, ..routed(sizes, router, stacked(names, &module, width)) }));
     }
     Ok(())
 }

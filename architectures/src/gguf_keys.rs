@@ -20,6 +20,7 @@ const HARMLESS: &[&str] = &[
     "attention.layer_norm_rms_epsilon",
     "full_attention_interval",
     "leading_dense_block_count",
+    "n_deepstack_layers",
     "nextn_predict_layers",
     "rope.dimension_sections",
     "rope.mrope_section",
@@ -130,6 +131,13 @@ impl<'a> Keys<'a> {
             }
         }
         Ok(found)
+    }
+
+    /// Returns a number, or the first number of a list that is not 0.
+    pub(crate) fn first_in_layers(self, key: &str) -> Result<Option<u64>, Error> {
+        let name = self.name(key);
+        let Some(list) = self.gguf.array(&name) else { return self.unsigned(key) };
+        Ok(list.iter().take(MAX_LAYERS as usize).filter_map(|item| item.as_u64()).find(|number| *number > 0))
     }
 
     /// Returns a number for each layer, from a list; `None` without such a list.

@@ -36,6 +36,7 @@ const LAYER: Table = &[
     ("ffn_gate_inp", "mlp.gate"),
     ("ffn_gate_exps", "mlp.experts.gate_proj"),
     ("ffn_up_exps", "mlp.experts.up_proj"),
+    ("ffn_gate_up_exps", "mlp.experts.gate_up_proj"),
     ("ffn_down_exps", "mlp.experts.down_proj"),
     ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
     ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
@@ -196,11 +197,13 @@ mod tests {
     fn every_name_leads_back() {
         for family in Family::ALL.iter().filter(|family| family.gguf.read.is_some()) {
             let architecture = family.gguf.architecture;
-            let bare = ["ssm_a", "ffn_exps", "ffn_shexp"];
+            let bare = ["ssm_a", "ffn_exps", "ffn_shexp", "exp_probs_b"];
             let whole =
                 |name: &str| bare.contains(&name) || matches!(name.rsplit_once('.'), Some((_, "weight" | "bias")));
             let kind = |name: &str| if whole(name) { "" } else { ".weight" };
-            let layer = family.gguf.names.iter().chain(LAYER).map(|(gguf, _)| format!("blk.3.{gguf}{}", kind(gguf)));
+            let is_usual = |row: &&(&str, &str)| !family.gguf.names.iter().any(|(_, canonical)| *canonical == row.1);
+            let usual = LAYER.iter().filter(is_usual);
+            let layer = family.gguf.names.iter().chain(usual).map(|(gguf, _)| format!("blk.3.{gguf}{}", kind(gguf)));
             let outside = MODEL.iter().chain(family.gguf.model_names).map(|(gguf, _)| (*gguf).to_owned());
             for name in outside.chain(layer) {
                 let canonical = canonical(architecture, &name);

@@ -12,6 +12,7 @@ use crate::dense::{Defaults, Dense, LLAMA, projection};
 use crate::experts::{self, ExpertLayers, MODULES};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{self, Keys};
+use crate::name_tables::Table;
 use crate::rope::yarn_magnitude;
 use crate::{Error, Rope, RopeScaling, TensorNames};
 
@@ -21,22 +22,25 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         read: Some(read_gguf),
-        names: &[
-            ("ffn_norm", "post_attention_layernorm"),
-            ("attn_q_a", "self_attn.q_a_proj"),
-            ("attn_q_a_norm", "self_attn.q_a_layernorm"),
-            ("attn_q_b", "self_attn.q_b_proj"),
-            ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
-            ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
-            ("attn_kv_b", "self_attn.kv_b_proj"),
-            ("attn_k_b", "self_attn.k_b_proj"),
-            ("attn_v_b", "self_attn.v_b_proj"),
-        ],
+        names: NAMES,
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("deepseek2")
     },
     hugging_face: HuggingFaceForm::of("DeepseekV2ForCausalLM", "deepseek_v2").interleaved(),
 };
+
+/// Names of the tensors of layers in GGUF files.
+pub(super) const NAMES: Table = &[
+    ("ffn_norm", "post_attention_layernorm"),
+    ("attn_q_a", "self_attn.q_a_proj"),
+    ("attn_q_a_norm", "self_attn.q_a_layernorm"),
+    ("attn_q_b", "self_attn.q_b_proj"),
+    ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+    ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+    ("attn_kv_b", "self_attn.kv_b_proj"),
+    ("attn_k_b", "self_attn.k_b_proj"),
+    ("attn_v_b", "self_attn.v_b_proj"),
+];
 
 /// Epsilon of the norms of low-rank rows in transformers, which does not use the config's epsilon
 /// for them. llama.cpp uses the file's epsilon.
@@ -131,11 +135,34 @@ pub(super) fn latent_attention_of(
 
 /// Reads GGUF metadata. If a file has sizes with the suffix `_mla`, those are per head and the
 /// other sizes are of all heads. Otherwise the sizes without the suffix are per head.
-fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let dense = Dense::from_gguf(keys)?;
+    let value_dim = keys.unsigned("attention.value_length_mla")?.unwrap_or(dense.value_dim);
+    let mut blueprint = latent_of_gguf(keys, names, dense, HeadLayout::Interleaved, value_dim)?;
+    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
+        // Files of GLM-4.7-Flash do not state the function. Only models with sigmoid scores have
+        // biases.
+        let bias = |layer: usize| format!("model.layers.{layer}.mlp.gate.e_score_correction_bias");
+        let has_bias = (0..blueprint.layers.len()).any(|layer| names.has(&bias(layer)));
+        let scores = if has_bias { RouterScores::Sigmoid } else { RouterScores::Softmax };
+        experts::from_gguf(keys, names, &mut blueprint, false, scores)?;
+    } else {
+        // The width of experts that are not there.
+        keys.unsigned("expert_feed_forward_length")?;
+    }
+    Ok(blueprint)
+}
+
+/// Returns the model of a GGUF file with latent attention and dense layers only.
+pub(super) fn latent_of_gguf(
+    keys: Keys<'_>,
+    names: &TensorNames,
+    dense: Dense,
+    layout: HeadLayout,
+    value_dim: u64,
+) -> Result<Blueprint, Error> {
     let rope_dim = keys.required("rope.dimension_count")?;
     let head_dim = keys.unsigned("attention.key_length_mla")?.unwrap_or(dense.head_dim);
-    let value_dim = keys.unsigned("attention.value_length_mla")?.unwrap_or(dense.value_dim);
     let nope_dim = head_dim.checked_sub(rope_dim).filter(|size| *size > 0).ok_or_else(|| {
         gguf_keys::fail(format!("heads have {head_dim} elements, of which {rope_dim} are rotated: none is left"))
     })?;
@@ -146,17 +173,13 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         value_dim,
         rank: keys.required("attention.kv_lora_rank")?,
         query_rank: keys.unsigned("attention.q_lora_rank")?.filter(|rank| *rank > 0),
-        layout: HeadLayout::Interleaved,
+        layout,
         epsilon: dense.norm_epsilon,
         scale: (head_dim as f64).powf(-0.5) * growth * growth,
         query_growth: None,
         rope,
     };
-    let mut blueprint = with_latent_attention(dense, names, &sizes);
-    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
-        experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;
-    }
-    Ok(blueprint)
+    Ok(with_latent_attention(dense, names, &sizes))
 }
 
 /// Returns `RoPE`, and the growth of attention with `YaRN`. Files store a tenth of the growth's

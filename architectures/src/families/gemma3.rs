@@ -8,7 +8,7 @@ use super::llama;
 use crate::blueprint::{Activation, Blueprint, HeadLayout};
 use crate::config_json::{self, Config};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_types};
-use crate::family::{Family, GgufForm, HuggingFaceForm, Key};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, RopeScaling, TensorNames, name_tables};
 
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     read_config,
     gguf: &GgufForm {
         architecture: "gemma3",
-        also: &[],
+        also: &[Alias::of(EMBEDDING)],
         read: Some(read_gguf),
         names: name_tables::ALL_NORMS,
         model_names: &[],
@@ -37,6 +37,8 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
+/// Architecture of EmbeddingGemma in GGUF files.
+const EMBEDDING: &str = "gemma-embedding";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
 /// Default base of the frequencies of layers with full attention.
 const THETA: f64 = 1_000_000.0;
@@ -66,18 +68,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     dense.slide_by_config(config, config.step("sliding_window_pattern", PATTERN)?, 4096)?;
     let sees_all = config.flag("use_bidirectional_attention")?.unwrap_or(false);
     if sees_all {
-        // The window extends to both sides.
-        for layer in &mut dense.layers {
-            layer.window = layer.window.map(|window| window / 2 + 1);
-        }
+        see_both_sides(&mut dense);
     }
     let theta = config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA);
     let rope = config.newer_rope("sliding_attention", theta)?.unwrap_or_else(|| Rope::plain(theta));
-    let mut blueprint = with_sliding_rope(dense, &rope).blueprint(names);
-    if sees_all {
-        (blueprint.causal, blueprint.output) = (false, None);
-    }
-    Ok(blueprint)
+    Ok(embedding_only(with_sliding_rope(dense, &rope).blueprint(names), sees_all))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -86,7 +81,10 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     if keys.float("attn_logit_softcapping")?.is_some_and(|cap| cap != 0.0) {
         return Err(gguf_keys::fail("`gemma3.attn_logit_softcapping` is set; it cannot be run yet"));
     }
-    let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
+    let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_any_gguf(keys)? };
+    // Files of Ollama's converter have the usual architecture, and state how rows are pooled.
+    let is_pooled = keys.unsigned("pooling_type")?.is_some_and(|kind| kind > 0);
+    let sees_all = keys.architecture == EMBEDDING || is_pooled || keys.flag("attention.causal")? == Some(false);
     dense.norm_epsilon = keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6);
     // Ollama's converter uses other keys for the two bases.
     let theta = |key: &str, other: &str| {
@@ -106,7 +104,25 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         }
     }
     let rope = Rope::plain(theta("rope.freq_base_swa", "rope.local.freq_base")?.unwrap_or(SLIDING_THETA));
-    Ok(with_sliding_rope(dense, &rope).blueprint(names))
+    if sees_all {
+        see_both_sides(&mut dense);
+    }
+    Ok(embedding_only(with_sliding_rope(dense, &rope).blueprint(names), sees_all))
+}
+
+/// Extends the windows to both sides.
+fn see_both_sides(dense: &mut Dense) {
+    for layer in &mut dense.layers {
+        layer.window = layer.window.map(|window| window / 2 + 1);
+    }
+}
+
+/// Returns the model, without an output if all tokens see each other.
+fn embedding_only(mut blueprint: Blueprint, sees_all: bool) -> Blueprint {
+    if sees_all {
+        (blueprint.causal, blueprint.output) = (false, None);
+    }
+    blueprint
 }
 
 /// True if a file states the scaling of frequencies. Files of Ollama's converter do not, although
@@ -264,8 +280,11 @@ mod tests {
         assert!(of_gguf(&[("final_logit_softcapping", 30.0f32.into())]).is_ok());
         let error = of_gguf(&[("attn_logit_softcapping", 50.0f32.into())]).expect_err("it cannot be run").to_string();
         assert!(error.contains("attn_logit_softcapping"), "{error}");
-        let error = of_gguf(&[("attention.causal", false.into())]).expect_err("it cannot be run").to_string();
-        assert!(error.contains("later tokens"), "{error}");
+        for more in [("attention.causal", false.into()), ("pooling_type", 1u32.into())] {
+            let blueprint = of_gguf(&[more]).expect("it is described");
+            assert!(!blueprint.causal && blueprint.output.is_none());
+            assert_eq!(bases(&blueprint), [(Some(513), 10_000.0), (None, 10_000.0)], "both sides");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::config_json::{Config, fail};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighted_norm};
 use crate::experts::{ExpertSizes, MODULES, gated, routed, router};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::gguf_keys::{Keys, all_but_every};
+use crate::gguf_keys::{self, Keys, all_but_every};
 use crate::{Error, Rope, RopeScaling, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
@@ -174,7 +174,7 @@ fn experts(config: Config<'_>) -> Result<Option<ExpertSizes>, Error> {
 
 /// Reads GGUF metadata. The divisors of the file are those of layers with full attention.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_gguf(keys)? };
+    let mut dense = Dense { activation: Activation::GeluTanh, ..Dense::from_any_gguf(keys)? };
     let layers = dense.layers.len();
     let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| all_but_every(PATTERN, layers as u64));
     dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(WINDOW));
@@ -182,6 +182,13 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let sliding = Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA));
     set_ropes(&mut dense, &full, &sliding, true);
     let sliding_head = keys.unsigned("attention.key_length_swa")?.unwrap_or(dense.head_dim);
+    for key in ["attention.value_length_swa", "rope.dimension_count_swa"] {
+        if let Some(other) = keys.unsigned(key)?.filter(|size| *size != sliding_head) {
+            return Err(gguf_keys::fail(format!(
+                "`{key}` is {other}, expected {sliding_head}, the size of sliding heads"
+            )));
+        }
+    }
     let kv_heads = keys.numbers_of_layers("attention.head_count_kv", layers)?.unwrap_or(vec![dense.kv_heads; layers]);
     let widths = keys.numbers_of_layers("feed_forward_length", layers)?.unwrap_or(vec![dense.intermediate; layers]);
     let head = |slides: &bool| if *slides { sliding_head } else { dense.head_dim };

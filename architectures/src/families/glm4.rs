@@ -52,7 +52,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let dense = Dense { norms: NORMS, layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
+    // Rows of models with vision, which have sections of positions, are in the other order.
+    let sections = keys.gguf.array(&keys.name("rope.dimension_sections"));
+    let has_sections = sections.is_some_and(|sections| sections.iter().any(|size| size.as_u64() != Some(0)));
+    let layout = if has_sections { HeadLayout::Half } else { HeadLayout::Interleaved };
+    let dense = Dense { norms: NORMS, layout, ..Dense::from_gguf(keys)? };
     Ok(fused(dense.blueprint(names)))
 }
 

@@ -6,13 +6,17 @@ use crate::dense::{Defaults, Dense, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
-use crate::{Error, TensorNames, name_tables};
+use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "hy_v3",
     model_types: &["hy_v3"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::PRE_NORMS, ..GgufForm::not_yet("hy_v3") },
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("ffn_norm", "post_attention_layernorm"), ("exp_probs_b", "mlp.gate.e_score_correction_bias")],
+        ..GgufForm::not_yet("hy_v3")
+    },
     hugging_face: HuggingFaceForm::of("HYV3ForCausalLM", "hy_v3"),
 };
 

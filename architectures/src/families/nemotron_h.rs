@@ -138,12 +138,14 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let layers = dense.layers.len();
     let none = || vec![false; layers];
     let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(none);
-    let has_network = keys.layers_with("feed_forward_length", layers)?.unwrap_or_else(none);
-    let part = |index: usize| match (attends[index], has_network[index]) {
-        (true, _) => LayerPart::Attention,
-        (_, true) if names.has(&format!("model.layers.{index}.mixer.gate.weight")) => LayerPart::Experts,
-        (_, true) => LayerPart::Network,
-        _ => LayerPart::StateSpace,
+    let part = |index: usize| {
+        let has = |module: &str| names.has(&format!("model.layers.{index}.mixer.{module}.weight"));
+        match attends[index] {
+            true => LayerPart::Attention,
+            false if has("gate") => LayerPart::Experts,
+            false if has("up_proj") => LayerPart::Network,
+            false => LayerPart::StateSpace,
+        }
     };
     let parts: Vec<LayerPart> = (0..layers).map(part).collect();
     let sizes = StateSpaceSizes::from_gguf(keys, dense.norm_epsilon)?;
