@@ -5,6 +5,7 @@
 use crate::blueprint::{Norm, Rows, ScanStep, ScanVector, SelectiveScan, Tensor};
 use crate::config_json::Config;
 use crate::dense::{decay_rate, projection};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 /// Sizes of a selective state space model.
@@ -20,6 +21,15 @@ pub(crate) struct ScanSizes {
 }
 
 impl ScanSizes {
+    pub(crate) fn from_gguf(keys: Keys<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            width: keys.required("ssm.inner_size")?,
+            state_dim: keys.required("ssm.state_size")?,
+            rank: keys.required("ssm.time_step_rank")?,
+            kernel: keys.required("ssm.conv_kernel")?,
+        })
+    }
+
     /// Returns the mixer below a module. `norm` returns the norm of the steps, of `write` and of
     /// `read`, by the name that Jamba gives it, if the model has them.
     pub(crate) fn mixer(self, names: &TensorNames, module: &str, norm: impl Fn(&str) -> Option<Norm>) -> SelectiveScan {

@@ -106,7 +106,7 @@ impl Weights {
         }
         let mut numbers = Vec::new();
         for tensor in tensors {
-            let count = self.part(tensor)?.shape.first().copied().unwrap_or(0).min(rows);
+            let count = without_ones(&self.part(tensor)?.shape).next().map_or(1, |size| *size).min(rows);
             numbers.extend(self.numbers(tensor, &[count, width])?);
         }
         let (found, names) = (numbers.len() / width, tensors.iter().map(|tensor| tensor.name.as_str()));

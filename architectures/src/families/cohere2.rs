@@ -52,6 +52,13 @@ pub(super) fn dense(config: Config<'_>, defaults: Defaults) -> Result<Dense, Err
 
 /// If a file omits the pattern, llama.cpp's constant applies.
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = dense_of_gguf(keys)?;
+    dense.rotate_sliding_layers_only();
+    Ok(dense.blueprint(names))
+}
+
+/// Reads the parameters of a GGUF file, with `RoPE` on all layers.
+pub(super) fn dense_of_gguf(keys: Keys<'_>) -> Result<Dense, Error> {
     let mut dense = Dense {
         norms: ONE_NORM,
         parallel: true,
@@ -60,6 +67,5 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         ..with_layer_norms(keys)?
     };
     dense.slide_by_keys(keys, PATTERN, WINDOW)?;
-    dense.rotate_sliding_layers_only();
-    Ok(dense.blueprint(names))
+    Ok(dense)
 }

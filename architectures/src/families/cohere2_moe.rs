@@ -2,18 +2,19 @@
 //! first layers.
 
 use super::cohere2;
-use crate::blueprint::{Blueprint, Ffn, NormKind, RouterScores};
+use crate::blueprint::{Blueprint, Ffn, HeadLayout, NormKind, RouterScores};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "cohere2_moe",
     model_types: &["cohere2_moe"],
     read_config,
-    gguf: &GgufForm::not_yet("cohere2moe"),
+    gguf: &GgufForm { read: Some(read_gguf), layout: HeadLayout::Interleaved, ..GgufForm::not_yet("cohere2moe") },
     hugging_face: HuggingFaceForm::of("Cohere2MoeForCausalLM", "cohere2_moe").interleaved(),
 };
 
@@ -84,4 +85,29 @@ fn slide(dense: &mut Dense, config: Config<'_>, sparse: &[bool]) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// Reads GGUF metadata with llama.cpp's constants: dense first layers have `RoPE`, and a shared
+/// expert is averaged with the chosen ones.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = cohere2::dense_of_gguf(keys)?;
+    if keys.float("attention.layer_norm_epsilon")?.is_none() {
+        let epsilon = keys.float("attention.layer_norm_rms_epsilon")?;
+        dense.norm_epsilon = epsilon.ok_or_else(|| gguf_keys::fail("the epsilon of the norms is missing"))?;
+        dense.norm_kind = NormKind::Rms;
+    }
+    let first = keys.unsigned("leading_dense_block_count")?.unwrap_or(0);
+    for (layer, index) in dense.layers.iter_mut().zip(0..) {
+        layer.rope = layer.rope.take().filter(|_| layer.window.is_some() || index < first);
+    }
+    let mut blueprint = dense.blueprint(names);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Sigmoid)?;
+    for layer in &mut blueprint.layers {
+        let Ffn::Experts(experts) = &mut layer.ffn else { continue };
+        if experts.router.scores == RouterScores::Softmax && experts.router.normalize {
+            (experts.router.scores, experts.router.normalize) = (RouterScores::SoftmaxOfChosen, false);
+        }
+        layer.ffn_residual.scale = experts.shared.is_some().then_some(0.5);
+    }
+    Ok(blueprint)
 }

@@ -57,6 +57,11 @@ pub(super) fn dense(config: Config<'_>) -> Result<Dense, Error> {
 
 /// Reads GGUF metadata. A factor of 0 means none.
 pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    Ok(dense_of_gguf(keys)?.blueprint(names))
+}
+
+/// Reads the parameters of a GGUF file.
+pub(super) fn dense_of_gguf(keys: Keys<'_>) -> Result<Dense, Error> {
     let number = |key: &str| Ok::<_, Error>(keys.float(key)?.filter(|number| *number != 0.0));
     let mut dense = Dense {
         layout: HeadLayout::Interleaved,
@@ -69,7 +74,7 @@ pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint
     if keys.flag("rope.scaling.finetuned")? == Some(false) {
         dense.layers.iter_mut().for_each(|layer| layer.rope = None);
     }
-    Ok(dense.blueprint(names))
+    Ok(dense)
 }
 
 /// Returns the factors in the order of the converter. The last one is the divisor of the logits.

@@ -4,16 +4,23 @@
 use serde_json::Value;
 
 use super::granite;
-use crate::blueprint::{Blueprint, Tensor};
+use crate::blueprint::{Blueprint, HeadLayout, Tensor};
 use crate::config_json::{Config, fail};
+use crate::dense::Dense;
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::{self, Keys};
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "granite_swa",
     model_types: &["granite_swa"],
     read_config,
-    gguf: &GgufForm::not_yet("granite_swa"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("ffn_norm", "post_attention_layernorm"), ("attn_sinks.weight", "self_attn.sinks")],
+        layout: HeadLayout::Interleaved,
+        ..GgufForm::not_yet("granite_swa")
+    },
     hugging_face: HuggingFaceForm::of("GraniteSWAForCausalLM", "granite_swa"),
 };
 
@@ -43,9 +50,28 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             }
         }
     }
+    Ok(with_sinks(dense, names))
+}
+
+/// Reads GGUF metadata. A list states which layers have positions.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = granite::dense_of_gguf(keys)?;
+    dense.slide_by_keys(keys, PATTERN, WINDOW)?;
+    if let Some(rotates) = keys.layers_with("attention.rope_pattern", dense.layers.len())? {
+        for (layer, rotates) in dense.layers.iter_mut().zip(rotates) {
+            layer.rope = layer.rope.take().filter(|_| rotates);
+        }
+    }
+    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
+        return Err(gguf_keys::fail("`expert_count` is set: experts of this family cannot be run yet"));
+    }
+    Ok(with_sinks(dense, names))
+}
+
+fn with_sinks(dense: Dense, names: &TensorNames) -> Blueprint {
     let mut blueprint = dense.blueprint(names);
     for (index, attention) in blueprint.attentions_mut().enumerate() {
         attention.sinks = Some(Tensor::named(format!("model.layers.{index}.self_attn.sinks")));
     }
-    Ok(blueprint)
+    blueprint
 }

@@ -1,11 +1,12 @@
 //! Jamba: selective state space models, attention without positions in a few layers, and experts in
 //! every other layer.
 
-use crate::blueprint::{Blueprint, Mixer, Norm, NormKind};
+use crate::blueprint::{Blueprint, Mixer, Norm, NormKind, RouterScores};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, NormNames, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::selective_scan::{ScanSizes, step_rank};
 use crate::{Error, TensorNames};
 
@@ -13,7 +14,23 @@ pub(super) const FAMILY: Family = Family {
     name: "jamba",
     model_types: &["jamba"],
     read_config,
-    gguf: &GgufForm::not_yet("jamba"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("ffn_norm", "post_attention_layernorm"),
+            ("ssm_in", "mamba.in_proj"),
+            ("ssm_conv1d", "mamba.conv1d"),
+            ("ssm_x", "mamba.x_proj"),
+            ("ssm_dt", "mamba.dt_proj"),
+            ("ssm_dt_norm", "mamba.dt_layernorm"),
+            ("ssm_b_norm", "mamba.b_layernorm"),
+            ("ssm_c_norm", "mamba.c_layernorm"),
+            ("ssm_a", "mamba.A"),
+            ("ssm_d", "mamba.D"),
+            ("ssm_out", "mamba.out_proj"),
+        ],
+        ..GgufForm::not_yet("jamba")
+    },
     hugging_face: HuggingFaceForm::of("JambaForCausalLM", "jamba"),
 };
 
@@ -51,17 +68,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         top_k: number("num_experts_per_tok", 2)?,
         activation: dense.activation,
     };
-    let epsilon = dense.norm_epsilon;
     let mut blueprint = dense.blueprint(names);
-    for (index, (layer, attends)) in blueprint.layers.iter_mut().zip(attends).enumerate() {
-        if !attends {
-            let module = format!("model.layers.{index}.mamba");
-            let norm = |name: &str| {
-                Some(Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{module}.{name}"), epsilon) })
-            };
-            layer.mixer = Mixer::SelectiveScan(Box::new(scan.mixer(names, &module, norm)));
-        }
-    }
+    with_scans(&mut blueprint, names, attends, scan);
     let layers = ExpertLayers {
         sizes,
         sparse: sparse.map(|sparse| sparse && count > 1).collect(),
@@ -73,4 +81,38 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         router.projection = projection(names, &format!("{module}.router"));
     });
     Ok(blueprint)
+}
+
+/// Reads GGUF metadata. Layers without key and value heads are state space models, and layers with
+/// a router have experts.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense::from_gguf(keys)?;
+    dense.layers.iter_mut().for_each(|layer| layer.rope = None);
+    let layers = dense.layers.len();
+    let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(|| vec![true; layers]);
+    let mut blueprint = dense.blueprint(names);
+    with_scans(&mut blueprint, names, attends, ScanSizes::from_gguf(keys)?);
+    if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
+        experts::from_gguf(keys, names, &mut blueprint, false, RouterScores::Softmax)?;
+    }
+    Ok(blueprint)
+}
+
+/// Replaces the mixers of the layers without attention.
+fn with_scans(
+    blueprint: &mut Blueprint,
+    names: &TensorNames,
+    attends: impl IntoIterator<Item = bool>,
+    scan: ScanSizes,
+) {
+    let epsilon = blueprint.epsilon();
+    for (index, (layer, attends)) in blueprint.layers.iter_mut().zip(attends).enumerate() {
+        if !attends {
+            let module = format!("model.layers.{index}.mamba");
+            let norm = |name: &str| {
+                Some(Norm { kind: NormKind::Rms, ..layer_norm(names, &format!("{module}.{name}"), epsilon) })
+            };
+            layer.mixer = Mixer::SelectiveScan(Box::new(scan.mixer(names, &module, norm)));
+        }
+    }
 }

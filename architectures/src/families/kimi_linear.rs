@@ -8,18 +8,40 @@ use crate::RopeScaling;
 use crate::blueprint::{
     Blueprint, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, LowRankInput, Mixer, Norm,
 };
-use crate::blueprint::{Ffn, NormKind, Tensor};
+use crate::blueprint::{Ffn, NormKind, RouterScores, Tensor};
 use crate::config_json::{Config, fail};
-use crate::dense::{decay_rate, layer_norm, projection};
+use crate::dense::{Dense, decay_rate, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter, gated};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "kimi_linear",
     model_types: &["kimi_linear"],
     read_config,
-    gguf: &GgufForm::not_yet("kimi-linear"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("ffn_norm", "post_attention_layernorm"),
+            ("attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
+            ("attn_kv_a_norm", "self_attn.kv_a_layernorm"),
+            ("attn_k_b", "self_attn.k_b_proj"),
+            ("attn_v_b", "self_attn.v_b_proj"),
+            ("ssm_a", "self_attn.A"),
+            ("ssm_beta", "self_attn.b_proj"),
+            ("ssm_dt.bias", "self_attn.dt_bias"),
+            ("ssm_f_a", "self_attn.f_a_proj"),
+            ("ssm_f_b", "self_attn.f_b_proj"),
+            ("ssm_g_a", "self_attn.g_a_proj"),
+            ("ssm_g_b", "self_attn.g_b_proj"),
+            ("ssm_conv1d_q", "self_attn.q_conv1d"),
+            ("ssm_conv1d_k", "self_attn.k_conv1d"),
+            ("ssm_conv1d_v", "self_attn.v_conv1d"),
+            ("ssm_norm", "self_attn.o_norm"),
+        ],
+        ..GgufForm::not_yet("kimi-linear")
+    },
     hugging_face: HuggingFaceForm::of("KimiLinearForCausalLM", "kimi_linear"),
 };
 
@@ -51,15 +73,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let (heads, head_dim) =
         (of_linear("linear_num_heads", "num_heads", 32)?, of_linear("linear_head_dim", "head_dim", 128)?);
     let kernel = of_linear("linear_conv_kernel_dim", "short_conv_kernel_size", 4)?;
-    let attends = attention_layers(config, linear, layers)?;
-    let epsilon = blueprint.epsilon();
-    for (index, (layer, attends)) in blueprint.layers.iter_mut().zip(attends).enumerate() {
-        if !attends {
-            let net = delta_net(names, &format!("model.layers.{index}.self_attn"), [heads, head_dim, kernel], epsilon);
-            layer.mixer = Mixer::DeltaNet(Box::new(net));
-        } else if let Mixer::Latent(latent) = &mut layer.mixer {
-            latent.rope.scaling = RopeScaling::Proportional { share: 0.0, factor: 1.0 };
-        }
+    with_delta_nets(&mut blueprint, names, &attention_layers(config, linear, layers)?, [heads, head_dim, kernel]);
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         if let Ffn::Gated(own) = &mut layer.ffn {
             let module = format!("model.layers.{index}.{EXPERTS}");
             if names.has(&format!("{module}.gate_proj.weight")) {
@@ -87,6 +102,33 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         rule.set(router, names, format!("{module}.gate.e_score_correction_bias"));
     });
     Ok(blueprint)
+}
+
+/// Reads GGUF metadata. Layers without key heads are delta nets.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let dense = Dense::from_gguf(keys)?;
+    let (heads, layers) = (dense.heads, dense.layers.len());
+    let value_dim = keys.required("attention.value_length_mla")?;
+    let mut blueprint = deepseek_v2::latent_of_gguf(keys, names, dense, HeadLayout::Half, value_dim)?;
+    let attends = keys.layers_with("attention.head_count_kv", layers)?.unwrap_or_else(|| vec![true; layers]);
+    let sizes = [heads, keys.required("kda.head_dim")?, keys.required("ssm.conv_kernel")?];
+    with_delta_nets(&mut blueprint, names, &attends, sizes);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Sigmoid)?;
+    Ok(blueprint)
+}
+
+/// Sets the mixers: delta nets with `[heads, head_dim, kernel]`, and latent attention without
+/// positions.
+fn with_delta_nets(blueprint: &mut Blueprint, names: &TensorNames, attends: &[bool], sizes: [u64; 3]) {
+    let epsilon = blueprint.epsilon();
+    for (index, (layer, attends)) in blueprint.layers.iter_mut().zip(attends).enumerate() {
+        if !attends {
+            let net = delta_net(names, &format!("model.layers.{index}.self_attn"), sizes, epsilon);
+            layer.mixer = Mixer::DeltaNet(Box::new(net));
+        } else if let Mixer::Latent(latent) = &mut layer.mixer {
+            latent.rope.scaling = RopeScaling::Proportional { share: 0.0, factor: 1.0 };
+        }
+    }
 }
 
 /// Returns for each layer whether it has attention: by a list of types, or by the list of published

@@ -1,23 +1,29 @@
 //! Laguna: attention with norms and gates of heads, experts with sigmoid scores after dense first
 //! layers.
 
-use crate::blueprint::{AttentionGate, Blueprint, GateFunction};
+use crate::blueprint::{AttentionGate, Blueprint, GateFunction, RouterScores};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, Rope, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "laguna",
     model_types: &["laguna"],
     read_config,
-    gguf: &GgufForm::not_yet("laguna"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[("ffn_norm", "post_attention_layernorm"), ("attn_gate", "self_attn.g_proj")],
+        ..GgufForm::not_yet("laguna")
+    },
     hugging_face: HuggingFaceForm::of("LagunaForCausalLM", "laguna"),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 131_072, theta: 500_000.0 };
 const WINDOW: u64 = 512;
+const PATTERN: usize = 4;
 const SLIDING_THETA: f64 = 10_000.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -86,10 +92,37 @@ fn add_gates(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint)
         heads.as_u64().ok_or_else(|| fail(format!("`{HEADS}` has {heads}, expected whole numbers")))
     };
     let heads = config.per_layer(HEADS, blueprint.layers.len() as u64, number)?;
+    set_heads(names, blueprint, heads.as_deref(), per_head);
+    Ok(())
+}
+
+/// Sets the number of heads of each layer, if it is known, and the gates.
+fn set_heads(names: &TensorNames, blueprint: &mut Blueprint, heads: Option<&[u64]>, per_head: bool) {
     for (index, attention) in blueprint.attentions_mut().enumerate() {
-        attention.heads = heads.as_ref().map_or(attention.heads, |heads| heads[index]);
+        attention.heads = heads.map_or(attention.heads, |heads| heads[index]);
         let gate = projection(names, &format!("model.layers.{index}.self_attn.g_proj"));
         attention.gate = Some(AttentionGate { projection: gate, per_head, function: GateFunction::Softplus });
     }
-    Ok(())
+}
+
+/// Reads GGUF metadata with llama.cpp's constants: every fourth layer from the first on has full
+/// attention, and each head has one gate.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { head_norms: true, ..Dense::from_any_gguf(keys)? };
+    let layers = dense.layers.len();
+    let window = keys.unsigned("attention.sliding_window")?.unwrap_or(0);
+    if window > 0 {
+        let usual = || (0..layers).map(|layer| !layer.is_multiple_of(PATTERN)).collect();
+        dense.slide(&keys.sliding_layers(layers as u64)?.unwrap_or_else(usual), window);
+        let theta = keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA);
+        let rotated = keys.unsigned("rope.dimension_count_swa")?.filter(|rotated| *rotated != dense.head_dim);
+        for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
+            layer.rope = Some(Rope { dimension: rotated, ..Rope::plain(theta) });
+        }
+    }
+    let heads = keys.numbers_of_layers("attention.head_count", layers)?;
+    let mut blueprint = dense.blueprint(names);
+    set_heads(names, &mut blueprint, heads.as_deref(), true);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Sigmoid)?;
+    Ok(blueprint)
 }

@@ -65,12 +65,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let scan = ScanSizes {
-        width: keys.required("ssm.inner_size")?,
-        state_dim: keys.required("ssm.state_size")?,
-        rank: keys.required("ssm.time_step_rank")?,
-        kernel: keys.required("ssm.conv_kernel")?,
-    };
+    let scan = ScanSizes::from_gguf(keys)?;
     let epsilon = keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5);
     let sizes = MambaSizes {
         vocabulary: vocabulary(keys)?,
