@@ -255,8 +255,18 @@ const HONOURED: [&str; 2] = ["phi3", "exaone4"];
 /// these are right.
 fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
     let folder = hf.join("../gguf/models").join(name);
-    let path = folder.join("model.gguf");
-    let raw = std::fs::read(&path)?;
+    let mut fixture = of_gguf_file(name, &folder, &folder.join("model.gguf"))?;
+    let said = fixture.facts()?["tolerance"]["logits_max_abs"].as_f64().context("a tolerance")?;
+    fixture.tolerance = said as f32;
+    if HONOURED.contains(&name) {
+        fixture.folder = hf.join(name);
+    }
+    Ok(fixture)
+}
+
+/// Reads the model of a GGUF file, with the golden numbers of a folder.
+fn of_gguf_file(name: &str, golden: &Path, path: &Path) -> Result<Fixture> {
+    let raw = std::fs::read(path)?;
     let gguf = Gguf::parse(&raw)?;
     let names: TensorNames = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
     let blueprint = describe(Document::Gguf(&gguf), &names)?.blueprint;
@@ -273,14 +283,9 @@ fn of_gguf(hf: &Path, name: &str) -> Result<Fixture> {
         protocol::Tensor { name, dtype, group, shape, weight, scale: None, bias: None, global_scale: None }
     };
     let plan = plan(name, &blueprint, gguf.tensors.iter().map(tensor).collect())?;
-    let blobs = Blobs::of_files(&[path])?;
-    let mut fixture = Fixture { name: name.to_owned(), folder, blueprint, plan, blobs, tolerance: TOLERANCE };
-    let said = fixture.facts()?["tolerance"]["logits_max_abs"].as_f64().context("a tolerance")?;
-    fixture.tolerance = said as f32;
-    if HONOURED.contains(&name) {
-        fixture.folder = hf.join(name);
-    }
-    Ok(fixture)
+    let blobs = Blobs::of_files(&[path.to_owned()])?;
+    let (name, folder) = (name.to_owned(), golden.to_owned());
+    Ok(Fixture { name, folder, blueprint, plan, blobs, tolerance: TOLERANCE })
 }
 
 /// Returns the load plan of a model.
