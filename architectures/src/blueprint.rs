@@ -25,6 +25,7 @@ pub use adaptable::Adaptable;
 pub(crate) use check::adaptable;
 pub use ffn::{
     Activation, Branch, ExpertLatent, Experts, Ffn, Gated, Groups, Network, Plain, Router, RouterScores, SharedExpert,
+    Xielu,
 };
 pub use mixer::{
     Attention, AttentionGate, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent,
@@ -114,16 +115,37 @@ pub struct Positions {
     pub offset: u64,
 }
 
-/// The projection to logits: `soft_cap · tanh(scale · projection(x) / soft_cap)`.
+/// The projection to logits: `soft_cap · tanh(scale · projection(head(x)) / soft_cap)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
+    /// Layer before the projection.
+    pub head: Option<Box<OutputHead>>,
     /// `[vocabulary, hidden]`. Tied models use the embedding's weight.
     pub projection: Projection,
     /// Factor of the logits.
     pub scale: Option<f64>,
     /// Bound of the logits.
     pub soft_cap: Option<f64>,
+}
+
+impl Output {
+    /// Returns a projection without a head, a factor or a bound.
+    pub fn of(projection: Projection) -> Self {
+        Self { head: None, projection, scale: None, soft_cap: None }
+    }
+}
+
+/// Layer before the projection to logits: `norm(act(projection(x)))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputHead {
+    /// `[hidden, hidden]`.
+    pub projection: Projection,
+    /// Activation of the output of the projection.
+    pub activation: Activation,
+    /// Norm of the output of the activation.
+    pub norm: Norm,
 }
 
 /// Layer: a mixer, which combines positions, and a feed-forward network, which does not.

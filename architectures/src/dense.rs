@@ -129,6 +129,12 @@ impl Dense {
 
     /// Reads the same parameters for a config that has another key for the number of layers.
     pub(crate) fn from_config_with(config: Config<'_>, defaults: Defaults, layers: u64) -> Result<Self, Error> {
+        let activation = config.activation("hidden_act", Activation::Silu)?;
+        Ok(Self { activation, ..Self::without_activation(config, defaults, layers)? })
+    }
+
+    /// Reads the same parameters, except for the activation.
+    pub(crate) fn without_activation(config: Config<'_>, defaults: Defaults, layers: u64) -> Result<Self, Error> {
         let heads = config.required("num_attention_heads")?;
         let hidden = config.required("hidden_size")?;
         // `null` means the width divided by the number of heads, even if the class uses another
@@ -152,7 +158,7 @@ impl Dense {
             norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
             norm_kind: NormKind::Rms,
             norm_offset: 0.0,
-            activation: config.activation("hidden_act", Activation::Silu)?,
+            activation: Activation::Silu,
             attention_scale: (head_dim as f64).powf(-0.5),
             embedding_scale: None,
             residual_scale: None,
@@ -336,7 +342,7 @@ impl Dense {
             },
             layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
             norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
-            output: Some(Output { projection: output, scale: self.output_scale, soft_cap: None }),
+            output: Some(Output { scale: self.output_scale, ..Output::of(output) }),
             scorer: None,
         }
     }
@@ -373,7 +379,7 @@ impl Dense {
             key_norm,
             ..attention(self.heads, self.head_dim, self.attention_modules.map(projection))
         };
-        let gated = Gated { width: self.intermediate, activation: self.activation, gate, up, down };
+        let gated = Gated { width: self.intermediate, activation: self.activation, gate, up, norm: None, down };
         Layer {
             mixer: Mixer::Attention(Box::new(attention)),
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),

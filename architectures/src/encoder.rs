@@ -189,7 +189,7 @@ impl Encoder {
         let [gate, up, down] = match network {
             NetworkNames::Plain(modules) => {
                 let [up, down] = modules.map(own);
-                return Ffn::Plain(Box::new(Plain { width, activation, up, down }));
+                return Ffn::Plain(Box::new(Plain { width, activation, curve: None, up, down }));
             }
             NetworkNames::Gated(modules) => modules.map(own),
             NetworkNames::Together([both, down]) => {
@@ -197,7 +197,7 @@ impl Encoder {
                 [both.rows(Rows::run(width, width)), both.rows(Rows::run(0, width)), own(down)]
             }
         };
-        Ffn::Gated(Box::new(Gated { width, activation, gate, up, down }))
+        Ffn::Gated(Box::new(Gated { width, activation, gate, up, norm: None, down }))
     }
 }
 

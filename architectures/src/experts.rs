@@ -75,7 +75,7 @@ pub(crate) fn from_config(
 /// Returns a gated network below a module.
 pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: u64, activation: Activation) -> Gated {
     let [gate, up, down] = modules.map(|own| projection(names, &format!("{module}.{own}")));
-    Gated { width, activation, gate, up, down }
+    Gated { width, activation, gate, up, norm: None, down }
 }
 
 /// Returns experts that are stacks, as MLX stores them: `{module}.switch_mlp.{gate}.weight`,
@@ -210,7 +210,19 @@ pub(crate) fn from_gguf(
 pub(crate) fn routed(sizes: ExpertSizes, router: Router, [gate, up, down]: [Matrices; 3]) -> Experts {
     let ExpertSizes { count, width, activation, .. } = sizes;
     let gate = Some(gate);
-    Experts { count, width, activation, router, input_norm: None, gate, up, down, shared: None, latent: None }
+    Experts {
+        count,
+        width,
+        activation,
+        router,
+        input_norm: None,
+        weighs_inputs: false,
+        gate,
+        up,
+        down,
+        shared: None,
+        latent: None,
+    }
 }
 
 /// Returns a router with the usual parameters: softmax over all experts.

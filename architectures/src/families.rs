@@ -1,9 +1,11 @@
 //! Model families, one file each. To add a family, write its file and list it here.
 
 mod afmoe;
+mod apertus;
 mod arcee;
 mod bamba;
 mod bert;
+mod bitnet;
 mod codegen;
 mod cohere;
 mod cohere2;
@@ -53,15 +55,20 @@ mod lfm2;
 mod lfm2_moe;
 mod lfm3;
 mod llama;
+mod llama4;
 mod mamba;
 mod mamba2;
+mod mimo_v2_flash;
 mod minicpm3;
 mod minimax_m2;
 mod ministral3;
 mod mistral;
 mod mistral4;
 mod mixtral;
+mod mllama;
 mod modernbert;
+mod modernbert_decoder;
+mod nanochat;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
@@ -183,6 +190,13 @@ pub(crate) const ALL: &[&Family] = &[
     &lfm3::FAMILY,
     &opt::FAMILY,
     &persimmon::FAMILY,
+    &apertus::FAMILY,
+    &bitnet::FAMILY,
+    &llama4::FAMILY,
+    &mimo_v2_flash::FAMILY,
+    &mllama::FAMILY,
+    &modernbert_decoder::FAMILY,
+    &nanochat::FAMILY,
 ];
 
 impl Family {

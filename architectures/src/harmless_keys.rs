@@ -266,6 +266,7 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
             ("use_xentropy", Any),
         ],
     ),
+    ("mllama", &[("dropout", Any)]),
     ("jamba", &[("use_associative_scan", Any), ("use_mambapy", Any)]),
     (
         "mamba",

@@ -43,7 +43,7 @@ pub(crate) fn without_gates_in(
         let Ffn::Gated(gated) = &layer.ffn else { continue };
         let own = |module: &dyn Display| projection(names, &format!("{list}.{index}.{module}"));
         let (width, activation) = (gated.width, gated.activation);
-        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, up: own(&up), down: own(&down) }));
+        layer.ffn = Ffn::Plain(Box::new(Plain { width, activation, curve: None, up: own(&up), down: own(&down) }));
     }
     blueprint
 }

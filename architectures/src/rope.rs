@@ -104,12 +104,14 @@ pub struct Rope {
     pub divisors: Option<Divisors>,
     /// Factor of rotated elements.
     pub magnitude: f64,
+    /// Whether pairs are rotated by the negative angles.
+    pub reversed: bool,
 }
 
 impl Rope {
     /// Creates a `RoPE` with unscaled frequencies.
     pub fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0 }
+        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0, reversed: false }
     }
 
     /// Returns a `RoPE` with the same base and this scaling; rotated elements are multiplied by
@@ -130,7 +132,7 @@ impl Rope {
             RopeScaling::Yarn { .. } | RopeScaling::LongRope { .. } | RopeScaling::Proportional { .. }
         );
         let by_context = matches!(self.divisors, Some(Divisors::ByContext { .. }));
-        stretched || by_context || (self.magnitude - 1.0).abs() > f64::EPSILON
+        stretched || by_context || self.reversed || (self.magnitude - 1.0).abs() > f64::EPSILON
     }
 
     /// Returns all parameters, which must be positive.
@@ -144,7 +146,7 @@ impl Rope {
                 high_frequency_factor: high,
                 original_context,
             } => {
-                vec![*factor, *low, high - low, *original_context as f64]
+                vec![*factor, *low, *high, *original_context as f64]
             }
             RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, .. } => {
                 vec![*factor, *beta_fast, *beta_slow, *original_context as f64]
@@ -172,7 +174,8 @@ impl Rope {
     /// Source of the rules: `modeling_rope_utils.py` of Hugging Face transformers.
     pub fn frequencies(&self, head_dim: u64, long: bool) -> Vec<f64> {
         let dimension = self.rotated(head_dim);
-        let plain = (0..dimension / 2).map(|i| self.theta.powf(-((2 * i) as f64) / dimension as f64));
+        let sign = if self.reversed { -1.0 } else { 1.0 };
+        let plain = (0..dimension / 2).map(|i| sign * self.theta.powf(-((2 * i) as f64) / dimension as f64));
         match &self.scaling {
             RopeScaling::None => plain.collect(),
             RopeScaling::Linear { factor } => plain.map(|f| f / factor).collect(),
@@ -189,10 +192,10 @@ impl Rope {
             } => {
                 let original = *original_context as f64;
                 let stretch = |f: f64| {
-                    let wavelength = 2.0 * PI / f;
+                    let wavelength = 2.0 * PI / f.abs();
                     if wavelength < original / high {
                         f
-                    } else if wavelength > original / low {
+                    } else if wavelength > original / low || high <= low {
                         f / factor
                     } else {
                         let smooth = (original / wavelength - low) / (high - low);

@@ -6,26 +6,20 @@ use crate::Error;
 /// `model_type` or by `general.architecture`.
 pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["albert"], "layers that share their weights"),
-    (&["apertus"], "the xIELU activation"),
-    (&["bitnet", "bitnet-b1.58"], "norms inside of attention and of feed-forward networks"),
     (&["bloom", "mpt"], "ALiBi biases of attention scores"),
     (&["deepseek_v32", "glm_moe_dsa", "glm-dsa"], "an indexer that chooses the keys of each query"),
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
     (&["falcon_h1", "falcon-h1"], "layers with attention beside a state space model"),
     (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
-    (&["llama4", "llama4_text"], LLAMA_4),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
     (&["minimax"], "lightning attention"),
     (&["minimax_m3_vl", "minimax_m3_vl_text"], "an indexer that chooses the keys of each query"),
-    (&["mllama", "mllama_text_model"], "layers that attend to pictures"),
     (&["mpnet"], "position biases of attention scores"),
     (&["paligemma"], "prompts in which every token attends to all others"),
     (&["recurrent_gemma", "recurrentgemma"], "gated linear recurrent units"),
     (&["zamba2"], "one attention layer that is used at several depths"),
 ];
-const LLAMA_4: &str = "attention in chunks, queries that grow with the position, norms of heads without weights, and experts \
-                       whose inputs are scaled";
 
 /// Returns the feature that an architecture needs and that Lode lacks, if it is known.
 pub(crate) fn missing_feature(architecture: &str) -> Option<&'static str> {

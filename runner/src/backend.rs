@@ -182,12 +182,29 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) scale: f32,
     pub(crate) soft_cap: Option<f32>,
     pub(crate) window: Option<usize>,
+    /// Number of positions of a chunk, beyond which a token does not see.
+    pub(crate) chunk: Option<usize>,
     pub(crate) causal: bool,
     /// Whether the states already have the keys and values of the tokens; the key and value
     /// arguments are then ignored.
     pub(crate) reads_only: bool,
     /// `[heads]`.
     pub(crate) sinks: Option<&'a B::Vector>,
+}
+
+impl<B: Backend> Attend<'_, B> {
+    /// Returns the positions that a token attends to; `token` is its index in the span.
+    pub(crate) fn seen(&self, span: Span, token: usize) -> Range<usize> {
+        let own = span.position + token;
+        let of_window = self.window.map_or(0, |window| (own + 1).saturating_sub(window));
+        let of_chunk = self.chunk.map_or(0, |chunk| own - own % chunk);
+        let to = match self.window {
+            _ if self.causal => own + 1,
+            Some(window) => span.end().min(own + window),
+            None => span.end(),
+        };
+        of_window.max(of_chunk)..to
+    }
 }
 
 /// The place of values.

@@ -7,7 +7,7 @@ pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
-    Activation, Attention, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Latent, LatentQuery, Layer,
+    Activation, Attention, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Gated, Latent, LatentQuery, Layer,
     LayerEmbeddings, Mixer, Network, Norm, QueryGrowth, Residual, Router, SelectiveScan, ShortConv, StateSpace,
 };
 
@@ -51,6 +51,7 @@ impl Blueprint {
         self.embedding.norm.iter().chain(&self.norm).try_for_each(norm)?;
         if let Some(output) = &self.output {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;
+            output.head.iter().map(|head| &head.norm).try_for_each(norm)?;
         }
         if !self.causal && self.output.is_some() {
             return Err("a model that sees later tokens has no next one to tell".to_owned());
@@ -143,7 +144,7 @@ fn layer(layer: &Layer) -> Result<(), String> {
         Mixer::None => {}
     }
     match &layer.ffn {
-        Ffn::Gated(gated) => network(gated.width, gated.activation)?,
+        Ffn::Gated(own) => gated(own)?,
         Ffn::Plain(own) => plain(own.width, own.activation)?,
         Ffn::Experts(all) => experts(all)?,
         Ffn::Sum(branches) => branches.iter().try_for_each(branch)?,
@@ -160,11 +161,16 @@ fn layer(layer: &Layer) -> Result<(), String> {
 fn branch(branch: &Branch) -> Result<(), String> {
     branch.before.iter().chain(&branch.after).try_for_each(norm)?;
     match &branch.ffn {
-        Ffn::Gated(own) => network(own.width, own.activation),
+        Ffn::Gated(own) => gated(own),
         Ffn::Plain(own) => plain(own.width, own.activation),
         Ffn::Experts(own) => experts(own),
         Ffn::Sum(_) | Ffn::None => Err("a sum of networks has only gated and plain networks and experts".to_owned()),
     }
+}
+
+fn gated(own: &Gated) -> Result<(), String> {
+    network(own.width, own.activation)?;
+    own.norm.iter().try_for_each(norm)
 }
 
 fn residual(residual: &Residual) -> Result<(), String> {
@@ -192,6 +198,11 @@ fn rope(rope: &crate::Rope, head_dim: u64) -> Result<(), String> {
     if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
         return Err(format!("RoPE rotates {rotated} of {head_dim} elements, expected an even number of them"));
     }
+    if let crate::RopeScaling::Llama3 { low_frequency_factor: low, high_frequency_factor: high, .. } = rope.scaling
+        && high < low
+    {
+        return Err(format!("the factors of RoPE are {low} for low and {high} for high frequencies, expected no less"));
+    }
     if let crate::RopeScaling::LongRope { short, long, .. } = &rope.scaling
         && [short, long].iter().any(|divisors| divisors.len() as u64 != rotated / 2)
     {
@@ -212,10 +223,14 @@ fn attention(attention: &Attention) -> Result<(), String> {
     if let Some(window) = attention.window {
         in_range("sliding window", window, 1 << 40)?;
     }
+    if let Some(chunk) = attention.chunk {
+        in_range("number of positions of a chunk", chunk, 1 << 31)?;
+    }
     positive([Some(attention.scale), attention.soft_cap, attention.clip].into_iter().flatten())?;
     attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
     attention.query_growth.iter().try_for_each(growth)?;
-    attention.query_norm.iter().chain(&attention.key_norm).chain(&attention.value_norm).try_for_each(norm)
+    let of_heads = attention.query_norm.iter().chain(&attention.key_norm).chain(&attention.value_norm);
+    of_heads.chain(&attention.output_norm).try_for_each(norm)
 }
 
 fn growth(growth: &QueryGrowth) -> Result<(), String> {

@@ -44,8 +44,22 @@ pub struct Gated {
     pub gate: Projection,
     /// `[width, hidden]`.
     pub up: Projection,
+    /// `[width]`: norm of the input of `down`.
+    pub norm: Option<Norm>,
     /// `[hidden, width]`.
     pub down: Projection,
+}
+
+/// Learned parameters of the activation xIELU (arXiv 2411.13010), with `a = softplus(positive)` and
+/// `b = 0.5 + softplus(negative)`: `a·x² + 0.5·x` if `x > 0`, else `b·(exp(min(x, -1e-6)) - 1 - x) +
+/// 0.5·x`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Xielu {
+    /// `[1]`.
+    pub positive: Tensor,
+    /// `[1]`.
+    pub negative: Tensor,
 }
 
 /// Feed-forward network without a gate.
@@ -56,6 +70,8 @@ pub struct Plain {
     pub width: u64,
     /// Activation of the output of `up`.
     pub activation: Activation,
+    /// Parameters of xIELU, which is then the activation.
+    pub curve: Option<Xielu>,
     /// `[width, hidden]`.
     pub up: Projection,
     /// `[hidden, width]`.
@@ -77,6 +93,8 @@ pub struct Experts {
     pub router: Router,
     /// Norm of the experts' input; the router reads the input before it.
     pub input_norm: Option<Norm>,
+    /// Whether the weights of the chosen experts multiply their inputs, and not their outputs.
+    pub weighs_inputs: bool,
     /// `[width, hidden]` for each expert; `None` if the experts have no gates.
     pub gate: Option<Matrices>,
     /// `[width, hidden]` for each expert.

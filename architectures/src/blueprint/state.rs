@@ -40,7 +40,7 @@ impl LayerState {
                 kv_heads: attention.kv_heads,
                 key_dim: attention.head_dim,
                 value_dim: attention.value_dim,
-                window: attention.window,
+                window: [attention.window, attention.chunk].into_iter().flatten().min(),
             },
             Mixer::Latent(latent) => {
                 Self::Kv { kv_heads: 1, key_dim: latent.rank + latent.rope_dim, value_dim: 0, window: None }

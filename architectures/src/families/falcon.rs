@@ -65,7 +65,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             parallel,
             ..Layer::new(
                 (Mixer::Attention(Box::new(mixer)), before(mixer_norm)),
-                (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before(ffn_norm)),
+                (Ffn::Plain(Box::new(Plain { width, activation, curve: None, up, down })), before(ffn_norm)),
             )
         }
     };
@@ -82,7 +82,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         embedding: Embedding::of_tokens(embedding),
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
-        output: Some(Output { projection: output, scale: None, soft_cap: None }),
+        output: Some(Output::of(output)),
         scorer: None,
     })
 }

@@ -52,7 +52,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let (up, down) = (projection("mlp.c_fc", None), projection("mlp.c_proj", None));
         Layer::new(
             (Mixer::Attention(Box::new(own)), before("ln_1")),
-            (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before("ln_2")),
+            (Ffn::Plain(Box::new(Plain { width, activation, curve: None, up, down })), before("ln_2")),
         )
     };
     let embedding = format!("{root}wte.weight");
@@ -78,7 +78,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         },
         layers: (0..layer_count(number("n_layer", 12)?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
-        output: Some(Output { projection, scale: None, soft_cap: None }),
+        output: Some(Output::of(projection)),
         scorer: None,
     })
 }

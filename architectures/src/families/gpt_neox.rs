@@ -46,7 +46,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             parallel,
             ..Layer::new(
                 (Mixer::Attention(Box::new(mixer)), before("input_layernorm")),
-                (Ffn::Plain(Box::new(Plain { width, activation, up, down })), before("post_attention_layernorm")),
+                (
+                    Ffn::Plain(Box::new(Plain { width, activation, curve: None, up, down })),
+                    before("post_attention_layernorm"),
+                ),
             )
         }
     };
@@ -63,7 +66,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         embedding: Embedding::of_tokens(embedding),
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("final_layer_norm")),
-        output: Some(Output { projection: output, scale: None, soft_cap: None }),
+        output: Some(Output::of(output)),
         scorer: None,
     })
 }

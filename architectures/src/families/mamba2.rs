@@ -120,7 +120,7 @@ pub(super) fn blueprint(names: &TensorNames, sizes: &MambaSizes, mixer: impl Fn(
         embedding: Embedding::of_tokens(embedding),
         layers: (0..sizes.layers).map(layer).collect(),
         norm: Some(norm(final_norm)),
-        output: Some(Output { projection: output, scale: None, soft_cap: None }),
+        output: Some(Output::of(output)),
         scorer: None,
     }
 }

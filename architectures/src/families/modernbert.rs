@@ -34,7 +34,7 @@ pub(super) const FAMILY: Family = Family {
 
 /// The first of every three layers has full attention.
 const PATTERN: u64 = 3;
-const WINDOW: u64 = 128;
+pub(super) const WINDOW: u64 = 128;
 /// Base of the frequencies of sliding layers.
 const SLIDING_THETA: f64 = 10_000.0;
 
@@ -55,7 +55,7 @@ struct ModernBertSizes {
     ropes: [Rope; 2],
 }
 
-fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+pub(super) fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let rope = |kind: &str, key: &str, default: f64| -> Result<Rope, Error> {
         let theta = config.float(key)?.unwrap_or(default);
         Ok(config.newer_rope(kind, theta)?.unwrap_or_else(|| Rope::plain(theta)))
@@ -136,6 +136,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
                     activation,
                     gate: both.rows(Rows::run(0, width)),
                     up: both.rows(Rows::run(width, width)),
+                    norm: None,
                     down: projection("mlp.Wo"),
                 })),
                 Residual { before: Some(norm(&own("mlp_norm"))), ..Residual::default() },

@@ -197,7 +197,7 @@ fn of_parts(
 
 fn network(names: &TensorNames, module: &str, width: u64, activation: Activation) -> Plain {
     let [up, down] = ["up_proj", "down_proj"].map(|own| projection(names, &format!("{module}.{own}")));
-    Plain { width, activation, up, down }
+    Plain { width, activation, curve: None, up, down }
 }
 
 impl NemotronExperts {
@@ -217,6 +217,7 @@ impl NemotronExperts {
             activation,
             router,
             input_norm: None,
+            weighs_inputs: false,
             gate: None,
             up: matrices(names, module, "up_proj"),
             down: matrices(names, module, "down_proj"),

@@ -123,6 +123,12 @@ pub fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
+/// `positive · x² + 0.5 · x` if `x > 0`, else `negative · (exp(min(x, -1e-6)) - 1 - x) + 0.5 · x`.
+pub fn xielu(x: f32, positive: f32, negative: f32) -> f32 {
+    let curve = if x > 0.0 { positive * x * x } else { negative * (x.min(-1e-6).exp_m1() - x) };
+    curve + 0.5 * x
+}
+
 /// `1 / (1 + exp(-x))`.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {

@@ -50,6 +50,8 @@ struct AttendArguments {
     uint32_t value_width;
     // 0 without a window.
     uint32_t window;
+    // 0 without chunks.
+    uint32_t chunk;
     uint32_t is_causal;
 };
 
@@ -57,6 +59,7 @@ struct AttendArguments {
 DEVICE void seen(const AttendArguments &arguments, const Span &span, uint32_t token, uint32_t &from, uint32_t &to) {
     uint32_t own = span.position + token, end = span.position + span.tokens, window = arguments.window;
     from = window != 0 && own + 1 > window ? own + 1 - window : 0;
+    if (arguments.chunk != 0) from = max(from, own - own % arguments.chunk);
     to = arguments.is_causal ? own + 1 : window != 0 ? min(end, own + window) : end;
 }
 

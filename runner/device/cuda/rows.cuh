@@ -53,6 +53,7 @@ enum MapKind : uint32_t {
     MAP_GATE = 8,
     // `x · ln(1 + exp(y))`.
     MAP_SOFTPLUS = 9,
+    MAP_XIELU = 10,
 };
 
 struct MapArguments {
@@ -63,6 +64,8 @@ struct MapArguments {
     float *out;
     uint64_t count;
     float scale;
+    // Factor for negative numbers.
+    float negative;
     uint32_t kind;
     uint32_t activation;
     // Number of elements that share one of y.
@@ -88,6 +91,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_ACTIVATE: out = activated(arguments.activation, x); break;
     case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
     case MAP_SOFTPLUS: out = x * (y > 20.0f ? y : log1pf(expf(y))); break;
+    case MAP_XIELU: out = 0.5f * x + (x > 0.0f ? scale * x * x : arguments.negative * (expm1f(fminf(x, -1e-6f)) - x)); break;
     }
     arguments.out[at] = out;
 }

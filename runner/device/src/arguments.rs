@@ -228,6 +228,7 @@ pub(crate) struct MapArguments {
     pub(crate) out: Address,
     pub(crate) count: u64,
     pub(crate) scale: f32,
+    pub(crate) negative: f32,
     pub(crate) kind: u32,
     pub(crate) activation: u32,
     pub(crate) shared: u32,
@@ -324,6 +325,7 @@ pub(crate) struct AttendArguments {
     pub(crate) heads: u32,
     pub(crate) value_width: u32,
     pub(crate) window: u32,
+    pub(crate) chunk: u32,
     pub(crate) is_causal: u32,
 }
 

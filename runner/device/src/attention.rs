@@ -110,6 +110,8 @@ pub struct Attention<'a> {
     pub soft_cap: Option<f32>,
     /// Number of positions that a token sees, including its own.
     pub window: Option<usize>,
+    /// Number of positions of a chunk: a token sees only its own chunk.
+    pub chunk: Option<usize>,
     /// Whether tokens do not see later positions.
     pub is_causal: bool,
     /// Attention sinks, `[heads]`.
@@ -238,6 +240,7 @@ impl GpuRuntime {
             heads: heads as u32,
             value_width: value_dim as u32,
             window: attention.window.unwrap_or(0) as u32,
+            chunk: attention.chunk.unwrap_or(0) as u32,
             is_causal: u32::from(attention.is_causal),
         };
         for Items { at, count, kind } in &table.items {

@@ -80,6 +80,13 @@ pub enum Map<'a, A> {
     Activate(Activation),
     /// `activation(x) · y`.
     Gate(Activation, &'a A),
+    /// `positive · x² + 0.5 · x` if `x > 0`, else `negative · (exp(min(x, -1e-6)) - 1 - x) + 0.5 · x`.
+    Xielu {
+        /// Factor for positive numbers.
+        positive: f32,
+        /// Factor for negative numbers.
+        negative: f32,
+    },
 }
 
 impl<A> Clone for Map<'_, A> {
@@ -108,6 +115,7 @@ impl<'a, A> Map<'a, A> {
             Self::Silu(y) => Map::Silu(of(y)?),
             Self::Activate(activation) => Map::Activate(activation),
             Self::Gate(activation, y) => Map::Gate(activation, of(y)?),
+            Self::Xielu { positive, negative } => Map::Xielu { positive, negative },
         })
     }
 }
@@ -131,6 +139,7 @@ impl GpuRuntime {
             Map::Activate(activation) => (7, None, 1.0, Some(activation)),
             Map::Gate(activation, y) => (8, Some(y), limit(activation), Some(activation)),
             Map::Softplus(y) => (9, Some(y), 1.0, None),
+            Map::Xielu { positive, .. } => (10, None, positive, None),
         };
         let shared = match y {
             Some(y) => {
@@ -151,6 +160,7 @@ impl GpuRuntime {
             out: fresh.address(),
             count: (rows * width) as u64,
             scale,
+            negative: if let Map::Xielu { negative, .. } = map { negative } else { 0.0 },
             kind,
             activation: activation.map_or(0, number),
             shared: shared as u32,

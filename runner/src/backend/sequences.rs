@@ -1,7 +1,5 @@
 //! The sequences of a pass.
 
-use std::ops::Range;
-
 use anyhow::Result;
 
 use super::Backend;
@@ -36,18 +34,6 @@ impl Span {
     /// Returns the first position after the span.
     pub(crate) fn end(self) -> usize {
         self.position + self.tokens
-    }
-
-    /// Returns the positions that a token attends to; `token` is its index in the span.
-    pub(crate) fn seen(self, token: usize, window: Option<usize>, causal: bool) -> Range<usize> {
-        let own = self.position + token;
-        let from = window.map_or(0, |window| (own + 1).saturating_sub(window));
-        let to = match window {
-            _ if causal => own + 1,
-            Some(window) => self.end().min(own + window),
-            None => self.end(),
-        };
-        from..to
     }
 }
 

@@ -213,6 +213,9 @@ impl Backend for Cpu {
                     x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y * elementwise::sigmoid(*y));
                 }
                 Map::Activate(activation) => elementwise::activate(self.instructions, activation, x),
+                Map::Xielu { positive, negative } => {
+                    x.iter_mut().for_each(|x| *x = elementwise::xielu(*x, positive, negative));
+                }
                 Map::Gate(activation, y) => elementwise::gate(self.instructions, activation, x, &y.numbers[of(y)]),
             }
         });

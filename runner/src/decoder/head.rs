@@ -1,7 +1,7 @@
 //! The end of a decoder: the final norm and the output projection.
 
 use anyhow::{Context, Result};
-use architectures::Blueprint;
+use architectures::{Activation, Blueprint};
 
 use crate::backend::{Backend, Map, NormOf};
 use crate::weights::Weights;
@@ -17,16 +17,33 @@ pub(super) struct Head<B: Backend> {
 
 #[derive(Debug)]
 struct Output<B: Backend> {
+    head: Option<Dense<B>>,
     projection: B::Matrix,
     scale: Option<f32>,
     soft_cap: Option<f32>,
 }
 
+/// The layer before the output projection: `norm(act(projection(x)))`.
+#[derive(Debug)]
+struct Dense<B: Backend> {
+    projection: B::Matrix,
+    activation: Activation,
+    norm: NormOf<B>,
+}
+
 impl<B: Backend> Head<B> {
     pub(super) fn load(backend: &B, weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let (vocabulary, hidden) = (blueprint.vocabulary as usize, blueprint.hidden as usize);
+        let dense = |head: &architectures::OutputHead| -> Result<Dense<B>> {
+            Ok(Dense {
+                projection: weights.matrix(backend, &head.projection, hidden, hidden, None)?,
+                activation: head.activation,
+                norm: weights.norm(backend, &head.norm, hidden)?,
+            })
+        };
         let output = |output: &architectures::Output| -> Result<Output<B>> {
             Ok(Output {
+                head: output.head.as_deref().map(dense).transpose()?,
                 projection: weights.matrix(backend, &output.projection, hidden, vocabulary, None)?,
                 scale: output.scale.map(|scale| scale as f32),
                 soft_cap: output.soft_cap.map(|cap| cap as f32),
@@ -49,7 +66,12 @@ impl<B: Backend> Head<B> {
     /// Computes the logits of rows of the residual stream, `[rows, vocabulary]`.
     pub(super) fn logits(&self, backend: &B, rows: B::Act) -> Result<B::Act> {
         let output = self.output.as_ref().context("the model computes no logits; it only embeds or scores texts")?;
-        let [mut logits] = backend.project([&output.projection], &self.hidden(backend, rows)?)?;
+        let mut rows = self.hidden(backend, rows)?;
+        if let Some(Dense { projection, activation, norm }) = &output.head {
+            let [wide] = backend.project([projection], &rows)?;
+            rows = backend.norm(norm, &backend.map(wide, Map::Activate(*activation))?)?;
+        }
+        let [mut logits] = backend.project([&output.projection], &rows)?;
         if let Some(scale) = output.scale {
             logits = backend.map(logits, Map::Scale(scale))?;
         }

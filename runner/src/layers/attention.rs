@@ -18,6 +18,7 @@ pub(crate) struct Attention<B: Backend> {
     key_norm: Option<NormOf<B>>,
     value_norm: Option<NormOf<B>>,
     norms_follow_rope: bool,
+    output_norm: Option<NormOf<B>>,
     clip: Option<f32>,
     sinks: Option<B::Vector>,
     /// The part of a head that RoPE is applied to, and the index of its angles.
@@ -31,6 +32,7 @@ pub(crate) struct Attention<B: Backend> {
     scale: f32,
     soft_cap: Option<f32>,
     window: Option<usize>,
+    chunk: Option<usize>,
     causal: bool,
 }
 
@@ -83,6 +85,11 @@ impl<B: Backend> Attention<B> {
             query_norm: norm(&own.query_norm, heads)?,
             key_norm,
             value_norm: own.value_norm.as_ref().map(|norm| weights.norm(backend, norm, value_dim)).transpose()?,
+            output_norm: own
+                .output_norm
+                .as_ref()
+                .map(|norm| weights.norm(backend, norm, heads * value_dim))
+                .transpose()?,
             norms_follow_rope: own.norms_follow_rope,
             clip: own.clip.map(|clip| clip as f32),
             sinks: own.sinks.as_ref().map(|sinks| weights.vector(backend, sinks, heads)).transpose()?,
@@ -95,6 +102,7 @@ impl<B: Backend> Attention<B> {
             scale: own.scale as f32,
             soft_cap: own.soft_cap.map(|cap| cap as f32),
             window: own.window.map(|window| window as usize),
+            chunk: own.chunk.map(|chunk| chunk as usize),
             causal,
         })
     }
@@ -140,6 +148,7 @@ impl<B: Backend> Attention<B> {
             scale: self.scale,
             soft_cap: self.soft_cap,
             window: self.window,
+            chunk: self.chunk,
             causal: self.causal,
             reads_only: given.is_none(),
             sinks: self.sinks.as_ref(),
@@ -155,6 +164,7 @@ impl<B: Backend> Attention<B> {
             };
             mixed = backend.map(mixed, map)?;
         }
+        let mixed = normed(backend, mixed, self.output_norm.as_ref())?;
         let [out] = backend.project([&self.output], &mixed)?;
         Ok(out)
     }

@@ -27,6 +27,8 @@ pub(crate) struct Experts<B: Backend> {
     latent: Option<[B::Matrix; 2]>,
     /// Width of the experts' inputs.
     width: usize,
+    /// Whether weights multiply the inputs, and not the outputs.
+    weighs_inputs: bool,
     /// The routes of the current pass.
     routes: Mutex<Routes>,
 }
@@ -82,8 +84,8 @@ impl<B: Backend> Experts<B> {
         // Backends choose only among experts with gates.
         let all = networks.iter().map(|Network { gate, up, down }| Some([gate.as_ref()?, up, down])).collect();
         let prepared = match all {
-            // Kernels have no factors of experts.
-            _ if router.rule.expert_scales.is_some() => None,
+            // Kernels have no factors of experts, and weigh outputs only.
+            _ if router.rule.expert_scales.is_some() || own.weighs_inputs => None,
             Some(all) => {
                 backend.experts(&ExpertsOf { rule: &router.rule, networks: all, activation: own.activation })?
             }
@@ -98,6 +100,7 @@ impl<B: Backend> Experts<B> {
             prepared,
             latent: own.latent.as_ref().map(latent).transpose()?,
             width: inputs,
+            weighs_inputs: own.weighs_inputs,
             routes: Mutex::default(),
         })
     }
@@ -140,7 +143,15 @@ impl<B: Backend> Experts<B> {
                 Ok(())
             })?,
         };
-        let rows = backend.select(x, chosen)?;
+        let mut rows = backend.select(x, chosen)?;
+        let ones = self.weighs_inputs.then(|| vec![1.0; chosen.len()]);
+        if self.weighs_inputs {
+            let zeros = backend.rows(chosen.len(), self.width, |zeros| {
+                zeros.fill(0.0);
+                Ok(())
+            })?;
+            rows = backend.scatter(zeros, &rows, &(0..chosen.len()).collect::<Vec<_>>(), weights)?;
+        }
         let by = |expert: usize| &self.networks[expert];
         let gates = self.networks.first().and_then(|first| first.gate.as_ref());
         let gated = if gates.is_some() {
@@ -153,7 +164,7 @@ impl<B: Backend> Experts<B> {
         };
         drop(rows);
         let [made] = backend.project_runs(runs, |expert| [&by(expert).down], &gated)?;
-        backend.scatter(sum, &made, chosen, weights)
+        backend.scatter(sum, &made, chosen, ones.as_ref().unwrap_or(weights))
     }
 }
 

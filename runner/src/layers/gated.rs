@@ -1,15 +1,16 @@
 //! A feed-forward network with a gate.
 
 use super::Loader;
-use crate::backend::{Backend, Map};
+use crate::backend::{Backend, Map, NormOf};
 use anyhow::Result;
 use architectures::Activation;
 
-/// `down(act(gate(x)) · up(x))`.
+/// `down(norm(act(gate(x)) · up(x)))`.
 #[derive(Debug)]
 pub(crate) struct Gated<B: Backend> {
     pub(super) gate: B::Matrix,
     pub(super) up: B::Matrix,
+    norm: Option<NormOf<B>>,
     pub(super) down: B::Matrix,
     pub(super) activation: Activation,
 }
@@ -21,6 +22,7 @@ impl<B: Backend> Gated<B> {
         Ok(Self {
             gate: weights.matrix(backend, &own.gate, hidden, width, None)?,
             up: weights.matrix(backend, &own.up, hidden, width, None)?,
+            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()?,
             down: weights.matrix(backend, &own.down, width, hidden, None)?,
             activation: own.activation,
         })
@@ -28,7 +30,11 @@ impl<B: Backend> Gated<B> {
 
     pub(super) fn forward(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
         let [gate, up] = backend.project([&self.gate, &self.up], x)?;
-        let [out] = backend.project([&self.down], &backend.map(gate, Map::Gate(self.activation, &up))?)?;
+        let mut wide = backend.map(gate, Map::Gate(self.activation, &up))?;
+        if let Some(norm) = &self.norm {
+            wide = backend.norm(norm, &wide)?;
+        }
+        let [out] = backend.project([&self.down], &wide)?;
         Ok(out)
     }
 }

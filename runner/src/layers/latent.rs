@@ -163,6 +163,7 @@ impl<B: Backend> Latent<B> {
             scale: self.scale,
             soft_cap: None,
             window: None,
+            chunk: None,
             causal: true,
             reads_only: false,
             sinks: None,

@@ -41,7 +41,7 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
     let mut all = NamedParts::default();
     blueprint.layers.iter().for_each(|layer| all.layer(layer));
     all.norms(&blueprint.norm);
-    all.projections(blueprint.output.iter().map(|output| &output.projection));
+    all.output(blueprint);
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
 
@@ -86,7 +86,7 @@ impl<'a> NamedParts<'a> {
         self.tensors.extend(embedding.positions.as_ref().map(|positions| &positions.weight));
         self.tensors.extend(embedding.types.as_ref().map(|types| &types.weight));
         self.norms(embedding.norm.iter().chain(&blueprint.norm));
-        self.projections(blueprint.output.iter().map(|output| &output.projection));
+        self.output(blueprint);
         if let Some(of_layers) = &embedding.of_layers {
             self.tensors.push(&of_layers.table);
             self.projections([&of_layers.projection]);
@@ -94,6 +94,13 @@ impl<'a> NamedParts<'a> {
         }
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
+    }
+
+    fn output(&mut self, blueprint: &'a Blueprint) {
+        let Some(output) = &blueprint.output else { return };
+        let head = output.head.as_deref();
+        self.projections(head.map(|head| &head.projection).into_iter().chain([&output.projection]));
+        self.norms(head.map(|head| &head.norm));
     }
 
     fn scorer(&mut self, blueprint: &'a Blueprint) {
@@ -112,7 +119,7 @@ impl<'a> NamedParts<'a> {
             Mixer::Attention(own) => {
                 let gate = own.gate.as_ref().map(|gate| &gate.projection);
                 self.projections([&own.query, &own.output].into_iter().chain(gate));
-                self.norms(&own.query_norm);
+                self.norms(own.query_norm.iter().chain(&own.output_norm));
                 if own.reads_layer.is_none() {
                     self.projections([&own.key]);
                     self.projections(Some(&own.value).filter(|value| **value != own.key));
@@ -209,10 +216,12 @@ impl<'a> NamedParts<'a> {
 
     fn plain(&mut self, plain: &'a Plain) {
         self.projections([&plain.up, &plain.down]);
+        self.tensors.extend(plain.curve.iter().flat_map(|curve| [&curve.positive, &curve.negative]));
     }
 
     fn gated(&mut self, gated: &'a Gated) {
         self.projections([&gated.gate, &gated.up, &gated.down]);
+        self.norms(&gated.norm);
     }
 
     fn heads(&mut self, matrices: &'a Matrices, heads: u64) {

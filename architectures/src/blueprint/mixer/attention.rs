@@ -26,6 +26,9 @@ pub struct Attention {
     /// Number of positions to which a token attends, including its own; on each side if the model
     /// is not causal. `None` means all positions.
     pub window: Option<u64>,
+    /// Number of positions of a chunk: a token attends only to positions of its own chunk, which
+    /// begins at a multiple of this number. `None` if there are no chunks.
+    pub chunk: Option<u64>,
     /// Rotary embedding; `None` if queries and keys have no position information.
     pub rope: Option<Rope>,
     /// `[heads · head_dim, hidden]`.
@@ -51,6 +54,8 @@ pub struct Attention {
     pub key_norm: Option<Norm>,
     /// Norm of each value head.
     pub value_norm: Option<Norm>,
+    /// `[heads · value_dim]`: norm of the input of `output`.
+    pub output_norm: Option<Norm>,
     /// Growth of queries with the position.
     pub query_growth: Option<QueryGrowth>,
     /// `[heads]`: a score that takes part in the softmax but contributes no value.

@@ -46,7 +46,7 @@ fn numbers_from_elsewhere_are_checked() {
         (attention("scale"), json!(-1.0), "positive"),
         (attention("layout"), json!("diagonal"), "`diagonal`"),
         (attention("rope/theta"), json!(0.0), "positive"),
-        (attention("rope/scaling/llama3/high_frequency_factor"), json!(1.0), "positive"),
+        (attention("rope/scaling/llama3/high_frequency_factor"), json!(0.5), "no less"),
         ("/layers/1/mixer".to_owned(), json!({"mamba": {}}), "mamba"),
         ("/layers/0/ffn/gated/width".to_owned(), json!(0), "intermediate size"),
         ("/layers/0/ffn/gated/activation".to_owned(), json!("relu6"), "`relu6`"),

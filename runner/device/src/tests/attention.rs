@@ -18,6 +18,7 @@ struct Case {
     value_dim: usize,
     mixed_dim: usize,
     window: Option<usize>,
+    chunk: Option<usize>,
     is_causal: bool,
     soft_cap: Option<f32>,
     has_sinks: bool,
@@ -34,6 +35,7 @@ const PLAIN: Case = Case {
     value_dim: 32,
     mixed_dim: 32,
     window: None,
+    chunk: None,
     is_causal: true,
     soft_cap: None,
     has_sinks: false,
@@ -174,6 +176,7 @@ fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool)
                 );
                 let place = position + token;
                 let from = case.window.map_or(0, |window| (place + 1).saturating_sub(window));
+                let from = from.max(case.chunk.map_or(0, |chunk| place / chunk * chunk));
                 let to = if case.is_causal {
                     place + 1
                 } else {
@@ -197,6 +200,7 @@ fn run_as(machine: &GpuRuntime, case: Case, passes: &[&[usize]], is_exact: bool)
             scale: 0.25,
             soft_cap: case.soft_cap,
             window: case.window,
+            chunk: case.chunk,
             is_causal: case.is_causal,
             sinks: case.has_sinks.then_some(&sink_tensor),
             is_exact,
@@ -237,6 +241,8 @@ fn heads_of_every_shape() {
         Case { heads: 6, kv_heads: 2, key_dim: 96, value_dim: 40, mixed_dim: 40, window: Some(50), ..PLAIN },
         Case { heads: 4, kv_heads: 1, key_dim: 192, value_dim: 128, mixed_dim: 128, has_sinks: true, ..PLAIN },
         Case { window: Some(20), ..PLAIN },
+        Case { chunk: Some(24), ..PLAIN },
+        Case { window: Some(20), chunk: Some(64), ..PLAIN },
         Case { window: Some(3), is_causal: false, ..PLAIN },
         Case { is_causal: false, has_sinks: true, ..PLAIN },
         Case { soft_cap: Some(0.5), has_sinks: true, ..PLAIN },
@@ -268,6 +274,7 @@ fn what_does_not_fit_is_refused() {
         scale: 1.0,
         soft_cap: None,
         window: None,
+        chunk: None,
         is_causal: true,
         sinks: None,
         is_exact: false,

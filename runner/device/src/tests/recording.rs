@@ -32,6 +32,7 @@ fn pass(
         scale: 0.25,
         soft_cap: None,
         window: None,
+        chunk: None,
         is_causal: true,
         sinks: None,
         is_exact: false,

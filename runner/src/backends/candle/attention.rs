@@ -42,7 +42,7 @@ pub(super) fn attend(
     if let Some((key, value)) = given {
         kv.append(&key, value.as_ref())?;
     }
-    let (from, to) = (span.seen(0, attend.window, attend.causal).start, span.end());
+    let (from, to) = (attend.seen(span, 0).start, span.end());
     let keys = kv.rows(0, from, to)?;
     let values = if own { kv.rows(1, from, to)? } else { keys.narrow(2, 0, attend.value_dim)?.contiguous()? };
     mix(attend, span, from, &query, &keys, &values)
@@ -83,7 +83,7 @@ fn mix(
 /// Returns `[tokens, visible]`: 0 if a token sees a position, else minus infinity. Returns `None`
 /// if all tokens see all positions.
 fn mask(attend: &Attend<'_, Candle>, span: Span, from: usize, device: &Device) -> Result<Option<Tensor>> {
-    let seen = |token: usize| span.seen(token, attend.window, attend.causal);
+    let seen = |token: usize| attend.seen(span, token);
     if (0..span.tokens).all(|token| seen(token) == (from..span.end())) {
         return Ok(None);
     }

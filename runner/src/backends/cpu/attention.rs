@@ -116,7 +116,7 @@ impl Cpu {
             });
             kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
         };
-        let seen = |sequence: &Sequence, token| sequence.span.seen(token, attend.window, true);
+        let seen = |sequence: &Sequence, token| attend.seen(sequence.span, token);
         let runs: usize = tokens().map(|(sequence, _, token)| seen(sequence, token).len().div_ceil(RUN)).sum();
         // Rounded up, so that a longer sequence can mostly reuse the buffer.
         let mut parts = self.arena.take((runs * attend.kv_heads * width).next_power_of_two());
@@ -287,7 +287,7 @@ impl Tile {
             Some(sinks) => (sinks[kv_head * group + row % group], 1.0),
             None => (f32::NEG_INFINITY, 0.0),
         }));
-        let seen = |token: usize| span.seen(token, attend.window, attend.causal);
+        let seen = |token: usize| attend.seen(span, token);
         let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
         let mut begin = from;
         while begin < to {

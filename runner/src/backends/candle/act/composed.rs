@@ -83,5 +83,12 @@ pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Res
             ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
         }
         Map::Gate(activation, y) => (activate(activation, x)? * y.rows()?)?,
+        Map::Xielu { positive, negative } => {
+            let above = (x.maximum(0.0)?.sqr()? * f64::from(positive))?;
+            // Zero for positive numbers, except for the rounding of the bound.
+            let below = x.minimum(0.0)?;
+            let curve = ((below.minimum(-1e-6)?.exp()? - 1.0)? - &below)?;
+            (above + ((curve * f64::from(negative))? + (x * 0.5)?)?)?
+        }
     })
 }

@@ -124,6 +124,7 @@ pub(in crate::backends::candle) fn attend(
         scale: attend.scale,
         soft_cap: attend.soft_cap,
         window: attend.window,
+        chunk: attend.chunk,
         is_causal: attend.causal,
         sinks: attend.sinks,
         is_exact: kernels.is_exact,
