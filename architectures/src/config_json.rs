@@ -59,18 +59,26 @@ impl<'a> Config<'a> {
         self.map
     }
 
-    pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
-        let key = self.own_key(key);
+    /// Records a property as read, by all of its keys: the other key does not count beside the
+    /// usual one.
+    fn note(self, key: &str) {
         self.read.note(self.map, key);
+        for (_, other) in self.other_keys.iter().filter(|(usual, _)| *usual == key) {
+            self.read.note(self.map, other);
+        }
+    }
+
+    pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
+        self.note(key);
+        let key = self.own_key(key);
         self.map.get(key).filter(|value| !value.is_null())
     }
 
     /// True if the key is present with the value `null`, which sometimes means something else than
     /// the default.
     pub(crate) fn is_null(self, key: &str) -> bool {
-        let key = self.own_key(key);
-        self.read.note(self.map, key);
-        self.map.get(key).is_some_and(Value::is_null)
+        self.note(key);
+        self.map.get(self.own_key(key)).is_some_and(Value::is_null)
     }
 
     pub(crate) fn text(self, key: &str) -> Option<&'a str> {
@@ -207,9 +215,13 @@ impl<'a> Config<'a> {
         let Some(parameters) = self.object("rope_parameters")? else { return Ok(None) };
         // If both layouts are present, the newer one applies.
         for key in ["rope_theta", "rope_scaling"] {
-            self.read.note(self.map, key);
+            self.note(key);
         }
         let own = parameters.object(layer_type)?;
+        if own.is_some() {
+            // Repeated beside the parameters of the layer types, which apply.
+            parameters.value("original_max_position_embeddings");
+        }
         let parameters = own.unwrap_or(parameters);
         let theta = match (parameters.float("rope_theta")?, own) {
             (Some(theta), _) => theta,
@@ -346,7 +358,9 @@ impl<'a> Config<'a> {
     /// Returns the growth of attention with the scaling of `RoPE`, if its parameters define one;
     /// else 1.
     pub(crate) fn attention_growth(self) -> Result<f64, Error> {
-        let Some(scaling) = self.object("rope_parameters")?.or(self.object("rope_scaling")?) else { return Ok(1.0) };
+        let newer = self.object("rope_parameters")?;
+        let scaling = if newer.is_some() { newer } else { self.object("rope_scaling")? };
+        let Some(scaling) = scaling else { return Ok(1.0) };
         Ok(match (scaling.float("factor")?, scaling.float("mscale_all_dim")?) {
             (Some(factor), Some(weight)) if weight != 0.0 => yarn_magnitude(factor, weight),
             _ => 1.0,

@@ -87,6 +87,16 @@ impl Encoder {
         defaults: &EncoderDefaults,
         names: EncoderNames,
     ) -> Result<Self, Error> {
+        let rope = Some(config.rope("full_attention", defaults.theta)?);
+        Ok(Self { rope, ..Self::without_rope(config, defaults, names)? })
+    }
+
+    /// Reads a config apart from its activation and `RoPE`.
+    pub(crate) fn without_rope(
+        config: Config<'_>,
+        defaults: &EncoderDefaults,
+        names: EncoderNames,
+    ) -> Result<Self, Error> {
         Ok(Self {
             vocabulary: config.required("vocab_size")?,
             hidden: config.required("hidden_size")?,
@@ -96,7 +106,7 @@ impl Encoder {
             context: config.unsigned("max_position_embeddings")?.unwrap_or(defaults.context),
             epsilon: config.float("layer_norm_eps")?.unwrap_or(defaults.epsilon),
             activation: defaults.activation,
-            rope: Some(config.rope("full_attention", defaults.theta)?),
+            rope: None,
             positions: None,
             types: config.unsigned("type_vocab_size")?.unwrap_or(defaults.types),
             names,

@@ -33,7 +33,12 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),
         ..Dense::from_config(config, DEFAULTS)?
     };
-    dense.rotate_part(config, 2)?;
+    match config.unsigned("attn_rotary_emb")? {
+        Some(rotated) => dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()).for_each(|rope| {
+            rope.dimension = Some(rotated);
+        }),
+        None => dense.rotate_part(config, 2)?,
+    }
     let sizes = StateSpaceSizes::from_config(config, dense.norm_epsilon)?;
     let mut blueprint = dense.blueprint(names);
     let attends = config.list("attn_layer_indices")?.unwrap_or_default();

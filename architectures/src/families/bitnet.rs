@@ -20,7 +20,7 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(5), theta: 500_000.0, ..LLA
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let quantized = config.object("quantization_config")?;
     if quantized.and_then(|own| own.text("quant_method")) == Some("bitnet") {
-        return Err(fail("the weights are packed for `bitnet`, which cannot be run yet; use the BF16 repository"));
+        return Err(fail("`quantization_config` rounds weights to three values (`bitnet`), which cannot be run yet"));
     }
     let dense = Dense {
         activation: config.activation("hidden_act", Activation::ReluSquared)?,

@@ -30,13 +30,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let encoder = Encoder {
         activation: config.activation("hidden_act", DEFAULTS.activation)?,
-        ..Encoder::from_config(config, &DEFAULTS, own)?
+        ..Encoder::without_rope(config, &DEFAULTS, own)?
     };
     let rope = match config.object("rope_scaling")? {
-        Some(scaling) if scaling.text("type") == Some("ntk") => Some(stretched(config, scaling, encoder.head_dim())?),
-        _ => encoder.rope,
+        Some(scaling) if scaling.text("type") == Some("ntk") => stretched(config, scaling, encoder.head_dim())?,
+        _ => config.rope("full_attention", DEFAULTS.theta)?,
     };
-    Ok(Encoder { rope, ..encoder }.blueprint(names))
+    Ok(Encoder { rope: Some(rope), ..encoder }.blueprint(names))
 }
 
 /// Returns the `RoPE` of published configs: a factor multiplies the base, and its root of the order

@@ -16,6 +16,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("head_dim", "attention_head_dim")]);
     Ok(with_norms(dense(config)?, names))
 }
 

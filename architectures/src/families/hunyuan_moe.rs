@@ -18,6 +18,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("head_dim", "attention_head_dim")]);
     let dense = dense(config)?;
     let sizes = ExpertSizes {
         count: experts::count(config, 1)?,

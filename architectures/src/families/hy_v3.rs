@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 131_072, theta: 11_158_840.0 };
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("moe_intermediate_size", "expert_hidden_dim")]);
     let dense = Dense {
         head_norms: true,
         norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5),

@@ -43,6 +43,7 @@ fn names_of(root: &str, layers: &'static str) -> EncoderNames {
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("rope_theta", "rotary_emb_base")]);
     let root = if names.has("roberta.emb_ln.weight") { "roberta." } else { "" };
     let encoder = Encoder {
         activation: config.activation("hidden_act", DEFAULTS.activation)?,

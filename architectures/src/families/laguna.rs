@@ -57,7 +57,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         if names.has("model.layers.1.mlp.shared_experts.up_proj.weight") { "shared_experts" } else { "shared_expert" };
     let layers = ExpertLayers {
         sizes,
-        sparse: experts::after_dense_layers(config, layers, 1)?,
+        sparse: sparse_layers(config, layers)?,
         module: "mlp",
         modules: MODULES,
         shared: Some((module, shared)),
@@ -67,6 +67,19 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         rule.set(router, names, format!("{module}.experts.e_score_correction_bias"));
     });
     Ok(blueprint)
+}
+
+/// Returns for each layer whether it has experts: by a list of types, or else by a list of dense
+/// layers, or else all but the first.
+fn sparse_layers(config: Config<'_>, layers: usize) -> Result<Vec<bool>, Error> {
+    let dense = config.list("mlp_only_layers")?;
+    match (config.value("mlp_layer_types"), dense) {
+        (None, Some(dense)) => {
+            let is_dense = |layer: u64| dense.iter().any(|own| own.as_u64() == Some(layer));
+            Ok((0..layers as u64).map(|layer| !is_dense(layer)).collect())
+        }
+        _ => experts::after_dense_layers(config, layers, 1),
+    }
 }
 
 /// Returns the `RoPE` of layers of a type, which has its own rotated share.
@@ -87,6 +100,15 @@ fn add_gates(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint)
         Some(value) if value.as_str() == Some("per-element") => false,
         Some(other) => return Err(fail(format!("`gating` is {other}, expected true, per-head or per-element"))),
     };
+    let is_usual = |kind: &serde_json::Value| match kind.as_str() {
+        Some("per_head" | "per-head") => Ok(true),
+        Some("per_element" | "per-element") => Ok(false),
+        _ => Err(fail(format!("`gating_types` has {kind}, expected per_head or per_element"))),
+    };
+    let listed = config.per_layer("gating_types", blueprint.layers.len() as u64, is_usual)?;
+    if listed.is_some_and(|listed| listed.iter().any(|own| *own != per_head)) {
+        return Err(fail("`gating_types` differs from `gating`, which cannot be run yet"));
+    }
     const HEADS: &str = "num_attention_heads_per_layer";
     let number = |heads: &serde_json::Value| {
         heads.as_u64().ok_or_else(|| fail(format!("`{HEADS}` has {heads}, expected whole numbers")))

@@ -91,9 +91,17 @@ fn kinds(config: Config<'_>, layers: u64) -> Result<LayerKinds, Error> {
         rotates,
         chunked,
         chunk: config.unsigned("attention_chunk_size")?.unwrap_or(CHUNK),
-        growth: config.flag("attn_temperature_tuning")?.unwrap_or(true).then_some(growth),
+        growth: is_on(config, "attn_temperature_tuning")?.then_some(growth),
         has_head_norms: config.flag("use_qk_norm")?.unwrap_or(true),
     })
+}
+
+/// Reads a flag that some configs state as a number; true if it is missing.
+fn is_on(config: Config<'_>, key: &str) -> Result<bool, Error> {
+    match config.value(key).and_then(Value::as_u64) {
+        Some(number) => Ok(number > 0),
+        None => Ok(config.flag(key)?.unwrap_or(true)),
+    }
 }
 
 /// Returns for each layer whether it has experts: by a list of indexes, or by a step.

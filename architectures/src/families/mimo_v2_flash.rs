@@ -1,11 +1,12 @@
 //! `MiMo` V2 Flash: windows with sinks and twice the key heads on most layers, short values, experts
 //! with sigmoid scores.
 
-use super::deepseek_v2::add_experts;
-use crate::blueprint::{Blueprint, Tensor};
-use crate::config_json::{Config, fail};
+use serde_json::Value;
+
+use crate::blueprint::{Activation, Blueprint, Tensor};
+use crate::config_json::{Config, fail, share};
 use crate::dense::{Defaults, Dense};
-use crate::experts::SigmoidRouter;
+use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, Rope, TensorNames};
 
@@ -17,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("MiMoV2FlashForCausalLM", "mimo_v2_flash"),
 };
 
-const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(192), context: 262_144, theta: FULL_THETA };
+const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(192), context: 131_072, theta: FULL_THETA };
 /// Numbers that the class has for missing keys.
 const OF_CLASS: &[(&str, f64)] = &[
     ("rms_norm_eps", 1e-5),
@@ -37,12 +38,16 @@ const VALUE_SCALE: f64 = 0.707;
 const PATTERN: u64 = 6;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let config = config.with_defaults(OF_CLASS);
+    let config = config.with_defaults(OF_CLASS).with_other_keys(&[("rms_norm_eps", "layernorm_epsilon")]);
+    check_sliding_heads(config)?;
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     dense.value_dim = config.unsigned("v_head_dim")?.unwrap_or(VALUE_DIM);
     let layers = dense.layers.len() as u64;
     let usual = || (0..layers).map(|layer| layer > 0 && !(layer + 1).is_multiple_of(PATTERN)).collect();
-    let slides: Vec<bool> = config.sliding_layers(layers)?.unwrap_or_else(usual);
+    let slides: Vec<bool> = match config.sliding_layers(layers)? {
+        Some(slides) => slides,
+        None => flags(config, "hybrid_layer_pattern", layers)?.unwrap_or_else(usual),
+    };
     let window = match config.unsigned("sliding_window_size")? {
         // This key counts the positions before a token.
         Some(before) => before.saturating_add(1),
@@ -52,11 +57,14 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let head_dim = dense.head_dim;
     let rope = |kind: &str, theta: f64| -> Result<Rope, Error> {
         let Some(rope) = config.newer_rope(kind, theta)? else {
-            return Ok(Rope { dimension: Some(crate::config_json::share(head_dim, ROTATED)), ..Rope::plain(theta) });
+            let rotated = config.float("partial_rotary_factor")?.unwrap_or(ROTATED);
+            return Ok(Rope { dimension: Some(share(head_dim, rotated)), ..Rope::plain(theta) });
         };
         Ok(Rope { dimension: config.rotated_of(kind, head_dim)?, ..rope })
     };
-    let (full, sliding) = (rope("full_attention", FULL_THETA)?, rope("sliding_attention", SLIDING_THETA)?);
+    let full = config.float("rope_theta")?.unwrap_or(FULL_THETA);
+    let sliding = config.float("swa_rope_theta")?.unwrap_or(SLIDING_THETA);
+    let (full, sliding) = (rope("full_attention", full)?, rope("sliding_attention", sliding)?);
     for layer in &mut dense.layers {
         layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
     }
@@ -77,8 +85,50 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         layer.mixer_residual.scale = Some(scale);
     }
     let rule = SigmoidRouter::from_config(config, true, 1.0)?;
-    add_experts(config, names, &mut blueprint, 1, |router, module| {
+    let sparse = match flags(config, "moe_layer_freq", layers)? {
+        Some(sparse) => sparse,
+        None => experts::after_dense_layers(config, blueprint.layers.len(), 1)?,
+    };
+    let sizes = ExpertSizes {
+        count: config.required("n_routed_experts")?,
+        width: config.required("moe_intermediate_size")?,
+        top_k: config.required("num_experts_per_tok")?,
+        activation: config.activation("hidden_act", Activation::Silu)?,
+    };
+    if config.unsigned("n_shared_experts")?.is_some_and(|count| count > 0) {
+        return Err(fail("`n_shared_experts` is set, which cannot be run yet for this family"));
+    }
+    let layers = ExpertLayers { sizes, sparse, module: "mlp", modules: MODULES, shared: None };
+    layers.add(names, &mut blueprint, |router, module| {
         rule.set(router, names, format!("{module}.gate.e_score_correction_bias"));
-    })?;
+    });
     Ok(blueprint)
+}
+
+/// Reads a list with 0 or 1 for each layer, as published configs have them.
+fn flags(config: Config<'_>, key: &str, layers: u64) -> Result<Option<Vec<bool>>, Error> {
+    let flag = |value: &Value| match value.as_u64() {
+        Some(flag @ 0..=1) => Ok(flag == 1),
+        _ => Err(fail(format!("`{key}` has {value}, expected 0 or 1"))),
+    };
+    config.per_layer(key, layers, flag)
+}
+
+/// Checks that layers with windows have the heads that the class of the model gives them.
+fn check_sliding_heads(config: Config<'_>) -> Result<(), Error> {
+    let pairs = [
+        ("swa_num_attention_heads", "num_attention_heads", 1),
+        ("swa_num_key_value_heads", "num_key_value_heads", 2),
+        ("swa_head_dim", "head_dim", 1),
+        ("swa_v_head_dim", "v_head_dim", 1),
+    ];
+    for (key, full, factor) in pairs {
+        let (own, full) = (config.unsigned(key)?, config.unsigned(full)?);
+        if let (Some(own), Some(full)) = (own, full)
+            && own != full.saturating_mul(factor)
+        {
+            return Err(fail(format!("`{key}` is {own}, expected {}", full.saturating_mul(factor))));
+        }
+    }
+    Ok(())
 }

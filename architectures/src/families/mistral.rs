@@ -12,7 +12,7 @@ use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "mistral",
-    model_types: &["mistral"],
+    model_types: &["mistral", "ministral"],
     read_config,
     gguf: &llama::GGUF,
     hugging_face: HuggingFaceForm {
@@ -32,7 +32,12 @@ const WINDOW: u64 = 4096;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, DEFAULTS)?;
+    let slides = config.sliding_layers(dense.layers.len() as u64)?;
     dense.slide_all(config, Some(WINDOW))?;
+    // Ministral has windows in some layers only.
+    for (layer, slides) in dense.layers.iter_mut().zip(slides.into_iter().flatten()) {
+        layer.window = layer.window.filter(|_| slides);
+    }
     Ok(dense.blueprint(names))
 }
 

@@ -20,6 +20,7 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(6), ..LLAMA };
 const SOFT_CAP: f64 = 15.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("final_logit_softcapping", "logits_soft_cap")]);
     let mut dense = Dense {
         activation: config.activation("hidden_act", Activation::ReluSquared)?,
         ..Dense::from_config(config, DEFAULTS)?

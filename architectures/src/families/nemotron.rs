@@ -21,6 +21,7 @@ const DEFAULTS: Defaults = Defaults { context: 4096, ..LLAMA };
 const MODULES: [&str; 2] = ["up_proj", "down_proj"];
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_other_keys(&[("head_dim", "kv_channels")]);
     let mut dense = Dense {
         norm_kind: NormKind::Layer,
         norm_offset: 1.0,
