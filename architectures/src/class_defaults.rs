@@ -9,7 +9,7 @@ use crate::{Document, Error, TensorNames, describe, unread_keys};
 
 const CLASSES: &[u8] = include_bytes!("../fixtures/class_defaults.json");
 
-/// Values in place of those that no model can have.
+/// Values of keys for which the class has a value that no model can have.
 const IN_PLACE: &[(&str, &str, u64)] =
     &[("deepseek_v2", "num_experts_per_tok", 6), ("electra", "embedding_size", 256), ("glm4_moe", "head_dim", 64)];
 

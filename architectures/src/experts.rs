@@ -264,7 +264,8 @@ pub(crate) fn count(config: Config<'_>, default: u64) -> Result<u64, Error> {
     Ok(config.unsigned("num_experts")?.or(config.unsigned("num_local_experts")?).unwrap_or(default))
 }
 
-/// Returns the same for a class in which only every `moe_layer_freq`-th of these layers has experts.
+/// Returns the same for a class in which only every `moe_layer_freq`-th of these layers has
+/// experts.
 pub(crate) fn regular_layers(config: Config<'_>, layers: usize, dense: u64) -> Result<Vec<bool>, Error> {
     let step = config.step("moe_layer_freq", 1)?;
     let sparse = after_dense_layers(config, layers, dense)?;

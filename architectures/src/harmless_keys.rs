@@ -280,6 +280,8 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     ("mllama", &[("dropout", Any)]),
+    // Half of `local_attention`.
+    ("modernbert-decoder", &[("sliding_window", Any)]),
     (
         "dots1",
         &[("scoring_func", Text("noaux_tc")), ("scoring_func", Text("sigmoid")), ("topk_method", Text("noaux_tc"))],

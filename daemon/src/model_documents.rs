@@ -87,6 +87,7 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
         capabilities: capabilities.names(),
         only_completes: capabilities.only_completes(),
+        cannot_run: library.obstacle(&model.manifest)?.text().unwrap_or_default(),
         modified_at: timestamp(model.modified),
         sampling: general.sampling,
         sampling_source: general.sampling_source,

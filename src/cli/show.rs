@@ -98,6 +98,7 @@ pub(super) fn overview(shown: &ShowResponse) {
             println!();
         }
     };
+    lines("Cannot be run", &shown.cannot_run, usize::MAX);
     lines("Capabilities", &shown.capabilities.join("\n"), usize::MAX);
     lines("Parameters", &shown.parameters, usize::MAX);
     let suggested = shown.sampling.iter().map(|(name, value)| format!("{name:<30} {value}"));

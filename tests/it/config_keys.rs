@@ -45,6 +45,7 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("glm4_moe", "topk_group"),
     ("glm4_moe_lite", "topk_group"),
     ("kimi_linear", "topk_group"),
+    ("mimo_v2_flash", "topk_group"),
     ("mistral4", "topk_group"),
     ("nemotron_h", "topk_group"),
     ("solar_open", "topk_group"),
@@ -70,6 +71,8 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("gpt_neo", "attention_types"),
     ("granite_swa", "rope_theta"),
     ("laguna", "num_attention_heads"),
+    ("llama4", "interleave_moe_layer_step"),
+    ("llama4", "no_rope_layer_interval"),
     // Layers with windows.
     ("dots1", "max_window_layers"),
     ("dots1", "sliding_window"),

@@ -10,12 +10,13 @@ mod progress;
 use std::collections::BTreeSet;
 
 use axum::http::Method;
+use serde_json::{Value, json};
 
 use crate::gateway::Gateway;
 use crate::peers::{DEFAULT_HOST, assert_same};
 use crate::server::Server;
 use crate::stored;
-use crate::support::{tiny_model, until};
+use crate::support::{entries, name, read, tiny_model, until};
 use crate::synthetic::fine_tune;
 
 /// Two tensors of the tiny model that are separate blobs.
@@ -58,6 +59,33 @@ async fn a_model_comes_from_a_colleague() {
     let [one] = requests.as_slice() else { panic!("nothing is to be done: {requests:?}") };
     assert!(one.contains("/v2/library/tiny/manifests/latest"), "{one}");
     assert!(again.iter().any(|line| line["status"].as_str().is_some_and(|s| s.starts_with("fetched 0 blobs"))));
+}
+
+/// A key that is not read, and that may change what the model computes, is told wherever the model
+/// arrives. The model is kept, and is not run.
+#[tokio::test]
+async fn a_model_that_cannot_be_run_is_told_on_arrival() {
+    let own = tempfile::tempdir().expect("a temporary folder");
+    for file in entries(&tiny_model()) {
+        std::fs::copy(&file, own.path().join(name(&file))).expect("a copy");
+    }
+    let config = own.path().join("config.json");
+    let mut changed: Value = serde_json::from_slice(&read(&config)).expect("a config");
+    changed["logit_curve"] = json!(2.5);
+    std::fs::write(&config, changed.to_string()).expect("a config");
+    let (source, target) = (Server::start(&[]).await, Server::start(&[]).await);
+    let created = source.create("curved", own.path()).await;
+    let pulled = target.pull(&format!("{}/library/curved", source.address)).await;
+    for lines in [created, pulled] {
+        let note = "note: the model is stored but cannot be run: its config.json has `logit_curve`";
+        assert!(lines.iter().any(|line| line["status"].as_str().is_some_and(|s| s.starts_with(note))), "{lines:?}");
+    }
+    let full = format!("{}/library/curved:latest", source.address);
+    let shown = target.lode(&["show", &full]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("Cannot be run") && shown.contains("`logit_curve`"), "{shown}");
+    let (status, answer) = target.call("/api/generate", &json!({"model": full, "prompt": "w5"})).await;
+    assert!(status == 400 && answer.to_string().contains("`logit_curve`"), "{status} {answer}");
 }
 
 #[tokio::test]

@@ -191,6 +191,9 @@ pub struct ShowResponse {
     /// distinguish the messages of a conversation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub only_completes: bool,
+    /// Lode extension: why this build cannot run the model; missing if it can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cannot_run: String,
     pub modified_at: String,
     /// Lode extension: sampling options that the maker of the model recommends. They apply if
     /// neither the request nor the model's parameters set them.

@@ -50,9 +50,9 @@ pub struct Gated {
     pub down: Projection,
 }
 
-/// Learned parameters of the activation xIELU (arXiv 2411.13010), with `a = softplus(positive)` and
-/// `b = 0.5 + softplus(negative)`: `a·x² + 0.5·x` if `x > 0`, else `b·(exp(min(x, -1e-6)) - 1 - x) +
-/// 0.5·x`.
+/// Learned parameters of the activation xIELU (arXiv 2411.13010): `a·x² + 0.5·x` if `x > 0`, else
+/// `b·(exp(min(x, -1e-6)) - 1 - x) + 0.5·x`, where `a = softplus(positive)` and
+/// `b = 0.5 + softplus(negative)`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xielu {

@@ -1,5 +1,5 @@
-//! Llama 4: attention in chunks with `RoPE`, and every fourth layer without both, whose queries grow
-//! with the position; experts whose inputs are weighed.
+//! Llama 4: attention in chunks with `RoPE`, and every fourth layer without both, in which queries
+//! grow with the position; experts whose inputs are weighed.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ const GROWTH: QueryGrowth = QueryGrowth { weight: 0.1, length: 8192.0, offset: 1
 /// Number of experts of the model without norms of heads, Maverick.
 const WITHOUT_HEAD_NORMS: u64 = 128;
 
-/// What differs between layers.
+/// Properties of attention that differ between layers.
 struct LayerKinds {
     /// Whether a layer has `RoPE`.
     rotates: Vec<bool>,

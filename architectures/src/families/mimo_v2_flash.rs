@@ -1,5 +1,5 @@
-//! `MiMo` V2 Flash: windows with sinks and twice the key heads on most layers, short values, experts
-//! with sigmoid scores.
+//! `MiMo` V2 Flash: windows with sinks and twice the key heads on most layers, values shorter than
+//! keys, experts with sigmoid scores.
 
 use serde_json::Value;
 

@@ -19,8 +19,6 @@ pub(super) const FAMILY: Family = Family {
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = modernbert::read_config(config, names)?;
     let window = config.unsigned("local_attention")?.unwrap_or(modernbert::WINDOW) / 2;
-    // The other half is that of later tokens.
-    config.unsigned("sliding_window")?;
     let root =
         blueprint.embedding.weight.name.strip_suffix("embeddings.tok_embeddings.weight").unwrap_or("").to_owned();
     for (index, attention) in blueprint.attentions_mut().enumerate() {

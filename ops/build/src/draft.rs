@@ -7,7 +7,7 @@ use content::ensure;
 use content::operation::Result;
 use content::{Amount, Digest, Observer};
 use import::{Inventory, NamedFile};
-use library::{Error, FileDigests, Library, UnsupportedReason};
+use library::{FileDigests, Library, UnsupportedReason};
 use manifests::config::RootFs;
 use manifests::{Document, Layer, ManifestBuilder, ModelConfig, ModelRef, annotations, media_types};
 use serde_json::{Map, Value};
@@ -83,14 +83,8 @@ impl Draft {
                     ));
                 }
             }
-            // A model of an unknown architecture may be stored for later, or for other programs.
-            UnsupportedReason::Architecture(reason) => {
-                observer.status(format!("note: the model is stored but cannot be run: {reason}"));
-            }
-            // A new import is refused. A model made from a stored one is accepted, as that one was.
-            UnsupportedReason::Quantization(reason) | UnsupportedReason::Unread(reason) => {
-                ensure!(self.base.is_some(), Error::CannotRun { name: key.to_owned(), reason });
-            }
+            // It may be stored for later, or for other programs.
+            other => other.note().into_iter().for_each(|note| observer.status(note)),
         }
         if !self.files.is_empty() {
             library.record_file_digests(manifest.digest(), &self.files)?;

@@ -56,7 +56,10 @@ pub fn load_plan(
     // buffers.
     let reads = described.architecture.blueprint.reads();
     let mut tensors = library.catalogue(&model.manifest)?;
-    if let Some(reason) = library.unsupported_quantization(&model.manifest, described, &tensors)? {
+    let quantization = library.unsupported_quantization(&model.manifest, described, &tensors)?;
+    let obstacle =
+        if quantization.is_some() { quantization } else { library.unread(&model.manifest, described, &tensors)? };
+    if let Some(reason) = obstacle {
         bail!(Error::CannotRun { name: model.name.clone(), reason });
     }
     tensors.retain(|tensor| reads.has(&tensor.name));

@@ -80,7 +80,12 @@ impl Library {
 
     /// Returns a key of the config, or a tensor in a layer, that the family does not read and that
     /// could change what the model computes.
-    fn unread(&self, manifest: &Manifest, described: &Described, tensors: &[StoredTensor]) -> Result<Option<String>> {
+    pub(crate) fn unread(
+        &self,
+        manifest: &Manifest,
+        described: &Described,
+        tensors: &[StoredTensor],
+    ) -> Result<Option<String>> {
         let family = described.architecture.family.name;
         if let SourceDocument::Config(raw) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
@@ -106,6 +111,21 @@ impl Library {
                  it would compute something else than the model's authors meant"
             )
         }))
+    }
+}
+
+impl UnsupportedReason {
+    /// Returns the reason, if the model cannot be run.
+    pub fn text(self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Architecture(reason) | Self::Quantization(reason) | Self::Unread(reason) => Some(reason),
+        }
+    }
+
+    /// Returns a line that tells users of a stored model that it cannot be run.
+    pub fn note(self) -> Option<String> {
+        self.text().map(|reason| format!("note: the model is stored but cannot be run: {reason}"))
     }
 }
 

@@ -122,7 +122,8 @@ async fn pull_resolved(
             let (wanted, pulled) = transfer(library, source, name, manifest, None).await?;
             source.meter.status("writing manifest");
             let library = library.clone();
-            tokio::task::spawn_blocking(move || finish(&library, &wanted)).await.internal()??;
+            let note = tokio::task::spawn_blocking(move || finish(&library, &wanted)).await.internal()??;
+            note.into_iter().for_each(|note| source.meter.status(note));
             Ok(pulled)
         }
         Layout::OllamaTensors => adopted(library, source, called, manifest).await,
@@ -365,8 +366,8 @@ async fn keep(library: &Library, wanted: &Arc<PullPlan>) {
     }
 }
 
-/// Makes the model visible under its name.
-fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
+/// Makes the model visible under its name. Returns a note for the user if it cannot be run.
+fn finish(library: &Library, wanted: &PullPlan) -> Result<Option<String>> {
     let manifest = &wanted.manifest;
     {
         let guard = library.guard();
@@ -384,7 +385,7 @@ fn finish(library: &Library, wanted: &PullPlan) -> Result<()> {
     }
     release(library, wanted)?;
     tracing::info!(model = wanted.key, digest = %manifest.digest(), "pulled");
-    Ok(())
+    Ok(library.obstacle(manifest)?.note())
 }
 
 /// Ends the lease: the tag keeps the blobs now.

@@ -80,7 +80,8 @@ pub enum Map<'a, A> {
     Activate(Activation),
     /// `activation(x) · y`.
     Gate(Activation, &'a A),
-    /// `positive · x² + 0.5 · x` if `x > 0`, else `negative · (exp(min(x, -1e-6)) - 1 - x) + 0.5 · x`.
+    /// `positive · x² + 0.5 · x` if `x > 0`, else
+    /// `negative · (exp(min(x, -1e-6)) - 1 - x) + 0.5 · x`.
     Xielu {
         /// Factor for positive numbers.
         positive: f32,

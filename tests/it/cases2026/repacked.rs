@@ -116,23 +116,26 @@ fn half(bytes: [u8; 2]) -> f32 {
     f32::from_bits((bits & 0x8000) << 16 | ((bits >> 10 & 31) + 127 - 15) << 23 | (bits & 0x3ff) << 13)
 }
 
-/// Create refuses weights that groups with scales and biases cannot express, and unsupported
-/// methods, and names the reason.
+/// Create refuses weights that groups with scales and biases cannot express. Weights of an
+/// unsupported method are stored, and create, show and requests tell the reason.
 #[tokio::test]
-async fn what_cannot_be_computed_with_is_refused_at_create() {
-    let test = "cases2026::repacked::what_cannot_be_computed_with_is_refused_at_create";
+async fn what_cannot_be_computed_with_is_named() {
+    let test = "cases2026::repacked::what_cannot_be_computed_with_is_named";
     let Some(cases) = fixtures(test, "cases2026") else { return };
     let server = Server::start(&[]).await;
     let sorted =
         changed_copy(&cases.join("gptq/model"), &|config| config["quantization_config"]["desc_act"] = json!(true), &[]);
     let hqq = changed_copy(&cases.join("bnb_int8/model"), &|_| {}, &[("mlp.down_proj.SCB", "mlp.down_proj.W_q")]);
-    for (name, folder, says) in [("sorted", &sorted, "act-order"), ("hqq", &hqq, "HQQ")] {
-        let error = refused(&server, name, folder.path()).await;
-        assert!(error.contains(says), "{name}: {error}");
-    }
-    let tags: Value =
-        server.http.get(server.url("/api/tags")).send().await.expect("an answer").json().await.expect("JSON");
-    assert_eq!(tags["models"], json!([]), "nothing that cannot be run has a name");
+    let error = refused(&server, "sorted", sorted.path()).await;
+    assert!(error.contains("act-order"), "{error}");
+    let said = server.create("hqq", hqq.path()).await;
+    let note = "note: the model is stored but cannot be run: its weights are quantized by HQQ";
+    let has_note = said.iter().any(|line| line["status"].as_str().is_some_and(|status| status.starts_with(note)));
+    assert!(has_note, "{said:?}");
+    let shown = server.ask("/api/show", &json!({"model": "hqq"})).await;
+    assert!(shown["cannot_run"].as_str().is_some_and(|reason| reason.contains("HQQ")), "{shown}");
+    let (status, answer) = server.call("/api/generate", &json!({"model": "hqq", "prompt": "w5"})).await;
+    assert!(status == 400 && answer.to_string().contains("HQQ"), "{status} {answer}");
 }
 
 /// Copies a folder with a changed config, and with some names in the weights' header replaced by
