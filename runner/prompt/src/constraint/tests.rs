@@ -245,6 +245,9 @@ fn calls_that_are_asked_for_are_read_as_such() {
         "tools <minimax:tool_call>",
         "tools <｜DSML｜",
         "tools <|function_call|>",
+        "tools <TOOLCALL>",
+        "tools <|tool_call:args|>",
+        "tools <|tools_prefix|>",
         "<|channel|><|message|>",
     ];
     for template in templates {

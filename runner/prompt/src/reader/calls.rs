@@ -18,7 +18,9 @@ pub(super) enum Body {
     /// `{"name": …, "arguments": {…}}`, several of them, or an array; also Mistral's
     /// `NAME[ARGS]{…}`.
     Json,
-    /// The same without marks: the name must be that of a tool, and there must be arguments.
+    /// The same, or `{NAME: {…}}`.
+    Named,
+    /// The same as [`Json`](Self::Json) without marks: the name must be that of a tool, and there must be arguments.
     Unmarked,
     /// `NAME(KEY=VALUE, …)`, or a list of such calls.
     Python,
@@ -37,13 +39,14 @@ pub(super) enum Body {
 impl Body {
     /// Whether a closing mark can occur within a string of the body.
     pub(super) fn is_json(self) -> bool {
-        matches!(self, Self::Json | Self::Unmarked)
+        matches!(self, Self::Json | Self::Named | Self::Unmarked)
     }
 
     /// Parses the calls and returns them with the remaining text; `None` if the body is malformed.
     pub(super) fn read<'b>(self, body: &'b str, tools: &Tools) -> Option<(Vec<Call>, &'b str)> {
         let (calls, rest) = match self {
             Self::Json => json::read(body).or_else(|| Some((python::read(body)?, "")))?,
+            Self::Named => json::read(body).or_else(|| json::named(body))?,
             Self::Unmarked => json::unmarked(body, tools)?,
             Self::Python => (python::read(body).or_else(|| Some(json::read(body)?.0))?, ""),
             // The syntax of forced calls, which some models also use otherwise.

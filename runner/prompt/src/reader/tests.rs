@@ -24,9 +24,12 @@ const GIGACHAT: &str = "{{ tools }} <|function_call|>";
 const COMMAND: &str = "{{ tools }} <|START_ACTION|> <|START_THINKING|>";
 const OLMO: &str = "{{ tools }} <function_calls>";
 const PHI: &str = "{{ tools }} <|tool_call|><|/tool_call|>";
+const NEMOTRON: &str = "{{ tools }} <TOOLCALL>";
+const SOLAR: &str = "{{ tools }} <|tool_call:args|>";
+const APERTUS: &str = "{{ tools }} <|tools_prefix|>";
 const GENERIC: &str = "{{ tools }}";
 const HARMONY: &str = "<|start|>assistant<|channel|>final<|message|> {{ tools }}";
-const ALL: [&str; 20] = [
+const ALL: [&str; 23] = [
     HERMES,
     FUNCTIONS,
     KEYS,
@@ -45,6 +48,9 @@ const ALL: [&str; 20] = [
     COMMAND,
     OLMO,
     PHI,
+    NEMOTRON,
+    SOLAR,
+    APERTUS,
     GENERIC,
     HARMONY,
 ];
@@ -494,4 +500,19 @@ proptest! {
             prop_assert_eq!(parts, expect, "{}", template);
         }
     }
+}
+
+#[test]
+fn marks_of_2026_are_read() {
+    check(NEMOTRON, "", r#"<TOOLCALL>[{"name": "weather", "arguments": {"city": "Bern"}}]</TOOLCALL>"#, &[bern()]);
+    let solar = "<|tool_calls|><|tool_call:begin|>a7<|tool_call:name|>weather<|tool_call:args|>{\"city\": \"Bern\"}\
+                 <|tool_call:end|><|calls|>";
+    check(SOLAR, "", solar, &[bern()]);
+    check(APERTUS, "", r#"<|tools_prefix|>[{"weather": {"city": "Bern"}}]<|tools_suffix|>"#, &[bern()]);
+    let [two, calls] = [
+        r#"<|tools_prefix|>[{"now": {}}, {"weather": {"city": "Bern"}}]<|tools_suffix|>"#,
+        r#"<|tools_prefix|>[{"now": {}, "weather": {}}]<|tools_suffix|>"#,
+    ];
+    check(APERTUS, "", two, &[call("now", json!({})), bern()]);
+    assert!(!matches!(read(APERTUS, "", true, [calls].into_iter())[0], Part::ToolCall { .. }), "two names");
 }

@@ -41,6 +41,25 @@ pub(super) fn unmarked<'b>(body: &'b str, tools: &Tools) -> Option<(Vec<Call>, &
     (told && calls.iter().all(|call| tools.has(&call.name))).then_some((calls, rest))
 }
 
+/// Parses calls of the form `{NAME: {…}}`, or an array of them.
+pub(super) fn named(body: &str) -> Option<(Vec<Call>, &str)> {
+    let (value, rest) = value(body.trim_start())?;
+    let calls = match value {
+        Value::Array(values) => values.into_iter().map(by_name).collect::<Option<Vec<_>>>()?,
+        single => vec![by_name(single)?],
+    };
+    Some((calls, rest))
+}
+
+/// Converts an object whose only key is the name of a tool.
+fn by_name(value: Value) -> Option<Call> {
+    let Value::Object(map) = value else { return None };
+    let mut entries = map.into_iter();
+    let (Some((name, arguments)), None) = (entries.next(), entries.next()) else { return None };
+    is_name(&name).then_some(())?;
+    Some(Call { name, arguments: object(arguments)? })
+}
+
 /// Parses a value with one or several calls, or a name with arguments.
 fn one(text: &str) -> Option<(Vec<Call>, &str)> {
     if text.starts_with(['{', '[']) {

@@ -111,7 +111,8 @@ pub(super) static ALL: &[CallSyntax] = &[
     // DeepSeek V3.2.
     CallSyntax {
         name: "dsml",
-        evidence: &["<｜DSML｜"],
+        // Templates keep the mark in a variable.
+        evidence: &["｜DSML｜"],
         marks: &[
             Mark {
                 open: "<｜DSML｜function_calls>",
@@ -145,6 +146,59 @@ pub(super) static ALL: &[CallSyntax] = &[
         unmarked: false,
         spelling: Spelling { before: "<|function_call|>{\"name\": \"", between: "\", \"arguments\": ", after: "}" },
         within: &["<|role_sep|>"],
+    },
+    // Nemotron Nano 2.
+    CallSyntax {
+        name: "nemotron",
+        evidence: &["<TOOLCALL>"],
+        marks: &[Mark { open: "<TOOLCALL>", ends: Ends::At("</TOOLCALL>"), body: Body::Json, whole: false }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<TOOLCALL>[{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}]</TOOLCALL>",
+        },
+        within: &[],
+    },
+    // Solar Open.
+    CallSyntax {
+        name: "solar",
+        evidence: &["<|tool_call:args|>"],
+        marks: &[Mark {
+            open: "<|tool_calls|>",
+            ends: Ends::At("<|calls|>"),
+            body: Body::Sections {
+                begin: "<|tool_call:name|>",
+                separator: "<|tool_call:args|>",
+                end: "<|tool_call:end|>",
+            },
+            whole: false,
+        }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<|tool_calls|><|tool_call:begin|>0<|tool_call:name|>",
+            between: "<|tool_call:args|>",
+            after: "<|tool_call:end|><|calls|>",
+        },
+        within: &["<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>", "<|tool_call:end|>"],
+    },
+    // Apertus.
+    CallSyntax {
+        name: "apertus",
+        evidence: &["<|tools_prefix|>"],
+        marks: &[Mark {
+            open: "<|tools_prefix|>",
+            ends: Ends::At("<|tools_suffix|>"),
+            body: Body::Named,
+            whole: false,
+        }],
+        unmarked: false,
+        spelling: Spelling {
+            before: "<|tools_prefix|>[{\"name\": \"",
+            between: "\", \"arguments\": ",
+            after: "}]<|tools_suffix|>",
+        },
+        within: &[],
     },
     CallSyntax {
         name: "mistral",
