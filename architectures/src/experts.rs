@@ -234,6 +234,7 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
         scores: RouterScores::Softmax,
         bias: None,
         groups: None,
+        nearness: None,
         top_k,
         normalize: false,
         scale: 1.0,
@@ -256,7 +257,7 @@ pub(crate) fn shared(
     activation: Activation,
 ) -> SharedExpert {
     let gate = gate.filter(|gate| names.has(&format!("{gate}.weight"))).map(|gate| projection(names, gate));
-    SharedExpert { ffn: Network::Gated(gated(names, module, MODULES, width, activation)), gate }
+    SharedExpert { ffn: Network::Gated(Box::new(gated(names, module, MODULES, width, activation))), gate }
 }
 
 /// Returns the number of experts of a layer. Newer tools use another key for it.

@@ -81,6 +81,7 @@ mod opt;
 mod persimmon;
 mod phi;
 mod phi3;
+mod phimoe;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
@@ -197,6 +198,7 @@ pub(crate) const ALL: &[&Family] = &[
     &mllama::FAMILY,
     &modernbert_decoder::FAMILY,
     &nanochat::FAMILY,
+    &phimoe::FAMILY,
 ];
 
 impl Family {

@@ -338,14 +338,17 @@ fn experts(experts: &Experts) -> Result<(), String> {
         in_range("width of the inputs of experts", latent.width, 1 << 20)?;
     }
     experts.shared.iter().try_for_each(|shared| match &shared.ffn {
-        Network::Gated(own) => network(own.width, own.activation),
+        Network::Gated(own) => gated(own),
         Network::Plain(own) => plain(own.width, own.activation),
     })
 }
 
 fn router(router: &Router, experts: u64) -> Result<(), String> {
     in_range("number of experts that a token takes", router.top_k, experts)?;
-    positive([Some(router.scale), router.logit_scale].into_iter().flatten())?;
+    positive([Some(router.scale), router.logit_scale, router.nearness].into_iter().flatten())?;
+    if router.nearness.is_some() && (router.bias.is_some() || router.groups.is_some()) {
+        return Err("experts that are chosen one after the other have neither biases nor groups".to_owned());
+    }
     let Some(groups) = router.groups else { return Ok(()) };
     in_range("number of expert groups", groups.count, experts)?;
     if !experts.is_multiple_of(groups.count) {

@@ -136,6 +136,10 @@ pub struct Router {
     pub bias: Option<Tensor>,
     /// If set, experts are selected from the best groups only.
     pub groups: Option<Groups>,
+    /// If set, experts are chosen one after the other, and the weight of each is a softmax over the
+    /// logits near to it: an expert that is not chosen yet, with the logit `x`, counts beside the
+    /// best one, `best`, if `(best - x) / max(|x|, best)` is at most this number.
+    pub nearness: Option<f64>,
     /// Number of experts per token.
     pub top_k: u64,
     /// Whether the weights are divided by their sum.
@@ -185,9 +189,9 @@ pub struct SharedExpert {
 #[serde(rename_all = "snake_case")]
 pub enum Network {
     /// With a gate.
-    Gated(Gated),
+    Gated(Box<Gated>),
     /// Without a gate.
-    Plain(Plain),
+    Plain(Box<Plain>),
 }
 
 impl Network {

@@ -37,7 +37,7 @@ pub(super) const FAMILY: Family = Family {
     },
 };
 
-/// Architecture of EmbeddingGemma in GGUF files.
+/// Architecture of `EmbeddingGemma` in GGUF files.
 const EMBEDDING: &str = "gemma-embedding";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
 /// Default base of the frequencies of layers with full attention.

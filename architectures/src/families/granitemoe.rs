@@ -64,7 +64,7 @@ fn shared_expert(
     activation: Activation,
 ) -> Result<Option<SharedExpert>, Error> {
     let Some(width) = config.unsigned("shared_intermediate_size")?.filter(|width| *width > 0) else { return Ok(None) };
-    Ok(Some(SharedExpert { ffn: Network::Gated(fused_network(names, index, width, activation)), gate: None }))
+    Ok(Some(SharedExpert { ffn: Network::Gated(Box::new(fused_network(names, index, width, activation))), gate: None }))
 }
 
 /// Returns the network `shared_mlp` of a layer. The rows of its gate come first.

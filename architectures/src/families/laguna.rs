@@ -24,6 +24,7 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), head_dim: Some(128), context: 131_072, theta: 500_000.0 };
 const WINDOW: u64 = 512;
 const PATTERN: usize = 4;
+const HEADS: &str = "num_attention_heads_per_layer";
 const SLIDING_THETA: f64 = 10_000.0;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -109,7 +110,6 @@ fn add_gates(config: Config<'_>, names: &TensorNames, blueprint: &mut Blueprint)
     if listed.is_some_and(|listed| listed.iter().any(|own| *own != per_head)) {
         return Err(fail("`gating_types` differs from `gating`, which cannot be run yet"));
     }
-    const HEADS: &str = "num_attention_heads_per_layer";
     let number = |heads: &serde_json::Value| {
         heads.as_u64().ok_or_else(|| fail(format!("`{HEADS}` has {heads}, expected whole numbers")))
     };

@@ -54,20 +54,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         None => config.unsigned("sliding_window")?.unwrap_or(WINDOW),
     };
     dense.slide(&slides, window);
-    let head_dim = dense.head_dim;
-    let rope = |kind: &str, theta: f64| -> Result<Rope, Error> {
-        let Some(rope) = config.newer_rope(kind, theta)? else {
-            let rotated = config.float("partial_rotary_factor")?.unwrap_or(ROTATED);
-            return Ok(Rope { dimension: Some(share(head_dim, rotated)), ..Rope::plain(theta) });
-        };
-        Ok(Rope { dimension: config.rotated_of(kind, head_dim)?, ..rope })
-    };
-    let full = config.float("rope_theta")?.unwrap_or(FULL_THETA);
-    let sliding = config.float("swa_rope_theta")?.unwrap_or(SLIDING_THETA);
-    let (full, sliding) = (rope("full_attention", full)?, rope("sliding_attention", sliding)?);
-    for layer in &mut dense.layers {
-        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
-    }
+    set_ropes(config, &mut dense)?;
     let scale = config.float("attention_value_scale")?;
     let scale = scale.unwrap_or(if config.is_null("attention_value_scale") { 1.0 } else { VALUE_SCALE });
     let mut blueprint = dense.blueprint(names);
@@ -103,6 +90,25 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         rule.set(router, names, format!("{module}.gate.e_score_correction_bias"));
     });
     Ok(blueprint)
+}
+
+/// Sets the `RoPE` of each layer, which differs between the two types.
+fn set_ropes(config: Config<'_>, dense: &mut Dense) -> Result<(), Error> {
+    let head_dim = dense.head_dim;
+    let rope = |kind: &str, theta: f64| -> Result<Rope, Error> {
+        let Some(rope) = config.newer_rope(kind, theta)? else {
+            let rotated = config.float("partial_rotary_factor")?.unwrap_or(ROTATED);
+            return Ok(Rope { dimension: Some(share(head_dim, rotated)), ..Rope::plain(theta) });
+        };
+        Ok(Rope { dimension: config.rotated_of(kind, head_dim)?, ..rope })
+    };
+    let full = config.float("rope_theta")?.unwrap_or(FULL_THETA);
+    let sliding = config.float("swa_rope_theta")?.unwrap_or(SLIDING_THETA);
+    let (full, sliding) = (rope("full_attention", full)?, rope("sliding_attention", sliding)?);
+    for layer in &mut dense.layers {
+        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
+    }
+    Ok(())
 }
 
 /// Reads a list with 0 or 1 for each layer, as published configs have them.

@@ -222,7 +222,7 @@ impl NemotronExperts {
             up: matrices(names, module, "up_proj"),
             down: matrices(names, module, "down_proj"),
             shared: (self.shared_width > 0).then(|| SharedExpert {
-                ffn: Network::Plain(network(names, &shared, self.shared_width, activation)),
+                ffn: Network::Plain(Box::new(network(names, &shared, self.shared_width, activation))),
                 gate: None,
             }),
             latent: self.latent.map(latent),

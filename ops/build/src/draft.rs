@@ -84,7 +84,11 @@ impl Draft {
                 }
             }
             // It may be stored for later, or for other programs.
-            other => other.note().into_iter().for_each(|note| observer.status(note)),
+            other => {
+                if let Some(note) = other.note() {
+                    observer.status(note);
+                }
+            }
         }
         if !self.files.is_empty() {
             library.record_file_digests(manifest.digest(), &self.files)?;

@@ -123,7 +123,9 @@ async fn pull_resolved(
             source.meter.status("writing manifest");
             let library = library.clone();
             let note = tokio::task::spawn_blocking(move || finish(&library, &wanted)).await.internal()??;
-            note.into_iter().for_each(|note| source.meter.status(note));
+            if let Some(note) = note {
+                source.meter.status(note);
+            }
             Ok(pulled)
         }
         Layout::OllamaTensors => adopted(library, source, called, manifest).await,

@@ -16,6 +16,8 @@ pub(crate) struct RoutingRule {
     /// it.
     pub(crate) bias: Option<Vec<f32>>,
     pub(crate) groups: Option<Groups>,
+    /// Experts are chosen one after the other, see [`architectures::Router::nearness`].
+    pub(crate) nearness: Option<f32>,
     pub(crate) top_k: usize,
     pub(crate) normalize: bool,
     pub(crate) scale: f32,

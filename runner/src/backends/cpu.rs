@@ -214,7 +214,9 @@ impl Backend for Cpu {
                 }
                 Map::Activate(activation) => elementwise::activate(self.instructions, activation, x),
                 Map::Xielu { positive, negative } => {
-                    x.iter_mut().for_each(|x| *x = elementwise::xielu(*x, positive, negative));
+                    for x in x {
+                        *x = elementwise::xielu(*x, positive, negative);
+                    }
                 }
                 Map::Gate(activation, y) => elementwise::gate(self.instructions, activation, x, &y.numbers[of(y)]),
             }

@@ -84,8 +84,8 @@ impl<B: Backend> Experts<B> {
         // Backends choose only among experts with gates.
         let all = networks.iter().map(|Network { gate, up, down }| Some([gate.as_ref()?, up, down])).collect();
         let prepared = match all {
-            // Kernels have no factors of experts, and weigh outputs only.
-            _ if router.rule.expert_scales.is_some() || own.weighs_inputs => None,
+            // Kernels have no factors of experts, choose all at once, and weigh outputs only.
+            _ if router.rule.expert_scales.is_some() || router.rule.nearness.is_some() || own.weighs_inputs => None,
             Some(all) => {
                 backend.experts(&ExpertsOf { rule: &router.rule, networks: all, activation: own.activation })?
             }
@@ -179,6 +179,12 @@ impl Routes {
             "a router computed NaN; the model's weights may be damaged"
         );
         let Self { all, scores, ranks, order, .. } = self;
+        if let Some(nearness) = rule.nearness {
+            let first = all.len();
+            choose_in_turn(rule.top_k, nearness, token, logits, ranks, all);
+            weigh(rule, &mut all[first..]);
+            return Ok(());
+        }
         scores.clear();
         match rule.scores {
             RouterScores::Softmax => {
@@ -221,6 +227,28 @@ impl Routes {
                 _ => runs.push(Run { by: *expert, rows: at..at + 1 }),
             }
         }
+    }
+}
+
+/// Chooses experts one after the other. The weight of each is its share of a softmax over the logits
+/// near to it. Chosen experts are marked in `left`.
+fn choose_in_turn(
+    top_k: usize,
+    nearness: f32,
+    token: usize,
+    logits: &[f32],
+    left: &mut Vec<f32>,
+    all: &mut Vec<(usize, usize, f32)>,
+) {
+    left.clear();
+    left.extend_from_slice(logits);
+    for _ in 0..top_k {
+        let best = (0..left.len()).max_by(|a, b| left[*a].total_cmp(&left[*b]).then(b.cmp(a))).unwrap_or_default();
+        let most = left[best];
+        let is_near = |x: &&f32| x.is_finite() && (most - **x) / x.abs().max(most) <= nearness;
+        let sum: f32 = left.iter().filter(is_near).map(|x| (x - most).exp()).sum();
+        all.push((best, token, 1.0 / sum.max(1.0)));
+        left[best] = f32::NEG_INFINITY;
     }
 }
 
@@ -344,7 +372,16 @@ mod tests {
     }
 
     fn rule(scores: RouterScores) -> RoutingRule {
-        RoutingRule { scores, bias: None, groups: None, top_k: 2, normalize: false, scale: 1.0, expert_scales: None }
+        RoutingRule {
+            scores,
+            bias: None,
+            groups: None,
+            nearness: None,
+            top_k: 2,
+            normalize: false,
+            scale: 1.0,
+            expert_scales: None,
+        }
     }
 
     #[test]
@@ -357,6 +394,14 @@ mod tests {
         assert_eq!(chosen(&rule(RouterScores::Sigmoid), &logits), [(2, 0.8), (1, 0.667)]);
         let biased = RoutingRule { bias: Some(vec![1.0, 0.0, 0.0, 0.0]), ..rule(RouterScores::Sigmoid) };
         assert_eq!(chosen(&biased, &logits), [(0, 0.5), (2, 0.8)], "the bias has no weight");
+    }
+
+    /// The second expert is near to the first one, and the third is not.
+    #[test]
+    fn experts_are_chosen_in_turn() {
+        let near = RoutingRule { nearness: Some(0.02), ..rule(RouterScores::Softmax) };
+        assert_eq!(chosen(&near, &[1.0, 2.0, 1.97, -1.0]), [(1, 0.507), (2, 1.0)]);
+        assert_eq!(chosen(&near, &[1.0, 2.0, 1.9, -1.0]), [(1, 1.0), (2, 1.0)]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl<B: Backend> Router<B> {
             scores: own.scores,
             bias: numbers(&own.bias)?,
             groups: own.groups,
+            nearness: own.nearness.map(|nearness| nearness as f32),
             top_k: own.top_k as usize,
             normalize: own.normalize,
             scale: own.scale as f32,

@@ -173,15 +173,8 @@ pub(super) const TABLE: &[PreTokenizer] = &[
             &[LLAMA3],
         )
     },
-    PreTokenizer {
-        published: &[LLAMA3_PUBLISHED],
-        ..cleaning("dbrx", &["smaug-bpe", "chatglm-bpe"], &[LLAMA3])
-    },
-    PreTokenizer {
-        published: &[LLAMA3_PUBLISHED],
-        ignore_merges: true,
-        ..cleaning("glm4", &["glm5"], &[LLAMA3])
-    },
+    PreTokenizer { published: &[LLAMA3_PUBLISHED], ..cleaning("dbrx", &["smaug-bpe", "chatglm-bpe"], &[LLAMA3]) },
+    PreTokenizer { published: &[LLAMA3_PUBLISHED], ignore_merges: true, ..cleaning("glm4", &["glm5"], &[LLAMA3]) },
     PreTokenizer {
         ignore_merges: true,
         ..cleaning(

@@ -102,7 +102,16 @@ impl RuleOf {
         let RoutingRule { scores, groups, top_k, normalize, scale, .. } = *rule;
         Ok(Self {
             bias,
-            rest: RoutingRule { scores, bias: None, groups, top_k, normalize, scale, expert_scales: None },
+            rest: RoutingRule {
+                scores,
+                bias: None,
+                groups,
+                nearness: None,
+                top_k,
+                normalize,
+                scale,
+                expert_scales: None,
+            },
         })
     }
 
