@@ -87,7 +87,9 @@ impl Library {
         tensors: &[StoredTensor],
     ) -> Result<Option<String>> {
         let family = described.architecture.family.name;
-        if let SourceDocument::Config(raw) = self.source_document(manifest)? {
+        // The header of a GGUF file is long, and is not needed here.
+        let may_have_config = manifest.json("config.json").is_some() || !self.whole_files(manifest).is_empty();
+        if may_have_config && let SourceDocument::Config(raw) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
             let keys = unread_keys(Document::Config(&raw), &names).internal().context("the config was read before")?;
             if !keys.is_empty() {
