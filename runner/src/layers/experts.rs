@@ -230,8 +230,8 @@ impl Routes {
     }
 }
 
-/// Chooses experts one after the other. The weight of each is its share of a softmax over the logits
-/// near to it. Chosen experts are marked in `left`.
+/// Chooses experts one after the other. The weight of each is its share of a softmax over the
+/// logits near to it. Chosen experts are marked in `left`.
 fn choose_in_turn(
     top_k: usize,
     nearness: f32,

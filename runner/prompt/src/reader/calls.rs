@@ -20,7 +20,8 @@ pub(super) enum Body {
     Json,
     /// The same, or `{NAME: {…}}`.
     Named,
-    /// The same as [`Json`](Self::Json) without marks: the name must be that of a tool, and there must be arguments.
+    /// The same as [`Json`](Self::Json) without marks: the name must be that of a tool, and there
+    /// must be arguments.
     Unmarked,
     /// `NAME(KEY=VALUE, …)`, or a list of such calls.
     Python,
