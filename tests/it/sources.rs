@@ -90,14 +90,17 @@ fn place_of_weights() -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_source_that_says_more_than_is_read_is_refused() {
+async fn a_source_that_says_more_than_is_read_is_kept_and_not_run() {
     let server = Server::start(&[]).await;
     let folder = tempfile::tempdir().expect("a folder");
     copied(folder.path());
     created(&server, folder.path(), true);
     changed_config(folder.path(), |config| config["logit_curve"] = json!(2.5));
-    let told = created(&server, folder.path(), false);
-    assert!(told.contains("`logit_curve`") && told.contains("remove it from config.json"), "{told}");
+    let told = created(&server, folder.path(), true);
+    assert!(told.contains("cannot be run") && told.contains("`logit_curve`"), "{told}");
+    assert!(told.contains("remove it from config.json"), "{told}");
+    let (status, answer) = server.call("/api/generate", &json!({"model": "made", "prompt": "w5"})).await;
+    assert!(status == 400 && answer.to_string().contains("`logit_curve`"), "{status} {answer}");
     changed_config(folder.path(), |config| config["logit_curve"] = Value::Null);
     created(&server, folder.path(), true);
 }
