@@ -157,6 +157,9 @@ mod tests {
             ("gpt-oss", "blk.0.attn_output.weight", "model.layers.0.self_attn.o_proj.weight"),
             ("gptoss", "blk.0.attn_out.weight", "model.layers.0.self_attn.o_proj.weight"),
             ("gptoss", "blk.0.attn_sinks", "model.layers.0.self_attn.sinks"),
+            ("olmo3", "blk.0.post_ffw_norm.weight", "model.layers.0.post_feedforward_layernorm.weight"),
+            ("glm4moelite", "blk.0.attn_kv_a_mqa.weight", "model.layers.0.self_attn.kv_a_proj_with_mqa.weight"),
+            ("nemotron_h_omni", "blk.0.attn_q.weight", "model.layers.0.mixer.q_proj.weight"),
             ("qwen25vl", "blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
         ] {
             assert_eq!(canonical(architecture, name), expect);

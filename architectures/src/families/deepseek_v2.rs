@@ -10,7 +10,7 @@ use crate::blueprint::{
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, projection};
 use crate::experts::{self, ExpertLayers, MODULES};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{self, Keys};
 use crate::name_tables::Table;
 use crate::rope::yarn_magnitude;
@@ -21,6 +21,8 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["deepseek_v2"],
     read_config,
     gguf: &GgufForm {
+        // The name by which Ollama publishes GLM-4.7-Flash.
+        also: &[Alias::of("glm4moelite")],
         read: Some(read_gguf),
         names: NAMES,
         layout: HeadLayout::Interleaved,

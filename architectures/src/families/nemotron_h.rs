@@ -20,7 +20,8 @@ pub(super) const FAMILY: Family = Family {
     hugging_face: HuggingFaceForm::of("NemotronHForCausalLM", "nemotron_h"),
 };
 const GGUF: GgufForm = GgufForm {
-    also: &[Alias::of("nemotron_h_moe")],
+    // The text part of models that see and hear has another name.
+    also: &[Alias::of("nemotron_h_moe"), Alias::of("nemotron_h_omni")],
     read: Some(read_gguf),
     names: &[
         ("attn_norm", "norm"),

@@ -4,7 +4,7 @@
 use crate::blueprint::{Blueprint, NormedPart};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, LLAMA, POST_NORMS};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, Rope, TensorNames, name_tables};
 
@@ -12,7 +12,13 @@ pub(super) const FAMILY: Family = Family {
     name: "olmo2",
     model_types: &["olmo2"],
     read_config,
-    gguf: &GgufForm { read: Some(read_gguf), names: name_tables::POST_NORMS, ..GgufForm::not_yet("olmo2") },
+    gguf: &GgufForm {
+        // The name by which Ollama publishes `OLMo` 3.
+        also: &[Alias::of("olmo3")],
+        read: Some(read_gguf),
+        names: name_tables::POST_NORMS,
+        ..GgufForm::not_yet("olmo2")
+    },
     hugging_face: HuggingFaceForm::of("Olmo2ForCausalLM", "olmo2"),
 };
 

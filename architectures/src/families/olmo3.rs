@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     name: "olmo3",
     model_types: &["olmo3"],
     read_config,
-    gguf: &GgufForm::not_yet("olmo3"),
+    gguf: &GgufForm::not_yet("olmo2"),
     hugging_face: HuggingFaceForm::of("Olmo3ForCausalLM", "olmo3"),
 };
 
