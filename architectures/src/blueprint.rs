@@ -28,9 +28,9 @@ pub use ffn::{
     Xielu,
 };
 pub use mixer::{
-    Attention, AttentionGate, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Latent,
-    LatentQuery, LowRankInput, LowRankQuery, Mixer, NormedPart, QueryGrowth, ScanStep, ScanVector, SelectiveScan,
-    ShortConv, StateSpace, StateSpaceNorm,
+    Attention, AttentionGate, Buckets, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Indexer,
+    Latent, LatentQuery, LowRankInput, LowRankQuery, Mixer, NormedPart, PositionBias, QueryGrowth, ScanStep,
+    ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
@@ -75,7 +75,7 @@ pub struct Embedding {
     pub weight: Tensor,
     /// Factor of the rows.
     pub scale: Option<f64>,
-    /// Learned position embedding.
+    /// Position embedding.
     pub positions: Option<Positions>,
     /// Embedding of token types, which distinguish the two texts of a pair.
     pub types: Option<TokenTypes>,
@@ -103,16 +103,37 @@ pub struct TokenTypes {
     pub count: u64,
 }
 
-/// Learned position embedding.
+/// Position embedding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Positions {
-    /// `[rows, hidden]`.
-    pub weight: Tensor,
+    /// Rows of the embedding.
+    pub table: PositionTable,
     /// Number of rows.
     pub rows: u64,
     /// Row of the first position.
     pub offset: u64,
+}
+
+impl Positions {
+    /// Returns the learned rows; `None` if the rows are computed.
+    pub fn learned(&self) -> Option<&Tensor> {
+        match &self.table {
+            PositionTable::Learned(table) => Some(table),
+            PositionTable::Sinusoids => None,
+        }
+    }
+}
+
+/// Rows of a position embedding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PositionTable {
+    /// `[rows, hidden]`: learned rows.
+    Learned(Tensor),
+    /// Row `p` is `[sin(p · f), cos(p · f)]`, with the frequencies `f = 10000^(-i / (n - 1))` for
+    /// `i < n = hidden / 2` (arXiv 1706.03762).
+    Sinusoids,
 }
 
 /// The projection to logits: `soft_cap · tanh(scale · projection(head(x)) / soft_cap)`.
@@ -154,6 +175,8 @@ pub struct OutputHead {
 pub struct Layer {
     /// Mixer.
     pub mixer: Mixer,
+    /// Second mixer, which reads the same input.
+    pub beside: Option<Box<Beside>>,
     /// Connection of the mixer to the residual stream.
     pub mixer_residual: Residual,
     /// Feed-forward network.
@@ -172,8 +195,23 @@ impl Layer {
     /// Returns a layer of a mixer and a feed-forward network, each with its connection to the
     /// residual stream, one after the other.
     pub fn new((mixer, mixer_residual): (Mixer, Residual), (ffn, ffn_residual): (Ffn, Residual)) -> Self {
-        Self { mixer, mixer_residual, ffn, ffn_residual, parallel: false, token_input: None, scale: None }
+        Self { mixer, beside: None, mixer_residual, ffn, ffn_residual, parallel: false, token_input: None, scale: None }
     }
+
+    /// Returns the mixers of the layer.
+    pub fn mixers(&self) -> impl Iterator<Item = &Mixer> {
+        std::iter::once(&self.mixer).chain(self.beside.as_ref().map(|beside| &beside.mixer))
+    }
+}
+
+/// Second mixer of a layer: the output of the layer's mixers is `mixer(x) + scale · beside(x)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// Any mixer but attention.
+    pub mixer: Mixer,
+    /// Factor of its output.
+    pub scale: f64,
 }
 
 /// Part of a layer that reads the layer's own embedding `e` of each token, see
@@ -251,18 +289,6 @@ impl Blueprint {
         })
     }
 
-    /// Returns the largest number of attention heads of any layer.
-    pub fn heads(&self) -> u64 {
-        let heads = |layer: &Layer| match &layer.mixer {
-            Mixer::Attention(own) => own.heads,
-            Mixer::Latent(own) => own.heads,
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::SelectiveScan(_) | Mixer::None => {
-                0
-            }
-        };
-        self.layers.iter().map(heads).max().unwrap_or(0)
-    }
-
     /// Returns the gated feed-forward network of each layer that has one.
     pub fn gated(&self) -> impl Iterator<Item = &Gated> {
         self.layers.iter().filter_map(|layer| match &layer.ffn {
@@ -277,9 +303,10 @@ impl Blueprint {
         self.embedding.of_layers.is_none() && self.attentions().all(|attention| attention.reads_layer.is_none())
     }
 
-    /// Returns the state that each layer keeps of a sequence.
-    pub fn states(&self) -> impl Iterator<Item = LayerState> {
-        self.layers.iter().map(|layer| LayerState::of(&layer.mixer, self.causal))
+    /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it has
+    /// none.
+    pub fn states(&self) -> impl Iterator<Item = impl Iterator<Item = LayerState>> {
+        self.layers.iter().map(|layer| layer.mixers().map(|mixer| LayerState::of(mixer, self.causal)))
     }
 
     /// Returns the epsilon of the norm before the output, or of the first layer's norm if there is

@@ -379,9 +379,18 @@ impl Dense {
             key_norm,
             ..attention(self.heads, self.head_dim, self.attention_modules.map(projection))
         };
-        let gated = Gated { width: self.intermediate, activation: self.activation, gate, up, norm: None, down };
+        let gated = Gated {
+            width: self.intermediate,
+            activation: self.activation,
+            gate_scale: None,
+            gate,
+            up,
+            norm: None,
+            down,
+        };
         Layer {
             mixer: Mixer::Attention(Box::new(attention)),
+            beside: None,
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
             ffn: Ffn::Gated(Box::new(gated)),
             ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),

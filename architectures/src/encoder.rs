@@ -2,8 +2,8 @@
 //! of their tensors, and the blueprint that follows from them.
 
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Plain, Positions, Projection, Residual,
-    Rows, Tensor, TokenTypes,
+    Activation, Attention, Blueprint, Embedding, Ffn, Gated, Layer, Mixer, Plain, PositionTable, Positions, Projection,
+    Residual, Rows, Tensor, TokenTypes,
 };
 use crate::config_json::Config;
 use crate::dense::{attention, layer_count, layer_norm, projection, vocabulary};
@@ -140,7 +140,11 @@ impl Encoder {
     pub(crate) fn blueprint(&self, names: &TensorNames) -> Blueprint {
         let EncoderNames { root, tables: [words, positions, types], .. } = &self.names;
         let table = |name: &str| Tensor::named(format!("{root}{name}.weight"));
-        let positions = self.positions.map(|(rows, offset)| Positions { weight: table(positions), rows, offset });
+        let positions = self.positions.map(|(rows, offset)| Positions {
+            table: PositionTable::Learned(table(positions)),
+            rows,
+            offset,
+        });
         // Texts use at most two types.
         let count = self.types.min(2);
         let types = table(types);
@@ -185,6 +189,7 @@ impl Encoder {
         };
         Layer {
             mixer: Mixer::Attention(Box::new(mixer)),
+            beside: None,
             mixer_residual: after(after_mixer),
             ffn: self.network(*network, &own),
             ffn_residual: after(after_ffn),
@@ -207,7 +212,7 @@ impl Encoder {
                 [both.rows(Rows::run(width, width)), both.rows(Rows::run(0, width)), own(down)]
             }
         };
-        Ffn::Gated(Box::new(Gated { width, activation, gate, up, norm: None, down }))
+        Ffn::Gated(Box::new(Gated { width, activation, gate_scale: None, gate, up, norm: None, down }))
     }
 }
 

@@ -87,6 +87,7 @@ impl StateSpaceSizes {
             write,
             read,
             step,
+            scales: None,
             step_bias: tensor("dt_bias"),
             step_limits,
             decay_rate: decay_rate(names, module),

@@ -14,7 +14,7 @@
 //! memory with all slots full. An embedding that runs beside conversations takes one more sequence
 //! while it lasts. Layers go to devices by the rules of [`super::layout`].
 
-use architectures::{Blueprint, Ffn, Mixer};
+use architectures::{Blueprint, Ffn, Layer, Mixer};
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ impl Decoder<'_> {
             let sizes = [context, AHEAD as u64, 1 + CHECKPOINTS as u64];
             state.sequence_bytes(sizes, |elements| cache.kv_type.row_bytes(elements)).saturating_mul(cache.slots)
         };
-        self.blueprint.states().map(layer).collect()
+        self.blueprint.states().map(|states| states.map(layer).fold(0, u64::saturating_add)).collect()
     }
 
     /// Returns the bytes of activations while the CPU computes a chunk. Attention scores are
@@ -109,7 +109,7 @@ impl Decoder<'_> {
         let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let stream = 3 * Amount(self.blueprint.hidden) + self.layer_embeddings();
-        (FLOAT * tokens * (stream + mixer + ffn) + rounded + logits).0
+        (FLOAT * tokens * (stream + mixer + ffn) + rounded + logits + self.choices(cache)).0
     }
 
     /// Returns the bytes of activations while our kernels compute a chunk on a device, and of
@@ -135,6 +135,19 @@ impl Decoder<'_> {
         FLOAT * (tokens * Amount(lengths) * token)
     }
 
+    /// Returns the bytes in which indexers score and choose the positions of a chunk.
+    fn choices(&self, cache: &Cache) -> Amount {
+        let context = Amount(cache.context.min(self.blueprint.context));
+        let of_layer = |layer: &Layer| match &layer.mixer {
+            Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| {
+                // A byte for each token and position; the scores of a token, by head and in order.
+                context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
+            }),
+            _ => Amount(0),
+        };
+        self.blueprint.layers.iter().map(of_layer).max().unwrap_or_default()
+    }
+
     /// Returns the rows of the largest pass: the chunk of one slot and one token of every other
     /// slot. A non-causal model computes a whole text at once, so its chunk is the longest text.
     fn tokens(&self, cache: &Cache) -> Amount {
@@ -147,7 +160,8 @@ impl Decoder<'_> {
     /// One layer is computed at a time.
     fn widths(&self) -> [Amount; 2] {
         let layers = || self.blueprint.layers.iter();
-        let mixer = layers().map(|layer| mixer_width(&layer.mixer)).max().unwrap_or_default();
+        let of_mixers = |layer: &Layer| layer.mixers().map(mixer_width).fold(Amount::default(), |a, b| a + b);
+        let mixer = layers().map(of_mixers).max().unwrap_or_default();
         let hidden = self.blueprint.hidden;
         [mixer, layers().map(|layer| ffn_width(&layer.ffn, hidden)).max().unwrap_or_default()]
     }
@@ -156,7 +170,7 @@ impl Decoder<'_> {
     /// input row of a product, with one row for each of the token's experts.
     fn widest(&self) -> Amount {
         let hidden = self.blueprint.hidden;
-        let wide = |layer: &architectures::Layer| widest_of(&layer.ffn, hidden);
+        let wide = |layer: &Layer| widest_of(&layer.ffn, hidden);
         self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(Amount(hidden))
     }
 
@@ -204,8 +218,10 @@ fn mixer_width(mixer: &Mixer) -> Amount {
             queries + 2 * keys + gate
         }
         Mixer::Latent(own) => {
-            let row = Amount(own.rank) + Amount(own.rope_dim);
-            3 * (Amount(own.heads) * row) + product(own.heads, own.value_dim)
+            let indexer = own.indexer.as_ref();
+            let row = Amount(own.rank) + Amount(own.rope_dim) + Amount(indexer.map_or(0, |own| own.head_dim));
+            let queries = indexer.map_or(Amount(0), |own| product(own.heads, own.head_dim));
+            3 * (Amount(own.heads) * row) + product(own.heads, own.value_dim) + queries
         }
         Mixer::DeltaNet(own) => {
             let decays = if own.decays_by_row { product(own.value_heads, own.key_dim) } else { Amount(0) };

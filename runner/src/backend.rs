@@ -5,8 +5,10 @@
 //! [`candle`](crate::backends::candle), tensors on any device. Only backends know the encodings of
 //! weights.
 
+mod choice;
 mod matrix_source;
 mod pass;
+mod position_bias;
 mod recurrence;
 mod rotary;
 mod routing;
@@ -21,9 +23,11 @@ use std::ops::Range;
 use anyhow::{Result, bail};
 use architectures::NormKind;
 
+pub(crate) use choice::{ChosenPositions, IndexQueries};
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
+pub(crate) use position_bias::PositionBias;
 pub(crate) use recurrence::{LENGTH_EPSILON, Recurrence, RecurrenceInputs, RecurrenceRule};
 pub(crate) use rotary::{AnglesOf, HeadPart};
 pub(crate) use routing::{ExpertsOf, RoutedExperts, RoutingRule};
@@ -49,9 +53,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// The way in which the passes of a stage are computed.
     type Execution: PassExecution<Self>;
 
-    /// Returns how many of `tokens` one pass may append at most to a sequence of `length`. `heads`
-    /// is the largest number of query heads of a layer.
-    fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize;
+    /// Returns how many of `tokens` one pass may append at most to a sequence of `length`.
+    fn chunk(&self, heads: HeadCounts, length: usize, tokens: usize) -> usize;
 
     /// Prepares a projection.
     fn matrix(&self, source: MatrixSource<Self>) -> Result<Self::Matrix>;
@@ -149,6 +152,16 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     }
 }
 
+/// Largest numbers of query heads of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadCounts {
+    /// Of all layers.
+    pub(crate) all: usize,
+    /// Of layers for whose scores there are no kernels, see [`StateShape::has_kernels`]; 0 without
+    /// such layers.
+    pub(crate) without_kernels: usize,
+}
+
 /// Rows of activations.
 pub(crate) trait Activations: Debug + Send {
     /// Returns the number of rows.
@@ -190,9 +203,18 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) reads_only: bool,
     /// `[heads]`.
     pub(crate) sinks: Option<&'a B::Vector>,
+    /// Bias of the scores, after their bound.
+    pub(crate) position_bias: Option<&'a PositionBias>,
+    /// Chooses the positions to which a token attends. `None`: all that it sees.
+    pub(crate) indexer: Option<IndexQueries<'a, B>>,
 }
 
 impl<B: Backend> Attend<'_, B> {
+    /// Whether kernels of devices compute all that is added to the scores.
+    pub(crate) fn has_kernels(&self) -> bool {
+        self.position_bias.is_none() && self.indexer.is_none()
+    }
+
     /// Returns the positions that a token attends to; `token` is its index in the span.
     pub(crate) fn seen(&self, span: Span, token: usize) -> Range<usize> {
         let own = span.position + token;

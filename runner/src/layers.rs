@@ -5,6 +5,7 @@ mod delta_net;
 pub(crate) mod experts;
 mod ffn;
 mod gated;
+mod indexer;
 mod latent;
 mod plain;
 mod residual;
@@ -53,12 +54,20 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub(crate) weights: &'a Weights,
     /// Width of the residual stream.
     pub(crate) hidden: usize,
-    /// Index of the layer's rotary angles among the angles of a pass.
-    pub(crate) angles: Option<usize>,
-    /// Index of the growth of its queries there.
-    pub(crate) growth: Option<usize>,
+    pub(crate) angles: LayerAngles,
     /// Width of the layer's own embedding; 0 without one.
     pub(crate) token_input: usize,
+}
+
+/// Indexes of a layer's tables among the angles of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayerAngles {
+    /// The rotary embedding of its queries and keys.
+    pub(crate) keys: Option<usize>,
+    /// The growth of its queries.
+    pub(crate) growth: Option<usize>,
+    /// The rotary embedding of its indexer.
+    pub(crate) indexer: Option<usize>,
 }
 
 impl<B: Backend> Mixer<B> {

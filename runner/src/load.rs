@@ -231,7 +231,7 @@ impl Loaded {
             state.sequence_bytes(sizes, |elements| kv_type.row_bytes(elements))
         };
         let meant = self.blueprint.states().enumerate().filter(|(at, _)| is_meant(*at));
-        let one = meant.map(|(_, state)| layer(state)).fold(0, u64::saturating_add);
+        let one = meant.flat_map(|(_, states)| states.map(layer)).fold(0, u64::saturating_add);
         one.saturating_mul(slots.count as u64)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use architectures::Blueprint;
+use architectures::{Blueprint, Positions};
 use memmap2::Advice;
 use protocol::{Array, BlobPart};
 
@@ -87,7 +87,7 @@ pub(crate) fn loaded<'a>(
     tensors: &'a [protocol::Tensor],
 ) -> Vec<(Option<usize>, &'a protocol::Tensor)> {
     let (reads, embedding) = (blueprint.reads(), &blueprint.embedding);
-    let tables = [Some(&embedding.weight), embedding.positions.as_ref().map(|own| &own.weight)];
+    let tables = [Some(&embedding.weight), embedding.positions.as_ref().and_then(Positions::learned)];
     let every_token: HashMap<&str, usize> =
         blueprint.read_by_every_token().enumerate().map(|(at, name)| (name, at)).collect();
     let is_loaded = |tensor: &&protocol::Tensor| {

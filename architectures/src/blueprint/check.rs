@@ -7,8 +7,9 @@ pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
-    Activation, Attention, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Gated, Latent, LatentQuery, Layer,
-    LayerEmbeddings, Mixer, Network, Norm, QueryGrowth, Residual, Router, SelectiveScan, ShortConv, StateSpace,
+    Activation, Attention, Beside, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Gated, Indexer, Latent,
+    LatentQuery, Layer, LayerEmbeddings, Mixer, Network, Norm, PositionBias, QueryGrowth, Residual, Router,
+    SelectiveScan, ShortConv, StateSpace,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -64,7 +65,7 @@ impl Blueprint {
         for (index, each) in (0u64..).zip(&self.layers) {
             layer(each)?;
             self.check_reads(index, each)?;
-            if !self.causal && !matches!(each.mixer, Mixer::Attention(_) | Mixer::None) {
+            if !self.causal && !each.mixers().all(|mixer| matches!(mixer, Mixer::Attention(_) | Mixer::None)) {
                 return Err("a layer without attention cannot see later tokens".to_owned());
             }
         }
@@ -133,16 +134,28 @@ fn norm(norm: &Norm) -> Result<(), String> {
     Ok(())
 }
 
-fn layer(layer: &Layer) -> Result<(), String> {
-    match &layer.mixer {
-        Mixer::Attention(mixer) => attention(mixer)?,
-        Mixer::Latent(mixer) => latent(mixer)?,
-        Mixer::DeltaNet(mixer) => delta_net(mixer)?,
-        Mixer::ShortConv(mixer) => short_conv(mixer)?,
-        Mixer::StateSpace(mixer) => state_space(mixer)?,
-        Mixer::SelectiveScan(mixer) => selective_scan(mixer)?,
-        Mixer::None => {}
+fn mixer(mixer: &Mixer) -> Result<(), String> {
+    match mixer {
+        Mixer::Attention(own) => attention(own),
+        Mixer::Latent(own) => latent(own),
+        Mixer::DeltaNet(own) => delta_net(own),
+        Mixer::ShortConv(own) => short_conv(own),
+        Mixer::StateSpace(own) => state_space(own),
+        Mixer::SelectiveScan(own) => selective_scan(own),
+        Mixer::None => Ok(()),
     }
+}
+
+fn beside(own: &Beside) -> Result<(), String> {
+    if matches!(own.mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None) {
+        return Err("the second mixer of a layer is attention or missing, expected a recurrent one".to_owned());
+    }
+    positive([own.scale])
+}
+
+fn layer(layer: &Layer) -> Result<(), String> {
+    layer.mixers().try_for_each(mixer)?;
+    layer.beside.as_deref().map_or(Ok(()), beside)?;
     match &layer.ffn {
         Ffn::Gated(own) => gated(own)?,
         Ffn::Plain(own) => plain(own.width, own.activation)?,
@@ -170,6 +183,7 @@ fn branch(branch: &Branch) -> Result<(), String> {
 
 fn gated(own: &Gated) -> Result<(), String> {
     network(own.width, own.activation)?;
+    positive(own.gate_scale)?;
     own.norm.iter().try_for_each(norm)
 }
 
@@ -229,8 +243,26 @@ fn attention(attention: &Attention) -> Result<(), String> {
     positive([Some(attention.scale), attention.soft_cap, attention.clip].into_iter().flatten())?;
     attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
     attention.query_growth.iter().try_for_each(growth)?;
+    attention.position_bias.iter().try_for_each(position_bias)?;
     let of_heads = attention.query_norm.iter().chain(&attention.key_norm).chain(&attention.value_norm);
     of_heads.chain(&attention.output_norm).try_for_each(norm)
+}
+
+fn position_bias(bias: &PositionBias) -> Result<(), String> {
+    match bias {
+        PositionBias::Slopes(slopes) => positive([slopes.exponent, slopes.scale]),
+        PositionBias::Buckets(buckets) => {
+            in_range("number of buckets of distances", buckets.count, 1 << 12)?;
+            if !buckets.count.is_multiple_of(4) {
+                return Err(format!("there are {} buckets of distances, expected a multiple of 4", buckets.count));
+            }
+            in_range("greatest distance with a bucket of its own", buckets.reach, 1 << 20)?;
+            if buckets.reach <= buckets.count / 4 {
+                return Err(format!("{} buckets are more than for a distance of {}", buckets.count, buckets.reach));
+            }
+            Ok(())
+        }
+    }
 }
 
 fn growth(growth: &QueryGrowth) -> Result<(), String> {
@@ -260,6 +292,7 @@ fn latent(latent: &Latent) -> Result<(), String> {
         return Err("heads of latent attention have no biases".to_owned());
     }
     norm(&latent.norm)?;
+    latent.indexer.iter().try_for_each(|own| indexer(own, latent))?;
     match &latent.query {
         LatentQuery::Plain(_) => Ok(()),
         LatentQuery::LowRank(query) => {
@@ -267,6 +300,20 @@ fn latent(latent: &Latent) -> Result<(), String> {
             norm(&query.norm)
         }
     }
+}
+
+fn indexer(own: &Indexer, latent: &Latent) -> Result<(), String> {
+    in_range("number of heads of the indexer", own.heads, 1 << 14)?;
+    in_range("head size of the indexer", own.head_dim, 1 << 16)?;
+    in_range("number of positions that an indexer chooses", own.count, 1 << 32)?;
+    if own.head_dim < latent.rope_dim {
+        let (size, rotated) = (own.head_dim, latent.rope_dim);
+        return Err(format!("heads of the indexer have {size} elements, expected at least the {rotated} rotated ones"));
+    }
+    if matches!(latent.query, LatentQuery::Plain(_)) {
+        return Err("an indexer reads the low-rank row of queries, which the model does not have".to_owned());
+    }
+    norm(&own.key_norm)
 }
 
 fn delta_net(net: &DeltaNet) -> Result<(), String> {
@@ -293,6 +340,9 @@ fn state_space(own: &StateSpace) -> Result<(), String> {
     in_range("head size", own.head_dim, 1 << 12)?;
     in_range("size of the state", own.state_dim, 1 << 12)?;
     in_range("width of the convolution", own.kernel, MAX_KERNEL)?;
+    if own.scales.iter().flatten().any(|scale| !scale.is_finite()) {
+        return Err("a factor of a state space model is not a number".to_owned());
+    }
     let (least, most) = own.step_limits;
     if !least.is_finite() || least < 0.0 || most.is_some_and(|most| most.is_nan() || most < least) {
         return Err(format!("steps are limited to {:?}, expected no negative range", own.step_limits));

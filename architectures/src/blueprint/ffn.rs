@@ -40,6 +40,8 @@ pub struct Gated {
     pub width: u64,
     /// Activation of the gate.
     pub activation: Activation,
+    /// Factor of the gate before its activation.
+    pub gate_scale: Option<f64>,
     /// `[width, hidden]`.
     pub gate: Projection,
     /// `[width, hidden]`.

@@ -1,13 +1,16 @@
 //! Mixers: parts of a layer that combine positions.
 
 mod attention;
+mod position_bias;
 mod recurrent;
 
 use serde::{Deserialize, Serialize};
 
 pub use attention::{
-    Attention, AttentionGate, GateFunction, HeadLayout, Latent, LatentQuery, LowRankQuery, NormedPart, QueryGrowth,
+    Attention, AttentionGate, GateFunction, HeadLayout, Indexer, Latent, LatentQuery, LowRankQuery, NormedPart,
+    QueryGrowth,
 };
+pub use position_bias::{Buckets, PositionBias, Slopes};
 pub use recurrent::{
     DecayRate, DeltaInput, DeltaNet, HeadPairing, LowRankInput, ScanStep, ScanVector, SelectiveScan, ShortConv,
     StateSpace, StateSpaceNorm,
@@ -31,4 +34,15 @@ pub enum Mixer {
     SelectiveScan(Box<SelectiveScan>),
     /// No mixer: the layer has a feed-forward network only.
     None,
+}
+
+impl Mixer {
+    /// Returns the number of attention heads; 0 if the mixer is not softmax attention.
+    pub fn heads(&self) -> u64 {
+        match self {
+            Self::Attention(own) => own.heads,
+            Self::Latent(own) => own.heads,
+            Self::DeltaNet(_) | Self::ShortConv(_) | Self::StateSpace(_) | Self::SelectiveScan(_) | Self::None => 0,
+        }
+    }
 }

@@ -43,7 +43,9 @@ impl LayerState {
                 window: [attention.window, attention.chunk].into_iter().flatten().min(),
             },
             Mixer::Latent(latent) => {
-                Self::Kv { kv_heads: 1, key_dim: latent.rank + latent.rope_dim, value_dim: 0, window: None }
+                let of_indexer = latent.indexer.as_ref().map_or(0, |indexer| indexer.head_dim);
+                let key_dim = latent.rank + latent.rope_dim + of_indexer;
+                Self::Kv { kv_heads: 1, key_dim, value_dim: 0, window: None }
             }
             Mixer::DeltaNet(net) => {
                 let channels = 2 * net.key_heads * net.key_dim + net.value_heads * net.value_dim;

@@ -81,6 +81,7 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
         value_norm: None,
         output_norm: None,
         query_growth: None,
+        position_bias: None,
         sinks: None,
         gate: None,
     }

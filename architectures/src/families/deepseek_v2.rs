@@ -229,6 +229,7 @@ fn with_latent_attention(dense: Dense, names: &TensorNames, sizes: &LatentSizes)
             keys,
             values,
             output: projection(names, &own("o_proj")),
+            indexer: None,
         }))
     };
     let mixers: Vec<Mixer> = (0..dense.layers.len()).map(mixer).collect();

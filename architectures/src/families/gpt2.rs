@@ -1,8 +1,8 @@
 //! GPT-2: learned positions, transposed weights, queries, keys and values in one tensor.
 
 use crate::blueprint::{
-    Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Positions, Projection, Residual, Rows, Tensor,
-    View,
+    Activation, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, PositionTable, Positions, Projection, Residual,
+    Rows, Tensor, View,
 };
 use crate::config_json::{self, Config};
 use crate::dense::{attention, layer_count, layer_norm};
@@ -68,7 +68,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             weight: Tensor::named(&embedding),
             scale: None,
             positions: Some(Positions {
-                weight: Tensor::named(format!("{root}wpe.weight")),
+                table: PositionTable::Learned(Tensor::named(format!("{root}wpe.weight"))),
                 rows: positions,
                 offset: 0,
             }),
@@ -95,7 +95,7 @@ pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint
     for attention in blueprint.attentions_mut() {
         attention.rope = None;
     }
-    let weight = Tensor::named("model.position_embeddings.weight");
-    blueprint.embedding.positions = Some(Positions { weight, rows: blueprint.context, offset: 0 });
+    let table = PositionTable::Learned(Tensor::named("model.position_embeddings.weight"));
+    blueprint.embedding.positions = Some(Positions { table, rows: blueprint.context, offset: 0 });
     Ok(blueprint)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::blueprint::{Activation, Blueprint, NormKind, Positions, Tensor};
+use crate::blueprint::{Activation, Blueprint, NormKind, PositionTable, Positions, Tensor};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -54,8 +54,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// Adds learned positions, one for each position of the context.
 pub(super) fn with_positions(mut blueprint: Blueprint) -> Blueprint {
-    let weight = Tensor::named("transformer.wpe.weight");
-    blueprint.embedding.positions = Some(Positions { weight, rows: blueprint.context, offset: 0 });
+    let table = PositionTable::Learned(Tensor::named("transformer.wpe.weight"));
+    blueprint.embedding.positions = Some(Positions { table, rows: blueprint.context, offset: 0 });
     blueprint
 }
 

@@ -72,7 +72,15 @@ pub(super) fn fused_network(names: &TensorNames, index: usize, width: u64, activ
     let own = |module: &str| projection(names, &format!("model.layers.{index}.shared_mlp.{module}"));
     let both = own("input_linear");
     let part = |first: u64| both.rows(Rows::run(first, width));
-    Gated { width, activation, gate: part(0), up: part(width), norm: None, down: own("output_linear") }
+    Gated {
+        width,
+        activation,
+        gate_scale: None,
+        gate: part(0),
+        up: part(width),
+        norm: None,
+        down: own("output_linear"),
+    }
 }
 
 /// Reads GGUF metadata. A softmax over the selected experts equals a softmax over all, divided by

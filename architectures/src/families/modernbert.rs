@@ -132,6 +132,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
             (Mixer::Attention(Box::new(mixer)), Residual { before, ..Residual::default() }),
             (
                 Ffn::Gated(Box::new(Gated {
+                    gate_scale: None,
                     width,
                     activation,
                     gate: both.rows(Rows::run(0, width)),

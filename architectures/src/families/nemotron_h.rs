@@ -191,7 +191,7 @@ fn of_parts(
         };
         let (mixer_residual, ffn_residual) =
             if ffn == Ffn::None { (residual, Residual::default()) } else { (Residual::default(), residual) };
-        *layer = Layer { mixer, mixer_residual, ffn, ffn_residual, parallel: false, token_input: None, scale: None };
+        *layer = Layer::new((mixer, mixer_residual), (ffn, ffn_residual));
     }
     blueprint
 }

@@ -1,6 +1,6 @@
 //! OPT: learned positions with two unused rows, networks without gates.
 
-use crate::blueprint::{Activation, Blueprint, NormKind, Positions, Tensor};
+use crate::blueprint::{Activation, Blueprint, NormKind, PositionTable, Positions, Tensor};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -17,14 +17,17 @@ pub(super) const FAMILY: Family = Family {
 
 const KEYS: &[(&str, &str)] = &[("intermediate_size", "ffn_dim"), ("hidden_act", "activation_function")];
 const DEFAULTS: Defaults = LLAMA;
-const NORMS: NormNames = NormNames {
+pub(super) const NORMS: NormNames = NormNames {
     before_mixer: Some("self_attn_layer_norm"),
     after_mixer: None,
     before_ffn: Some("final_layer_norm"),
     after_ffn: None,
 };
+/// Names of the projections of attention.
+pub(super) const ATTENTION: [&str; 4] =
+    ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"];
 /// Rows of the position embedding before the row of the first position.
-const OFFSET: u64 = 2;
+pub(super) const OFFSET: u64 = 2;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     for (key, usual) in
@@ -41,7 +44,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         activation: config.activation("hidden_act", Activation::Relu)?,
         norms: NORMS,
         root: "model.decoder.",
-        attention_modules: ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"],
+        attention_modules: ATTENTION,
         final_norm: "final_layer_norm",
         ..Dense::from_config(config, DEFAULTS)?
     };
@@ -51,7 +54,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     dense.layers.iter_mut().for_each(|layer| layer.rope = None);
     let mut blueprint = without_gates_in(dense.blueprint(names), names, "model.decoder.layers", ["fc1", "fc2"]);
     blueprint.embedding.positions = Some(Positions {
-        weight: Tensor::named("model.decoder.embed_positions.weight"),
+        table: PositionTable::Learned(Tensor::named("model.decoder.embed_positions.weight")),
         rows: blueprint.context.saturating_add(OFFSET),
         offset: OFFSET,
     });

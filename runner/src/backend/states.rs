@@ -27,6 +27,8 @@ impl SequenceId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateShape {
     pub(crate) state: LayerState,
+    /// Whether kernels of devices compute all that the layer adds to its scores.
+    pub(crate) has_kernels: bool,
     /// Largest number of tokens of a sequence.
     pub(crate) context: usize,
     /// Type in which keys and values are stored.

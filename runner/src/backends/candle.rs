@@ -20,8 +20,8 @@ use device::GpuRuntime;
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadPart, LayerSequences, Map, MatrixSource,
-    NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
+    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadCounts, HeadPart, LayerSequences, Map,
+    MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -173,11 +173,9 @@ impl Backend for Candle {
     type Experts = Experts;
     type Execution = RecordedExecution;
 
-    fn chunk(&self, heads: usize, length: usize, tokens: usize) -> usize {
-        match &self.kernels {
-            Some(_) => tokens,
-            None => (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens),
-        }
+    fn chunk(&self, heads: HeadCounts, length: usize, tokens: usize) -> usize {
+        let heads = if self.kernels.is_some() { heads.without_kernels } else { heads.all };
+        (DEVICE_SCORES / (heads * (length + tokens)).max(1)).clamp(1, tokens)
     }
 
     fn matrix(&self, source: MatrixSource<Self>) -> Result<CandleMatrix> {
@@ -191,7 +189,8 @@ impl Backend for Candle {
 
     fn state(&self, shape: StateShape) -> Result<State> {
         let machine = self.kernels.as_ref().map(|kernels| &kernels.machine);
-        match machine.and_then(|machine| Cached::new(machine, shape.state, shape.kv_type)) {
+        match machine.filter(|_| shape.has_kernels).and_then(|machine| Cached::new(machine, shape.state, shape.kv_type))
+        {
             Some(cached) => Ok(State::Cached(cached)),
             None => State::new(shape, &self.device, self.reference),
         }
@@ -325,6 +324,7 @@ impl Backend for Candle {
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         if let Some(kernels) = &self.kernels
+            && attend.has_kernels()
             && let Some(mixed) = cached::attend(kernels, attend, qkv, sequences)?
         {
             return Ok(mixed);

@@ -24,8 +24,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadPart, LayerSequences, Map, MatrixSource,
-    NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
+    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadCounts, HeadPart, LayerSequences, Map,
+    MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -111,7 +111,7 @@ impl Backend for Cpu {
     type Experts = Infallible;
     type Execution = DirectExecution;
 
-    fn chunk(&self, _heads: usize, _length: usize, tokens: usize) -> usize {
+    fn chunk(&self, _heads: HeadCounts, _length: usize, tokens: usize) -> usize {
         tokens
     }
 

@@ -12,14 +12,34 @@ use crate::weights::Weights;
 pub(super) struct Embedding {
     weight: MappedTensor,
     scale: f32,
-    /// Learned position embeddings, and the row of the first position.
-    positions: Option<(MappedTensor, usize)>,
+    positions: Option<Positions>,
     /// The rows of all token types, one after the other.
     types: Option<Vec<f32>>,
     /// The table of the embeddings of layers, and the factor of its rows.
     of_layers: Option<(MappedTensor, f32)>,
     /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
+}
+
+/// Position embedding.
+#[derive(Debug)]
+struct Positions {
+    /// Learned rows; `None` if they are [sinusoids].
+    learned: Option<MappedTensor>,
+    rows: usize,
+    /// Row of the first position.
+    offset: usize,
+}
+
+/// Writes a row of [`architectures::PositionTable::Sinusoids`].
+fn sinusoids(row: usize, out: &mut [f32]) {
+    let half = out.len() / 2;
+    let step = -(10_000f64).ln() / (half.max(2) - 1) as f64;
+    let (sines, cosines) = out.split_at_mut(half);
+    for (index, (sine, cosine)) in sines.iter_mut().zip(cosines).enumerate() {
+        let angle = row as f64 * (index as f64 * step).exp();
+        (*sine, *cosine) = (angle.sin() as f32, angle.cos() as f32);
+    }
 }
 
 /// The place of a token.
@@ -34,8 +54,10 @@ pub(super) struct TokenPlace {
 impl Embedding {
     pub(super) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
         let (own, hidden) = (&blueprint.embedding, blueprint.hidden as usize);
-        let positions = |own: &architectures::Positions| -> Result<(MappedTensor, usize)> {
-            Ok((weights.table(&own.weight, own.rows as usize, hidden)?, own.offset as usize))
+        let positions = |own: &architectures::Positions| -> Result<Positions> {
+            let rows = own.rows as usize;
+            let learned = own.learned().map(|table| weights.table(table, rows, hidden)).transpose()?;
+            Ok(Positions { learned, rows, offset: own.offset as usize })
         };
         let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
         let of_layers = |own: &architectures::LayerEmbeddings| -> Result<(MappedTensor, f32)> {
@@ -83,12 +105,14 @@ impl Embedding {
     /// Adds the embeddings of the token's position and type.
     fn place(&self, place: TokenPlace, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
         let TokenPlace { position, of_second } = place;
-        if let Some((table, offset)) = &self.positions {
-            let table = table.weight();
+        if let Some(Positions { learned, rows, offset }) = &self.positions {
             let row = position + offset;
-            ensure!(row < table.rows(), "position {position} exceeds the model's {} positions", table.rows());
+            ensure!(row < *rows, "position {position} exceeds the model's {rows} positions");
             own.resize(out.len(), 0.0);
-            table.decode_row(row, own);
+            match learned {
+                Some(table) => table.weight().decode_row(row, own),
+                None => sinusoids(row, own),
+            }
             out.iter_mut().zip(own).for_each(|(x, own)| *x += *own);
         }
         if let Some(types) = &self.types {

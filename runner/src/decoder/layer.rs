@@ -2,12 +2,14 @@
 
 use anyhow::{Context, Result};
 
-use crate::backend::{Backend, LayerSequences, Map};
+use crate::backend::{Backend, Map, StageSequences};
 use crate::layers::{Ffn, Loader, Mixer, Pass, Residual, TokenInput};
 
 #[derive(Debug)]
 pub(super) struct Layer<B: Backend> {
     mixer: Option<Mixer<B>>,
+    /// The second mixer, and the factor of its output.
+    beside: Option<(Mixer<B>, f32)>,
     mixer_residual: Residual<B>,
     ffn: Option<Ffn<B>>,
     ffn_residual: Residual<B>,
@@ -17,10 +19,26 @@ pub(super) struct Layer<B: Backend> {
     scale: Option<f32>,
 }
 
+/// The place of a layer in its stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LayerPlace {
+    /// Index of the layer.
+    pub(super) layer: usize,
+    /// Index of the states of its mixer: its own, or those of an earlier layer whose keys it reads.
+    pub(super) states: usize,
+    /// Index of the states of its second mixer, if it has one.
+    pub(super) beside: Option<usize>,
+}
+
 impl<B: Backend> Layer<B> {
     pub(super) fn load(loader: &Loader<'_, B>, layer: &architectures::Layer, causal: bool) -> Result<Self> {
+        let beside = |own: &architectures::Beside| -> Result<(Mixer<B>, f32)> {
+            let mixer = Mixer::load(loader, &own.mixer, causal)?;
+            Ok((mixer.context("invariant: the second mixer is one")?, own.scale as f32))
+        };
         Ok(Self {
             mixer: Mixer::load(loader, &layer.mixer, causal)?,
+            beside: layer.beside.as_deref().map(beside).transpose()?,
             mixer_residual: Residual::load(loader, &layer.mixer_residual)?,
             ffn: Ffn::load(loader, &layer.ffn)?,
             ffn_residual: Residual::load(loader, &layer.ffn_residual)?,
@@ -41,10 +59,10 @@ impl<B: Backend> Layer<B> {
         pass: &Pass<'_, B>,
         x: B::Act,
         own: Option<&B::Act>,
-        sequences: &mut LayerSequences<'_, B>,
+        (sequences, place): (&mut StageSequences<'_, B>, LayerPlace),
         tokens: usize,
     ) -> Result<B::Act> {
-        let mut x = self.parts(pass, x, sequences, tokens)?;
+        let mut x = self.parts(pass, x, (sequences, place), tokens)?;
         if let Some(input) = &self.token_input {
             x = input.add(pass.backend, x, own.context("invariant: there are embeddings of layers")?)?;
         }
@@ -59,13 +77,20 @@ impl<B: Backend> Layer<B> {
         &self,
         pass: &Pass<'_, B>,
         x: B::Act,
-        sequences: &mut LayerSequences<'_, B>,
+        (sequences, place): (&mut StageSequences<'_, B>, LayerPlace),
         tokens: usize,
     ) -> Result<B::Act> {
         let backend = pass.backend;
         let mut mix = |x: &B::Act| -> Result<Option<B::Act>> {
             let Some(mixer) = &self.mixer else { return Ok(None) };
-            self.mixer_residual.made(backend, x, |x| mixer.forward(pass, x, sequences)).map(Some)
+            let mut mixers = |x: &B::Act| -> Result<B::Act> {
+                let mixed = mixer.forward(pass, x, &mut sequences.layer(place.layer, place.states))?;
+                let Some((beside, scale)) = &self.beside else { return Ok(mixed) };
+                let states = place.beside.context("invariant: the second mixer has states")?;
+                let other = beside.forward(pass, x, &mut sequences.layer(place.layer, states))?;
+                backend.map(mixed, Map::Add(&other, *scale))
+            };
+            self.mixer_residual.made(backend, x, &mut mixers).map(Some)
         };
         let ffn = |x: &B::Act| -> Result<Option<B::Act>> {
             let Some(ffn) = &self.ffn else { return Ok(None) };

@@ -8,16 +8,16 @@ use architectures::{Blueprint, LayerState, Mixer};
 use protocol::KvType;
 
 use super::head::Head;
-use super::layer::Layer;
+use super::layer::{Layer, LayerPlace};
 use super::layer_embeddings::LayerEmbeddings;
 use super::rotary_table::{InverseRotary, KeyRotary, LayerTables, RotaryTable};
 use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
 use crate::backend::{
-    Activations, Backend, NormOf, PassExecution, PassParts, Selection, SequenceId, Shift, StageSequences, State,
-    StateShape, StatesBySequence,
+    Activations, Backend, HeadCounts, NormOf, PassExecution, PassParts, Selection, SequenceId, Shift, StageSequences,
+    State, StateShape, StatesBySequence,
 };
 use crate::heartbeat::Heartbeat;
-use crate::layers::{Loader, Pass};
+use crate::layers::{LayerAngles, Loader, Pass};
 use crate::weights::Weights;
 
 /// Largest number of rows of logits in memory at a time. A row has a number for each token of the
@@ -36,31 +36,40 @@ pub(super) struct LayerStage<B: Backend> {
     /// Embeddings of tokens for each layer, if the model has them.
     layer_embeddings: Option<LayerEmbeddings<B>>,
     layers: Vec<Layer<B>>,
-    /// For each layer, the index of the layer whose states it uses: its own, or that of an earlier
-    /// layer whose keys it reads.
-    states_of: Vec<usize>,
-    /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE.
+    /// The place of each layer.
+    places: Vec<LayerPlace>,
+    /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE,
+    /// or if there are keys of an indexer.
     rotates_keys: bool,
-    /// For each layer the state that it keeps of a sequence, and the rotary embedding of its keys,
-    /// if any.
-    shapes: Vec<(LayerState, Option<KeyRotary>)>,
+    /// The states that mixers keep of a sequence: those of each layer's mixer, then those of second
+    /// mixers.
+    shapes: Vec<MixerShape>,
     /// The distinct rotary embeddings of the layers.
     rotary_tables: Vec<RotaryTable>,
     /// Only in the last stage.
     head: Option<Head<B>>,
     /// Width of the residual stream.
     hidden: usize,
-    /// Largest number of query heads of a layer of the decoder.
-    heads: usize,
+    heads: HeadCounts,
     heartbeat: Heartbeat,
     memory: Mutex<StageMemory<B>>,
     execution: B::Execution,
 }
 
+/// The state that a mixer keeps of a sequence.
+#[derive(Clone, Copy, Debug)]
+struct MixerShape {
+    state: LayerState,
+    /// The rotary embedding of its keys, if any.
+    keys: Option<KeyRotary>,
+    /// Whether kernels of devices compute all that the mixer adds to its scores.
+    has_kernels: bool,
+}
+
 /// Data of a stage that passes change.
 #[derive(Debug)]
 struct StageMemory<B: Backend> {
-    /// The states of each layer.
+    /// The states of each mixer, in the order of the shapes.
     states: Vec<StatesBySequence<B::State>>,
     /// Rotary angles of a pass. The next pass uses the same memory.
     angles: Vec<B::Angles>,
@@ -90,32 +99,45 @@ impl<B: Backend> LayerStage<B> {
         );
         let layer_embeddings = LayerEmbeddings::load(backend, weights, blueprint)?;
         let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
-        let states_of = (range.start..range.end).map(|index| source_of(blueprint, index) - range.start).collect();
-        let (mut rotary_tables, mut layers, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
-        let own = blueprint.layers.iter().zip(blueprint.states()).take(range.end).skip(range.start);
-        for (layer, state) in own {
-            let LayerTables { keys, growth } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
-            let loader = Loader { backend, weights, hidden, angles: keys.map(|keys| keys.table), growth, token_input };
+        let (mut rotary_tables, mut layers, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut shapes, mut besides) = (Vec::new(), Vec::new());
+        for index in range.clone() {
+            let layer = &blueprint.layers[index];
+            let LayerTables { keys, growth, indexer } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
+            let angles = LayerAngles { keys: keys.map(|keys| keys.table), growth, indexer };
+            let loader = Loader { backend, weights, hidden, angles, token_input };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
-            shapes.push((state, keys));
+            let shape = |mixer: &Mixer, keys| MixerShape {
+                state: LayerState::of(mixer, blueprint.causal),
+                keys,
+                has_kernels: has_kernels(mixer),
+            };
+            shapes.push(shape(&layer.mixer, keys));
+            besides.extend(layer.beside.as_ref().map(|beside| shape(&beside.mixer, None)));
+            places.push(LayerPlace {
+                layer: index - range.start,
+                states: source_of(blueprint, index) - range.start,
+                beside: layer.beside.as_ref().map(|_| range.len() + besides.len() - 1),
+            });
         }
+        shapes.extend(besides);
         let embedding_norm = blueprint.embedding.norm.as_ref().filter(|_| range.start == 0);
         Ok(Self {
             embedding_norm: embedding_norm.map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             head: is_last.then(|| Head::load(backend, weights, blueprint)).transpose()?,
             memory: Mutex::new(StageMemory {
-                states: layers.iter().map(|_| StatesBySequence::new()).collect(),
+                states: shapes.iter().map(|_| StatesBySequence::new()).collect(),
                 angles: Vec::new(),
                 stream: None,
             }),
             layer_embeddings,
             layers,
-            states_of,
+            places,
             rotates_keys: blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
             shapes,
             rotary_tables,
             hidden,
-            heads: blueprint.heads() as usize,
+            heads: head_counts(blueprint),
             heartbeat: (*heartbeat).clone(),
             execution: B::Execution::default(),
             backend: backend.clone(),
@@ -136,18 +158,41 @@ impl<B: Backend> LayerStage<B> {
         self.head.as_ref().context("invariant: the last stage has the head")
     }
 
-    /// Returns, for each layer with rotated keys, the rotation that moves keys to their new
+    /// Returns, for each mixer with rotated keys, the rotation that moves keys to their new
     /// positions.
     fn rotations(&self, removal: &Removal) -> Vec<Option<InverseRotary>> {
         let rotation = |key: KeyRotary| self.rotary_tables[key.table].inverse(key, removal.removed.len(), removal.long);
-        self.shapes.iter().map(|(_, key)| key.map(rotation)).collect()
+        self.shapes.iter().map(|shape| shape.keys.map(rotation)).collect()
     }
 }
 
 /// Whether the keys of a mixer are at other positions once they are rotated.
 fn rotates_keys(mixer: &Mixer) -> bool {
-    let Mixer::Attention(attention) = mixer else { return true };
-    !attention.norms_follow_rope || attention.key_norm.as_ref().is_none_or(|norm| norm.weight.is_none())
+    match mixer {
+        Mixer::Attention(own) => {
+            !own.norms_follow_rope || own.key_norm.as_ref().is_none_or(|norm| norm.weight.is_none())
+        }
+        // The keys of the indexer would have to be rotated too.
+        Mixer::Latent(own) => own.indexer.is_none(),
+        _ => true,
+    }
+}
+
+fn has_kernels(mixer: &Mixer) -> bool {
+    match mixer {
+        Mixer::Attention(attention) => attention.position_bias.is_none(),
+        Mixer::Latent(latent) => latent.indexer.is_none(),
+        _ => true,
+    }
+}
+
+fn head_counts(blueprint: &Blueprint) -> HeadCounts {
+    let heads = |layer: &architectures::Layer| layer.mixer.heads() as usize;
+    let most = |layers: &mut dyn Iterator<Item = &architectures::Layer>| layers.map(heads).max().unwrap_or(0);
+    HeadCounts {
+        all: most(&mut blueprint.layers.iter()),
+        without_kernels: most(&mut blueprint.layers.iter().filter(|layer| !has_kernels(&layer.mixer))),
+    }
 }
 
 /// Returns the index of the layer whose states a layer uses.
@@ -159,13 +204,13 @@ fn source_of(blueprint: &Blueprint, index: usize) -> usize {
 }
 
 impl<B: Backend> StageMemory<B> {
-    /// Returns the states of an open sequence, layer by layer.
+    /// Returns the states of an open sequence, mixer by mixer.
     fn states_of(&mut self, id: SequenceId) -> impl Iterator<Item = &mut B::State> {
         self.states.iter_mut().map(move |states| states.get_mut(id).expect("invariant: the sequence is open"))
     }
 }
 
-/// Returns the change that a removal makes to the state of a layer.
+/// Returns the change that a removal makes to the state of a mixer.
 fn shift_of<'a>(removal: &Removal, rotation: Option<&'a InverseRotary>) -> Shift<'a> {
     Shift { removed: removal.removed.clone(), rotation: rotation.map(InverseRotary::of_keys) }
 }
@@ -173,8 +218,9 @@ fn shift_of<'a>(removal: &Removal, rotation: Option<&'a InverseRotary>) -> Shift
 impl<B: Backend> Stage for LayerStage<B> {
     fn open(&self, id: SequenceId, context: usize, kv_type: KvType) -> Result<()> {
         let mut memory = self.memory();
-        for (states, (state, _)) in memory.states.iter_mut().zip(&self.shapes) {
-            states.insert(id, self.backend.state(StateShape { state: *state, context, kv_type })?);
+        for (states, shape) in memory.states.iter_mut().zip(&self.shapes) {
+            let MixerShape { state, has_kernels, .. } = *shape;
+            states.insert(id, self.backend.state(StateShape { state, has_kernels, context, kv_type })?);
         }
         Ok(())
     }
@@ -250,11 +296,12 @@ impl<B: Backend> Stage for LayerStage<B> {
                 let (stream, all) = embeddings.complete(backend, &x)?;
                 (x, own) = (stream, Some((embeddings, all)));
             }
-            for (index, layer) in self.layers.iter().enumerate() {
+            for (layer, place) in self.layers.iter().zip(&self.places) {
                 self.heartbeat.beat();
-                let own = own.as_ref().map(|(embeddings, all)| embeddings.of_layer(backend, all, index)).transpose()?;
-                let sequences = &mut sequences.layer(index, self.states_of[index]);
-                x = layer.forward(&pass, x, own.as_ref(), sequences, count)?;
+                let of_layer =
+                    |(embeddings, all): &(&LayerEmbeddings<B>, _)| embeddings.of_layer(backend, all, place.layer);
+                let own = own.as_ref().map(of_layer).transpose()?;
+                x = layer.forward(&pass, x, own.as_ref(), (sequences, *place), count)?;
             }
             Ok(x)
         };

@@ -33,6 +33,8 @@ pub(super) struct LayerTables {
     pub(super) keys: Option<KeyRotary>,
     /// Index of the table with the growth of queries.
     pub(super) growth: Option<usize>,
+    /// Index of the table of the indexer.
+    pub(super) indexer: Option<usize>,
 }
 
 /// The rotary embedding of a layer's keys.
@@ -79,6 +81,13 @@ fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
     Some(MixerRotary { rope, head_dim, layout, first })
 }
 
+/// Returns the rotary embedding of a mixer's indexer.
+fn indexer_rotary(mixer: &Mixer) -> Option<MixerRotary<'_>> {
+    let Mixer::Latent(latent) = mixer else { return None };
+    let layout = latent.indexer.as_ref()?.layout;
+    Some(MixerRotary { rope: &latent.rope, head_dim: latent.rope_dim, layout, first: 0 })
+}
+
 /// Returns the growth of a mixer's queries, with the number of elements of a head.
 fn growth_of(mixer: &Mixer) -> Option<(QueryGrowth, u64)> {
     match mixer {
@@ -108,7 +117,8 @@ impl RotaryTable {
             let frequencies = vec![0.0; head_dim as usize / 2];
             Self::index(key, [frequencies.clone(), frequencies], tables)
         });
-        Ok(LayerTables { keys, growth })
+        let indexer = indexer_rotary(mixer).map(|rotary| Self::of_keys(weights, &rotary, tables)).transpose()?;
+        Ok(LayerTables { keys, growth, indexer: indexer.map(|keys| keys.table) })
     }
 
     /// Returns the index of a table, after adding it if it has no equal.

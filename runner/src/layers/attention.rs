@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use architectures::{AttentionGate, GateFunction, NormedPart};
 
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, HeadPart, LayerSequences, Map, NormOf, Values};
+use crate::backend::{Attend, Backend, HeadPart, LayerSequences, Map, NormOf, PositionBias, Values};
 use crate::weights::HeadRows;
 
 /// Attention.
@@ -21,6 +21,7 @@ pub(crate) struct Attention<B: Backend> {
     output_norm: Option<NormOf<B>>,
     clip: Option<f32>,
     sinks: Option<B::Vector>,
+    position_bias: Option<PositionBias>,
     /// The part of a head that RoPE is applied to, and the index of its angles.
     rotated: Option<(HeadPart, usize)>,
     /// A whole head, and the index of the growth of queries among the angles.
@@ -47,9 +48,25 @@ enum KeyValue<B: Backend> {
     OfOtherLayer,
 }
 
+impl<B: Backend> KeyValue<B> {
+    /// `rows` is the order of the rows of keys.
+    fn load(loader: &Loader<'_, B>, own: &architectures::Attention, rows: Option<HeadRows>) -> Result<Self> {
+        let Loader { backend, weights, hidden, .. } = *loader;
+        if own.reads_layer.is_some() {
+            return Ok(Self::OfOtherLayer);
+        }
+        let [keys, values] = [own.head_dim, own.value_dim].map(|size| (own.kv_heads * size) as usize);
+        let key = weights.matrix(backend, &own.key, hidden, keys, rows)?;
+        if own.value == own.key && own.value_norm.is_some() {
+            return Ok(Self::Same(key));
+        }
+        Ok(Self::Each(key, weights.matrix(backend, &own.value, hidden, values, None)?))
+    }
+}
+
 impl<B: Backend> Attention<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Attention, causal: bool) -> Result<Self> {
-        let Loader { backend, weights, hidden, angles, growth, .. } = *loader;
+        let Loader { backend, weights, hidden, angles, .. } = *loader;
         let [heads, kv_heads, key_dim, value_dim] =
             [own.heads, own.kv_heads, own.head_dim, own.value_dim].map(|size| size as usize);
         let rotated = own.rope.as_ref().map_or(own.head_dim, |rope| rope.rotated(own.head_dim));
@@ -67,19 +84,11 @@ impl<B: Backend> Attention<B> {
             let width = if gate.per_head { heads } else { heads * value_dim };
             Ok((weights.matrix(backend, &gate.projection, hidden, width, None)?, gate.function))
         };
-        let key_value = if own.reads_layer.is_some() {
-            KeyValue::OfOtherLayer
-        } else if own.value == own.key && own.value_norm.is_some() {
-            KeyValue::Same(weights.matrix(backend, &own.key, hidden, kv_heads * key_dim, rows)?)
-        } else {
-            let value = weights.matrix(backend, &own.value, hidden, kv_heads * value_dim, None)?;
-            KeyValue::Each(weights.matrix(backend, &own.key, hidden, kv_heads * key_dim, rows)?, value)
-        };
         let key_norm = if own.reads_layer.is_some() { None } else { norm(&own.key_norm, kv_heads)? };
         let head = |count: usize| HeadPart { width: key_dim, first: 0, count };
         Ok(Self {
             query: matrix(&own.query, hidden, heads * key_dim, rows)?,
-            key_value,
+            key_value: KeyValue::load(loader, own, rows)?,
             output: matrix(&own.output, heads * value_dim, hidden, None)?,
             gate: own.gate.as_ref().map(gate).transpose()?,
             query_norm: norm(&own.query_norm, heads)?,
@@ -93,8 +102,13 @@ impl<B: Backend> Attention<B> {
             norms_follow_rope: own.norms_follow_rope,
             clip: own.clip.map(|clip| clip as f32),
             sinks: own.sinks.as_ref().map(|sinks| weights.vector(backend, sinks, heads)).transpose()?,
-            rotated: angles.map(|angles| (head(rotated as usize), angles)),
-            growth: growth.map(|growth| (head(key_dim), growth)),
+            position_bias: own
+                .position_bias
+                .as_ref()
+                .map(|bias| PositionBias::load(weights, bias, own.heads))
+                .transpose()?,
+            rotated: angles.keys.map(|angles| (head(rotated as usize), angles)),
+            growth: angles.growth.map(|growth| (head(key_dim), growth)),
             heads,
             kv_heads,
             key_dim,
@@ -152,6 +166,8 @@ impl<B: Backend> Attention<B> {
             causal: self.causal,
             reads_only: given.is_none(),
             sinks: self.sinks.as_ref(),
+            position_bias: self.position_bias.as_ref(),
+            indexer: None,
         };
         let (key, value) = given.as_ref().map_or((&query, &query), |(key, value)| (key, value));
         let mut mixed = backend.attend(&attend, [&query, key, value], sequences)?;

@@ -5,7 +5,7 @@ use crate::backend::{Backend, Map, NormOf};
 use anyhow::Result;
 use architectures::Activation;
 
-/// `down(norm(act(gate(x)) · up(x)))`.
+/// `down(norm(act(gate_scale · gate(x)) · up(x)))`.
 #[derive(Debug)]
 pub(crate) struct Gated<B: Backend> {
     pub(super) gate: B::Matrix,
@@ -13,6 +13,7 @@ pub(crate) struct Gated<B: Backend> {
     norm: Option<NormOf<B>>,
     pub(super) down: B::Matrix,
     pub(super) activation: Activation,
+    gate_scale: Option<f32>,
 }
 
 impl<B: Backend> Gated<B> {
@@ -25,11 +26,15 @@ impl<B: Backend> Gated<B> {
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()?,
             down: weights.matrix(backend, &own.down, width, hidden, None)?,
             activation: own.activation,
+            gate_scale: own.gate_scale.map(|scale| scale as f32),
         })
     }
 
     pub(super) fn forward(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
-        let [gate, up] = backend.project([&self.gate, &self.up], x)?;
+        let [mut gate, up] = backend.project([&self.gate, &self.up], x)?;
+        if let Some(scale) = self.gate_scale {
+            gate = backend.map(gate, Map::Scale(scale))?;
+        }
         let mut wide = backend.map(gate, Map::Gate(self.activation, &up))?;
         if let Some(norm) = &self.norm {
             wide = backend.norm(norm, &wide)?;

@@ -5,8 +5,9 @@
 use anyhow::{Result, ensure};
 use architectures::LatentQuery;
 
+use super::indexer::{Indexed, Indexer};
 use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, HeadPart, LayerSequences, LowRank, Map, NormOf, Values};
+use crate::backend::{Activations, Attend, Backend, HeadPart, LayerSequences, LowRank, Map, NormOf, Values};
 
 /// Latent attention.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Latent<B: Backend> {
     angles: usize,
     /// Index of the growth of queries among the angles.
     growth: Option<usize>,
+    indexer: Option<Indexer<B>>,
     nope_dim: usize,
     rope_dim: usize,
     rank: usize,
@@ -83,7 +85,7 @@ impl<B: Backend> Heads<B> {
 
 impl<B: Backend> Latent<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Latent) -> Result<Self> {
-        let Loader { backend, weights, hidden, angles, growth, .. } = *loader;
+        let Loader { backend, weights, hidden, angles, .. } = *loader;
         let [heads, nope_dim, rope_dim, value_dim, rank] =
             [own.heads, own.nope_dim, own.rope_dim, own.value_dim, own.rank].map(|size| size as usize);
         let matrix = |projection: &architectures::Projection, input, output| {
@@ -112,13 +114,31 @@ impl<B: Backend> Latent<B> {
             keys: each(&own.keys, nope_dim)?,
             values: each(&own.values, value_dim)?,
             output: matrix(&own.output, heads * value_dim, hidden)?,
-            angles: angles.unwrap_or(0),
-            growth,
+            angles: angles.keys.unwrap_or(0),
+            growth: angles.growth,
+            indexer: own.indexer.as_ref().map(|indexer| Indexer::load(loader, own, indexer)).transpose()?,
             nope_dim,
             rope_dim,
             rank,
             scale: own.scale as f32,
         })
+    }
+
+    /// Computes the queries of heads, and those of the indexer.
+    fn queries(&self, pass: &Pass<'_, B>, x: &B::Act) -> Result<(B::Act, Option<Indexed<B>>)> {
+        let backend = pass.backend;
+        match &self.query {
+            Query::Plain(query) => {
+                let [query] = backend.project([query], x)?;
+                Ok((query, None))
+            }
+            Query::LowRank { down, norm, up } => {
+                let [low] = backend.project([down], x)?;
+                let low = backend.norm(norm, &low)?;
+                let [query] = backend.project([up], &low)?;
+                Ok((query, self.indexer.as_ref().map(|indexer| indexer.forward(pass, x, &low)).transpose()?))
+            }
+        }
     }
 
     pub(super) fn forward(
@@ -128,17 +148,10 @@ impl<B: Backend> Latent<B> {
         sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
         let (backend, heads) = (pass.backend, self.keys.matrices.len());
-        let query = match &self.query {
-            Query::Plain(query) => backend.project([query], x)?,
-            Query::LowRank { down, norm, up } => {
-                let [low] = backend.project([down], x)?;
-                backend.project([up], &backend.norm(norm, &low)?)?
-            }
-        };
+        let (mut query, indexed) = self.queries(pass, x)?;
         let angles = &pass.angles[self.angles];
         let all = HeadPart { width: self.rope_dim, first: 0, count: self.rope_dim };
         let head = |first, count| HeadPart { width: self.nope_dim + self.rope_dim, first, count };
-        let [mut query] = query;
         if let Some(growth) = self.growth {
             let width = self.nope_dim + self.rope_dim;
             query = backend.rotate(query, head(0, width), &pass.angles[growth])?;
@@ -146,18 +159,23 @@ impl<B: Backend> Latent<B> {
         let rotated = backend.rotate(backend.part(&query, head(self.nope_dim, self.rope_dim))?, all, angles)?;
         let brought = backend.part(&query, head(0, self.nope_dim))?;
         let brought = self.keys.project(backend, true, &brought)?;
-        let query = backend.join(&brought, &rotated, heads)?;
+        let mut query = backend.join(&brought, &rotated, heads)?;
 
         let [row] = backend.project([&self.down], x)?;
         let row_part = |first, count| HeadPart { width: self.rank + self.rope_dim, first, count };
         let latent = backend.norm(&self.norm, &backend.part(&row, row_part(0, self.rank))?)?;
         let rotated = backend.rotate(backend.part(&row, row_part(self.rank, self.rope_dim))?, all, angles)?;
-        let key = backend.join(&latent, &rotated, 1)?;
+        let mut key = backend.join(&latent, &rotated, 1)?;
+        let mut key_dim = self.rank + self.rope_dim;
+        if let Some(indexed) = &indexed {
+            (query, key) = behind_latents(backend, [&query, &key], indexed, heads)?;
+            key_dim += indexed.key_dim;
+        }
 
         let attend = Attend {
             heads,
             kv_heads: 1,
-            key_dim: self.rank + self.rope_dim,
+            key_dim,
             value_dim: self.rank,
             values: Values::InKeys,
             scale: self.scale,
@@ -167,10 +185,26 @@ impl<B: Backend> Latent<B> {
             causal: true,
             reads_only: false,
             sinks: None,
+            position_bias: None,
+            indexer: self.indexer.as_ref().zip(indexed.as_ref()).map(|(indexer, indexed)| indexer.queries(indexed)),
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences)?;
         let values = self.values.project(backend, false, &mixed)?;
         let [out] = backend.project([&self.output], &values)?;
         Ok(out)
     }
+}
+
+/// Puts the key of the indexer behind the latent row, and zeros behind the query of each head.
+fn behind_latents<B: Backend>(
+    backend: &B,
+    [query, key]: [&B::Act; 2],
+    indexed: &Indexed<B>,
+    heads: usize,
+) -> Result<(B::Act, B::Act)> {
+    let zeros = backend.rows(query.count(), heads * indexed.key_dim, |rows| {
+        rows.fill(0.0);
+        Ok(())
+    })?;
+    Ok((backend.join(query, &zeros, heads)?, backend.join(key, &indexed.key, 1)?))
 }

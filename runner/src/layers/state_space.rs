@@ -1,6 +1,6 @@
 //! The state space model behind a short convolution, see [`architectures::StateSpace`].
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use architectures::{Activation, HeadPairing};
 
 use super::{Loader, Pass};
@@ -15,6 +15,8 @@ pub(crate) struct StateSpace<B: Backend> {
     read: B::Matrix,
     step: B::Matrix,
     output: B::Matrix,
+    /// Factors of the outputs of the first five.
+    scales: Option<[f32; 5]>,
     /// For `input`, `write` and `read`.
     convolutions: [Convolution<B>; 3],
     recurrence: Recurrence<B>,
@@ -55,6 +57,7 @@ impl<B: Backend> StateSpace<B> {
             read: matrix(&own.read, shared)?,
             step: matrix(&own.step, heads)?,
             output: weights.matrix(backend, &own.output, inner, hidden, None)?,
+            scales: own.scales.map(|scales| scales.map(|scale| scale as f32)),
             convolutions: [convolution(0, inner)?, convolution(inner, shared)?, convolution(inner + shared, shared)?],
             recurrence: Recurrence {
                 key_heads: groups,
@@ -83,7 +86,15 @@ impl<B: Backend> StateSpace<B> {
     ) -> Result<B::Act> {
         let backend = pass.backend;
         let matrices = [&self.gate, &self.input, &self.write, &self.read, &self.step];
-        let [gate, input, write, read, step] = backend.project(matrices, x)?;
+        let mut inputs = backend.project(matrices, x)?;
+        if let Some(scales) = self.scales {
+            let mut scaled = Vec::with_capacity(scales.len());
+            for (x, scale) in inputs.into_iter().zip(scales) {
+                scaled.push(backend.map(x, Map::Scale(scale))?);
+            }
+            inputs = scaled.try_into().ok().context("invariant: there are as many outputs as inputs")?;
+        }
+        let [gate, input, write, read, step] = inputs;
         let mut convolved = |index: usize, x: &B::Act| -> Result<B::Act> {
             let x = backend.convolve(&self.convolutions[index], x, sequences)?;
             backend.map(x, Map::Activate(Activation::Silu))

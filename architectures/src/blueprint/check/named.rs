@@ -3,7 +3,7 @@
 
 use crate::blueprint::{
     Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Network, Norm, Plain,
-    Projection, Rows, Tensor, View,
+    PositionBias, Positions, Projection, Rows, Tensor, View,
 };
 use crate::rope::Divisors;
 
@@ -83,7 +83,7 @@ impl<'a> NamedParts<'a> {
     fn blueprint(&mut self, blueprint: &'a Blueprint) {
         let embedding = &blueprint.embedding;
         self.tensors.push(&embedding.weight);
-        self.tensors.extend(embedding.positions.as_ref().map(|positions| &positions.weight));
+        self.tensors.extend(embedding.positions.as_ref().and_then(Positions::learned));
         self.tensors.extend(embedding.types.as_ref().map(|types| &types.weight));
         self.norms(embedding.norm.iter().chain(&blueprint.norm));
         self.output(blueprint);
@@ -115,7 +115,17 @@ impl<'a> NamedParts<'a> {
         for residual in [&layer.mixer_residual, &layer.ffn_residual] {
             self.norms(residual.before.iter().chain(&residual.after).chain(&residual.sum));
         }
-        match &layer.mixer {
+        layer.mixers().for_each(|mixer| self.mixer(mixer));
+        self.ffn(&layer.ffn);
+        if let Some(input) = &layer.token_input {
+            self.projections([&input.gate, &input.projection]);
+            self.norms([&input.norm]);
+        }
+        self.tensors.extend(&layer.scale);
+    }
+
+    fn mixer(&mut self, mixer: &'a Mixer) {
+        match mixer {
             Mixer::Attention(own) => {
                 let gate = own.gate.as_ref().map(|gate| &gate.projection);
                 self.projections([&own.query, &own.output].into_iter().chain(gate));
@@ -126,6 +136,9 @@ impl<'a> NamedParts<'a> {
                     self.norms(own.key_norm.iter().chain(&own.value_norm));
                 }
                 self.tensors.extend(&own.sinks);
+                if let Some(PositionBias::Buckets(buckets)) = &own.position_bias {
+                    self.tensors.push(&buckets.weight);
+                }
                 self.tensors
                     .extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()).flat_map(Divisors::tensors));
             }
@@ -157,12 +170,6 @@ impl<'a> NamedParts<'a> {
             }
             Mixer::None => {}
         }
-        self.ffn(&layer.ffn);
-        if let Some(input) = &layer.token_input {
-            self.projections([&input.gate, &input.projection]);
-            self.norms([&input.norm]);
-        }
-        self.tensors.extend(&layer.scale);
     }
 
     fn ffn(&mut self, ffn: &'a Ffn) {
@@ -186,6 +193,10 @@ impl<'a> NamedParts<'a> {
         self.tensors.extend(latent.rope.divisors.iter().flat_map(Divisors::tensors));
         self.heads(&latent.keys, latent.heads);
         self.heads(&latent.values, latent.heads);
+        if let Some(indexer) = &latent.indexer {
+            self.projections([&indexer.query, &indexer.key, &indexer.weights]);
+            self.norms([&indexer.key_norm]);
+        }
         match &latent.query {
             LatentQuery::Plain(query) => self.projections([&**query]),
             LatentQuery::LowRank(query) => {

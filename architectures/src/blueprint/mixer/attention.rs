@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::position_bias::PositionBias;
 use crate::blueprint::{Matrices, Norm, Projection, Tensor};
 use crate::rope::Rope;
 
@@ -58,6 +59,8 @@ pub struct Attention {
     pub output_norm: Option<Norm>,
     /// Growth of queries with the position.
     pub query_growth: Option<QueryGrowth>,
+    /// Bias of the scores by the distance of tokens.
+    pub position_bias: Option<PositionBias>,
     /// `[heads]`: a score that takes part in the softmax but contributes no value.
     pub sinks: Option<Tensor>,
     /// Gate of the attention output.
@@ -176,6 +179,31 @@ pub struct Latent {
     pub values: Matrices,
     /// `[hidden, heads · value_dim]`.
     pub output: Projection,
+    /// Chooses the positions to which a token attends; `None`: all earlier positions.
+    pub indexer: Option<Box<Indexer>>,
+}
+
+/// Chooses the positions to which a token attends (DeepSeek-V3.2): those with the greatest
+/// `Σ weights[h] · relu(query[h] · key)` over its heads. Its keys are kept behind the latent rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Indexer {
+    /// Number of heads.
+    pub heads: u64,
+    /// Elements of a query head and of the key. The first `rope_dim` are rotated.
+    pub head_dim: u64,
+    /// Order of the rotated elements.
+    pub layout: HeadLayout,
+    /// Number of positions that are chosen.
+    pub count: u64,
+    /// `[heads · head_dim, rank of queries]`: projection of the normalized low-rank row of queries.
+    pub query: Projection,
+    /// `[head_dim, hidden]`.
+    pub key: Projection,
+    /// Norm of the key, before `RoPE`.
+    pub key_norm: Norm,
+    /// `[heads, hidden]`.
+    pub weights: Projection,
 }
 
 /// Projection of the queries of latent attention.

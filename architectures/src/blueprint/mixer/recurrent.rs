@@ -165,6 +165,8 @@ pub struct StateSpace {
     pub read: Projection,
     /// `[heads, hidden]`.
     pub step: Projection,
+    /// Factors of the outputs of `gate`, `input`, `write`, `read` and `step`; `None`: all are 1.
+    pub scales: Option<[f64; 5]>,
     /// `[heads]`.
     pub step_bias: Tensor,
     /// Bounds of Δ; the second is `None` if there is no upper bound.

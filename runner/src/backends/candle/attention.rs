@@ -1,11 +1,12 @@
 //! Softmax attention with candle's operations.
 
 use anyhow::{Result, bail};
-use candle_core::{Device, Tensor};
+use candle_core::{Device, IndexOp, Tensor};
 
 use super::Candle;
+use super::act::Act;
 use super::state::{Kv, State};
-use crate::backend::{Attend, Span, Values};
+use crate::backend::{Attend, ChosenPositions, IndexQueries, Span, Values};
 
 /// Computes the attention of the tokens of one sequence: `[tokens, heads · value_dim]`.
 pub(super) fn attend(
@@ -66,6 +67,16 @@ fn mix(
         scores = ((scores / cap)?.tanh()? * cap)?;
     }
     let mut scores = scores.reshape((heads, tokens, visible))?;
+    if let Some(bias) = attend.position_bias {
+        let mut numbers = vec![0.0; heads * tokens * visible];
+        for (row, scores) in numbers.chunks_exact_mut(visible).enumerate() {
+            bias.add(row / tokens, span.position + row % tokens, from, scores);
+        }
+        scores = (scores + Tensor::from_vec(numbers, (heads, tokens, visible), keys.device())?)?;
+    }
+    if let Some(indexer) = attend.indexer.as_ref().filter(|indexer| visible > indexer.count) {
+        scores = scores.broadcast_add(&chosen(indexer, span, keys)?)?;
+    }
     if let Some(mask) = mask(attend, span, from, keys.device())? {
         scores = scores.broadcast_add(&mask)?;
     }
@@ -78,6 +89,23 @@ fn mix(
     let mixed = weights.contiguous()?.reshape((kv_heads, rows, visible))?.matmul(values)?;
     let by_token = mixed.reshape((heads, tokens, attend.value_dim))?.transpose(0, 1)?.contiguous()?;
     Ok(by_token.reshape((tokens, heads * attend.value_dim))?)
+}
+
+/// Returns `[tokens, positions]`: 0 if a token attends to a position, else minus infinity.
+fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Result<Tensor> {
+    let IndexQueries { queries, weights, heads, head_dim, count } = *indexer;
+    let keys = keys.i(0)?.narrow(1, keys.dim(2)? - head_dim, head_dim)?.contiguous()?;
+    let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, span.tokens)?.contiguous()?) };
+    let queries = own(queries)?.reshape((span.tokens * heads, head_dim))?;
+    let products = queries.matmul(&keys.t()?)?.relu()?.reshape((span.tokens, heads, span.end()))?;
+    let weights = own(weights)?.reshape((span.tokens, heads, 1))?;
+    let scores = products.broadcast_mul(&weights)?.sum(1)?.to_vec2::<f32>()?;
+    let chosen = ChosenPositions::new(span, count, |token, out| out.copy_from_slice(&scores[token][..out.len()]));
+    let mut mask = vec![0.0; span.tokens * span.end()];
+    for (token, mask) in mask.chunks_exact_mut(span.end()).enumerate() {
+        chosen.mask(span.position + token, 0, mask);
+    }
+    Ok(Tensor::from_vec(mask, (span.tokens, span.end()), keys.device())?)
 }
 
 /// Returns `[tokens, visible]`: 0 if a token sees a position, else minus infinity. Returns `None`

@@ -27,7 +27,7 @@ use kernels::instructions::Instructions;
 use kernels::kv_rows::exponentials_below;
 
 use super::Cpu;
-use crate::backend::{Attend, LayerSequences, Sequence, Span, Values};
+use crate::backend::{Attend, ChosenPositions, IndexQueries, LayerSequences, Sequence, Span, Values};
 use kernels::pool::SharedSlice;
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
@@ -43,6 +43,19 @@ struct KeyHead<'a> {
     attend: &'a Attend<'a, Cpu>,
     kv: &'a Kv,
     index: usize,
+    /// The positions to which tokens attend; `None`: all that they see.
+    chosen: Option<&'a ChosenPositions>,
+}
+
+impl KeyHead<'_> {
+    /// Applies what depends on the position of a token to its scores of the keys from `first` on.
+    /// Returns whether the token attends to any of them.
+    fn place(&self, head: usize, position: usize, first: usize, scores: &mut [f32]) -> bool {
+        if let Some(bias) = self.attend.position_bias {
+            bias.add(head, position, first, scores);
+        }
+        self.chosen.is_none_or(|chosen| chosen.mask(position, first, scores))
+    }
 }
 
 impl Cpu {
@@ -77,19 +90,55 @@ impl Cpu {
         }
         let out = SharedSlice::new(out);
         let mut texts = texts.iter();
+        let mut chosen = Vec::with_capacity(sequences.sequences.len());
         for sequence in sequences.sequences {
             let State::Kv(kv) = sequences.states.get(sequence.id)? else {
                 if let Some(kv) = texts.next() {
-                    self.many(attend, kv, sequence.span, query, &out);
+                    self.many((attend, kv, None), sequence.span, query, &out);
                 }
+                chosen.push(None);
                 continue;
             };
+            let own =
+                attend.indexer.as_ref().and_then(|indexer| self.choose(indexer, attend.key_dim, kv, sequence.span));
             if !self.goes_one_by_one(sequence.span) {
-                self.many(attend, kv, sequence.span, query, &out);
+                self.many((attend, kv, own.as_ref()), sequence.span, query, &out);
             }
+            chosen.push(own);
         }
-        self.few(attend, sequences, query, &out);
+        self.few(attend, (sequences, &chosen), query, &out);
         Ok(())
+    }
+
+    /// Chooses the positions to which the tokens of a sequence attend, unless that is all of them.
+    fn choose(&self, indexer: &IndexQueries<'_, Self>, key_dim: usize, kv: &Kv, span: Span) -> Option<ChosenPositions> {
+        let IndexQueries { queries, weights, heads, head_dim, count } = *indexer;
+        if span.end() <= count {
+            return None;
+        }
+        // The queries are as wide as the rows of keys, of which the indexer's are the last elements.
+        let mut wide = vec![0.0; heads * key_dim];
+        let mut products = Vec::new();
+        Some(ChosenPositions::new(span, count, |token, scores| {
+            let (own, row) = (scores.len(), span.first + token);
+            let queries = &queries.numbers[row * heads * head_dim..][..heads * head_dim];
+            for (wide, query) in wide.chunks_exact_mut(key_dim).zip(queries.chunks_exact(head_dim)) {
+                wide[key_dim - head_dim..].copy_from_slice(query);
+            }
+            products.resize(heads * own, 0.0);
+            let mut at = 0;
+            for rows in kv.rows(Half::Keys, 0, 0, own) {
+                rows.dots(self.instructions, &wide, &mut products[at..], own);
+                at += rows.len();
+            }
+            scores.fill(0.0);
+            let weights = &weights.numbers[row * heads..][..heads];
+            for (products, weight) in products.chunks_exact(own).zip(weights) {
+                for (score, product) in scores.iter_mut().zip(products) {
+                    *score += weight * product.max(0.0);
+                }
+            }
+        }))
     }
 
     /// Returns whether the tokens of a sequence are computed one by one.
@@ -102,16 +151,17 @@ impl Cpu {
     fn few(
         &self,
         attend: &Attend<'_, Self>,
-        sequences: &LayerSequences<'_, Self>,
+        (sequences, chosen): (&LayerSequences<'_, Self>, &[Option<ChosenPositions>]),
         query: &[f32],
         out: &SharedSlice<'_, f32>,
     ) {
         let group = attend.heads / attend.kv_heads;
         let width = group * (attend.value_dim + 2);
         let tokens = || {
-            let few = sequences.sequences.iter().filter(|sequence| self.goes_one_by_one(sequence.span));
-            let kept = few.filter_map(|sequence| match sequences.states.get(sequence.id) {
-                Ok(State::Kv(kv)) => Some((sequence, kv)),
+            let all = sequences.sequences.iter().zip(chosen);
+            let few = all.filter(|(sequence, _)| self.goes_one_by_one(sequence.span));
+            let kept = few.filter_map(|(sequence, chosen)| match sequences.states.get(sequence.id) {
+                Ok(State::Kv(kv)) => Some((sequence, (kv, chosen.as_ref()))),
                 _ => None,
             });
             kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
@@ -124,7 +174,7 @@ impl Cpu {
         self.pool.run(runs * attend.kv_heads, |tasks| {
             for task in tasks {
                 let (mut run, kv_head) = (task / attend.kv_heads, task % attend.kv_heads);
-                for (sequence, kv, token) in tokens() {
+                for (sequence, (kv, chosen), token) in tokens() {
                     let seen = seen(sequence, token);
                     if run < seen.len().div_ceil(RUN) {
                         let from = seen.start + run * RUN;
@@ -133,8 +183,9 @@ impl Cpu {
                         // SAFETY: a region hands out each task once.
                         let part = unsafe { shared.range(task * width..(task + 1) * width) };
                         let seen = from..seen.end.min(from + RUN);
-                        let head = KeyHead { instructions: self.instructions, attend, kv, index: kv_head };
-                        few_heads(head, query, seen, part);
+                        let instructions = self.instructions;
+                        let head = KeyHead { instructions, attend, kv, index: kv_head, chosen };
+                        few_heads(head, (sequence.span.position + token, query), seen, part);
                         break;
                     }
                     run -= seen.len().div_ceil(RUN);
@@ -160,7 +211,13 @@ impl Cpu {
     }
 
     /// Computes a sequence of many tokens in tiles of queries that share a key head.
-    fn many(&self, attend: &Attend<'_, Self>, kv: &Kv, span: Span, query: &[f32], out: &SharedSlice<'_, f32>) {
+    fn many(
+        &self,
+        (attend, kv, chosen): (&Attend<'_, Self>, &Kv, Option<&ChosenPositions>),
+        span: Span,
+        query: &[f32],
+        out: &SharedSlice<'_, f32>,
+    ) {
         let group = attend.heads / attend.kv_heads;
         let tile = (TILE.0 / group).clamp(1, span.tokens);
         let tiles = span.tokens.div_ceil(tile);
@@ -171,7 +228,7 @@ impl Cpu {
                 let tokens = index * tile..((index + 1) * tile).min(span.tokens);
                 thread_local!(static SCRATCH: RefCell<Tile> = const { RefCell::new(Tile::EMPTY) });
                 SCRATCH.with_borrow_mut(|scratch| {
-                    let head = KeyHead { instructions: self.instructions, attend, kv, index: kv_head };
+                    let head = KeyHead { instructions: self.instructions, attend, kv, index: kv_head, chosen };
                     scratch.compute(head, span, &tokens, query, out);
                 });
             }
@@ -182,8 +239,8 @@ impl Cpu {
 /// Attends to a run of positions with the query heads of a key head. Writes, for each head: the sum
 /// of the values, weighted by the exponentials of the scores less the largest score; the largest
 /// score; and the sum of the exponentials.
-fn few_heads(key_head: KeyHead<'_>, query: &[f32], seen: Range<usize>, out: &mut [f32]) {
-    let KeyHead { instructions, attend, kv, index: kv_head } = key_head;
+fn few_heads(key_head: KeyHead<'_>, (position, query): (usize, &[f32]), seen: Range<usize>, out: &mut [f32]) {
+    let KeyHead { instructions, attend, kv, index: kv_head, .. } = key_head;
     let (group, count) = (query.len() / attend.key_dim, seen.len());
     let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
     float::with_buffer(group * count + query.len(), |numbers| {
@@ -194,8 +251,15 @@ fn few_heads(key_head: KeyHead<'_>, query: &[f32], seen: Range<usize>, out: &mut
             rows.dots(instructions, scaled, &mut scores[at..], count);
             at += rows.len();
         }
-        for (scores, out) in scores.chunks_exact_mut(count).zip(out.chunks_exact_mut(attend.value_dim + 2)) {
+        let of_heads = scores.chunks_exact_mut(count).zip(out.chunks_exact_mut(attend.value_dim + 2));
+        for (head, (scores, out)) in (kv_head * group..).zip(of_heads) {
             cap(scores, attend.soft_cap);
+            if !key_head.place(head, position, seen.start, scores) {
+                scores.fill(0.0);
+                out.fill(0.0);
+                out[attend.value_dim] = f32::NEG_INFINITY;
+                continue;
+            }
             let (largest, sum) = exponentials_below(instructions, scores, f32::NEG_INFINITY);
             out.fill(0.0);
             (out[attend.value_dim], out[attend.value_dim + 1]) = (largest, sum);
@@ -294,7 +358,8 @@ impl Tile {
             // Runs end at the same positions for every tile, although the start of a window depends
             // on the tile's first token.
             let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
-            self.run(key_head, begin..end, rows, |row| seen(tokens.start + row / group));
+            let token = |row: usize| tokens.start + row / group;
+            self.run(key_head, begin..end, rows, |row| (span.position + token(row), seen(token(row))));
             begin = end;
         }
         for row in 0..rows {
@@ -307,10 +372,18 @@ impl Tile {
         }
     }
 
-    /// Adds a run of keys to the online softmax.
-    fn run(&mut self, key_head: KeyHead<'_>, keys: Range<usize>, rows: usize, seen: impl Fn(usize) -> Range<usize>) {
-        let KeyHead { instructions, attend, kv, index: kv_head } = key_head;
+    /// Adds a run of keys to the online softmax. `place` returns the position of a row's token, and
+    /// the positions that it sees.
+    fn run(
+        &mut self,
+        key_head: KeyHead<'_>,
+        keys: Range<usize>,
+        rows: usize,
+        place: impl Fn(usize) -> (usize, Range<usize>),
+    ) {
+        let KeyHead { instructions, attend, kv, index: kv_head, .. } = key_head;
         let (count, key_dim, value_dim) = (keys.len(), attend.key_dim, attend.value_dim);
+        let group = attend.heads / attend.kv_heads;
         self.rows.resize(TILE.1 * key_dim.max(value_dim), 0.0);
         self.keys.resize(TILE.1 * key_dim, 0.0);
         self.scores.resize(rows * TILE.1, 0.0);
@@ -327,7 +400,7 @@ impl Tile {
         add_product(instructions, [rows, count, key_dim], queries, transposed, scores);
         for row in 0..rows {
             let scores = &mut self.scores[row * count..][..count];
-            let seen = seen(row);
+            let (position, seen) = place(row);
             // A token whose window does not overlap the run ignores all of it.
             let from = seen.start.clamp(keys.start, keys.end) - keys.start;
             let to = seen.end.clamp(keys.start + from, keys.end) - keys.start;
@@ -337,6 +410,11 @@ impl Tile {
                 continue;
             }
             cap(&mut scores[from..to], attend.soft_cap);
+            let head = kv_head * group + row % group;
+            if !key_head.place(head, position, keys.start + from, &mut scores[from..to]) {
+                scores[from..to].fill(0.0);
+                continue;
+            }
             let (before, sum) = self.softmax[row];
             let (largest, added) = exponentials_below(instructions, &mut scores[from..to], before);
             let shrink = (before - largest).exp();
