@@ -19,7 +19,7 @@ llama_cpp, models, files = (Path(path).resolve() for path in sys.argv[1:4])
 sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
 
 import convert_hf_to_gguf as converter  # noqa: E402
-from conversion import base, chatglm, glm  # noqa: E402
+from conversion import base, chatglm, deepseek, glm  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 
@@ -66,6 +66,7 @@ CHANGES = {
     "granitemoehybrid": granite_hybrid,
     "granitemoehybrid-dense": granite_hybrid,
     "kimi_linear": kimi_linear,
+    "mpt": lambda config: config.update(architectures=["MPTForCausalLM"]),
     "nemotron_h": nemotron_h,
     "nemotron_h-moe": nemotron_h,
     "solar_open": lambda config: config["rope_parameters"].update(partial_rotary_factor=1.0),
@@ -92,7 +93,7 @@ def replace_tokenizers():
     plain = lambda self, *_, **__: self._set_vocab_gpt2()
     for name in ("_set_vocab_glm", "_set_vocab_sentencepiece", "_set_vocab_llama_hf", "_set_vocab_qwen"):
         setattr(text, name, plain)
-    for model in (chatglm.ChatGLMModel, glm.SolarOpenModel):
+    for model in (chatglm.ChatGLMModel, deepseek.DeepseekV32Model, glm.SolarOpenModel):
         model.set_vocab = plain
 
 

@@ -6,12 +6,14 @@ mod arcee;
 mod bamba;
 mod bert;
 mod bitnet;
+mod bloom;
 mod codegen;
 mod cohere;
 mod cohere2;
 mod cohere2_moe;
 mod deepseek_v2;
 mod deepseek_v3;
+mod deepseek_v32;
 mod distilbert;
 mod dots1;
 mod ernie4_5;
@@ -21,6 +23,7 @@ mod exaone;
 mod exaone4;
 mod exaone_moe;
 mod falcon;
+mod falcon_h1;
 mod flex_olmo;
 mod gemma;
 mod gemma2;
@@ -30,6 +33,7 @@ mod glm;
 mod glm4;
 mod glm4_moe;
 mod glm4_moe_lite;
+mod glm_moe_dsa;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neo;
@@ -68,6 +72,8 @@ mod mixtral;
 mod mllama;
 mod modernbert;
 mod modernbert_decoder;
+mod mpnet;
+mod mpt;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
@@ -95,6 +101,7 @@ mod solar_open;
 mod stablelm;
 mod starcoder2;
 mod vaultgemma;
+mod xglm;
 mod xlm_roberta;
 mod youtu;
 
@@ -199,6 +206,13 @@ pub(crate) const ALL: &[&Family] = &[
     &modernbert_decoder::FAMILY,
     &nanochat::FAMILY,
     &phimoe::FAMILY,
+    &bloom::FAMILY,
+    &deepseek_v32::FAMILY,
+    &glm_moe_dsa::FAMILY,
+    &falcon_h1::FAMILY,
+    &mpt::FAMILY,
+    &mpnet::FAMILY,
+    &xglm::FAMILY,
 ];
 
 impl Family {

@@ -204,6 +204,46 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ),
     ("deepseek_v2", &[("n_group", Any), ("topk_group", Any)]),
     ("deepseek_v3", &[("topk_method", Any)]),
+    ("deepseek_v32", &[("layer_types", Any), ("scoring_func", Text("sigmoid")), ("topk_method", Text("noaux_tc"))]),
+    (
+        "glm_moe_dsa",
+        &[
+            ("indexer_rope_interleave", Flag(true)),
+            ("layer_types", Any),
+            ("rope_interleave", Flag(true)),
+            ("scoring_func", Text("sigmoid")),
+            ("topk_method", Text("noaux_tc")),
+        ],
+    ),
+    (
+        "bloom",
+        &[
+            ("attention_softmax_in_fp32", Any),
+            ("bias_dropout_fusion", Any),
+            ("masked_softmax_fusion", Any),
+            ("offset_alibi", Any),
+            ("skip_bias_add", Any),
+            ("skip_bias_add_qkv", Any),
+            ("slow_but_exact", Any),
+        ],
+    ),
+    ("falcon_h1", &[("mamba_use_mlp", Flag(true)), ("mlp_expansion_factor", Any), ("projectors_bias", Any)]),
+    // Learned positions are not used beside slopes; the tensors tell which biases there are.
+    (
+        "mpt",
+        &[
+            ("attn_impl", Any),
+            ("attn_type", Text("multihead_attention")),
+            ("attn_uses_sequence_id", Flag(false)),
+            ("embedding_fraction", Any),
+            ("learned_pos_emb", Any),
+            ("no_bias", Any),
+            ("norm_type", Text("low_precision_layernorm")),
+            ("tokenizer_name", Any),
+            ("verbose", Any),
+        ],
+    ),
+    ("xglm", &[("dropout", Any), ("layerdrop", Any)]),
     ("exaone4", &[("sliding_window_pattern", Any)]),
     (
         "exaone_moe",

@@ -6,16 +6,12 @@ use crate::Error;
 /// `model_type` or by `general.architecture`.
 pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["albert"], "layers that share their weights"),
-    (&["bloom", "mpt"], "ALiBi biases of attention scores"),
-    (&["deepseek_v32", "glm_moe_dsa", "glm-dsa"], "an indexer that chooses the keys of each query"),
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
-    (&["falcon_h1", "falcon-h1"], "layers with attention beside a state space model"),
     (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
     (&["minimax"], "lightning attention"),
     (&["minimax_m3_vl", "minimax_m3_vl_text"], "an indexer that chooses the keys of each query"),
-    (&["mpnet"], "position biases of attention scores"),
     (&["paligemma"], "prompts in which every token attends to all others"),
     (&["recurrent_gemma", "recurrentgemma"], "gated linear recurrent units"),
     (&["zamba2"], "one attention layer that is used at several depths"),

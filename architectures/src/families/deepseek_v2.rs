@@ -4,11 +4,11 @@
 //! authors.
 
 use crate::blueprint::{
-    Activation, Blueprint, Groups, HeadLayout, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, Norm, QueryGrowth,
-    RouterScores, Rows, Tensor,
+    Activation, Blueprint, Groups, HeadLayout, Indexer, Latent, LatentQuery, LowRankQuery, Matrices, Mixer, Norm,
+    QueryGrowth, RouterScores, Rows, Tensor,
 };
 use crate::config_json::{Config, fail};
-use crate::dense::{Defaults, Dense, LLAMA, projection};
+use crate::dense::{Defaults, Dense, LLAMA, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, MODULES};
 use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::{self, Keys};
@@ -42,6 +42,10 @@ pub(super) const NAMES: Table = &[
     ("attn_kv_b", "self_attn.kv_b_proj"),
     ("attn_k_b", "self_attn.k_b_proj"),
     ("attn_v_b", "self_attn.v_b_proj"),
+    ("indexer.attn_q_b", "self_attn.indexer.wq_b"),
+    ("indexer.attn_k", "self_attn.indexer.wk"),
+    ("indexer.k_norm", "self_attn.indexer.k_norm"),
+    ("indexer.proj", "self_attn.indexer.weights_proj"),
 ];
 
 /// Epsilon of the norms of low-rank rows in transformers, which does not use the config's epsilon
@@ -195,6 +199,45 @@ fn growing(keys: Keys<'_>) -> Result<(Rope, f64), Error> {
     };
     let magnitude = keys.float("rope.scaling.attn_factor")?.unwrap_or(1.0);
     Ok((Rope { magnitude, ..rope }, magnitude * yarn_magnitude(factor, tenth * 10.0)))
+}
+
+/// Adds an indexer to each layer, whose rotated elements have the given order.
+pub(super) fn add_indexers(
+    config: Config<'_>,
+    names: &TensorNames,
+    blueprint: &mut Blueprint,
+    layout: HeadLayout,
+) -> Result<(), Error> {
+    let heads = config.required("index_n_heads")?;
+    let count = config.unsigned("index_topk")?.unwrap_or(2048);
+    let head_dim = config.unsigned("index_head_dim")?.unwrap_or(128);
+    with_indexers(blueprint, names, layout, [heads, head_dim, count]);
+    Ok(())
+}
+
+/// Adds an indexer with these numbers of heads, of their elements, and of chosen positions to each
+/// layer.
+pub(super) fn with_indexers(
+    blueprint: &mut Blueprint,
+    names: &TensorNames,
+    layout: HeadLayout,
+    [heads, head_dim, count]: [u64; 3],
+) {
+    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+        let Mixer::Latent(latent) = &mut layer.mixer else { continue };
+        let module = format!("model.layers.{index}.self_attn.indexer");
+        let own = |name: &str| projection(names, &format!("{module}.{name}"));
+        latent.indexer = Some(Box::new(Indexer {
+            heads,
+            head_dim,
+            layout,
+            count,
+            query: own("wq_b"),
+            key: own("wk"),
+            key_norm: layer_norm(names, &format!("{module}.k_norm"), LATENT_EPSILON),
+            weights: own("weights_proj"),
+        }));
+    }
 }
 
 /// Returns a blueprint whose mixers are latent attention.

@@ -2,9 +2,10 @@
 //! network.
 
 use crate::blueprint::{
-    Activation, Attention, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, Residual, Tensor,
+    Activation, Attention, Blueprint, Embedding, Ffn, Layer, Mixer, Output, Plain, PositionBias, Residual, Slopes,
+    Tensor,
 };
-use crate::config_json::{Config, fail};
+use crate::config_json::Config;
 use crate::dense::{Dense, ONE_NORM, attention, layer_count, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
@@ -25,9 +26,6 @@ pub(super) const FAMILY: Family = Family {
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(key)?.unwrap_or(default));
-    if flag("alibi", false)? {
-        return Err(fail("`alibi` is set: scores that fall with the distance cannot be run yet"));
-    }
     let (hidden, count) = (config.required("hidden_size")?, config.required("num_attention_heads")?);
     let newer = flag("new_decoder_architecture", false)?;
     let kv_heads = match (newer, flag("multi_query", true)?) {
@@ -42,7 +40,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let epsilon = config.float("layer_norm_epsilon")?.unwrap_or(1e-5);
     let width = config.unsigned("ffn_hidden_size")?.unwrap_or(hidden.saturating_mul(4));
     let activation = config.activation("activation", Activation::Gelu)?;
-    let rope = config.rope("full_attention", 10_000.0)?;
+    // The class adds the slopes before it scales the scores.
+    let slopes = Slopes { scale: (head_dim as f64).powf(-0.5), ..Slopes::USUAL };
+    let falls = flag("alibi", false)?;
+    let rope = if falls { None } else { Some(config.rope("full_attention", 10_000.0)?) };
     let norm = |module: &str| layer_norm(names, &format!("transformer.{module}"), epsilon);
     let layer = |index: usize| {
         let own = |module: &str| projection(names, &format!("transformer.h.{index}.{module}"));
@@ -52,7 +53,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let [query, key, value] = by_key_head(&own("self_attention.query_key_value"), [count, kv_heads, head_dim]);
         let mixer = Attention {
             kv_heads,
-            rope: Some(rope.clone()),
+            rope: rope.clone(),
+            position_bias: falls.then_some(PositionBias::Slopes(slopes)),
             ..attention(count, head_dim, [query, key, value, own("self_attention.dense")])
         };
         let [mixer_norm, ffn_norm] = match (two_norms, parallel) {
