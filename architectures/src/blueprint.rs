@@ -18,6 +18,7 @@ mod mixer;
 mod reads;
 mod scorer;
 mod state;
+mod streams;
 mod tensor;
 mod wire;
 
@@ -35,6 +36,7 @@ pub use mixer::{
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
+pub use streams::{LayerStreams, LearnedResidual, Streams};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,8 @@ pub struct Blueprint {
     pub causal: bool,
     /// Embedding from tokens to the residual stream.
     pub embedding: Embedding,
+    /// Residual streams, if there are several.
+    pub streams: Option<Streams>,
     /// Layers in order.
     pub layers: Vec<Layer>,
     /// Norm of the stream after the last layer.
@@ -179,6 +183,8 @@ pub struct Layer {
     pub beside: Option<Box<Beside>>,
     /// Connection of the mixer to the residual stream.
     pub mixer_residual: Residual,
+    /// Learned residual beside the mixer.
+    pub learned_residual: Option<Box<LearnedResidual>>,
     /// Feed-forward network.
     pub ffn: Ffn,
     /// Connection of the feed-forward network to the residual stream.
@@ -189,13 +195,26 @@ pub struct Layer {
     pub token_input: Option<TokenInput>,
     /// `[1]`: factor of the output of the layer.
     pub scale: Option<Tensor>,
+    /// Prediction and correction of the streams, if there are several.
+    pub streams: Option<Box<LayerStreams>>,
 }
 
 impl Layer {
     /// Returns a layer of a mixer and a feed-forward network, each with its connection to the
     /// residual stream, one after the other.
     pub fn new((mixer, mixer_residual): (Mixer, Residual), (ffn, ffn_residual): (Ffn, Residual)) -> Self {
-        Self { mixer, beside: None, mixer_residual, ffn, ffn_residual, parallel: false, token_input: None, scale: None }
+        Self {
+            mixer,
+            beside: None,
+            mixer_residual,
+            learned_residual: None,
+            ffn,
+            ffn_residual,
+            parallel: false,
+            token_input: None,
+            scale: None,
+            streams: None,
+        }
     }
 
     /// Returns the mixers of the layer.
@@ -297,10 +316,12 @@ impl Blueprint {
         })
     }
 
-    /// True if the layers can be on several devices: no layer reads the keys of another one or has
-    /// its own embedding.
+    /// True if the layers can be on several devices: there is one residual stream, and no layer reads
+    /// the keys of another one or has its own embedding.
     pub fn is_divisible(&self) -> bool {
-        self.embedding.of_layers.is_none() && self.attentions().all(|attention| attention.reads_layer.is_none())
+        self.streams.is_none()
+            && self.embedding.of_layers.is_none()
+            && self.attentions().all(|attention| attention.reads_layer.is_none())
     }
 
     /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it has

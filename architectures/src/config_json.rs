@@ -100,6 +100,11 @@ impl<'a> Config<'a> {
         if self.text(key) == Some("auto") { Ok(None) } else { self.unsigned(key) }
     }
 
+    /// Returns a number; `None` also if the value is a list, which the family must read.
+    pub(crate) fn unsigned_unless_list(self, key: &str) -> Result<Option<u64>, Error> {
+        if self.value(key).is_some_and(Value::is_array) { Ok(None) } else { self.unsigned(key) }
+    }
+
     pub(crate) fn required(self, key: &str) -> Result<u64, Error> {
         self.unsigned(key)?.ok_or_else(|| fail(format!("`{key}` is missing")))
     }

@@ -148,7 +148,7 @@ impl Dense {
         Ok(Self {
             vocabulary: config.required("vocab_size")?,
             hidden,
-            intermediate: config.unsigned("intermediate_size")?.unwrap_or(0),
+            intermediate: config.unsigned_unless_list("intermediate_size")?.unwrap_or(0),
             heads,
             kv_heads: config.unsigned("num_key_value_heads")?.or(kv_heads).unwrap_or(heads),
             head_dim,
@@ -340,6 +340,7 @@ impl Dense {
                 norm: None,
                 of_layers: None,
             },
+            streams: None,
             layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
             norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
             output: Some(Output { scale: self.output_scale, ..Output::of(output) }),
@@ -383,6 +384,7 @@ impl Dense {
             width: self.intermediate,
             activation: self.activation,
             gate_scale: None,
+            cutoff: None,
             gate,
             up,
             norm: None,
@@ -392,11 +394,13 @@ impl Dense {
             mixer: Mixer::Attention(Box::new(attention)),
             beside: None,
             mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
+            learned_residual: None,
             ffn: Ffn::Gated(Box::new(gated)),
             ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
             parallel: self.parallel,
             token_input: None,
             scale: None,
+            streams: None,
         }
     }
 }

@@ -162,6 +162,7 @@ impl Encoder {
                 norm: Some(layer_norm(names, &format!("{root}{}", self.names.embedding_norm), self.epsilon)),
                 of_layers: None,
             },
+            streams: None,
             layers: (0..self.layers).map(|index| self.layer(names, index)).collect(),
             norm: None,
             output: None,
@@ -191,11 +192,13 @@ impl Encoder {
             mixer: Mixer::Attention(Box::new(mixer)),
             beside: None,
             mixer_residual: after(after_mixer),
+            learned_residual: None,
             ffn: self.network(*network, &own),
             ffn_residual: after(after_ffn),
             parallel: false,
             token_input: None,
             scale: None,
+            streams: None,
         }
     }
 
@@ -212,7 +215,7 @@ impl Encoder {
                 [both.rows(Rows::run(width, width)), both.rows(Rows::run(0, width)), own(down)]
             }
         };
-        Ffn::Gated(Box::new(Gated { width, activation, gate_scale: None, gate, up, norm: None, down }))
+        Ffn::Gated(Box::new(Gated { width, activation, gate_scale: None, cutoff: None, gate, up, norm: None, down }))
     }
 }
 

@@ -108,7 +108,7 @@ impl Decoder<'_> {
         // A one-byte code for each element, and a scale and a sum for each block of 32.
         let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
-        let stream = 3 * Amount(self.blueprint.hidden) + self.layer_embeddings();
+        let stream = self.streams() + self.layer_embeddings();
         (FLOAT * tokens * (stream + mixer + ffn) + rounded + logits + self.choices(cache)).0
     }
 
@@ -119,7 +119,7 @@ impl Decoder<'_> {
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let largest = (tokens * mixer).max(tokens * ffn).max(logits);
         let recordings = self.recordings(cache).min(Amount(DEVICE_RECORDINGS as u64));
-        let stream = 3 * Amount(self.blueprint.hidden) + self.layer_embeddings();
+        let stream = self.streams() + self.layer_embeddings();
         (FLOAT * (tokens * stream + largest) + recordings).0
     }
 
@@ -133,6 +133,14 @@ impl Decoder<'_> {
         let tokens = (slots * Amount(cache.slots.saturating_add(1))) / 2;
         let lengths = u64::from(u64::BITS - cache.context.min(self.blueprint.context).leading_zeros());
         FLOAT * (tokens * Amount(lengths) * token)
+    }
+
+    /// Returns the elements per token of the residual stream, its norm, and the output of a mixer or
+    /// feed-forward network. Several streams are predicted, joined with the layer's output and
+    /// corrected.
+    fn streams(&self) -> Amount {
+        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(3));
+        (3 + several) * Amount(self.blueprint.hidden)
     }
 
     /// Returns the bytes in which indexers score and choose the positions of a chunk.

@@ -106,6 +106,14 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Joins each head of `a` with the same head of `b`, side by side: `[tokens, heads · (a + b)]`
     /// for heads of `a` and `b` elements.
     fn join(&self, a: &Self::Act, b: &Self::Act, heads: usize) -> Result<Self::Act>;
+    /// Computes weighted sums of the parts of each row: `[tokens, parts · width]` to `[tokens, sums ·
+    /// width]`, with weights `[tokens, sums · parts]`.
+    fn mix(&self, x: &Self::Act, weights: &Self::Act, parts: usize) -> Result<Self::Act>;
+    /// Scales each row to the root mean square of the same row of `of`.
+    fn with_magnitude(&self, x: Self::Act, of: &Self::Act) -> Result<Self::Act>;
+    /// Subtracts from each row its mean and `deviations` of its standard deviations, and replaces
+    /// negative elements by 0.
+    fn above(&self, x: Self::Act, deviations: f32) -> Result<Self::Act>;
     /// Adds each weighted row of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
     fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 
@@ -151,6 +159,9 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         bail!("invariant: a backend that selects implements `best`")
     }
 }
+
+/// Smallest mean square by which rows are divided to scale them to another magnitude.
+pub(crate) const LEAST_SQUARE: f32 = 1e-5;
 
 /// Largest numbers of query heads of a layer.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ mod ffn;
 mod gated;
 mod indexer;
 mod latent;
+mod learned_residual;
 mod plain;
 mod residual;
 mod router;
@@ -14,6 +15,7 @@ mod selective_scan;
 mod shared_expert;
 mod short_conv;
 mod state_space;
+mod streams;
 mod token_input;
 
 use anyhow::Result;
@@ -24,10 +26,12 @@ use attention::Attention;
 use delta_net::DeltaNet;
 pub(crate) use ffn::Ffn;
 use latent::Latent;
+pub(crate) use learned_residual::LearnedResidual;
 pub(crate) use residual::Residual;
 use selective_scan::SelectiveScan;
 use short_conv::ShortConv;
 use state_space::StateSpace;
+pub(crate) use streams::{LayerStreams, StreamCount, Streams};
 pub(crate) use token_input::TokenInput;
 
 /// Data that all layers of a pass share.
@@ -57,6 +61,8 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub(crate) angles: LayerAngles,
     /// Width of the layer's own embedding; 0 without one.
     pub(crate) token_input: usize,
+    /// Number of residual streams; `None` if there is one.
+    pub(crate) streams: Option<StreamCount>,
 }
 
 /// Indexes of a layer's tables among the angles of a pass.

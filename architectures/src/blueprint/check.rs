@@ -8,8 +8,8 @@ pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
     Activation, Attention, Beside, Blueprint, Branch, DeltaInput, DeltaNet, Experts, Ffn, Gated, Indexer, Latent,
-    LatentQuery, Layer, LayerEmbeddings, Mixer, Network, Norm, PositionBias, QueryGrowth, Residual, Router,
-    SelectiveScan, ShortConv, StateSpace,
+    LatentQuery, Layer, LayerEmbeddings, LearnedResidual, Mixer, Network, Norm, PositionBias, QueryGrowth, Residual,
+    Router, SelectiveScan, ShortConv, StateSpace,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -62,6 +62,7 @@ impl Blueprint {
             return Err(format!("there are more than {MAX_EXPERTS_IN_ALL} experts in all layers"));
         }
         self.embedding.of_layers.iter().try_for_each(layer_embeddings)?;
+        self.check_streams()?;
         for (index, each) in (0u64..).zip(&self.layers) {
             layer(each)?;
             self.check_reads(index, each)?;
@@ -75,6 +76,22 @@ impl Blueprint {
 }
 
 impl Blueprint {
+    /// Checks the streams, and that all layers have them or none.
+    fn check_streams(&self) -> Result<(), String> {
+        if self.layers.iter().any(|layer| layer.streams.is_some() != self.streams.is_some()) {
+            return Err("some layers compute several streams, others one".to_owned());
+        }
+        let Some(streams) = &self.streams else { return Ok(()) };
+        in_range("number of streams", streams.count, 16)?;
+        if streams.active >= streams.count {
+            return Err(format!("the active stream is {}, there are {}", streams.active, streams.count));
+        }
+        if self.layers.iter().any(|layer| layer.parallel || layer.scale.is_some()) {
+            return Err("layers of several streams have no parallel parts or factors of their output".to_owned());
+        }
+        self.layers.iter().flat_map(|layer| &layer.streams).map(|own| &own.norm).try_for_each(norm)
+    }
+
     /// Checks what a layer reads of earlier layers and of the embedding.
     fn check_reads(&self, index: u64, layer: &Layer) -> Result<(), String> {
         if layer.token_input.is_some() && self.embedding.of_layers.is_none() {
@@ -146,6 +163,12 @@ fn mixer(mixer: &Mixer) -> Result<(), String> {
     }
 }
 
+fn learned_residual(own: &LearnedResidual) -> Result<(), String> {
+    in_range("rank of a learned residual", own.rank, 1 << 20)?;
+    positive([own.scale])?;
+    norm(&own.norm)
+}
+
 fn beside(own: &Beside) -> Result<(), String> {
     if matches!(own.mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None) {
         return Err("the second mixer of a layer is attention or missing, expected a recurrent one".to_owned());
@@ -156,6 +179,7 @@ fn beside(own: &Beside) -> Result<(), String> {
 fn layer(layer: &Layer) -> Result<(), String> {
     layer.mixers().try_for_each(mixer)?;
     layer.beside.as_deref().map_or(Ok(()), beside)?;
+    layer.learned_residual.as_deref().map_or(Ok(()), learned_residual)?;
     match &layer.ffn {
         Ffn::Gated(own) => gated(own)?,
         Ffn::Plain(own) => plain(own.width, own.activation)?,
@@ -163,6 +187,9 @@ fn layer(layer: &Layer) -> Result<(), String> {
         Ffn::Sum(branches) => branches.iter().try_for_each(branch)?,
         Ffn::None if layer.mixer == Mixer::None => return Err("a layer has neither a mixer nor a network".to_owned()),
         Ffn::None => {}
+    }
+    if layer.parallel && layer.learned_residual.is_some() {
+        return Err("parts of a layer that are added together have no learned residual in between".to_owned());
     }
     if layer.parallel && layer.mixer_residual.sum.is_some() {
         return Err("parts of a layer that are added together cannot be normed in between".to_owned());
@@ -184,6 +211,9 @@ fn branch(branch: &Branch) -> Result<(), String> {
 fn gated(own: &Gated) -> Result<(), String> {
     network(own.width, own.activation)?;
     positive(own.gate_scale)?;
+    if own.cutoff.is_some_and(|cutoff| !cutoff.is_finite()) {
+        return Err("the cutoff of a gate is not a number".to_owned());
+    }
     own.norm.iter().try_for_each(norm)
 }
 

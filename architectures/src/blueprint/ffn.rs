@@ -42,6 +42,9 @@ pub struct Gated {
     pub activation: Activation,
     /// Factor of the gate before its activation.
     pub gate_scale: Option<f64>,
+    /// Number of standard deviations `n` above their mean up to which the elements of the gate are
+    /// 0: `relu(gate - mean - n · deviation)`, before its activation.
+    pub cutoff: Option<f64>,
     /// `[width, hidden]`.
     pub gate: Projection,
     /// `[width, hidden]`.

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Blueprint, Embedding, Layer, Norm, Output, Scorer};
+use super::{Blueprint, Embedding, Layer, Norm, Output, Scorer, Streams};
 
 /// Blueprint that is not checked yet.
 #[derive(Deserialize)]
@@ -14,6 +14,7 @@ pub(super) struct WireBlueprint {
     context: u64,
     causal: bool,
     embedding: Embedding,
+    streams: Option<Streams>,
     layers: Vec<Layer>,
     norm: Option<Norm>,
     output: Option<Output>,
@@ -24,8 +25,9 @@ impl TryFrom<WireBlueprint> for Blueprint {
     type Error = String;
 
     fn try_from(wire: WireBlueprint) -> Result<Self, String> {
-        let WireBlueprint { vocabulary, hidden, context, causal, embedding, layers, norm, output, scorer } = wire;
-        Self { vocabulary, hidden, context, causal, embedding, layers, norm, output, scorer }.check()
+        let WireBlueprint { vocabulary, hidden, context, causal, embedding, streams, layers, norm, output, scorer } =
+            wire;
+        Self { vocabulary, hidden, context, causal, embedding, streams, layers, norm, output, scorer }.check()
     }
 }
 

@@ -82,6 +82,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         context: config.unsigned("max_position_embeddings")?.unwrap_or(2048),
         causal: true,
         embedding: Embedding::of_tokens(embedding),
+        streams: None,
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
         output: Some(Output::of(output)),

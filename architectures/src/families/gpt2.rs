@@ -76,6 +76,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             norm: None,
             of_layers: None,
         },
+        streams: None,
         layers: (0..layer_count(number("n_layer", 12)?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
         output: Some(Output::of(projection)),

@@ -64,6 +64,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         context: number("max_position_embeddings", 2048)?,
         causal: true,
         embedding: Embedding::of_tokens(embedding),
+        streams: None,
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("final_layer_norm")),
         output: Some(Output::of(output)),

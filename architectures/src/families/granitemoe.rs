@@ -76,6 +76,7 @@ pub(super) fn fused_network(names: &TensorNames, index: usize, width: u64, activ
         width,
         activation,
         gate_scale: None,
+        cutoff: None,
         gate: part(0),
         up: part(width),
         norm: None,

@@ -118,6 +118,7 @@ pub(super) fn blueprint(names: &TensorNames, sizes: &MambaSizes, mixer: impl Fn(
         context: sizes.context,
         causal: true,
         embedding: Embedding::of_tokens(embedding),
+        streams: None,
         layers: (0..sizes.layers).map(layer).collect(),
         norm: Some(norm(final_norm)),
         output: Some(Output::of(output)),

@@ -133,6 +133,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
             (
                 Ffn::Gated(Box::new(Gated {
                     gate_scale: None,
+                    cutoff: None,
                     width,
                     activation,
                     gate: both.rows(Rows::run(0, width)),
@@ -157,6 +158,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
             norm: Some(norm("embeddings.norm")),
             of_layers: None,
         },
+        streams: None,
         layers: (0..sizes.slides.len()).map(layer).collect(),
         norm: Some(norm("final_norm")),
         output: None,

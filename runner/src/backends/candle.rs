@@ -20,8 +20,8 @@ use device::GpuRuntime;
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadCounts, HeadPart, LayerSequences, Map,
-    MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
+    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadCounts, HeadPart, LEAST_SQUARE,
+    LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -300,6 +300,31 @@ impl Backend for Candle {
         let (a, b) = (a.rows()?, b.rows()?);
         let (first, second) = (a.dim(1)? / heads, b.dim(1)? / heads);
         Ok(Act::of(flat(&Tensor::cat(&[by_head(a, first)?, by_head(b, second)?], 2)?)?))
+    }
+
+    fn mix(&self, x: &Act, weights: &Act, parts: usize) -> Result<Act> {
+        self.by_candle();
+        let (x, weights) = (x.rows()?, weights.rows()?);
+        let (width, sums) = (x.dim(1)? / parts, weights.dim(1)? / parts);
+        let x = by_head(x, width)?.contiguous()?;
+        let weights = weights.reshape((weights.dim(0)?, sums, parts))?.contiguous()?;
+        Ok(Act::of(flat(&weights.matmul(&x)?)?))
+    }
+
+    fn with_magnitude(&self, x: Act, of: &Act) -> Result<Act> {
+        self.by_candle();
+        let (x, of) = (x.rows()?, of.rows()?);
+        let squares = x.sqr()?.mean_keepdim(1)?.maximum(f64::from(LEAST_SQUARE))?;
+        let factors = (of.sqr()?.mean_keepdim(1)? / squares)?.sqrt()?;
+        Ok(Act::of(x.broadcast_mul(&factors)?))
+    }
+
+    fn above(&self, x: Act, deviations: f32) -> Result<Act> {
+        self.by_candle();
+        let x = x.rows()?;
+        let centred = x.broadcast_sub(&x.mean_keepdim(1)?)?;
+        let cut = (centred.sqr()?.mean_keepdim(1)?.sqrt()? * f64::from(deviations))?;
+        Ok(Act::of(centred.broadcast_sub(&cut)?.relu()?))
     }
 
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Angles> {

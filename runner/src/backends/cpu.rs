@@ -24,8 +24,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadCounts, HeadPart, LayerSequences, Map,
-    MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
+    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadCounts, HeadPart, LEAST_SQUARE,
+    LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -242,6 +242,48 @@ impl Backend for Cpu {
             out[first..].copy_from_slice(b);
         }
         Ok(Act { numbers, width: a.width + b.width })
+    }
+
+    fn mix(&self, x: &Act, weights: &Act, parts: usize) -> Result<Act> {
+        let (width, sums) = (x.width / parts, weights.width / parts);
+        let mut numbers = self.arena.take(x.count() * sums * width);
+        self.each_row(&mut numbers, sums * width, |token, out| {
+            let x = &x.numbers[token * x.width..][..x.width];
+            let weights = &weights.numbers[token * weights.width..][..weights.width];
+            for (out, weights) in out.chunks_exact_mut(width).zip(weights.chunks_exact(parts)) {
+                out.fill(0.0);
+                for (part, weight) in x.chunks_exact(width).zip(weights) {
+                    elementwise::add(self.instructions, out, part, *weight);
+                }
+            }
+        });
+        Ok(Act { numbers, width: sums * width })
+    }
+
+    fn with_magnitude(&self, mut x: Act, of: &Act) -> Result<Act> {
+        let width = x.width;
+        self.each_row(&mut x.numbers, width, |row, x| {
+            let squares = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>() / width as f32;
+            let target = squares(&of.numbers[row * width..][..width]);
+            let factor = (target / squares(x).max(LEAST_SQUARE)).sqrt();
+            for x in x {
+                *x *= factor;
+            }
+        });
+        Ok(x)
+    }
+
+    fn above(&self, mut x: Act, deviations: f32) -> Result<Act> {
+        let width = x.width;
+        self.each_row(&mut x.numbers, width, |_, x| {
+            let mean = x.iter().sum::<f32>() / width as f32;
+            let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / width as f32;
+            let cut = mean + deviations * variance.sqrt();
+            for x in x {
+                *x = (*x - cut).max(0.0);
+            }
+        });
+        Ok(x)
     }
 
     fn angles(&self, angles: &AnglesOf<'_>) -> Result<Angles> {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use crate::backend::{Backend, Map, StageSequences};
-use crate::layers::{Ffn, Loader, Mixer, Pass, Residual, TokenInput};
+use crate::layers::{Ffn, LayerStreams, LearnedResidual, Loader, Mixer, Pass, Residual, TokenInput};
 
 #[derive(Debug)]
 pub(super) struct Layer<B: Backend> {
@@ -11,12 +11,14 @@ pub(super) struct Layer<B: Backend> {
     /// The second mixer, and the factor of its output.
     beside: Option<(Mixer<B>, f32)>,
     mixer_residual: Residual<B>,
+    learned_residual: Option<LearnedResidual<B>>,
     ffn: Option<Ffn<B>>,
     ffn_residual: Residual<B>,
     /// Whether the mixer and the network get the same rows.
     parallel: bool,
     token_input: Option<TokenInput<B>>,
     scale: Option<f32>,
+    streams: Option<LayerStreams<B>>,
 }
 
 /// The place of a layer in its stage.
@@ -40,6 +42,17 @@ impl<B: Backend> Layer<B> {
             mixer: Mixer::load(loader, &layer.mixer, causal)?,
             beside: layer.beside.as_deref().map(beside).transpose()?,
             mixer_residual: Residual::load(loader, &layer.mixer_residual)?,
+            learned_residual: layer
+                .learned_residual
+                .as_ref()
+                .map(|own| LearnedResidual::load(loader, own))
+                .transpose()?,
+            streams: layer
+                .streams
+                .as_ref()
+                .zip(loader.streams)
+                .map(|(own, count)| LayerStreams::load(loader, own, count))
+                .transpose()?,
             ffn: Ffn::load(loader, &layer.ffn)?,
             ffn_residual: Residual::load(loader, &layer.ffn_residual)?,
             parallel: layer.parallel,
@@ -52,7 +65,8 @@ impl<B: Backend> Layer<B> {
         })
     }
 
-    /// Computes the residual stream after the layer, `[tokens, hidden]`, from the one before it.
+    /// Computes the residual stream after the layer, `[tokens, hidden]`, from the one before it; or
+    /// all streams, `[tokens, streams · hidden]`.
     /// `own` is the layer's embedding of the tokens, if it has one.
     pub(super) fn forward(
         &self,
@@ -62,12 +76,26 @@ impl<B: Backend> Layer<B> {
         (sequences, place): (&mut StageSequences<'_, B>, LayerPlace),
         tokens: usize,
     ) -> Result<B::Act> {
+        let backend = pass.backend;
+        let token_input = |x: &B::Act| -> Result<Option<B::Act>> {
+            let Some(input) = &self.token_input else { return Ok(None) };
+            input.forward(backend, x, own.context("invariant: there are embeddings of layers")?).map(Some)
+        };
+        if let Some(streams) = &self.streams {
+            let predicted = streams.predict(backend, &x)?;
+            let made = self.parts(pass, streams.active(backend, &predicted)?, (sequences, place), tokens)?;
+            let corrected = streams.correct(backend, &predicted, &made)?;
+            return match token_input(&streams.for_token_input(backend, &corrected)?)? {
+                Some(made) => streams.add_behind_first(backend, &corrected, &made),
+                None => Ok(corrected),
+            };
+        }
         let mut x = self.parts(pass, x, (sequences, place), tokens)?;
-        if let Some(input) = &self.token_input {
-            x = input.add(pass.backend, x, own.context("invariant: there are embeddings of layers")?)?;
+        if let Some(made) = token_input(&x)? {
+            x = backend.map(x, Map::Add(&made, 1.0))?;
         }
         match self.scale {
-            Some(scale) => pass.backend.map(x, Map::Scale(scale)),
+            Some(scale) => backend.map(x, Map::Scale(scale)),
             None => Ok(x),
         }
     }
@@ -81,9 +109,11 @@ impl<B: Backend> Layer<B> {
         tokens: usize,
     ) -> Result<B::Act> {
         let backend = pass.backend;
+        let mut learned = None;
         let mut mix = |x: &B::Act| -> Result<Option<B::Act>> {
             let Some(mixer) = &self.mixer else { return Ok(None) };
             let mut mixers = |x: &B::Act| -> Result<B::Act> {
+                learned = self.learned_residual.as_ref().map(|own| own.forward(backend, x)).transpose()?;
                 let mixed = mixer.forward(pass, x, &mut sequences.layer(place.layer, place.states))?;
                 let Some((beside, scale)) = &self.beside else { return Ok(mixed) };
                 let states = place.beside.context("invariant: the second mixer has states")?;
@@ -102,7 +132,10 @@ impl<B: Backend> Layer<B> {
             return self.ffn_residual.add(backend, x, made.as_ref());
         }
         let mixed = mix(&x)?;
-        let x = self.mixer_residual.add(backend, x, mixed.as_ref())?;
+        let mut x = self.mixer_residual.add(backend, x, mixed.as_ref())?;
+        if let Some((own, learned)) = self.learned_residual.as_ref().zip(learned) {
+            x = own.add(backend, x, &learned)?;
+        }
         let made = ffn(&x)?;
         self.ffn_residual.add(backend, x, made.as_ref())
     }

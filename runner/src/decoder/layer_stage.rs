@@ -17,7 +17,7 @@ use crate::backend::{
     State, StateShape, StatesBySequence,
 };
 use crate::heartbeat::Heartbeat;
-use crate::layers::{LayerAngles, Loader, Pass};
+use crate::layers::{LayerAngles, Loader, Pass, StreamCount, Streams};
 use crate::weights::Weights;
 
 /// Largest number of rows of logits in memory at a time. A row has a number for each token of the
@@ -35,6 +35,8 @@ pub(super) struct LayerStage<B: Backend> {
     embedding_norm: Option<NormOf<B>>,
     /// Embeddings of tokens for each layer, if the model has them.
     layer_embeddings: Option<LayerEmbeddings<B>>,
+    /// Several residual streams, if the model has them.
+    streams: Option<Streams<B>>,
     layers: Vec<Layer<B>>,
     /// The place of each layer.
     places: Vec<LayerPlace>,
@@ -95,7 +97,7 @@ impl<B: Backend> LayerStage<B> {
         let is_whole = range.start == 0 && range.end == blueprint.layers.len();
         ensure!(
             is_whole || blueprint.is_divisible(),
-            "the layers of this model use each other's keys or have their own embeddings; they must all be on one device"
+            "the layers of this model use each other's keys, have their own embeddings or compute several streams; they must all be on one device"
         );
         let layer_embeddings = LayerEmbeddings::load(backend, weights, blueprint)?;
         let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
@@ -105,7 +107,7 @@ impl<B: Backend> LayerStage<B> {
             let layer = &blueprint.layers[index];
             let LayerTables { keys, growth, indexer } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
             let angles = LayerAngles { keys: keys.map(|keys| keys.table), growth, indexer };
-            let loader = Loader { backend, weights, hidden, angles, token_input };
+            let loader = Loader { backend, weights, hidden, angles, token_input, streams: StreamCount::of(blueprint) };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
             let shape = |mixer: &Mixer, keys| MixerShape {
                 state: LayerState::of(mixer, blueprint.causal),
@@ -131,6 +133,7 @@ impl<B: Backend> LayerStage<B> {
                 stream: None,
             }),
             layer_embeddings,
+            streams: Streams::load(backend, weights, blueprint)?,
             layers,
             places,
             rotates_keys: blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
@@ -296,6 +299,9 @@ impl<B: Backend> Stage for LayerStage<B> {
                 let (stream, all) = embeddings.complete(backend, &x)?;
                 (x, own) = (stream, Some((embeddings, all)));
             }
+            if let Some(streams) = &self.streams {
+                x = streams.enter(backend, x)?;
+            }
             for (layer, place) in self.layers.iter().zip(&self.places) {
                 self.heartbeat.beat();
                 let of_layer =
@@ -303,7 +309,10 @@ impl<B: Backend> Stage for LayerStage<B> {
                 let own = own.as_ref().map(of_layer).transpose()?;
                 x = layer.forward(&pass, x, own.as_ref(), (sequences, *place), count)?;
             }
-            Ok(x)
+            match &self.streams {
+                Some(streams) => streams.leave(backend, &x),
+                None => Ok(x),
+            }
         };
         let mut sequences = StageSequences { sequences: tokens.sequences, layers: states };
         *stream = Some(self.execution.compute(backend, angles, &mut sequences, PassParts { inputs, layers })?);

@@ -5,7 +5,7 @@ use crate::backend::{Backend, Map, NormOf};
 use anyhow::Result;
 use architectures::Activation;
 
-/// `down(norm(act(gate_scale · gate(x)) · up(x)))`.
+/// `down(norm(act(above(gate_scale · gate(x))) · up(x)))`.
 #[derive(Debug)]
 pub(crate) struct Gated<B: Backend> {
     pub(super) gate: B::Matrix,
@@ -14,6 +14,8 @@ pub(crate) struct Gated<B: Backend> {
     pub(super) down: B::Matrix,
     pub(super) activation: Activation,
     gate_scale: Option<f32>,
+    /// Number of standard deviations up to which the elements of the gate are 0.
+    cutoff: Option<f32>,
 }
 
 impl<B: Backend> Gated<B> {
@@ -27,6 +29,7 @@ impl<B: Backend> Gated<B> {
             down: weights.matrix(backend, &own.down, width, hidden, None)?,
             activation: own.activation,
             gate_scale: own.gate_scale.map(|scale| scale as f32),
+            cutoff: own.cutoff.map(|cutoff| cutoff as f32),
         })
     }
 
@@ -34,6 +37,9 @@ impl<B: Backend> Gated<B> {
         let [mut gate, up] = backend.project([&self.gate, &self.up], x)?;
         if let Some(scale) = self.gate_scale {
             gate = backend.map(gate, Map::Scale(scale))?;
+        }
+        if let Some(cutoff) = self.cutoff {
+            gate = backend.above(gate, cutoff)?;
         }
         let mut wide = backend.map(gate, Map::Gate(self.activation, &up))?;
         if let Some(norm) = &self.norm {

@@ -7,7 +7,7 @@ use architectures::Activation;
 use super::Loader;
 use crate::backend::{Backend, Map, NormOf};
 
-/// `x + norm(projection(act(gate(x)) · e))`.
+/// `norm(projection(act(gate(x)) · e))`.
 #[derive(Debug)]
 pub(crate) struct TokenInput<B: Backend> {
     gate: B::Matrix,
@@ -27,11 +27,11 @@ impl<B: Backend> TokenInput<B> {
         })
     }
 
-    /// Adds the part to the stream; `own` is the layer's embedding of the tokens.
-    pub(crate) fn add(&self, backend: &B, x: B::Act, own: &B::Act) -> Result<B::Act> {
-        let [gate] = backend.project([&self.gate], &x)?;
+    /// Computes the output of the part; `own` is the layer's embedding of the tokens.
+    pub(crate) fn forward(&self, backend: &B, x: &B::Act, own: &B::Act) -> Result<B::Act> {
+        let [gate] = backend.project([&self.gate], x)?;
         let gated = backend.map(gate, Map::Gate(self.activation, own))?;
         let [made] = backend.project([&self.projection], &gated)?;
-        backend.map(x, Map::Add(&backend.norm(&self.norm, &made)?, 1.0))
+        backend.norm(&self.norm, &made)
     }
 }

@@ -92,6 +92,10 @@ impl<'a> NamedParts<'a> {
             self.projections([&of_layers.projection]);
             self.norms([&of_layers.norm]);
         }
+        if let Some(streams) = &blueprint.streams {
+            self.heads(&streams.enter, streams.count - 1);
+            self.heads(&streams.leave, streams.count - 1);
+        }
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
     }
@@ -122,6 +126,15 @@ impl<'a> NamedParts<'a> {
             self.norms([&input.norm]);
         }
         self.tensors.extend(&layer.scale);
+        if let Some(own) = &layer.streams {
+            self.norms([&own.norm]);
+            self.projections([&own.router]);
+            self.tensors.extend([&own.predict, &own.correct].into_iter().chain(&own.output_scale));
+        }
+        if let Some(own) = &layer.learned_residual {
+            self.projections([&own.down, &own.up]);
+            self.norms([&own.norm]);
+        }
     }
 
     fn mixer(&mut self, mixer: &'a Mixer) {
