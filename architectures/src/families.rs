@@ -28,6 +28,7 @@ mod flex_olmo;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod glm4;
@@ -210,6 +211,7 @@ pub(crate) const ALL: &[&Family] = &[
     &deepseek_v32::FAMILY,
     &glm_moe_dsa::FAMILY,
     &falcon_h1::FAMILY,
+    &gemma3n::FAMILY,
     &mpt::FAMILY,
     &mpnet::FAMILY,
     &xglm::FAMILY,

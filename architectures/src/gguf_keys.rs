@@ -149,6 +149,15 @@ impl<'a> Keys<'a> {
         found.map(Some).ok_or_else(|| fail(format!("`{name}` is not a list of numbers for {layers} layers")))
     }
 
+    /// Returns a float for each layer, from a list; `None` without such a list.
+    pub(crate) fn floats_of_layers(self, key: &str, layers: usize) -> Result<Option<Vec<f64>>, Error> {
+        let name = self.name(key);
+        let Some(list) = self.gguf.array(&name) else { return Ok(None) };
+        let found: Option<Vec<f64>> = list.iter().take(layers).map(|item| item.as_f64()).collect();
+        let found = found.filter(|found| found.len() == layers);
+        found.map(Some).ok_or_else(|| fail(format!("`{name}` is not a list of numbers for {layers} layers")))
+    }
+
     /// Returns for each layer whether a list of numbers or booleans has a nonzero value for it;
     /// `None` without such a list.
     pub(crate) fn layers_with(self, key: &str, layers: usize) -> Result<Option<Vec<bool>>, Error> {

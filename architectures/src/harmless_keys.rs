@@ -243,6 +243,7 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
             ("verbose", Any),
         ],
     ),
+    ("gemma3n", &[("altup_coef_clip", Any), ("altup_lr_multiplier", Any), ("query_pre_attn_scalar", Any)]),
     ("xglm", &[("dropout", Any), ("layerdrop", Any)]),
     ("exaone4", &[("sliding_window_pattern", Any)]),
     (

@@ -8,7 +8,6 @@ pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["albert"], "layers that share their weights"),
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
-    (&["gemma3n", "gemma3n_text"], "several residual streams (AltUp, LAuReL)"),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
     (&["minimax"], "lightning attention"),
     (&["minimax_m3_vl", "minimax_m3_vl_text"], "an indexer that chooses the keys of each query"),

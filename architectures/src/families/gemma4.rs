@@ -228,7 +228,6 @@ fn build(dense: Dense, names: &TensorNames, parts: &Gemma4Parts) -> Result<Bluep
     let dense = Dense { norms: ALL_NORMS, head_norms: true, attention_scale: 1.0, ..dense };
     let slides: Vec<bool> = dense.layers.iter().map(|layer| layer.window.is_some()).collect();
     let mut blueprint = with_scaled_embedding(dense).blueprint(names);
-    let norm = |module: String| Norm { kind: NormKind::Rms, ..layer_norm(names, &module, epsilon) };
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let prefix = format!("model.layers.{index}");
         let own = |module: &str| format!("{prefix}.{module}");
@@ -240,7 +239,7 @@ fn build(dense: Dense, names: &TensorNames, parts: &Gemma4Parts) -> Result<Bluep
             let of = format!("model.layers.{}.self_attn", source.unwrap_or(index));
             attention.reads_layer = source.map(|source| source as u64);
             attention.key = projection(names, &format!("{of}.k_proj"));
-            attention.key_norm = Some(norm(format!("{of}.k_norm")));
+            attention.key_norm = Some(rms_norm(names, &format!("{of}.k_norm"), epsilon));
             let value = projection(names, &format!("{of}.v_proj"));
             attention.value = if names.has(&value.weight.name) { value } else { attention.key.clone() };
         }
@@ -249,34 +248,54 @@ fn build(dense: Dense, names: &TensorNames, parts: &Gemma4Parts) -> Result<Bluep
         if let Some(sizes) = &parts.experts {
             add_experts(layer, names, &prefix, sizes, [epsilon, hidden as f64]);
         }
-        layer.token_input = parts.embeddings.map(|_| TokenInput {
-            gate: projection(names, &own("per_layer_input_gate")),
-            activation,
-            projection: projection(names, &own("per_layer_projection")),
-            norm: norm(own("post_per_layer_input_norm")),
-        });
+        layer.token_input = parts.embeddings.map(|_| token_input(names, &prefix, activation, epsilon));
         let scale = own("layer_scalar");
         layer.scale = names.has(&scale).then(|| Tensor::named(scale));
     }
-    blueprint.embedding.of_layers = parts.embeddings.map(|[width, rows]| LayerEmbeddings {
-        width,
-        rows,
-        table: Tensor::named("model.embed_tokens_per_layer.weight"),
-        table_scale: (width as f64).sqrt(),
-        projection: projection(names, "model.per_layer_model_projection"),
-        projection_scale: (hidden as f64).powf(-0.5),
-        norm: norm("model.per_layer_projection_norm".to_owned()),
-        sum_scale: 0.5f64.sqrt(),
-    });
+    blueprint.embedding.of_layers = parts.embeddings.map(|own| layer_embeddings(names, own, hidden, epsilon));
     if let Some(output) = &mut blueprint.output {
         output.soft_cap = parts.soft_cap;
     }
     Ok(blueprint)
 }
 
+/// Returns the part of a layer that reads the layer's own embedding.
+pub(super) fn token_input(names: &TensorNames, prefix: &str, activation: Activation, epsilon: f64) -> TokenInput {
+    let own = |module: &str| projection(names, &format!("{prefix}.{module}"));
+    TokenInput {
+        gate: own("per_layer_input_gate"),
+        activation,
+        projection: own("per_layer_projection"),
+        norm: rms_norm(names, &format!("{prefix}.post_per_layer_input_norm"), epsilon),
+    }
+}
+
+/// Returns embeddings of layers of this width for so many tokens.
+pub(super) fn layer_embeddings(
+    names: &TensorNames,
+    [width, rows]: [u64; 2],
+    hidden: u64,
+    epsilon: f64,
+) -> LayerEmbeddings {
+    LayerEmbeddings {
+        width,
+        rows,
+        table: Tensor::named("model.embed_tokens_per_layer.weight"),
+        table_scale: (width as f64).sqrt(),
+        projection: projection(names, "model.per_layer_model_projection"),
+        projection_scale: (hidden as f64).powf(-0.5),
+        norm: rms_norm(names, "model.per_layer_projection_norm", epsilon),
+        sum_scale: 0.5f64.sqrt(),
+    }
+}
+
+fn rms_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
+    Norm { kind: NormKind::Rms, ..layer_norm(names, module, epsilon) }
+}
+
 /// Returns the layer whose keys a layer reads: the last one of the same kind before the shared
 /// layers; `None` if it has its own.
-fn source_of(index: usize, slides: &[bool], shared: u64) -> Result<Option<usize>, Error> {
+pub(super) fn source_of(index: usize, slides: &[bool], shared: u64) -> Result<Option<usize>, Error> {
     let first_shared = slides.len().saturating_sub(shared as usize);
     if index < first_shared {
         return Ok(None);
