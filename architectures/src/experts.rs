@@ -167,10 +167,18 @@ pub(crate) fn from_gguf(
         3 => RouterScores::SoftmaxOfChosen,
         other => return Err(gguf_keys::fail(format!("`expert_gating_func` is {other}, expected 1, 2 or 3"))),
     };
-    let own_width = keys.unsigned("expert_feed_forward_length")?;
+    // Some files state no widths, which their tensors have.
+    let width_of = |stack: &str| {
+        let tensors = || keys.gguf.tensors.iter().filter(|tensor| tensor.name.starts_with("blk."));
+        let found = tensors().find(|tensor| tensor.name.ends_with(&format!(".{stack}.weight")));
+        found.and_then(|tensor| tensor.dims.get(1).copied())
+    };
+    let own_width = keys.unsigned("expert_feed_forward_length")?.or_else(|| width_of("ffn_up_exps"));
     let shared_width = keys.unsigned("expert_shared_feed_forward_length")?;
     // Several shared experts are stored as one that is as wide as all of them.
-    let shared_count = keys.unsigned("expert_shared_count")?.unwrap_or(1);
+    let shared_count = keys.unsigned("expert_shared_count")?;
+    let shared_width = shared_width.or_else(|| if shared_count.is_none() { width_of("ffn_up_shexp") } else { None });
+    let shared_count = shared_count.unwrap_or(1);
     let groups = groups_of_gguf(keys)?;
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let module = format!("model.layers.{index}.mlp");

@@ -11,6 +11,8 @@ mod codegen;
 mod cohere;
 mod cohere2;
 mod cohere2_moe;
+mod dbrx;
+mod deepseek;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
@@ -63,6 +65,7 @@ mod llama;
 mod llama4;
 mod mamba;
 mod mamba2;
+mod mellum;
 mod mimo_v2_flash;
 mod minicpm3;
 mod minimax_m2;
@@ -75,10 +78,12 @@ mod modernbert;
 mod modernbert_decoder;
 mod mpnet;
 mod mpt;
+mod muse_glimmer;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
 mod nomic_bert;
+mod nomic_bert_moe;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -212,6 +217,11 @@ pub(crate) const ALL: &[&Family] = &[
     &glm_moe_dsa::FAMILY,
     &falcon_h1::FAMILY,
     &gemma3n::FAMILY,
+    &muse_glimmer::FAMILY,
+    &deepseek::FAMILY,
+    &mellum::FAMILY,
+    &dbrx::FAMILY,
+    &nomic_bert_moe::FAMILY,
     &mpt::FAMILY,
     &mpnet::FAMILY,
     &xglm::FAMILY,

@@ -5,7 +5,7 @@ use formats::gguf::OwnedValue;
 use serde_json::Value as Json;
 
 use crate::blueprint::{Blueprint, HeadLayout};
-use crate::config_json::Config;
+use crate::config_json::{self, Config};
 use crate::gguf_keys::Keys;
 use crate::name_tables::Table;
 use crate::{Error, TensorNames};
@@ -62,6 +62,11 @@ impl Alias {
     pub(crate) const fn of(architecture: &'static str) -> Self {
         Self { architecture, names: &[] }
     }
+}
+
+/// Reads no config: the family reads only GGUF files.
+pub(crate) fn gguf_only(_: Config<'_>, _: &TensorNames) -> Result<Blueprint, Error> {
+    Err(config_json::fail("folders of this family cannot be run yet; its GGUF files can"))
 }
 
 /// Function that reads metadata.

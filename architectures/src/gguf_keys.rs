@@ -19,16 +19,22 @@ const HARMLESS: &[&str] = &[
     // Belongs to a family with another kind of norm.
     "attention.layer_norm_rms_epsilon",
     "full_attention_interval",
+    "image_end_token_id",
+    "image_start_token_id",
+    "image_token_id",
     "leading_dense_block_count",
     "n_deepstack_layers",
     "nextn_predict_layers",
     "rope.dimension_sections",
     "rope.mrope_section",
     "tensor_data_layout",
+    "video_end_token_id",
+    "video_start_token_id",
+    "video_token_id",
     "vocab_size",
 ];
 /// Prefixes of keys of the parts for images and sound.
-const OTHER_PARTS: [&str; 2] = ["vision.", "audio."];
+const OTHER_PARTS: [&str; 3] = ["vision.", "audio.", "sam."];
 
 /// Keys with the prefix of an architecture's name.
 #[derive(Clone, Copy)]

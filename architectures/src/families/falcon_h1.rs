@@ -1,7 +1,7 @@
 //! Falcon-H1: attention beside a state space model in each layer, with constant factors of most
 //! projections.
 
-use crate::blueprint::{Beside, Blueprint, Ffn, HeadLayout, Mixer};
+use crate::blueprint::{Beside, Blueprint, Ffn, Mixer};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames, PRE_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -25,7 +25,6 @@ pub(super) const FAMILY: Family = Family {
             ("ssm_norm", "mamba.norm"),
             ("ssm_out", "mamba.out_proj"),
         ],
-        layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("falcon-h1")
     },
     hugging_face: HuggingFaceForm::of("FalconH1ForCausalLM", "falcon_h1"),

@@ -2,9 +2,9 @@
 //! gate and up in one tensor.
 
 use crate::blueprint::{Blueprint, Ffn, HeadLayout, Tensor};
-use crate::config_json::Config;
+use crate::config_json::{Config, share};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames};
-use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::family::{Alias, Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
@@ -20,12 +20,24 @@ pub(super) const FAMILY: Family = Family {
             ("post_ffw_norm", "post_mlp_layernorm"),
             ("ffn_up", "mlp.gate_up_proj"),
         ],
+        // The name by which Ollama publishes GLM-OCR, with gate and up in two tensors.
+        also: &[Alias {
+            architecture: OF_OCR,
+            names: &[
+                ("attn_out", "self_attn.o_proj"),
+                ("post_attn_norm", "post_self_attn_layernorm"),
+                ("post_ffn_norm", "post_mlp_layernorm"),
+                ("ffn_up", "mlp.up_proj"),
+            ],
+        }],
         layout: HeadLayout::Interleaved,
         ..GgufForm::not_yet("glm4")
     },
     hugging_face: HuggingFaceForm::of("Glm4ForCausalLM", "glm4").interleaved(),
 };
 
+/// Ollama's name for GLM-OCR.
+const OF_OCR: &str = "glmocr";
 /// Text part of GLM-4.1V.
 const OF_VISION: &str = "glm4v_text";
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(2), head_dim: Some(128), context: 131_072, ..LLAMA };
@@ -53,10 +65,20 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     // Rows of models with vision, which have sections of positions, are in the other order.
-    let sections = keys.gguf.array(&keys.name("rope.dimension_sections"));
-    let has_sections = sections.is_some_and(|sections| sections.iter().any(|size| size.as_u64() != Some(0)));
-    let layout = if has_sections { HeadLayout::Half } else { HeadLayout::Interleaved };
-    let dense = Dense { norms: NORMS, layout, ..Dense::from_gguf(keys)? };
+    let has_sections = |key: &str| {
+        let sections = keys.gguf.array(&keys.name(key));
+        sections.is_some_and(|sections| sections.iter().any(|size| size.as_u64() != Some(0)))
+    };
+    let is_half = has_sections("rope.dimension_sections") || has_sections("rope.mrope_section");
+    let layout = if is_half { HeadLayout::Half } else { HeadLayout::Interleaved };
+    let mut dense = Dense { norms: NORMS, layout, ..Dense::from_gguf(keys)? };
+    if keys.architecture == OF_OCR {
+        let rotated = keys.float("rope.partial_rotary_factor")?.map(|factor| share(dense.head_dim, factor));
+        for rope in dense.layers.iter_mut().filter_map(|layer| layer.rope.as_mut()) {
+            rope.dimension = rotated.filter(|rotated| *rotated != dense.head_dim);
+        }
+        return Ok(dense.blueprint(names));
+    }
     Ok(fused(dense.blueprint(names)))
 }
 

@@ -7,13 +7,19 @@ use crate::blueprint::{Blueprint, Rows};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
-use crate::{Error, TensorNames};
+use crate::gguf_keys::{self, Keys};
+use crate::{Error, HeadLayout, TensorNames, name_tables};
 
 pub(super) const FAMILY: Family = Family {
     name: "mllama",
     model_types: &["mllama_text_model"],
     read_config,
-    gguf: &GgufForm::not_yet("mllama"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: name_tables::PRE_NORMS,
+        layout: HeadLayout::Interleaved,
+        ..GgufForm::not_yet("mllama")
+    },
     hugging_face: HuggingFaceForm::of("MllamaForConditionalGeneration", "mllama_text_model"),
 };
 
@@ -34,10 +40,32 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         Some(listed) => listed.iter().map(index).collect::<Result<Vec<_>, _>>()?,
         None => USUAL.to_vec(),
     };
+    Ok(without_pictures(dense, names, &of_pictures))
+}
+
+/// Reads GGUF metadata. Ollama writes such files; llama.cpp does not know them.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut dense = Dense { layout: HeadLayout::Interleaved, ..Dense::from_gguf(keys)? };
+    let name = keys.name("attention.cross_attention_layers");
+    keys.unsigned_or_list("attention.cross_attention_layers")?;
+    let of_pictures = match keys.gguf.array(&name) {
+        Some(listed) => {
+            let listed: Option<Vec<u64>> = listed.iter().map(|layer| layer.as_u64()).collect();
+            listed.ok_or_else(|| gguf_keys::fail(format!("`{name}` is no list of indexes of layers")))?
+        }
+        None => USUAL.to_vec(),
+    };
+    let output = keys.gguf.tensors.iter().find(|tensor| tensor.name == "output.weight");
+    dense.vocabulary = output.and_then(|output| output.dims.get(1).copied()).unwrap_or(dense.vocabulary);
+    Ok(without_pictures(dense, names, &of_pictures))
+}
+
+/// Returns the blueprint without the layers that attend to pictures.
+fn without_pictures(dense: Dense, names: &TensorNames, of_pictures: &[u64]) -> Blueprint {
     let mut blueprint = dense.blueprint(names);
     // The embedding has more rows, for tokens of pictures.
     blueprint.embedding.weight.view.rows = Some(Rows::run(0, blueprint.vocabulary));
     let mut layer = 0..;
     blueprint.layers.retain(|_| layer.next().is_none_or(|layer| !of_pictures.contains(&layer)));
-    Ok(blueprint)
+    blueprint
 }
