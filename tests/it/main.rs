@@ -84,3 +84,4 @@ mod tidy;
 mod token_tables;
 mod transfer;
 mod whole_gguf;
+mod zoo2026;

@@ -10,9 +10,12 @@ use crate::library::Library;
 use crate::model::Contents;
 use crate::parsed_facts::{Described, SourceDocument};
 
-/// Name endings of tensors that do not affect the computation here: buffers that are recomputed,
-/// and scales for low-bit activations and caches, which are not used.
+/// Name endings of tensors that do not affect the computation here: buffers that are recomputed or
+/// have the same value in all models, and scales for low-bit activations and caches, which are not
+/// used.
 const HARMLESS: &[&str] = &[
+    ".act_fn.beta",
+    ".act_fn.eps",
     ".activation_scale",
     ".attention.bias",
     ".attn.bias",
