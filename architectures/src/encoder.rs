@@ -91,6 +91,26 @@ impl Encoder {
         Ok(Self { rope, ..Self::without_rope(config, defaults, names)? })
     }
 
+    /// Reads a config of an encoder with learned positions, with BERT's defaults; `offset` is the
+    /// row of the first position, `types` the default number of token types.
+    pub(crate) fn with_positions(
+        config: Config<'_>,
+        offset: u64,
+        types: u64,
+        names: EncoderNames,
+    ) -> Result<Self, Error> {
+        const ACTIVATION: Activation = Activation::Gelu;
+        let defaults = EncoderDefaults { context: 512, epsilon: 1e-12, activation: ACTIVATION, theta: 10_000.0, types };
+        let encoder = Self::without_rope(config, &defaults, names)?;
+        let rows = encoder.context;
+        Ok(Self {
+            context: rows.saturating_sub(offset),
+            activation: config.activation("hidden_act", ACTIVATION)?,
+            positions: Some((rows, offset)),
+            ..encoder
+        })
+    }
+
     /// Reads a config apart from its activation and `RoPE`.
     pub(crate) fn without_rope(
         config: Config<'_>,

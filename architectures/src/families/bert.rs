@@ -72,21 +72,7 @@ pub(super) fn read(config: Config<'_>, names: &TensorNames, prefix: &str, offset
         return Err(fail(format!("`position_embedding_type` is `{other}`, expected absolute")));
     }
     let prefix = if names.has(&format!("{prefix}embeddings.word_embeddings.weight")) { prefix } else { "" };
-    let rows = config.unsigned("max_position_embeddings")?.unwrap_or(512);
-    let encoder = Encoder {
-        vocabulary: config.required("vocab_size")?,
-        hidden: config.required("hidden_size")?,
-        heads: config.required("num_attention_heads")?,
-        width: config.required("intermediate_size")?,
-        layers: layer_count(config.required("num_hidden_layers")?)?,
-        context: rows.saturating_sub(offset),
-        epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
-        activation: config.activation("hidden_act", Activation::Gelu)?,
-        rope: None,
-        positions: Some((rows, offset)),
-        types: config.unsigned("type_vocab_size")?.unwrap_or(TYPES),
-        names: encoder_names(prefix, "encoder.layer."),
-    };
+    let encoder = Encoder::with_positions(config, offset, TYPES, encoder_names(prefix, "encoder.layer."))?;
     Ok(encoder.blueprint(names))
 }
 

@@ -1,8 +1,7 @@
 //! `MPNet`, an encoder with learned biases for ranges of distances beside its learned positions.
 
-use crate::blueprint::{Activation, Blueprint, Buckets, PositionBias, Tensor};
+use crate::blueprint::{Blueprint, Buckets, PositionBias, Tensor};
 use crate::config_json::Config;
-use crate::dense::layer_count;
 use crate::encoder::{AttentionNames, Encoder, EncoderNames, NetworkNames};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::{Error, TensorNames};
@@ -22,34 +21,21 @@ const REACH: u64 = 128;
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let root = if names.has("mpnet.embeddings.word_embeddings.weight") { "mpnet." } else { "" };
-    let rows = config.unsigned("max_position_embeddings")?.unwrap_or(512);
-    let encoder = Encoder {
-        vocabulary: config.required("vocab_size")?,
-        hidden: config.required("hidden_size")?,
-        heads: config.required("num_attention_heads")?,
-        width: config.required("intermediate_size")?,
-        layers: layer_count(config.required("num_hidden_layers")?)?,
-        context: rows.saturating_sub(OFFSET),
-        epsilon: config.float("layer_norm_eps")?.unwrap_or(1e-12),
-        activation: config.activation("hidden_act", Activation::Gelu)?,
-        rope: None,
-        positions: Some((rows, OFFSET)),
-        types: 0,
-        names: EncoderNames {
-            root: root.to_owned(),
-            tables: ["embeddings.word_embeddings", "embeddings.position_embeddings", ""],
-            embedding_norm: "embeddings.LayerNorm",
-            layers: "encoder.layer.",
-            attention: AttentionNames::Separate([
-                "attention.attn.q",
-                "attention.attn.k",
-                "attention.attn.v",
-                "attention.attn.o",
-            ]),
-            norms: ["attention.LayerNorm", "output.LayerNorm"],
-            network: NetworkNames::Plain(["intermediate.dense", "output.dense"]),
-        },
+    let own = EncoderNames {
+        root: root.to_owned(),
+        tables: ["embeddings.word_embeddings", "embeddings.position_embeddings", ""],
+        embedding_norm: "embeddings.LayerNorm",
+        layers: "encoder.layer.",
+        attention: AttentionNames::Separate([
+            "attention.attn.q",
+            "attention.attn.k",
+            "attention.attn.v",
+            "attention.attn.o",
+        ]),
+        norms: ["attention.LayerNorm", "output.LayerNorm"],
+        network: NetworkNames::Plain(["intermediate.dense", "output.dense"]),
     };
+    let encoder = Encoder::with_positions(config, OFFSET, 0, own)?;
     let mut blueprint = encoder.blueprint(names);
     let buckets = Buckets {
         weight: Tensor::named(format!("{root}encoder.relative_attention_bias.weight")),
