@@ -20,6 +20,8 @@ pub(crate) struct Config<'a> {
     other_keys: &'static [(&'static str, &'static str)],
     /// Numbers for missing keys.
     defaults: &'static [(&'static str, f64)],
+    /// Key that counts as missing.
+    hidden_key: Option<&'static str>,
 }
 
 pub(crate) fn fail(reason: impl Into<String>) -> Error {
@@ -28,7 +30,7 @@ pub(crate) fn fail(reason: impl Into<String>) -> Error {
 
 impl<'a> Config<'a> {
     pub(crate) const fn new(map: &'a Map<String, Value>, read: &'a KeysRead) -> Self {
-        Self { map, read, other_keys: &[], defaults: &[] }
+        Self { map, read, other_keys: &[], defaults: &[], hidden_key: None }
     }
 
     /// Returns the config with other keys for some properties, `(usual key, other key)`. The other
@@ -59,6 +61,11 @@ impl<'a> Config<'a> {
         self.map
     }
 
+    /// Returns the config without a key, which the family reads in another form than others.
+    pub(crate) const fn without(self, key: &'static str) -> Self {
+        Self { hidden_key: Some(key), ..self }
+    }
+
     /// Records a property as read, by all of its keys: the other key does not count beside the
     /// usual one.
     fn note(self, key: &str) {
@@ -69,6 +76,9 @@ impl<'a> Config<'a> {
     }
 
     pub(crate) fn value(self, key: &str) -> Option<&'a Value> {
+        if self.hidden_key == Some(key) {
+            return None;
+        }
         self.note(key);
         let key = self.own_key(key);
         self.map.get(key).filter(|value| !value.is_null())
@@ -98,11 +108,6 @@ impl<'a> Config<'a> {
     /// Reads a size for which some configs say `auto`, which counts as missing.
     pub(crate) fn unsigned_or_auto(self, key: &str) -> Result<Option<u64>, Error> {
         if self.text(key) == Some("auto") { Ok(None) } else { self.unsigned(key) }
-    }
-
-    /// Returns a number; `None` also if the value is a list, which the family must read.
-    pub(crate) fn unsigned_unless_list(self, key: &str) -> Result<Option<u64>, Error> {
-        if self.value(key).is_some_and(Value::is_array) { Ok(None) } else { self.unsigned(key) }
     }
 
     pub(crate) fn required(self, key: &str) -> Result<u64, Error> {

@@ -148,7 +148,7 @@ impl Dense {
         Ok(Self {
             vocabulary: config.required("vocab_size")?,
             hidden,
-            intermediate: config.unsigned_unless_list("intermediate_size")?.unwrap_or(0),
+            intermediate: config.unsigned("intermediate_size")?.unwrap_or(0),
             heads,
             kv_heads: config.unsigned("num_key_value_heads")?.or(kv_heads).unwrap_or(heads),
             head_dim,

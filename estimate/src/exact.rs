@@ -16,7 +16,7 @@
 
 use architectures::{Blueprint, Ffn, Layer, Mixer};
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
+use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS, DEVICE_SCORES};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
@@ -113,14 +113,14 @@ impl Decoder<'_> {
     }
 
     /// Returns the bytes of activations while our kernels compute a chunk on a device, and of
-    /// recorded passes there. Attention scores are never in memory.
+    /// recorded passes there. Attention scores are in memory only for layers without kernels.
     pub fn device_activations(&self, cache: &Cache) -> u64 {
         let (tokens, [mixer, ffn]) = (self.tokens(cache), self.widths());
         let logits = Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let largest = (tokens * mixer).max(tokens * ffn).max(logits);
         let recordings = self.recordings(cache).min(Amount(DEVICE_RECORDINGS as u64));
         let stream = self.streams() + self.layer_embeddings();
-        (FLOAT * (tokens * stream + largest) + recordings).0
+        (FLOAT * (tokens * stream + largest) + recordings + self.device_scores(cache)).0
     }
 
     /// Returns the bytes of recordings of all passes that compute one token per sequence. There is
@@ -135,11 +135,31 @@ impl Decoder<'_> {
         FLOAT * (tokens * Amount(lengths) * token)
     }
 
+    /// Returns the bytes of scores on a device for a layer without kernels for them: products, sums
+    /// with biases and masks, and their softmax; the keys and values of a sequence in float32, which
+    /// are read as one tensor; and the growth of that tensor, which doubles.
+    fn device_scores(&self, cache: &Cache) -> Amount {
+        let context = Amount(cache.context.min(self.blueprint.context));
+        let of_layer = |layer: &Layer| -> Option<Amount> {
+            if layer.mixer.has_plain_scores() {
+                return None;
+            }
+            let row = match &layer.mixer {
+                Mixer::Attention(own) => Amount(own.kv_heads) * (Amount(own.head_dim) + Amount(own.value_dim)),
+                Mixer::Latent(own) => 2 * (Amount(own.rank) + Amount(own.rope_dim)),
+                _ => Amount(0),
+            };
+            Some(FLOAT * (3 * Amount(DEVICE_SCORES as u64) + 2 * (context * row)))
+        };
+        let scores = self.blueprint.layers.iter().filter_map(of_layer).max().unwrap_or_default();
+        scores + self.choices(cache)
+    }
+
     /// Returns the elements per token of the residual stream, its norm, and the output of a mixer or
-    /// feed-forward network. Several streams are predicted, joined with the layer's output and
-    /// corrected.
+    /// feed-forward network. Several streams are predicted, joined with the layer's output, corrected
+    /// and joined again.
     fn streams(&self) -> Amount {
-        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(3));
+        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(5));
         (3 + several) * Amount(self.blueprint.hidden)
     }
 

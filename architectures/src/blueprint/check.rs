@@ -178,6 +178,9 @@ fn beside(own: &Beside) -> Result<(), String> {
 
 fn layer(layer: &Layer) -> Result<(), String> {
     layer.mixers().try_for_each(mixer)?;
+    if layer.mixer == Mixer::None && (layer.beside.is_some() || layer.learned_residual.is_some()) {
+        return Err("a layer without a mixer has a second one or a learned residual beside it".to_owned());
+    }
     layer.beside.as_deref().map_or(Ok(()), beside)?;
     layer.learned_residual.as_deref().map_or(Ok(()), learned_residual)?;
     match &layer.ffn {
@@ -288,7 +291,8 @@ fn position_bias(bias: &PositionBias) -> Result<(), String> {
             }
             in_range("greatest distance with a bucket of its own", buckets.reach, 1 << 20)?;
             if buckets.reach <= buckets.count / 4 {
-                return Err(format!("{} buckets are more than for a distance of {}", buckets.count, buckets.reach));
+                let least = buckets.count / 4 + 1;
+                return Err(format!("the distance of the last bucket is {}, expected at least {least}", buckets.reach));
             }
             Ok(())
         }

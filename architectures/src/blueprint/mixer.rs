@@ -37,6 +37,25 @@ pub enum Mixer {
 }
 
 impl Mixer {
+    /// True if nothing is added to the scores of attention but masks, and no indexer chooses the
+    /// positions.
+    pub fn has_plain_scores(&self) -> bool {
+        match self {
+            Self::Attention(own) => own.position_bias.is_none(),
+            Self::Latent(own) => own.indexer.is_none(),
+            _ => true,
+        }
+    }
+
+    /// Returns the largest number of heads for which scores are computed at a time: of attention or
+    /// of its indexer.
+    pub fn score_heads(&self) -> u64 {
+        match self {
+            Self::Latent(own) => own.heads.max(own.indexer.as_ref().map_or(0, |indexer| indexer.heads)),
+            _ => self.heads(),
+        }
+    }
+
     /// Returns the number of attention heads; 0 if the mixer is not softmax attention.
     pub fn heads(&self) -> u64 {
         match self {

@@ -33,7 +33,7 @@ pub(super) const FAMILY: Family = Family {
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(8), context: 8192, ..LLAMA };
 const NORMS: NormNames = NormNames { before_ffn: Some("pre_ff_layernorm"), ..PRE_NORMS };
 /// Numbers that the class has for missing keys.
-const OF_CLASS: &[(&str, f64)] = &[("rms_norm_eps", 1e-5)];
+const OF_CLASS: &[(&str, f64)] = &[("rms_norm_eps", 1e-5), ("mamba_d_ssm", 1024.0)];
 
 /// Constant factors of a config. The class has 1 for missing ones.
 struct Factors {
@@ -78,8 +78,9 @@ fn is_factor(factor: f64) -> bool {
 /// Reads a list of `N` numbers; all are 1 if it is missing.
 fn numbers<const N: usize>(config: Config<'_>, key: &str) -> Result<[f64; N], Error> {
     let Some(list) = config.list(key)? else { return Ok([1.0; N]) };
-    let numbers: Vec<f64> = list.iter().filter_map(serde_json::Value::as_f64).collect();
-    numbers.try_into().map_err(|_| fail(format!("`{key}` has {} items, expected {N} numbers", list.len())))
+    let numbers: Option<Vec<f64>> = list.iter().map(serde_json::Value::as_f64).collect();
+    let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+    numbers.ok_or_else(|| fail(format!("`{key}` has {} items, expected {N} numbers", list.len())))
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -106,7 +107,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     dense.output_scale = factor("lm_head_multiplier")?;
     dense.attention_scale *= factors.key * factors.attention_in.powi(2);
     let sizes = sizes(config, dense.norm_epsilon)?;
-    let normed = config.flag("mamba_rms_norm")?.unwrap_or(true);
+    let normed = config.flag("mamba_rms_norm")?.unwrap_or(false);
     let precedes_gate = config.flag("mamba_norm_before_gate")?.unwrap_or(true);
     let mut blueprint = dense.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {

@@ -53,9 +53,13 @@ const SLIDING_THETA: f64 = 10_000.0;
 /// Every fifth layer has full attention.
 const PATTERN: u64 = 5;
 const WINDOW: u64 = 512;
-/// First layers with sparse gates, and their share of zeros, if a config lacks the list.
+/// Number of first layers with sparse gates, if there are more layers, and their share of zeros, if
+/// a config lacks the list.
 const SPARSE: (usize, f64) = (10, 0.95);
 const SHARED: u64 = 15;
+/// Key of the widths of networks, and the width for a missing key.
+const WIDTHS: &str = "intermediate_size";
+const WIDTH: u64 = 16_384;
 /// Width of the embeddings of layers, and number of tokens that have them.
 const EMBEDDED: [u64; 2] = [256, 262_144];
 const STREAMS: u64 = 4;
@@ -85,7 +89,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
     let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
-        ..Dense::without_activation(config, DEFAULTS, config.required("num_hidden_layers")?)?
+        ..Dense::without_activation(config.without(WIDTHS), DEFAULTS, config.required("num_hidden_layers")?)?
     };
     dense.slide_by_config(config, PATTERN, WINDOW)?;
     let full = config.rope("full_attention", THETA)?;
@@ -93,16 +97,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let sliding = config.newer_rope("sliding_attention", local)?.unwrap_or_else(|| Rope::plain(local));
     set_ropes(&mut dense, &full, &sliding);
     let layers = dense.layers.len();
-    let width = |value: &serde_json::Value| {
-        value.as_u64().ok_or_else(|| fail(format!("`intermediate_size` has {value}, expected a number of rows")))
-    };
-    let widths =
-        if dense.intermediate > 0 { None } else { config.per_layer("intermediate_size", layers as u64, width)? };
     let parts = Gemma3nParts {
         streams: [number("altup_num_inputs", STREAMS)?, number("altup_active_idx", 0)?],
         scales_output: config.flag("altup_correct_scale")?.unwrap_or(true),
         rank: number("laurel_rank", RANK)?,
-        widths: widths.unwrap_or_else(|| vec![dense.intermediate; layers]),
+        widths: widths(config, layers)?,
         cutoffs: cutoffs(config, layers)?,
         shared: number("num_kv_shared_layers", SHARED)?,
         embeddings: [
@@ -118,6 +117,17 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     build(dense, names, &parts)
 }
 
+/// Returns the width of the network of each layer: from a list, or the same for all.
+fn widths(config: Config<'_>, layers: usize) -> Result<Vec<u64>, Error> {
+    if !config.value(WIDTHS).is_some_and(serde_json::Value::is_array) {
+        return Ok(vec![config.unsigned(WIDTHS)?.unwrap_or(WIDTH); layers]);
+    }
+    let width = |value: &serde_json::Value| {
+        value.as_u64().ok_or_else(|| fail(format!("`{WIDTHS}` has {value}, expected a number of rows")))
+    };
+    Ok(config.per_layer(WIDTHS, layers as u64, width)?.unwrap_or_default())
+}
+
 /// Returns the cutoff of each layer for the share of zeros in its gates.
 fn cutoffs(config: Config<'_>, layers: usize) -> Result<Vec<Option<f64>>, Error> {
     let cutoff = |share: f64| (share > 0.0).then(|| deviations_below(share));
@@ -128,7 +138,8 @@ fn cutoffs(config: Config<'_>, layers: usize) -> Result<Vec<Option<f64>>, Error>
     if let Some(listed) = config.per_layer("activation_sparsity_pattern", layers as u64, value)? {
         return Ok(listed);
     }
-    let share = |layer: usize| if layer < SPARSE.0 { SPARSE.1 } else { 0.0 };
+    let sparse = if layers > SPARSE.0 { SPARSE.0 } else { 0 };
+    let share = |layer: usize| if layer < sparse { SPARSE.1 } else { 0.0 };
     Ok((0..layers).map(|layer| cutoff(share(layer))).collect())
 }
 

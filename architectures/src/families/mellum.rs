@@ -22,13 +22,16 @@ const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(128), co
 const THETA: f64 = 500_000.0;
 const SLIDING_THETA: f64 = 10_000.0;
 const WINDOW: u64 = 1024;
+/// Every fourth layer of a file without a list has full attention.
+const PATTERN: u64 = 4;
+
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { head_norms: true, ..Dense::from_config(config, DEFAULTS)? };
     let layers = dense.layers.len() as u64;
     let slides = config.sliding_layers(layers)?.unwrap_or_else(|| vec![false; layers as usize]);
     dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
-    rotate(&mut dense, &sliding);
+    set_sliding_rope(&mut dense, &sliding);
     let sizes = ExpertSizes {
         count: experts::count(config, 64)?,
         width: config.unsigned("moe_intermediate_size")?.unwrap_or(896),
@@ -47,7 +50,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 }
 
 /// Sets the `RoPE` of layers with a window.
-fn rotate(dense: &mut Dense, sliding: &Rope) {
+fn set_sliding_rope(dense: &mut Dense, sliding: &Rope) {
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
         layer.rope = Some(sliding.clone());
     }
@@ -55,9 +58,9 @@ fn rotate(dense: &mut Dense, sliding: &Rope) {
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { head_norms: true, ..Dense::from_gguf(keys)? };
-    if let Some(theta) = keys.float("rope.freq_base_swa")? {
-        rotate(&mut dense, &Rope::plain(theta));
-    }
+    dense.slide_by_keys(keys, PATTERN, 0)?;
+    let theta = keys.rope()?.theta;
+    set_sliding_rope(&mut dense, &Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(theta)));
     let mut blueprint = dense.blueprint(names);
     experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     Ok(blueprint)

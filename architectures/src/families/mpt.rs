@@ -47,6 +47,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     dense.activation = Activation::Gelu;
     dense.intermediate = dense.hidden.saturating_mul(config.unsigned("expansion_ratio")?.unwrap_or(4));
+    // The first implementation has this factor; transformers and llama.cpp do not.
     dense.output_scale = match config.text("logit_scale") {
         Some("inv_sqrt_d_model") => Some((dense.hidden as f64).powf(-0.5)),
         _ => config.float("logit_scale")?,
@@ -64,7 +65,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let number = |key: &str| own.map_or(Ok(None), |own| own.float(key));
     let exponent = number("alibi_bias_max")?.unwrap_or(Slopes::USUAL.exponent);
     dense.attention_scale = number("softmax_scale")?.unwrap_or(dense.attention_scale);
-    let clip = number("clip_qkv")?;
+    let clip = number("clip_qkv")?.filter(|clip| *clip != 0.0);
     let sizes = [dense.heads, dense.kv_heads, dense.head_dim];
     let mut blueprint = dense.blueprint(names);
     for (index, attention) in blueprint.attentions_mut().enumerate() {
@@ -80,6 +81,11 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let exponent = keys.float("attention.max_alibi_bias")?.unwrap_or(0.0);
     if exponent == 0.0 {
         return Err(gguf_keys::fail("`attention.max_alibi_bias` is 0: learned positions of MPT cannot be run yet"));
+    }
+    for own in ["self_attn.q_norm", "self_attn.k_norm", "ffn_act.scales"] {
+        if names.has(&format!("model.layers.0.{own}.weight")) || names.has(&format!("blk.0.{own}")) {
+            return Err(gguf_keys::fail(format!("layers have `{own}`, which cannot be run for MPT yet")));
+        }
     }
     let clip = keys.float("attention.clamp_kqv")?.filter(|clip| *clip != 0.0);
     let mut blueprint = plain::from_gguf(keys, names, Activation::Gelu)?;

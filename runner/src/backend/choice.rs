@@ -24,29 +24,35 @@ pub(crate) struct ChosenPositions {
 }
 
 impl ChosenPositions {
-    /// Chooses `count` positions for each token. `scores` writes the scores of a token, given by
-    /// its index in the span, for the positions up to its own.
-    pub(crate) fn new(span: Span, count: usize, mut scores: impl FnMut(usize, &mut [f32])) -> Self {
+    /// Creates the marks `[tokens, positions]`, which `fill` sets by [`choose`](Self::choose).
+    pub(crate) fn new(span: Span, fill: impl FnOnce(&mut [bool])) -> Self {
         let mut chosen = vec![false; span.tokens * span.end()];
-        let (mut own, mut order) = (vec![0.0; span.end()], Vec::new());
-        for (token, chosen) in chosen.chunks_exact_mut(span.end()).enumerate() {
-            let visible = span.position + token + 1;
-            if visible <= count {
-                chosen[..visible].fill(true);
-                continue;
-            }
-            scores(token, &mut own[..visible]);
-            own[visible..].fill(f32::NEG_INFINITY);
-            order.clear();
-            order.extend(own.iter().copied().zip(0..));
-            greatest_first(&mut order, count);
-            order[..count].iter().for_each(|&(_, position)| chosen[position] = true);
-        }
+        fill(&mut chosen);
         Self { span, chosen }
     }
 
+    /// Chooses `count` positions for a token, which is given by its index in the span. `scores`
+    /// writes its scores for the positions up to its own; `chosen` are its marks.
+    pub(crate) fn choose(
+        span: Span,
+        (token, count): (usize, usize),
+        scores: impl FnOnce(&mut [f32]),
+        chosen: &mut [bool],
+    ) {
+        let visible = span.position + token + 1;
+        if visible <= count {
+            chosen[..visible].fill(true);
+            return;
+        }
+        let mut own = vec![f32::NEG_INFINITY; span.end()];
+        scores(&mut own[..visible]);
+        let mut order: Vec<Scored> = own.into_iter().zip(0..).collect();
+        greatest_first(&mut order, count);
+        order[..count].iter().for_each(|&(_, position)| chosen[position] = true);
+    }
+
     /// Sets the scores of positions that were not chosen to minus infinity: those of the token at
-    /// `position`, from the position `first` on. Returns whether others remain.
+    /// `position`, from the position `first` on. Returns true if some of them were chosen.
     pub(crate) fn mask(&self, position: usize, first: usize, scores: &mut [f32]) -> bool {
         let token = position - self.span.position;
         let own = &self.chosen[token * self.span.end() + first..][..scores.len()];
@@ -68,14 +74,16 @@ fn is_greater(a: Scored, b: Scored) -> bool {
 ///
 /// Equal scores are common, because the score is 0 if no head has a positive product. Which of them
 /// are chosen changes the output. This is the algorithm of `std::nth_element` in libstdc++, which
-/// `PyTorch` uses on the CPU, so that the choice is that of transformers.
+/// `PyTorch` uses on the CPU for up to `64 · count` positions, so that the choice for a text that is
+/// computed at once is that of transformers. It depends on the number of positions that there are,
+/// and so on the chunks in which a text is computed.
 fn greatest_first(scores: &mut [Scored], count: usize) {
     let (mut first, mut end) = (0, scores.len());
     let nth = count - 1;
     let mut rounds = 2 * scores.len().max(1).ilog2();
     while end - first > 3 {
         if rounds == 0 {
-            // Only adversarial orders come here, so the order of equal scores does not matter.
+            // Bounds the time for orders that always split off a few scores.
             scores[first..end].select_nth_unstable_by(nth - first, |a, b| b.0.total_cmp(&a.0));
             return;
         }
@@ -126,7 +134,12 @@ mod tests {
     fn the_greatest_scores_are_chosen() {
         let span = Span { first: 0, position: 1, tokens: 3, is_prompt: true };
         let scores = [0.5, -1.0, 0.25, 2.0];
-        let chosen = ChosenPositions::new(span, 2, |_, own| own.copy_from_slice(&scores[..own.len()]));
+        let chosen = ChosenPositions::new(span, |all| {
+            for (token, row) in all.chunks_exact_mut(4).enumerate() {
+                let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
+                ChosenPositions::choose(span, (token, 2), fill, row);
+            }
+        });
         let of = |position: usize| {
             let mut row = vec![0.0; 4];
             assert!(chosen.mask(position, 0, &mut row));

@@ -41,7 +41,7 @@ pub(super) struct LayerStage<B: Backend> {
     /// The place of each layer.
     places: Vec<LayerPlace>,
     /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE,
-    /// or if there are keys of an indexer.
+    /// if there are keys of an indexer, or if the embedding contains the position.
     rotates_keys: bool,
     /// The states that mixers keep of a sequence: those of each layer's mixer, then those of second
     /// mixers.
@@ -112,7 +112,7 @@ impl<B: Backend> LayerStage<B> {
             let shape = |mixer: &Mixer, keys| MixerShape {
                 state: LayerState::of(mixer, blueprint.causal),
                 keys,
-                has_kernels: has_kernels(mixer),
+                has_kernels: mixer.has_plain_scores(),
             };
             shapes.push(shape(&layer.mixer, keys));
             besides.extend(layer.beside.as_ref().map(|beside| shape(&beside.mixer, None)));
@@ -136,7 +136,8 @@ impl<B: Backend> LayerStage<B> {
             streams: Streams::load(backend, weights, blueprint)?,
             layers,
             places,
-            rotates_keys: blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
+            rotates_keys: blueprint.embedding.positions.is_none()
+                && blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
             shapes,
             rotary_tables,
             hidden,
@@ -181,20 +182,12 @@ fn rotates_keys(mixer: &Mixer) -> bool {
     }
 }
 
-fn has_kernels(mixer: &Mixer) -> bool {
-    match mixer {
-        Mixer::Attention(attention) => attention.position_bias.is_none(),
-        Mixer::Latent(latent) => latent.indexer.is_none(),
-        _ => true,
-    }
-}
-
 fn head_counts(blueprint: &Blueprint) -> HeadCounts {
-    let heads = |layer: &architectures::Layer| layer.mixer.heads() as usize;
+    let heads = |layer: &architectures::Layer| layer.mixer.score_heads() as usize;
     let most = |layers: &mut dyn Iterator<Item = &architectures::Layer>| layers.map(heads).max().unwrap_or(0);
     HeadCounts {
         all: most(&mut blueprint.layers.iter()),
-        without_kernels: most(&mut blueprint.layers.iter().filter(|layer| !has_kernels(&layer.mixer))),
+        without_kernels: most(&mut blueprint.layers.iter().filter(|layer| !layer.mixer.has_plain_scores())),
     }
 }
 

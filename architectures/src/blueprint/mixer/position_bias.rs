@@ -16,7 +16,7 @@ pub enum PositionBias {
 
 /// Slopes of heads. With `n`, the largest power of two that is at most the number of heads, head
 /// `h < n` has the slope `scale · 2^(-exponent · (h + 1) / n)`. The others have the slopes
-/// `scale · 2^(-exponent · (2(h - n) + 1) / 2n)`, which are between those.
+/// `scale · 2^(-exponent · (2(h - n) + 1) / 2n)`, halfway between the exponents of the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slopes {

@@ -100,7 +100,12 @@ fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Resu
     let products = queries.matmul(&keys.t()?)?.relu()?.reshape((span.tokens, heads, span.end()))?;
     let weights = own(weights)?.reshape((span.tokens, heads, 1))?;
     let scores = products.broadcast_mul(&weights)?.sum(1)?.to_vec2::<f32>()?;
-    let chosen = ChosenPositions::new(span, count, |token, out| out.copy_from_slice(&scores[token][..out.len()]));
+    let chosen = ChosenPositions::new(span, |marks| {
+        for ((token, marks), scores) in marks.chunks_exact_mut(span.end()).enumerate().zip(&scores) {
+            let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
+            ChosenPositions::choose(span, (token, count), fill, marks);
+        }
+    });
     let mut mask = vec![0.0; span.tokens * span.end()];
     for (token, mask) in mask.chunks_exact_mut(span.end()).enumerate() {
         chosen.mask(span.position + token, 0, mask);

@@ -116,16 +116,16 @@ impl Cpu {
         if span.end() <= count {
             return None;
         }
-        // The queries are as wide as the rows of keys, of which the indexer's are the last elements.
-        let mut wide = vec![0.0; heads * key_dim];
-        let mut products = Vec::new();
-        Some(ChosenPositions::new(span, count, |token, scores| {
+        let scores = |token: usize, scores: &mut [f32]| {
+            // The queries are as wide as the rows of keys, of which the indexer's are the last
+            // elements.
             let (own, row) = (scores.len(), span.first + token);
+            let mut wide = vec![0.0; heads * key_dim];
             let queries = &queries.numbers[row * heads * head_dim..][..heads * head_dim];
             for (wide, query) in wide.chunks_exact_mut(key_dim).zip(queries.chunks_exact(head_dim)) {
                 wide[key_dim - head_dim..].copy_from_slice(query);
             }
-            products.resize(heads * own, 0.0);
+            let mut products = vec![0.0; heads * own];
             let mut at = 0;
             for rows in kv.rows(Half::Keys, 0, 0, own) {
                 rows.dots(self.instructions, &wide, &mut products[at..], own);
@@ -138,6 +138,11 @@ impl Cpu {
                     *score += weight * product.max(0.0);
                 }
             }
+        };
+        Some(ChosenPositions::new(span, |marks| {
+            self.pool.for_rows(marks, span.end(), |token, marks| {
+                ChosenPositions::choose(span, (token, count), |own| scores(token, own), marks);
+            });
         }))
     }
 
