@@ -316,16 +316,16 @@ impl Blueprint {
         })
     }
 
-    /// True if the layers can be on several devices: there is one residual stream, and no layer reads
-    /// the keys of another one or has its own embedding.
+    /// True if the layers can be on several devices: there is one residual stream, and no layer
+    /// reads the keys of another one or has its own embedding.
     pub fn is_divisible(&self) -> bool {
         self.streams.is_none()
             && self.embedding.of_layers.is_none()
             && self.attentions().all(|attention| attention.reads_layer.is_none())
     }
 
-    /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it has
-    /// none.
+    /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it
+    /// has none.
     pub fn states(&self) -> impl Iterator<Item = impl Iterator<Item = LayerState>> {
         self.layers.iter().map(|layer| layer.mixers().map(|mixer| LayerState::of(mixer, self.causal)))
     }

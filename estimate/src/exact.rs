@@ -136,8 +136,8 @@ impl Decoder<'_> {
     }
 
     /// Returns the bytes of scores on a device for a layer without kernels for them: products, sums
-    /// with biases and masks, and their softmax; the keys and values of a sequence in float32, which
-    /// are read as one tensor; and the growth of that tensor, which doubles.
+    /// with biases and masks, and their softmax; the keys and values of a sequence in float32,
+    /// which are read as one tensor; and the growth of that tensor, which doubles.
     fn device_scores(&self, cache: &Cache) -> Amount {
         let context = Amount(cache.context.min(self.blueprint.context));
         let of_layer = |layer: &Layer| -> Option<Amount> {
@@ -155,9 +155,9 @@ impl Decoder<'_> {
         scores + self.choices(cache)
     }
 
-    /// Returns the elements per token of the residual stream, its norm, and the output of a mixer or
-    /// feed-forward network. Several streams are predicted, joined with the layer's output, corrected
-    /// and joined again.
+    /// Returns the elements per token of the residual stream, its norm, and the output of a mixer
+    /// or feed-forward network. Several streams are predicted, joined with the layer's output,
+    /// corrected and joined again.
     fn streams(&self) -> Amount {
         let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(5));
         (3 + several) * Amount(self.blueprint.hidden)

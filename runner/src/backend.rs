@@ -106,8 +106,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Joins each head of `a` with the same head of `b`, side by side: `[tokens, heads · (a + b)]`
     /// for heads of `a` and `b` elements.
     fn join(&self, a: &Self::Act, b: &Self::Act, heads: usize) -> Result<Self::Act>;
-    /// Computes weighted sums of the parts of each row: `[tokens, parts · width]` to `[tokens, sums ·
-    /// width]`, with weights `[tokens, sums · parts]`.
+    /// Computes weighted sums of the parts of each row: `[tokens, parts · width]` to `[tokens, sums
+    /// · width]`, with weights `[tokens, sums · parts]`.
     fn mix(&self, x: &Self::Act, weights: &Self::Act, parts: usize) -> Result<Self::Act>;
     /// Scales each row to the root mean square of the same row of `of`.
     fn with_magnitude(&self, x: Self::Act, of: &Self::Act) -> Result<Self::Act>;

@@ -1,5 +1,5 @@
-//! Several residual streams of which each layer computes one (`AltUp`, arXiv 2301.13310), and learned
-//! residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
+//! Several residual streams of which each layer computes one (`AltUp`, arXiv 2301.13310), and
+//! learned residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,8 @@ use super::{Matrices, Norm, Projection, Tensor};
 
 /// Residual streams of `[hidden]` each. The first is the embedding, the others are projections of
 /// it: `enter[i](x)`, scaled to the root mean square of `x`. The input of the last norm is the mean
-/// of the first stream and of `leave[i](stream i + 1)`, scaled to the root mean square of the first.
+/// of the first stream and of `leave[i](stream i + 1)`, scaled to the root mean square of the
+/// first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {

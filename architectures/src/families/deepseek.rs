@@ -1,5 +1,5 @@
-//! `DeepSeek` `MoE` of 2024, and the text part of DeepSeek-OCR: attention as in Llama, experts as in
-//! `DeepSeek` V2.
+//! `DeepSeek` `MoE` of 2024, and the text part of DeepSeek-OCR: attention as in Llama, experts as
+//! in `DeepSeek` V2.
 
 use super::deepseek_v2::{add_experts, scores};
 use crate::blueprint::{Blueprint, HeadLayout, RouterScores};

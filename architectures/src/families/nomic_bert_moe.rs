@@ -54,7 +54,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         top_k: keys.required("expert_used_count")?,
         activation: encoder.activation,
     };
-    // The layers with experts are those that have a router.
+    // Layers with a router have experts.
     keys.unsigned("moe_every_n_layers")?;
     let mut blueprint = encoder.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {

@@ -74,9 +74,9 @@ fn is_greater(a: Scored, b: Scored) -> bool {
 ///
 /// Equal scores are common, because the score is 0 if no head has a positive product. Which of them
 /// are chosen changes the output. This is the algorithm of `std::nth_element` in libstdc++, which
-/// `PyTorch` uses on the CPU for up to `64 · count` positions, so that the choice for a text that is
-/// computed at once is that of transformers. It depends on the number of positions that there are,
-/// and so on the chunks in which a text is computed.
+/// `PyTorch` uses on the CPU for up to `64 · count` positions, so that the choice for a text that
+/// is computed at once is that of transformers. It depends on the number of positions that there
+/// are, and so on the chunks in which a text is computed.
 fn greatest_first(scores: &mut [Scored], count: usize) {
     let (mut first, mut end) = (0, scores.len());
     let nth = count - 1;

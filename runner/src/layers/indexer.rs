@@ -20,7 +20,7 @@ pub(super) struct Indexer<B: Backend> {
     count: usize,
 }
 
-/// What an indexer computes of the tokens of a pass.
+/// Queries, weights and keys of the tokens of a pass.
 #[derive(Debug)]
 pub(super) struct Indexed<B: Backend> {
     /// `[tokens, heads · head_dim]`.

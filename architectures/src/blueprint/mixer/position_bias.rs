@@ -91,7 +91,8 @@ mod tests {
         assert!(is(1, &[-8.0]) && is(2, &[-4.0, -8.0]) && is(4, &[-2.0, -4.0, -6.0, -8.0]));
     }
 
-    /// Buckets of transformers' `relative_position_bucket`, with 32 buckets up to a distance of 128.
+    /// Buckets of transformers' `relative_position_bucket`, with 32 buckets up to a distance of
+    /// 128.
     #[test]
     fn far_keys_share_buckets() {
         let buckets = Buckets { weight: Tensor::named("bias"), count: 32, reach: 128 };
