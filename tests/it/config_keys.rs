@@ -23,6 +23,10 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     // Attention heads without a latent.
     ("deepseek_v2", "num_key_value_heads"),
     ("deepseek_v3", "num_key_value_heads"),
+    ("deepseek_v32", "head_dim"),
+    ("deepseek_v32", "num_key_value_heads"),
+    ("glm_moe_dsa", "head_dim"),
+    ("glm_moe_dsa", "num_key_value_heads"),
     // Layers without experts.
     ("qwen3_moe", "intermediate_size"),
     ("qwen3_next", "intermediate_size"),
@@ -44,6 +48,7 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("exaone_moe", "topk_group"),
     ("glm4_moe", "topk_group"),
     ("glm4_moe_lite", "topk_group"),
+    ("glm_moe_dsa", "topk_group"),
     ("kimi_linear", "topk_group"),
     ("mimo_v2_flash", "topk_group"),
     ("mistral4", "topk_group"),
@@ -67,6 +72,8 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     // A config without lists of the types of layers, or of their values.
     ("afmoe", "global_attn_every_n_layers"),
     ("cohere2_moe", "sliding_window_pattern"),
+    ("deepseek_v32", "first_k_dense_replace"),
+    ("glm_moe_dsa", "first_k_dense_replace"),
     ("exaone_moe", "first_k_dense_replace"),
     ("gpt_neo", "attention_types"),
     ("granite_swa", "rope_theta"),
@@ -101,6 +108,11 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("granitemoehybrid", "intermediate_size"),
     // A config without the size of a head.
     ("bamba", "mamba_expand"),
+    ("falcon_h1", "mamba_d_ssm"),
+    ("falcon_h1", "mamba_expand"),
+    // The tensor of a norm.
+    ("falcon_h1", "mamba_norm_before_gate"),
+    ("falcon_h1", "mamba_rms_norm"),
     ("granitemoehybrid", "mamba_expand"),
     // State space models.
     ("granitemoehybrid", "mamba_d_conv"),

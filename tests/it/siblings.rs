@@ -125,12 +125,12 @@ async fn what_is_not_known_is_kept() {
     let (status, refusal) = server.call("/api/generate", &json!({"model": "m", "prompt": "w5", "stream": false})).await;
     let error = refusal["error"].as_str().expect("an error");
     assert!(status >= 400 && error.contains("`zebra9`") && error.contains("`docs/models.md`"), "{status} {error}");
-    std::fs::write(&config, r#"{"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}}"#)
+    std::fs::write(&config, r#"{"model_type": "recurrent_gemma", "text_config": {"model_type": "recurrent_gemma"}}"#)
         .expect("a config");
     server.create("four", own.path()).await;
     let (_, refusal) = server.call("/api/generate", &json!({"model": "four", "prompt": "w5", "stream": false})).await;
     let error = refusal["error"].as_str().expect("an error");
-    assert!(error.contains("`gemma3n` cannot be run yet: it needs several residual streams"), "{error}");
+    assert!(error.contains("`recurrent_gemma` cannot be run yet: it needs gated linear recurrent units"), "{error}");
     let out = tempfile::tempdir().expect("a temporary folder");
     let target = out.path().join("again");
     assert!(server.lode(&["export", "m", "--to", target.to_str().expect("a path")]).status.success());
