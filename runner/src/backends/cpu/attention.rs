@@ -90,21 +90,23 @@ impl Cpu {
         }
         let out = SharedSlice::new(out);
         let mut texts = texts.iter();
-        let mut chosen = Vec::with_capacity(sequences.sequences.len());
-        for sequence in sequences.sequences {
+        // Stays empty without an indexer, so that decoding a token allocates nothing.
+        let mut chosen = Vec::new();
+        for (index, sequence) in sequences.sequences.iter().enumerate() {
             let State::Kv(kv) = sequences.states.get(sequence.id)? else {
                 if let Some(kv) = texts.next() {
                     self.many((attend, kv, None), sequence.span, query, &out);
                 }
-                chosen.push(None);
                 continue;
             };
-            let own =
-                attend.indexer.as_ref().and_then(|indexer| self.choose(indexer, attend.key_dim, kv, sequence.span));
-            if !self.goes_one_by_one(sequence.span) {
-                self.many((attend, kv, own.as_ref()), sequence.span, query, &out);
+            if let Some(indexer) = &attend.indexer {
+                chosen.resize_with(index, || None);
+                chosen.push(self.choose(indexer, attend.key_dim, kv, sequence.span));
             }
-            chosen.push(own);
+            if !self.goes_one_by_one(sequence.span) {
+                let own = chosen.get(index).and_then(Option::as_ref);
+                self.many((attend, kv, own), sequence.span, query, &out);
+            }
         }
         self.few(attend, (sequences, &chosen), query, &out);
         Ok(())
@@ -163,10 +165,10 @@ impl Cpu {
         let group = attend.heads / attend.kv_heads;
         let width = group * (attend.value_dim + 2);
         let tokens = || {
-            let all = sequences.sequences.iter().zip(chosen);
-            let few = all.filter(|(sequence, _)| self.goes_one_by_one(sequence.span));
-            let kept = few.filter_map(|(sequence, chosen)| match sequences.states.get(sequence.id) {
-                Ok(State::Kv(kv)) => Some((sequence, (kv, chosen.as_ref()))),
+            let all = sequences.sequences.iter().enumerate();
+            let few = all.filter(|(_, sequence)| self.goes_one_by_one(sequence.span));
+            let kept = few.filter_map(|(index, sequence)| match sequences.states.get(sequence.id) {
+                Ok(State::Kv(kv)) => Some((sequence, (kv, chosen.get(index).and_then(Option::as_ref)))),
                 _ => None,
             });
             kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
