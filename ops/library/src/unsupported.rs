@@ -11,11 +11,12 @@ use crate::model::Contents;
 use crate::parsed_facts::{Described, SourceDocument};
 
 /// Name endings of tensors that do not affect the computation here: buffers that are recomputed or
-/// have the same value in all models, and scales for low-bit activations and caches, which are not
-/// used.
+/// have the same value in all models, a factor that the config switches off, and scales for low-bit
+/// activations and caches, which are not used.
 const HARMLESS: &[&str] = &[
     ".act_fn.beta",
     ".act_fn.eps",
+    ".altup.correct_output_scale",
     ".activation_scale",
     ".attention.bias",
     ".attn.bias",
