@@ -6,6 +6,7 @@
 
 mod norm_names;
 mod parts;
+mod windows;
 
 use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
@@ -13,7 +14,7 @@ use crate::blueprint::{
     Residual, Tensor,
 };
 use crate::config_json::{self, Config};
-use crate::gguf_keys::{self, Keys, all_but_every};
+use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, TensorNames};
 
 pub(crate) use norm_names::{ALL_NORMS, NormNames, ONE_NORM, POST_NORMS, PRE_NORMS};
@@ -247,54 +248,6 @@ impl Dense {
         Ok(dense)
     }
 
-    /// Sets the windows of the sliding layers.
-    pub(crate) fn slide(&mut self, slides: &[bool], window: u64) {
-        for (layer, slides) in self.layers.iter_mut().zip(slides) {
-            layer.window = slides.then_some(window);
-        }
-    }
-
-    /// Sets the window for all layers, if the config has one.
-    pub(crate) fn slide_all(&mut self, config: Config<'_>, default: Option<u64>) -> Result<(), Error> {
-        let default = default.filter(|_| !config.is_null("sliding_window"));
-        match config.unsigned("sliding_window")?.or(default) {
-            Some(0) => Err(config_json::fail("`sliding_window` is 0, expected a number of tokens or null")),
-            Some(window) => {
-                self.slide(&vec![true; self.layers.len()], window);
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Sets the window of the layers that a config lists as sliding; without a list, of all but
-    /// every `step`-th layer.
-    pub(crate) fn slide_by_config(&mut self, config: Config<'_>, step: u64, default: u64) -> Result<(), Error> {
-        let layers = self.layers.len() as u64;
-        let slides = config.sliding_layers(layers)?.unwrap_or_else(|| all_but_every(step, layers));
-        self.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(default));
-        Ok(())
-    }
-
-    /// Sets the window of the layers that a file's keys name; without such keys, of all but every
-    /// `step`-th layer. A window of 0 means none.
-    pub(crate) fn slide_by_keys(&mut self, keys: Keys<'_>, step: u64, default: u64) -> Result<(), Error> {
-        let layers = self.layers.len();
-        let slides = keys.sliding_layers(layers as u64)?.unwrap_or_else(|| all_but_every(step, layers as u64));
-        match keys.unsigned("attention.sliding_window")?.unwrap_or(default) {
-            0 => self.slide(&vec![false; layers], 0),
-            window => self.slide(&slides, window),
-        }
-        Ok(())
-    }
-
-    /// Removes `RoPE` from layers without a window.
-    pub(crate) fn rotate_sliding_layers_only(&mut self) {
-        for layer in self.layers.iter_mut().filter(|layer| layer.window.is_none()) {
-            layer.rope = None;
-        }
-    }
-
     /// Sets the width of the feed-forward networks to four times that of the stream, if the config
     /// omits it, as GPT-2 does.
     pub(crate) fn widen_by_four(&mut self) {
@@ -365,7 +318,6 @@ impl Dense {
             scale: self.residual_scale,
             sum: None,
         };
-        let [gate, up, down] = self.network_modules.map(projection);
         let attention = Attention {
             kv_heads: self.kv_heads,
             value_dim: self.value_dim,
@@ -380,27 +332,13 @@ impl Dense {
             key_norm,
             ..attention(self.heads, self.head_dim, self.attention_modules.map(projection))
         };
-        let gated = Gated {
-            width: self.intermediate,
-            activation: self.activation,
-            gate_scale: None,
-            cutoff: None,
-            gate,
-            up,
-            norm: None,
-            down,
-        };
+        let gated = Gated::new(self.intermediate, self.activation, self.network_modules.map(projection));
+        let mixer_residual = residual(self.norms.before_mixer, self.norms.after_mixer);
+        let ffn_residual = residual(self.norms.before_ffn, self.norms.after_ffn);
+        let mixer = Mixer::Attention(Box::new(attention));
         Layer {
-            mixer: Mixer::Attention(Box::new(attention)),
-            beside: None,
-            mixer_residual: residual(self.norms.before_mixer, self.norms.after_mixer),
-            learned_residual: None,
-            ffn: Ffn::Gated(Box::new(gated)),
-            ffn_residual: residual(self.norms.before_ffn, self.norms.after_ffn),
             parallel: self.parallel,
-            token_input: None,
-            scale: None,
-            streams: None,
+            ..Layer::new((mixer, mixer_residual), (Ffn::Gated(Box::new(gated)), ffn_residual))
         }
     }
 }

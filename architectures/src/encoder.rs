@@ -208,23 +208,13 @@ impl Encoder {
             let sum = Some(layer_norm(names, &module(name), self.epsilon));
             Residual { sum, ..Residual::default() }
         };
-        Layer {
-            mixer: Mixer::Attention(Box::new(mixer)),
-            beside: None,
-            mixer_residual: after(after_mixer),
-            learned_residual: None,
-            ffn: self.network(*network, &own),
-            ffn_residual: after(after_ffn),
-            parallel: false,
-            token_input: None,
-            scale: None,
-            streams: None,
-        }
+        let mixer = Mixer::Attention(Box::new(mixer));
+        Layer::new((mixer, after(after_mixer)), (self.network(*network, &own), after(after_ffn)))
     }
 
     fn network(&self, network: NetworkNames, own: &dyn Fn(&str) -> Projection) -> Ffn {
         let (width, activation) = (self.width, self.activation);
-        let [gate, up, down] = match network {
+        let projections = match network {
             NetworkNames::Plain(modules) => {
                 let [up, down] = modules.map(own);
                 return Ffn::Plain(Box::new(Plain { width, activation, curve: None, up, down }));
@@ -235,7 +225,7 @@ impl Encoder {
                 [both.rows(Rows::run(width, width)), both.rows(Rows::run(0, width)), own(down)]
             }
         };
-        Ffn::Gated(Box::new(Gated { width, activation, gate_scale: None, cutoff: None, gate, up, norm: None, down }))
+        Ffn::Gated(Box::new(Gated::new(width, activation, projections)))
     }
 }
 

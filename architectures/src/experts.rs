@@ -74,8 +74,7 @@ pub(crate) fn from_config(
 
 /// Returns a gated network below a module.
 pub(crate) fn gated(names: &TensorNames, module: &str, modules: Modules, width: u64, activation: Activation) -> Gated {
-    let [gate, up, down] = modules.map(|own| projection(names, &format!("{module}.{own}")));
-    Gated { width, activation, gate_scale: None, cutoff: None, gate, up, norm: None, down }
+    Gated::new(width, activation, modules.map(|own| projection(names, &format!("{module}.{own}"))))
 }
 
 /// Returns experts that are stacks, as MLX stores them: `{module}.switch_mlp.{gate}.weight`,

@@ -55,6 +55,13 @@ pub struct Gated {
     pub down: Projection,
 }
 
+impl Gated {
+    /// Returns a network of a gate, `up` and `down`.
+    pub fn new(width: u64, activation: Activation, [gate, up, down]: [Projection; 3]) -> Self {
+        Self { width, activation, gate_scale: None, cutoff: None, gate, up, norm: None, down }
+    }
+}
+
 /// Learned parameters of the activation xIELU (arXiv 2411.13010): `a·x² + 0.5·x` if `x > 0`, else
 /// `b·(exp(min(x, -1e-6)) - 1 - x) + 0.5·x`, where `a = softplus(positive)` and
 /// `b = 0.5 + softplus(negative)`.

@@ -134,8 +134,9 @@ fn says_scaling(keys: Keys<'_>) -> bool {
 
 fn with_sliding_rope(dense: Dense, rope: &Rope) -> Dense {
     let mut dense = with_scaled_embedding(Dense { norms: ALL_NORMS, head_norms: true, ..dense });
+    dense.set_sliding_rope(rope);
     for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-        (layer.rope, layer.divided) = (Some(rope.clone()), false);
+        layer.divided = false;
     }
     dense
 }

@@ -95,7 +95,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let full = config.rope("full_attention", THETA)?;
     let local = config.float("rope_local_base_freq")?.unwrap_or(SLIDING_THETA);
     let sliding = config.newer_rope("sliding_attention", local)?.unwrap_or_else(|| Rope::plain(local));
-    set_ropes(&mut dense, &full, &sliding);
+    dense.set_ropes(&full, &sliding);
     let layers = dense.layers.len();
     let parts = Gemma3nParts {
         streams: [number("altup_num_inputs", STREAMS)?, number("altup_active_idx", 0)?],
@@ -170,7 +170,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(WINDOW));
     let sliding = Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA));
     let full = Rope { dimension: None, ..keys.rope()? };
-    set_ropes(&mut dense, &full, &sliding);
+    dense.set_ropes(&full, &sliding);
     let cutoffs = keys.floats_of_layers("activation_sparsity_scale", layers)?.unwrap_or_default();
     // Minus infinity means that the gates of a layer are not sparse.
     let mut cutoffs: Vec<_> = cutoffs.into_iter().map(|cutoff| Some(cutoff).filter(|own| own.is_finite())).collect();
@@ -193,12 +193,6 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         soft_cap: Some(keys.float("final_logit_softcapping")?.unwrap_or(SOFT_CAP)).filter(|cap| *cap != 0.0),
     };
     build(dense, names, &parts)
-}
-
-fn set_ropes(dense: &mut Dense, full: &Rope, sliding: &Rope) {
-    for layer in &mut dense.layers {
-        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
-    }
 }
 
 /// Returns the blueprint with all parts of this family.

@@ -101,7 +101,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let full = config.newer_rope("full_attention", THETA)?;
     let full = full.unwrap_or_else(|| Rope::plain(THETA).scaled(proportional, 1.0));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
-    set_ropes(&mut dense, &full, &sliding, false);
+    dense.set_ropes(&full, &sliding);
+    dense.layers.iter_mut().for_each(|layer| layer.divided = false);
     let layers = dense.layers.len();
     let shared = config.unsigned("num_kv_shared_layers")?.unwrap_or(0);
     let is_wide = config.flag("use_double_wide_mlp")?.unwrap_or(false);
@@ -180,7 +181,8 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     dense.slide(&slides, keys.unsigned("attention.sliding_window")?.unwrap_or(WINDOW));
     let full = Rope { dimension: None, ..keys.rope()? };
     let sliding = Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA));
-    set_ropes(&mut dense, &full, &sliding, true);
+    dense.set_ropes(&full, &sliding);
+    dense.layers.iter_mut().for_each(|layer| layer.divided = layer.window.is_none());
     let sliding_head = keys.unsigned("attention.key_length_swa")?.unwrap_or(dense.head_dim);
     for key in ["attention.value_length_swa", "rope.dimension_count_swa"] {
         if let Some(other) = keys.unsigned(key)?.filter(|size| *size != sliding_head) {
@@ -212,14 +214,6 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         soft_cap: keys.float("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
     };
     build(dense, names, &parts)
-}
-
-fn set_ropes(dense: &mut Dense, full: &Rope, sliding: &Rope, is_divided: bool) {
-    for layer in &mut dense.layers {
-        let slides = layer.window.is_some();
-        layer.rope = Some(if slides { sliding.clone() } else { full.clone() });
-        layer.divided = is_divided && !slides;
-    }
 }
 
 /// Returns the blueprint with all parts of this family.

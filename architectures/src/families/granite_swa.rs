@@ -58,9 +58,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = granite::dense_of_gguf(keys)?;
     dense.slide_by_keys(keys, PATTERN, WINDOW)?;
     if let Some(rotates) = keys.layers_with("attention.rope_pattern", dense.layers.len())? {
-        for (layer, rotates) in dense.layers.iter_mut().zip(rotates) {
-            layer.rope = layer.rope.take().filter(|_| rotates);
-        }
+        dense.rotate_only(&rotates);
     }
     if keys.unsigned("expert_count")?.is_some_and(|count| count > 0) {
         return Err(gguf_keys::fail("`expert_count` is set: experts of this family cannot be run yet"));

@@ -72,16 +72,7 @@ pub(super) fn fused_network(names: &TensorNames, index: usize, width: u64, activ
     let own = |module: &str| projection(names, &format!("model.layers.{index}.shared_mlp.{module}"));
     let both = own("input_linear");
     let part = |first: u64| both.rows(Rows::run(first, width));
-    Gated {
-        width,
-        activation,
-        gate_scale: None,
-        cutoff: None,
-        gate: part(0),
-        up: part(width),
-        norm: None,
-        down: own("output_linear"),
-    }
+    Gated::new(width, activation, [part(0), part(width), own("output_linear")])
 }
 
 /// Reads GGUF metadata. A softmax over the selected experts equals a softmax over all, divided by

@@ -41,10 +41,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
     let [full, sliding] = [("full_attention", 500_000.0), ("sliding_attention", SLIDING_THETA)]
         .map(|(kind, theta)| rope(config, kind, theta, dense.head_dim));
-    let (full, sliding) = (full?, sliding?);
-    for layer in &mut dense.layers {
-        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
-    }
+    dense.set_ropes(&full?, &sliding?);
     let sizes = ExpertSizes {
         count: experts::count(config, 256)?,
         width: config.unsigned("moe_intermediate_size")?.unwrap_or(512),
@@ -138,9 +135,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         dense.slide(&keys.sliding_layers(layers as u64)?.unwrap_or_else(usual), window);
         let theta = keys.float("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA);
         let rotated = keys.unsigned("rope.dimension_count_swa")?.filter(|rotated| *rotated != dense.head_dim);
-        for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-            layer.rope = Some(Rope { dimension: rotated, ..Rope::plain(theta) });
-        }
+        dense.set_sliding_rope(&Rope { dimension: rotated, ..Rope::plain(theta) });
     }
     let heads = keys.numbers_of_layers("attention.head_count", layers)?;
     let mut blueprint = dense.blueprint(names);

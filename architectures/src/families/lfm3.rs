@@ -55,11 +55,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let full = config.newer_rope("full_attention", FULL_THETA)?;
     let full = full.unwrap_or_else(|| Rope::plain(FULL_THETA).scaled(scaling, 1.0));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
-    for (layer, kind) in dense.layers.iter_mut().zip(&kinds) {
-        let slides = *kind == MixerKind::Sliding;
-        layer.window = slides.then_some(window);
-        layer.rope = Some(if slides { sliding.clone() } else { full.clone() });
-    }
+    dense.slide(&kinds.iter().map(|kind| *kind == MixerKind::Sliding).collect::<Vec<_>>(), window);
+    dense.set_ropes(&full, &sliding);
     let (hidden, kernel) = (dense.hidden, config.unsigned("conv_L_cache")?.unwrap_or(KERNEL));
     let is_gated = config.flag("use_attention_gate")?.unwrap_or(true);
     let mut blueprint = dense.blueprint(names);

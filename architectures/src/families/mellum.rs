@@ -31,7 +31,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let slides = config.sliding_layers(layers)?.unwrap_or_else(|| vec![false; layers as usize]);
     dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
     let sliding = config.newer_rope("sliding_attention", SLIDING_THETA)?.unwrap_or_else(|| Rope::plain(SLIDING_THETA));
-    set_sliding_rope(&mut dense, &sliding);
+    dense.set_sliding_rope(&sliding);
     let sizes = ExpertSizes {
         count: experts::count(config, 64)?,
         width: config.unsigned("moe_intermediate_size")?.unwrap_or(896),
@@ -49,18 +49,11 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     Ok(blueprint)
 }
 
-/// Sets the `RoPE` of layers with a window.
-fn set_sliding_rope(dense: &mut Dense, sliding: &Rope) {
-    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-        layer.rope = Some(sliding.clone());
-    }
-}
-
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut dense = Dense { head_norms: true, ..Dense::from_gguf(keys)? };
     dense.slide_by_keys(keys, PATTERN, 0)?;
     let theta = keys.rope()?.theta;
-    set_sliding_rope(&mut dense, &Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(theta)));
+    dense.set_sliding_rope(&Rope::plain(keys.float("rope.freq_base_swa")?.unwrap_or(theta)));
     let mut blueprint = dense.blueprint(names);
     experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
     Ok(blueprint)

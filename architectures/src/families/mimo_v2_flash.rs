@@ -104,10 +104,7 @@ fn set_ropes(config: Config<'_>, dense: &mut Dense) -> Result<(), Error> {
     };
     let full = config.float("rope_theta")?.unwrap_or(FULL_THETA);
     let sliding = config.float("swa_rope_theta")?.unwrap_or(SLIDING_THETA);
-    let (full, sliding) = (rope("full_attention", full)?, rope("sliding_attention", sliding)?);
-    for layer in &mut dense.layers {
-        layer.rope = Some(if layer.window.is_some() { sliding.clone() } else { full.clone() });
-    }
+    dense.set_ropes(&rope("full_attention", full)?, &rope("sliding_attention", sliding)?);
     Ok(())
 }
 

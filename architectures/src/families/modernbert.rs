@@ -120,6 +120,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
         let projection = |module: &str| projection(names, &format!("{root}{}", own(module)));
         let (qkv, both) = (projection("attn.Wqkv"), projection("mlp.Wi"));
         let part = |which: u64| qkv.rows(Rows::run(hidden.saturating_mul(which), hidden));
+        let [gate, up] = [0, width].map(|first| both.rows(Rows::run(first, width)));
         let mut mixer = attention(heads, head_dim, [part(0), part(1), part(2), projection("attn.Wo")]);
         let slides = sizes.slides[index];
         mixer.rope = Some(sizes.ropes[usize::from(slides)].clone());
@@ -131,16 +132,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
         Layer::new(
             (Mixer::Attention(Box::new(mixer)), Residual { before, ..Residual::default() }),
             (
-                Ffn::Gated(Box::new(Gated {
-                    gate_scale: None,
-                    cutoff: None,
-                    width,
-                    activation,
-                    gate: both.rows(Rows::run(0, width)),
-                    up: both.rows(Rows::run(width, width)),
-                    norm: None,
-                    down: projection("mlp.Wo"),
-                })),
+                Ffn::Gated(Box::new(Gated::new(width, activation, [gate, up, projection("mlp.Wo")]))),
                 Residual { before: Some(norm(&own("mlp_norm"))), ..Residual::default() },
             ),
         )

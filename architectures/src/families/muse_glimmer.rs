@@ -50,13 +50,14 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let layers = dense.layers.len() as u64;
     let slides = config.sliding_layers(layers)?.unwrap_or_else(|| slides_from_the_end(layers));
     dense.slide(&slides, config.unsigned("sliding_window")?.unwrap_or(WINDOW));
-    let theta = |value: &serde_json::Value| {
+    let base = |value: &serde_json::Value| {
         value.as_f64().ok_or_else(|| fail(format!("`layer_rope_theta` has {value}, expected numbers")))
     };
-    // Layers that rotate have the base of the model, whatever their own number is.
-    let rotates = config.per_layer("layer_rope_theta", layers, theta)?;
-    let rotates = rotates.map(|thetas| thetas.into_iter().map(|theta| theta != 0.0).collect());
-    keep_rope(&mut dense, &rotates.unwrap_or_else(|| slides_from_the_end(layers)));
+    // As transformers does: a layer with the base 0 has no `RoPE`, all others have that of
+    // `rope_theta`.
+    let bases = config.per_layer("layer_rope_theta", layers, base)?;
+    let rotates = bases.map(|bases| bases.into_iter().map(|base| base != 0.0).collect());
+    dense.rotate_only(&rotates.unwrap_or_else(|| slides_from_the_end(layers)));
     dense.attention_scale *= config.float("qk_scale_factor")?.unwrap_or(QUERY_SCALE);
     let epsilons = [dense.norm_epsilon, config.float("post_norm_eps")?.unwrap_or(POST_EPSILON)];
     let soft_cap = config.float("final_logit_softcapping")?.unwrap_or(SOFT_CAP);
@@ -87,17 +88,10 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let layers = dense.layers.len() as u64;
     let slides = keys.sliding_layers(layers)?.unwrap_or_else(|| all_but_every(PATTERN, layers));
     dense.slide_by_keys(keys, PATTERN, WINDOW)?;
-    keep_rope(&mut dense, &slides);
+    dense.rotate_only(&slides);
     let epsilons = [dense.norm_epsilon, POST_EPSILON];
     let soft_cap = keys.float("final_logit_softcapping")?.filter(|cap| *cap != 0.0);
     Ok(build(dense, names, epsilons, soft_cap))
-}
-
-/// Removes `RoPE` from the layers that do not rotate.
-fn keep_rope(dense: &mut Dense, rotates: &[bool]) {
-    for (layer, _) in dense.layers.iter_mut().zip(rotates).filter(|(_, rotates)| !**rotates) {
-        layer.rope = None;
-    }
 }
 
 /// Returns the blueprint with the epsilons of norms before and after the parts of a layer.

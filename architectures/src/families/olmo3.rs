@@ -24,11 +24,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         Dense { norm_epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-5), ..Dense::from_config(config, DEFAULTS)? };
     dense.slide_by_config(config, PATTERN, 4096)?;
     let theta = dense.layers.iter().find_map(|layer| layer.rope.as_ref()).map_or(DEFAULTS.theta, |rope| rope.theta);
-    let newer = config.newer_rope("sliding_attention", theta)?;
-    for layer in dense.layers.iter_mut().filter(|layer| layer.window.is_some()) {
-        // Parameters that are not assigned to a layer type apply to layers without a window.
-        let own = newer.clone().filter(|_| config.has_rope_of("sliding_attention"));
-        layer.rope = Some(own.unwrap_or_else(|| Rope::plain(theta)));
-    }
+    // Parameters that are not assigned to a layer type apply to layers without a window.
+    let own = config.newer_rope("sliding_attention", theta)?.filter(|_| config.has_rope_of("sliding_attention"));
+    dense.set_sliding_rope(&own.unwrap_or_else(|| Rope::plain(theta)));
     Ok(normed_over_the_width(dense, names))
 }

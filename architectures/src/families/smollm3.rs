@@ -44,9 +44,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let mut dense = Dense::from_config(config, DEFAULTS)?;
     let layers = dense.layers.len() as u64;
     let rotated = rotated_layers(config, layers)?;
-    for (layer, _) in dense.layers.iter_mut().zip(&rotated).filter(|(_, rotated)| !**rotated) {
-        layer.rope = None;
-    }
+    dense.rotate_only(&rotated);
     let used = config.flag("use_sliding_window")?.unwrap_or(false);
     if let Some(window) = config.unsigned("sliding_window")?.filter(|window| used && *window > 0) {
         let slides = config.sliding_layers(layers)?;
