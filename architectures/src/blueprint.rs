@@ -180,7 +180,7 @@ pub struct Layer {
     /// Mixer.
     pub mixer: Mixer,
     /// Second mixer, which reads the same input.
-    pub beside: Option<Box<Beside>>,
+    pub second_mixer: Option<Box<SecondMixer>>,
     /// Connection of the mixer to the residual stream.
     pub mixer_residual: Residual,
     /// Learned residual beside the mixer.
@@ -205,7 +205,7 @@ impl Layer {
     pub fn new((mixer, mixer_residual): (Mixer, Residual), (ffn, ffn_residual): (Ffn, Residual)) -> Self {
         Self {
             mixer,
-            beside: None,
+            second_mixer: None,
             mixer_residual,
             learned_residual: None,
             ffn,
@@ -219,14 +219,14 @@ impl Layer {
 
     /// Returns the mixers of the layer.
     pub fn mixers(&self) -> impl Iterator<Item = &Mixer> {
-        std::iter::once(&self.mixer).chain(self.beside.as_ref().map(|beside| &beside.mixer))
+        std::iter::once(&self.mixer).chain(self.second_mixer.as_ref().map(|second| &second.mixer))
     }
 }
 
-/// Second mixer of a layer: the output of the layer's mixers is `mixer(x) + scale · beside(x)`.
+/// Second mixer of a layer: the output of the layer's mixers is `first(x) + scale · second(x)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Beside {
+pub struct SecondMixer {
     /// Any mixer but attention.
     pub mixer: Mixer,
     /// Factor of its output.

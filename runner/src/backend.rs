@@ -113,7 +113,7 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     fn with_magnitude(&self, x: Self::Act, of: &Self::Act) -> Result<Self::Act>;
     /// Subtracts from each row its mean and `deviations` of its standard deviations, and replaces
     /// negative elements by 0.
-    fn above(&self, x: Self::Act, deviations: f32) -> Result<Self::Act>;
+    fn excess(&self, x: Self::Act, deviations: f32) -> Result<Self::Act>;
     /// Adds each weighted row of `y` to a row of `x`: `x[rows[i]] += weights[i] · y[i]`.
     fn scatter(&self, x: Self::Act, y: &Self::Act, rows: &[usize], weights: &[f32]) -> Result<Self::Act>;
 
@@ -168,8 +168,8 @@ pub(crate) const LEAST_SQUARE: f32 = 1e-5;
 pub(crate) struct HeadCounts {
     /// Of all layers.
     pub(crate) all: usize,
-    /// Of layers for whose scores there are no kernels, see [`StateShape::has_kernels`]; 0 without
-    /// such layers.
+    /// Of layers without [plain scores](StateShape::has_plain_scores), for which devices have no
+    /// kernels; 0 if there are no such layers.
     pub(crate) without_kernels: usize,
 }
 
@@ -221,8 +221,8 @@ pub(crate) struct Attend<'a, B: Backend> {
 }
 
 impl<B: Backend> Attend<'_, B> {
-    /// Whether kernels of devices compute all that is added to the scores.
-    pub(crate) fn has_kernels(&self) -> bool {
+    /// See [`StateShape::has_plain_scores`].
+    pub(crate) fn has_plain_scores(&self) -> bool {
         self.position_bias.is_none() && self.indexer.is_none()
     }
 

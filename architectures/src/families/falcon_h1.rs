@@ -1,7 +1,7 @@
 //! Falcon-H1: attention beside a state space model in each layer, with constant factors of most
 //! projections.
 
-use crate::blueprint::{Beside, Blueprint, Ffn, Mixer};
+use crate::blueprint::{Blueprint, Ffn, Mixer, SecondMixer};
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, LLAMA, NormNames, PRE_NORMS};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -118,7 +118,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let attention = factors.attention_in * factors.attention_out;
         layer.mixer_residual.scale = Some(attention);
         let scale = factors.scan_out / attention;
-        layer.beside = Some(Box::new(Beside { mixer: Mixer::StateSpace(Box::new(scan)), scale }));
+        layer.second_mixer = Some(Box::new(SecondMixer { mixer: Mixer::StateSpace(Box::new(scan)), scale }));
         layer.ffn_residual.scale = Some(factors.network[1]);
         if let Ffn::Gated(gated) = &mut layer.ffn {
             gated.gate_scale = Some(factors.network[0]);
@@ -146,7 +146,7 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     let mut blueprint = dense.blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
         let scan = sizes.mixer(names, &format!("model.layers.{index}.mamba"));
-        layer.beside = Some(Box::new(Beside { mixer: Mixer::StateSpace(Box::new(scan)), scale: 1.0 }));
+        layer.second_mixer = Some(Box::new(SecondMixer { mixer: Mixer::StateSpace(Box::new(scan)), scale: 1.0 }));
     }
     Ok(blueprint)
 }

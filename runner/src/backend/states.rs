@@ -27,8 +27,9 @@ impl SequenceId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateShape {
     pub(crate) state: LayerState,
-    /// Whether kernels of devices compute all that the layer adds to its scores.
-    pub(crate) has_kernels: bool,
+    /// Whether the mixer has [plain scores](architectures::Mixer::has_plain_scores). Devices have
+    /// kernels only for them.
+    pub(crate) has_plain_scores: bool,
     /// Largest number of tokens of a sequence.
     pub(crate) context: usize,
     /// Type in which keys and values are stored.

@@ -189,7 +189,9 @@ impl Backend for Candle {
 
     fn state(&self, shape: StateShape) -> Result<State> {
         let machine = self.kernels.as_ref().map(|kernels| &kernels.machine);
-        match machine.filter(|_| shape.has_kernels).and_then(|machine| Cached::new(machine, shape.state, shape.kv_type))
+        match machine
+            .filter(|_| shape.has_plain_scores)
+            .and_then(|machine| Cached::new(machine, shape.state, shape.kv_type))
         {
             Some(cached) => Ok(State::Cached(cached)),
             None => State::new(shape, &self.device, self.reference),
@@ -319,7 +321,7 @@ impl Backend for Candle {
         Ok(Act::of(x.broadcast_mul(&factors)?))
     }
 
-    fn above(&self, x: Act, deviations: f32) -> Result<Act> {
+    fn excess(&self, x: Act, deviations: f32) -> Result<Act> {
         self.by_candle();
         let x = x.rows()?;
         let centred = x.broadcast_sub(&x.mean_keepdim(1)?)?;
@@ -349,7 +351,7 @@ impl Backend for Candle {
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Act> {
         if let Some(kernels) = &self.kernels
-            && attend.has_kernels()
+            && attend.has_plain_scores()
             && let Some(mixed) = cached::attend(kernels, attend, qkv, sequences)?
         {
             return Ok(mixed);

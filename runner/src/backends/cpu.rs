@@ -273,7 +273,7 @@ impl Backend for Cpu {
         Ok(x)
     }
 
-    fn above(&self, mut x: Act, deviations: f32) -> Result<Act> {
+    fn excess(&self, mut x: Act, deviations: f32) -> Result<Act> {
         let width = x.width;
         self.each_row(&mut x.numbers, width, |_, x| {
             let mean = x.iter().sum::<f32>() / width as f32;

@@ -9,7 +9,7 @@ use crate::layers::{Ffn, LayerStreams, LearnedResidual, Loader, Mixer, Pass, Res
 pub(super) struct Layer<B: Backend> {
     mixer: Option<Mixer<B>>,
     /// The second mixer, and the factor of its output.
-    beside: Option<(Mixer<B>, f32)>,
+    second_mixer: Option<(Mixer<B>, f32)>,
     mixer_residual: Residual<B>,
     learned_residual: Option<LearnedResidual<B>>,
     ffn: Option<Ffn<B>>,
@@ -29,18 +29,18 @@ pub(super) struct LayerPlace {
     /// Index of the states of its mixer: its own, or those of an earlier layer whose keys it reads.
     pub(super) states: usize,
     /// Index of the states of its second mixer, if it has one.
-    pub(super) beside: Option<usize>,
+    pub(super) second_states: Option<usize>,
 }
 
 impl<B: Backend> Layer<B> {
     pub(super) fn load(loader: &Loader<'_, B>, layer: &architectures::Layer, causal: bool) -> Result<Self> {
-        let beside = |own: &architectures::Beside| -> Result<(Mixer<B>, f32)> {
+        let second_mixer = |own: &architectures::SecondMixer| -> Result<(Mixer<B>, f32)> {
             let mixer = Mixer::load(loader, &own.mixer, causal)?;
             Ok((mixer.context("invariant: the second mixer is one")?, own.scale as f32))
         };
         Ok(Self {
             mixer: Mixer::load(loader, &layer.mixer, causal)?,
-            beside: layer.beside.as_deref().map(beside).transpose()?,
+            second_mixer: layer.second_mixer.as_deref().map(second_mixer).transpose()?,
             mixer_residual: Residual::load(loader, &layer.mixer_residual)?,
             learned_residual: layer
                 .learned_residual
@@ -115,9 +115,9 @@ impl<B: Backend> Layer<B> {
             let mut mixers = |x: &B::Act| -> Result<B::Act> {
                 learned = self.learned_residual.as_ref().map(|own| own.forward(backend, x)).transpose()?;
                 let mixed = mixer.forward(pass, x, &mut sequences.layer(place.layer, place.states))?;
-                let Some((beside, scale)) = &self.beside else { return Ok(mixed) };
-                let states = place.beside.context("invariant: the second mixer has states")?;
-                let other = beside.forward(pass, x, &mut sequences.layer(place.layer, states))?;
+                let Some((second, scale)) = &self.second_mixer else { return Ok(mixed) };
+                let states = place.second_states.context("invariant: the second mixer has states")?;
+                let other = second.forward(pass, x, &mut sequences.layer(place.layer, states))?;
                 backend.map(mixed, Map::Add(&other, *scale))
             };
             self.mixer_residual.made(backend, x, &mut mixers).map(Some)

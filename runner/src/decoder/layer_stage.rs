@@ -64,8 +64,8 @@ struct MixerShape {
     state: LayerState,
     /// The rotary embedding of its keys, if any.
     keys: Option<KeyRotary>,
-    /// Whether kernels of devices compute all that the mixer adds to its scores.
-    has_kernels: bool,
+    /// See [`StateShape::has_plain_scores`].
+    has_plain_scores: bool,
 }
 
 /// Data of a stage that passes change.
@@ -102,7 +102,7 @@ impl<B: Backend> LayerStage<B> {
         let layer_embeddings = LayerEmbeddings::load(backend, weights, blueprint)?;
         let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
         let (mut rotary_tables, mut layers, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut shapes, mut besides) = (Vec::new(), Vec::new());
+        let (mut shapes, mut second_shapes) = (Vec::new(), Vec::new());
         for index in range.clone() {
             let layer = &blueprint.layers[index];
             let LayerTables { keys, growth, indexer } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
@@ -112,17 +112,17 @@ impl<B: Backend> LayerStage<B> {
             let shape = |mixer: &Mixer, keys| MixerShape {
                 state: LayerState::of(mixer, blueprint.causal),
                 keys,
-                has_kernels: mixer.has_plain_scores(),
+                has_plain_scores: mixer.has_plain_scores(),
             };
             shapes.push(shape(&layer.mixer, keys));
-            besides.extend(layer.beside.as_ref().map(|beside| shape(&beside.mixer, None)));
+            second_shapes.extend(layer.second_mixer.as_ref().map(|second| shape(&second.mixer, None)));
             places.push(LayerPlace {
                 layer: index - range.start,
                 states: source_of(blueprint, index) - range.start,
-                beside: layer.beside.as_ref().map(|_| range.len() + besides.len() - 1),
+                second_states: layer.second_mixer.as_ref().map(|_| range.len() + second_shapes.len() - 1),
             });
         }
-        shapes.extend(besides);
+        shapes.extend(second_shapes);
         let embedding_norm = blueprint.embedding.norm.as_ref().filter(|_| range.start == 0);
         Ok(Self {
             embedding_norm: embedding_norm.map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
@@ -215,8 +215,8 @@ impl<B: Backend> Stage for LayerStage<B> {
     fn open(&self, id: SequenceId, context: usize, kv_type: KvType) -> Result<()> {
         let mut memory = self.memory();
         for (states, shape) in memory.states.iter_mut().zip(&self.shapes) {
-            let MixerShape { state, has_kernels, .. } = *shape;
-            states.insert(id, self.backend.state(StateShape { state, has_kernels, context, kv_type })?);
+            let MixerShape { state, has_plain_scores, .. } = *shape;
+            states.insert(id, self.backend.state(StateShape { state, has_plain_scores, context, kv_type })?);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::backend::{Backend, Map, NormOf};
 use anyhow::Result;
 use architectures::Activation;
 
-/// `down(norm(act(above(gate_scale · gate(x))) · up(x)))`.
+/// `down(norm(act(excess(gate_scale · gate(x))) · up(x)))`.
 #[derive(Debug)]
 pub(crate) struct Gated<B: Backend> {
     pub(super) gate: B::Matrix,
@@ -39,7 +39,7 @@ impl<B: Backend> Gated<B> {
             gate = backend.map(gate, Map::Scale(scale))?;
         }
         if let Some(cutoff) = self.cutoff {
-            gate = backend.above(gate, cutoff)?;
+            gate = backend.excess(gate, cutoff)?;
         }
         let mut wide = backend.map(gate, Map::Gate(self.activation, &up))?;
         if let Some(norm) = &self.norm {
