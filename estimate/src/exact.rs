@@ -14,9 +14,11 @@
 //! memory with all slots full. An embedding that runs beside conversations takes one more sequence
 //! while it lasts. Layers go to devices by the rules of [`super::layout`].
 
+mod scores;
+
 use architectures::{Blueprint, Ffn, Layer, Mixer};
 use protocol::KvType;
-use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS, DEVICE_SCORES};
+use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
@@ -135,45 +137,12 @@ impl Decoder<'_> {
         FLOAT * (tokens * Amount(lengths) * token)
     }
 
-    /// Returns the bytes of scores on a device for a layer without kernels for them: products, sums
-    /// with biases and masks, and their softmax; the keys and values of a sequence in float32,
-    /// which are read as one tensor; and the growth of that tensor, which doubles.
-    fn device_scores(&self, cache: &Cache) -> Amount {
-        let context = Amount(cache.context.min(self.blueprint.context));
-        let of_layer = |layer: &Layer| -> Option<Amount> {
-            if layer.mixer.has_plain_scores() {
-                return None;
-            }
-            let row = match &layer.mixer {
-                Mixer::Attention(own) => Amount(own.kv_heads) * (Amount(own.head_dim) + Amount(own.value_dim)),
-                Mixer::Latent(own) => 2 * (Amount(own.rank) + Amount(own.rope_dim)),
-                _ => Amount(0),
-            };
-            Some(FLOAT * (3 * Amount(DEVICE_SCORES as u64) + 2 * (context * row)))
-        };
-        let scores = self.blueprint.layers.iter().filter_map(of_layer).max().unwrap_or_default();
-        scores + self.choices(cache)
-    }
-
     /// Returns the elements per token of the residual stream, its norm, and the output of a mixer
     /// or feed-forward network. Several streams are predicted, joined with the layer's output,
     /// corrected and joined again.
     fn streams(&self) -> Amount {
         let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(5));
         (3 + several) * Amount(self.blueprint.hidden)
-    }
-
-    /// Returns the bytes in which indexers score and choose the positions of a chunk.
-    fn choices(&self, cache: &Cache) -> Amount {
-        let context = Amount(cache.context.min(self.blueprint.context));
-        let of_layer = |layer: &Layer| match &layer.mixer {
-            Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| {
-                // A byte for each token and position; the scores of a token, by head and in order.
-                context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
-            }),
-            _ => Amount(0),
-        };
-        self.blueprint.layers.iter().map(of_layer).max().unwrap_or_default()
     }
 
     /// Returns the rows of the largest pass: the chunk of one slot and one token of every other

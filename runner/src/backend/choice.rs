@@ -31,20 +31,15 @@ impl ChosenPositions {
         Self { span, chosen }
     }
 
-    /// Chooses `count` positions for a token, which is given by its index in the span. `scores`
-    /// writes its scores for the positions up to its own; `chosen` are its marks.
-    pub(crate) fn choose(
-        span: Span,
-        (token, count): (usize, usize),
-        scores: impl FnOnce(&mut [f32]),
-        chosen: &mut [bool],
-    ) {
-        let visible = span.position + token + 1;
+    /// Chooses the `count` positions with the greatest scores among the first `visible` ones, which
+    /// a token sees. `scores` writes their scores; `chosen` are the marks of the token.
+    pub(crate) fn choose(visible: usize, count: usize, scores: impl FnOnce(&mut [f32]), chosen: &mut [bool]) {
         if visible <= count {
             chosen[..visible].fill(true);
             return;
         }
-        let mut own = vec![f32::NEG_INFINITY; span.end()];
+        // Later positions of the span take part in the order, as in PyTorch.
+        let mut own = vec![f32::NEG_INFINITY; chosen.len()];
         scores(&mut own[..visible]);
         let mut order: Vec<Scored> = own.into_iter().zip(0..).collect();
         greatest_first(&mut order, count);
@@ -137,7 +132,7 @@ mod tests {
         let chosen = ChosenPositions::new(span, |all| {
             for (token, row) in all.chunks_exact_mut(4).enumerate() {
                 let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
-                ChosenPositions::choose(span, (token, 2), fill, row);
+                ChosenPositions::choose(span.position + token + 1, 2, fill, row);
             }
         });
         let of = |position: usize| {

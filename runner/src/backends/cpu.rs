@@ -6,6 +6,7 @@
 //! - Decoding a token allocates nothing once the arena holds the buffers that a token needs.
 
 mod attention;
+mod indexer;
 mod matrix;
 mod products;
 mod recurrent;

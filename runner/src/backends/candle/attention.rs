@@ -103,7 +103,7 @@ fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Resu
     let chosen = ChosenPositions::new(span, |marks| {
         for ((token, marks), scores) in marks.chunks_exact_mut(span.end()).enumerate().zip(&scores) {
             let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
-            ChosenPositions::choose(span, (token, count), fill, marks);
+            ChosenPositions::choose(span.position + token + 1, count, fill, marks);
         }
     });
     let mut mask = vec![0.0; span.tokens * span.end()];

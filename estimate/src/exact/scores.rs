@@ -1,0 +1,42 @@
+//! The memory of attention scores that are not computed tile by tile.
+
+use architectures::{Layer, Mixer};
+use protocol::limits::DEVICE_SCORES;
+
+use super::{Cache, Decoder, FLOAT};
+use crate::amount::Amount;
+
+impl Decoder<'_> {
+    /// Returns the bytes of scores on a device for a layer without kernels for them: products, sums
+    /// with biases and masks, and their softmax; the keys and values of a sequence in float32,
+    /// which are read as one tensor; and the growth of that tensor, which doubles.
+    pub(super) fn device_scores(&self, cache: &Cache) -> Amount {
+        let context = Amount(cache.context.min(self.blueprint.context));
+        let of_layer = |layer: &Layer| -> Option<Amount> {
+            if layer.mixer.has_plain_scores() {
+                return None;
+            }
+            let row = match &layer.mixer {
+                Mixer::Attention(own) => Amount(own.kv_heads) * (Amount(own.head_dim) + Amount(own.value_dim)),
+                Mixer::Latent(own) => 2 * (Amount(own.rank) + Amount(own.rope_dim)),
+                _ => Amount(0),
+            };
+            Some(FLOAT * (3 * Amount(DEVICE_SCORES as u64) + 2 * (context * row)))
+        };
+        let scores = self.blueprint.layers.iter().filter_map(of_layer).max().unwrap_or_default();
+        scores + self.choices(cache)
+    }
+
+    /// Returns the bytes in which indexers score and choose the positions of a chunk.
+    pub(super) fn choices(&self, cache: &Cache) -> Amount {
+        let context = Amount(cache.context.min(self.blueprint.context));
+        let of_layer = |layer: &Layer| match &layer.mixer {
+            Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| {
+                // A byte for each token and position; the scores of a token, by head and in order.
+                context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
+            }),
+            _ => Amount(0),
+        };
+        self.blueprint.layers.iter().map(of_layer).max().unwrap_or_default()
+    }
+}
