@@ -43,7 +43,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     // The class adds the slopes before it scales the scores.
     let slopes = Slopes { scale: (head_dim as f64).powf(-0.5), ..Slopes::USUAL };
     let falls = flag("alibi", false)?;
-    let rope = if falls { None } else { Some(config.rope("full_attention", 10_000.0)?) };
+    // transformers 5 saves parameters of RoPE for models with slopes, too.
+    let rope = Some(config.rope("full_attention", 10_000.0)?).filter(|_| !falls);
     let norm = |module: &str| layer_norm(names, &format!("transformer.{module}"), epsilon);
     let layer = |index: usize| {
         let own = |module: &str| projection(names, &format!("transformer.h.{index}.{module}"));
@@ -108,4 +109,26 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
         }
     }
     Ok(blueprint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Document, describe, unread_keys};
+
+    #[test]
+    fn models_with_slopes_may_state_parameters_of_rope() {
+        for alibi in [true, false] {
+            let raw = format!(
+                r#"{{"model_type":"falcon","hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,
+                "vocab_size":320,"alibi":{alibi},"rope_parameters":{{"rope_theta":10000.0,"rope_type":"default"}}}}"#
+            );
+            let (document, names) = (Document::Config(raw.as_bytes()), TensorNames::default());
+            assert_eq!(unread_keys(document, &names).expect("a config"), [""; 0], "alibi: {alibi}");
+            let blueprint = describe(document, &names).expect("a config").blueprint;
+            for attention in blueprint.attentions() {
+                assert_eq!((attention.rope.is_none(), attention.position_bias.is_some()), (alibi, alibi));
+            }
+        }
+    }
 }
