@@ -30,8 +30,8 @@ pub use ffn::{
 };
 pub use mixer::{
     Attention, AttentionGate, Buckets, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Indexer,
-    Latent, LatentQuery, LowRankInput, LowRankQuery, Mixer, NormedPart, PositionBias, QueryGrowth, ScanStep,
-    ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
+    Latent, LatentQuery, LinearAttention, LowRankInput, LowRankQuery, Mixer, NormedPart, PositionBias, QueryGrowth,
+    ScanStep, ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};

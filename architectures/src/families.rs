@@ -68,6 +68,7 @@ mod mamba2;
 mod mellum;
 mod mimo_v2_flash;
 mod minicpm3;
+mod minimax;
 mod minimax_m2;
 mod ministral3;
 mod mistral;
@@ -152,6 +153,7 @@ pub(crate) const ALL: &[&Family] = &[
     &internlm2::FAMILY,
     &ernie4_5::FAMILY,
     &falcon::FAMILY,
+    &minimax::FAMILY,
     &minimax_m2::FAMILY,
     &afmoe::FAMILY,
     &arcee::FAMILY,

@@ -465,6 +465,8 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
         ],
     ),
     ("gpt2", &[("n_ctx", Any), ("n_special", Any), ("predict_special_tokens", Any)]),
+    // A number of positions that transformers computes at a time.
+    ("minimax", &[("block_size", Any)]),
     (
         "minimax_m2",
         &[

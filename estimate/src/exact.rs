@@ -231,6 +231,8 @@ fn mixer_width(mixer: &Mixer) -> Amount {
         }
         // Gate, input and its convolution, steps and mixed values; write, read and the low rank.
         Mixer::SelectiveScan(own) => 5 * Amount(own.width) + 4 * Amount(own.state_dim) + 2 * Amount(own.step.rank),
+        // Queries, keys, values, mixed values and the gate.
+        Mixer::LinearAttention(own) => 5 * product(own.heads, own.head_dim),
         Mixer::None => Amount(0),
     }
 }

@@ -8,6 +8,7 @@ mod gated;
 mod indexer;
 mod latent;
 mod learned_residual;
+mod linear_attention;
 mod plain;
 mod residual;
 mod router;
@@ -27,6 +28,7 @@ use delta_net::DeltaNet;
 pub(crate) use ffn::Ffn;
 use latent::Latent;
 pub(crate) use learned_residual::LearnedResidual;
+use linear_attention::LinearAttention;
 pub(crate) use residual::Residual;
 use selective_scan::SelectiveScan;
 use short_conv::ShortConv;
@@ -50,6 +52,7 @@ pub(crate) enum Mixer<B: Backend> {
     ShortConv(ShortConv<B>),
     StateSpace(StateSpace<B>),
     SelectiveScan(SelectiveScan<B>),
+    LinearAttention(LinearAttention<B>),
 }
 
 /// The sources from which the layers of a decoder are loaded.
@@ -86,6 +89,7 @@ impl<B: Backend> Mixer<B> {
             architectures::Mixer::ShortConv(own) => Self::ShortConv(ShortConv::load(loader, own)?),
             architectures::Mixer::StateSpace(own) => Self::StateSpace(StateSpace::load(loader, own)?),
             architectures::Mixer::SelectiveScan(own) => Self::SelectiveScan(SelectiveScan::load(loader, own)?),
+            architectures::Mixer::LinearAttention(own) => Self::LinearAttention(LinearAttention::load(loader, own)?),
             architectures::Mixer::None => return Ok(None),
         }))
     }
@@ -104,6 +108,7 @@ impl<B: Backend> Mixer<B> {
             Self::ShortConv(own) => own.forward(pass, x, sequences),
             Self::StateSpace(own) => own.forward(pass, x, sequences),
             Self::SelectiveScan(own) => own.forward(pass, x, sequences),
+            Self::LinearAttention(own) => own.forward(pass, x, sequences),
         }
     }
 }

@@ -7,13 +7,12 @@ use crate::server::Server;
 use crate::support::{entries, fixtures};
 
 /// Models that cannot be run yet.
-const NOT_YET: [&str; 11] = [
+const NOT_YET: [&str; 10] = [
     "albert",
     "dbrx",
     "deepseek_v4",
     "diffllama",
     "longcat_flash",
-    "minimax",
     "minimax_m3_text",
     "paligemma2",
     "qwen4_exp_text",

@@ -4,11 +4,13 @@ makers' code computes from them.
 
     make_models.py FOLDER [NAME...]
 
-Needs torch, transformers 4.57.6, safetensors and numpy; `internlm2` and `minimax_m2` need mlx_lm instead. Each model is
+Needs torch, transformers 4.57.6, safetensors and numpy. The models of LATER need transformers 5.24.0, and `internlm2`
+and `minimax_m2` need mlx_lm instead. Each model is
 FOLDER/NAME/model (config.json, model.safetensors in bf16) with golden.json and golden.safetensors beside it: for the
 prompts `s5` and `s24` logits at every position and a greedy continuation of 8 tokens, in float32.
 """
 
+import importlib
 import json
 import pathlib
 import sys
@@ -74,6 +76,14 @@ MODELS = {
                                                  num_experts_per_tok=2, moe_intermediate_size=8,
                                                  rope_scaling={"rope_type": "default", "mrope_section": [2, 1, 1]})),
 }
+# The fields of each config of transformers 5.
+LATER = {
+    # The buffers of decays are exact while the goldens are made, and not as they are stored.
+    "minimax": text_config(architectures=["MiniMaxForCausalLM"], model_type="minimax", head_dim=4, num_hidden_layers=3,
+                           layer_types=["linear_attention", "full_attention", "linear_attention"], block_size=8,
+                           num_local_experts=4, num_experts_per_tok=2, linear_attn_alpha_factor=3.5,
+                           linear_attn_beta_factor=1.5, mlp_alpha_factor=2.5, full_attn_beta_factor=0.5),
+}
 # The fields of each config of mlx_lm.
 MLX = {
     "internlm2": dict(architectures=["InternLM2ForCausalLM"], model_type="internlm2", vocab_size=VOCABULARY,
@@ -109,9 +119,10 @@ def of_transformers(folder, name):
     from safetensors.numpy import save_file
 
     torch.manual_seed(11)
-    kind = MODELS[name]
+    kind = {**MODELS, **LATER}[name]
     config = transformers.AutoConfig.for_model(**{k: v for k, v in kind.items() if k != "architectures"})
-    with transformers.modeling_utils.no_init_weights():
+    module = importlib.import_module(f"transformers.{'initialization' if name in LATER else 'modeling_utils'}")
+    with module.no_init_weights():
         model = getattr(transformers, kind["architectures"][0])(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -136,8 +147,6 @@ def of_transformers(folder, name):
 
 
 def of_mlx(folder, name):
-    import importlib
-
     import mlx.core as mx
     import numpy
     from mlx.utils import tree_flatten, tree_unflatten
@@ -178,7 +187,7 @@ def of_mlx(folder, name):
 
 def main():
     root, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    for name in names or [*MODELS, *MLX]:
+    for name in names or [*MODELS, *LATER, *MLX]:
         (of_mlx if name in MLX else of_transformers)(root / name, name)
         print(name)
 

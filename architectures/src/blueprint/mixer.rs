@@ -12,8 +12,8 @@ pub use attention::{
 };
 pub use position_bias::{Buckets, PositionBias, Slopes};
 pub use recurrent::{
-    DecayRate, DeltaInput, DeltaNet, HeadPairing, LowRankInput, ScanStep, ScanVector, SelectiveScan, ShortConv,
-    StateSpace, StateSpaceNorm,
+    DecayRate, DeltaInput, DeltaNet, HeadPairing, LinearAttention, LowRankInput, ScanStep, ScanVector, SelectiveScan,
+    ShortConv, StateSpace, StateSpaceNorm,
 };
 
 /// Part of a layer that combines positions.
@@ -32,6 +32,8 @@ pub enum Mixer {
     StateSpace(Box<StateSpace>),
     /// State space model with a decay for each element of the state.
     SelectiveScan(Box<SelectiveScan>),
+    /// Linear attention with a constant decay.
+    LinearAttention(Box<LinearAttention>),
     /// No mixer: the layer has a feed-forward network only.
     None,
 }
@@ -61,7 +63,12 @@ impl Mixer {
         match self {
             Self::Attention(own) => own.heads,
             Self::Latent(own) => own.heads,
-            Self::DeltaNet(_) | Self::ShortConv(_) | Self::StateSpace(_) | Self::SelectiveScan(_) | Self::None => 0,
+            Self::DeltaNet(_)
+            | Self::ShortConv(_)
+            | Self::StateSpace(_)
+            | Self::SelectiveScan(_)
+            | Self::LinearAttention(_)
+            | Self::None => 0,
         }
     }
 }

@@ -59,6 +59,7 @@ impl LayerState {
                 Self::Recurrent { numbers: memory + channels * (own.kernel - 1) }
             }
             Mixer::SelectiveScan(own) => Self::Recurrent { numbers: own.width * (own.state_dim + own.kernel - 1) },
+            Mixer::LinearAttention(own) => Self::Recurrent { numbers: own.heads * own.head_dim * own.head_dim },
             Mixer::None => Self::Stateless,
         }
     }

@@ -74,9 +74,7 @@ fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
     let (rope, head_dim, layout, first) = match mixer {
         Mixer::Attention(attention) => (attention.rope.as_ref()?, attention.head_dim, attention.layout, 0),
         Mixer::Latent(latent) => (&latent.rope, latent.rope_dim, latent.layout, latent.rank as usize),
-        Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::SelectiveScan(_) | Mixer::None => {
-            return None;
-        }
+        _ => return None,
     };
     Some(MixerRotary { rope, head_dim, layout, first })
 }
@@ -93,7 +91,7 @@ fn growth_of(mixer: &Mixer) -> Option<(QueryGrowth, u64)> {
     match mixer {
         Mixer::Attention(attention) => Some((attention.query_growth?, attention.head_dim)),
         Mixer::Latent(latent) => Some((latent.query_growth?, latent.nope_dim + latent.rope_dim)),
-        Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::StateSpace(_) | Mixer::SelectiveScan(_) | Mixer::None => None,
+        _ => None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Checks of the numbers of mixers.
 
 use super::super::{
-    Attention, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery, Mixer, PositionBias, QueryGrowth, SelectiveScan,
-    ShortConv, StateSpace,
+    Activation, Attention, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery, LinearAttention, Mixer, PositionBias,
+    QueryGrowth, SelectiveScan, ShortConv, StateSpace,
 };
 use super::{in_range, norm, positive};
 
@@ -17,6 +17,7 @@ pub(super) fn mixer(mixer: &Mixer) -> Result<(), String> {
         Mixer::ShortConv(own) => short_conv(own),
         Mixer::StateSpace(own) => state_space(own),
         Mixer::SelectiveScan(own) => selective_scan(own),
+        Mixer::LinearAttention(own) => linear_attention(own),
         Mixer::None => Ok(()),
     }
 }
@@ -192,4 +193,14 @@ fn selective_scan(own: &SelectiveScan) -> Result<(), String> {
     in_range("rank of steps", own.step.rank, 1 << 20)?;
     in_range("width of the convolution", own.kernel, MAX_KERNEL)?;
     [&own.step.norm, &own.write.norm, &own.read.norm].into_iter().flatten().try_for_each(norm)
+}
+
+fn linear_attention(own: &LinearAttention) -> Result<(), String> {
+    heads(own.heads, own.heads)?;
+    in_range("head size", own.head_dim, 1 << 12)?;
+    positive([own.decay_scale])?;
+    if matches!(own.activation, Activation::ClampedSilu { .. }) {
+        return Err("a clamped activation needs a gate".to_owned());
+    }
+    norm(&own.norm)
 }

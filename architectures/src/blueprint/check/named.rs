@@ -181,6 +181,10 @@ impl<'a> NamedParts<'a> {
                 self.tensors.extend(&own.convolution_bias);
                 self.norms([&own.step.norm, &own.write.norm, &own.read.norm].into_iter().flatten());
             }
+            Mixer::LinearAttention(own) => {
+                self.projections([&own.query, &own.key, &own.value, &own.gate, &own.output]);
+                self.norms([&own.norm]);
+            }
             Mixer::None => {}
         }
     }

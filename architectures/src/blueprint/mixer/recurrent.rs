@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::attention::GateFunction;
-use crate::blueprint::{Norm, Projection, Tensor};
+use crate::blueprint::{Activation, Norm, Projection, Tensor};
 
 /// Gated delta rule after a short convolution (Gated `DeltaNet`, arXiv 2412.06464; Kimi Delta
 /// Attention, arXiv 2510.26692).
@@ -260,6 +260,37 @@ pub struct ScanVector {
     pub by: Projection,
     /// `[state_dim]`.
     pub norm: Option<Norm>,
+}
+
+/// Linear attention with a constant decay (Lightning Attention, arXiv 2405.17381).
+///
+/// The state of each head is a matrix `S` of `[head_dim, head_dim]`: `S ← exp(-rate)·S + k ⊗ v`,
+/// `o = Sᵀq`, with `q`, `k` and `v` behind an activation. The output is
+/// `output(norm(o) · sigmoid(gate))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinearAttention {
+    /// Number of heads.
+    pub heads: u64,
+    /// Elements of a head.
+    pub head_dim: u64,
+    /// Factor of the decay rates. The rate of head `h`, counted from 1, is
+    /// `decay_scale · 2^(-8h / heads)`.
+    pub decay_scale: f64,
+    /// `[heads · head_dim, hidden]`.
+    pub query: Projection,
+    /// `[heads · head_dim, hidden]`.
+    pub key: Projection,
+    /// `[heads · head_dim, hidden]`.
+    pub value: Projection,
+    /// Activation of the outputs of `query`, `key` and `value`.
+    pub activation: Activation,
+    /// `[heads · head_dim]`.
+    pub norm: Norm,
+    /// `[heads · head_dim, hidden]`.
+    pub gate: Projection,
+    /// `[hidden, heads · head_dim]`.
+    pub output: Projection,
 }
 
 /// Gated short convolution (LFM2), per channel:
