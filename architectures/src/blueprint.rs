@@ -15,6 +15,7 @@ mod adaptable;
 pub(crate) mod check;
 mod ffn;
 mod mixer;
+mod ngrams;
 mod reads;
 mod scorer;
 mod state;
@@ -29,14 +30,19 @@ pub use ffn::{
     Xielu,
 };
 pub use mixer::{
-    Attention, AttentionGate, Buckets, DecayRate, DeltaInput, DeltaNet, GateFunction, HeadLayout, HeadPairing, Indexer,
-    Latent, LatentQuery, LinearAttention, LowRankInput, LowRankQuery, Mixer, NormedPart, PositionBias, QueryGrowth,
-    ScanStep, ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
+    Attention, AttentionGate, BlockIndexer, BlockRule, Buckets, DecayRate, DeltaInput, DeltaNet, GateFunction,
+    HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, LinearAttention, LowRankInput, LowRankQuery, Mixer,
+    NormedPart, PositionBias, QueryGrowth, ScanStep, ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace,
+    StateSpaceNorm,
 };
+pub use ngrams::{NgramEmbedding, NgramInput};
 pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
-pub use streams::{LayerStreams, LearnedResidual, Streams};
+pub use streams::{
+    ConnectedStreams, LayerStreams, LearnedResidual, PredictedStreams, StreamConnection, StreamConnections, StreamMix,
+    StreamPrediction, Streams,
+};
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 
 use serde::{Deserialize, Serialize};
@@ -195,8 +201,10 @@ pub struct Layer {
     pub token_input: Option<TokenInput>,
     /// `[1]`: factor of the output of the layer.
     pub scale: Option<Tensor>,
-    /// Prediction and correction of the streams, if there are several.
-    pub streams: Option<Box<LayerStreams>>,
+    /// What the layer does with the streams, if there are several.
+    pub streams: Option<LayerStreams>,
+    /// Part before the mixer, which adds n-grams of tokens to the streams.
+    pub ngrams: Option<Box<NgramInput>>,
 }
 
 impl Layer {
@@ -214,6 +222,7 @@ impl Layer {
             token_input: None,
             scale: None,
             streams: None,
+            ngrams: None,
         }
     }
 
@@ -317,7 +326,7 @@ impl Blueprint {
     }
 
     /// True if the layers can be on several devices: there is one residual stream, and no layer
-    /// reads the keys of another one or has its own embedding.
+    /// reads the keys of another one or has its own embedding of tokens.
     pub fn is_divisible(&self) -> bool {
         self.streams.is_none()
             && self.embedding.of_layers.is_none()
@@ -325,9 +334,21 @@ impl Blueprint {
     }
 
     /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it
-    /// has none.
+    /// has none, and those of its indexer and its n-grams.
     pub fn states(&self) -> impl Iterator<Item = impl Iterator<Item = LayerState>> {
-        self.layers.iter().map(|layer| layer.mixers().map(|mixer| LayerState::of(mixer, self.causal)))
+        self.layers.iter().map(|layer| {
+            let of_mixers = layer.mixers().map(|mixer| LayerState::of(mixer, self.causal));
+            let of_indexer = layer.mixer.block_indexer().map(LayerState::of_indexer);
+            let of_indexer = of_indexer.into_iter().flat_map(|(keys, means)| std::iter::once(keys).chain(means));
+            of_mixers.chain(of_indexer).chain(layer.ngrams.as_ref().map(|own| self.state_of_ngrams(own)))
+        })
+    }
+
+    /// Returns the state that the n-grams of a layer keep of a sequence: the past inputs of their
+    /// convolution.
+    pub fn state_of_ngrams(&self, own: &NgramInput) -> LayerState {
+        let width = self.hidden * self.streams.as_ref().map_or(1, Streams::count);
+        LayerState::Recurrent { numbers: width * own.dilation * (own.kernel - 1) }
     }
 
     /// Returns the epsilon of the norm before the output, or of the first layer's norm if there is

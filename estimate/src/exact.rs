@@ -141,7 +141,7 @@ impl Decoder<'_> {
     /// or feed-forward network. Several streams are predicted, joined with the layer's output,
     /// corrected and joined again.
     fn streams(&self) -> Amount {
-        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count.saturating_mul(5));
+        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count().saturating_mul(5));
         (3 + several) * Amount(self.blueprint.hidden)
     }
 
@@ -210,9 +210,11 @@ fn mixer_width(mixer: &Mixer) -> Amount {
             let queries = product(own.heads, own.head_dim) + product(own.heads, own.value_dim);
             let keys = product(own.kv_heads, own.head_dim) + product(own.kv_heads, own.value_dim);
             let gate = own.gate.as_ref().map_or(Amount(0), |_| product(own.heads, own.value_dim));
+            let indexer = own.indexer.as_ref();
+            let indexer = indexer.map_or(Amount(0), |own| product(own.heads, own.head_dim) + 2 * Amount(own.head_dim));
             // Models that compute a whole text at once hold a second copy of keys and values, in
             // the order that the kernels need.
-            queries + 2 * keys + gate
+            queries + 2 * keys + gate + indexer
         }
         Mixer::Latent(own) => {
             let indexer = own.indexer.as_ref();

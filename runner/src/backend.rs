@@ -23,7 +23,7 @@ use std::ops::Range;
 use anyhow::{Result, bail};
 use architectures::NormKind;
 
-pub(crate) use choice::{ChosenPositions, IndexQueries};
+pub(crate) use choice::{BlockChoice, ChosenPositions, IndexQueries};
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
@@ -129,6 +129,13 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         qkv: [&Self::Act; 3],
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
+    /// Appends the keys of an indexer to the sequences, then chooses the blocks to which their tokens
+    /// attend. Returns the choice for each sequence; `None` if its tokens attend to all positions.
+    fn choose_blocks(
+        &self,
+        choice: &BlockChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>>;
     /// Computes a causal convolution of each channel over positions, with weights `[width,
     /// kernel]`. Its past inputs, `[kernel - 1, width]`, are kept in the sequences' recurrent
     /// states, from element `convolution.at` on.
@@ -216,14 +223,18 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) sinks: Option<&'a B::Vector>,
     /// Bias of the scores, after their bound.
     pub(crate) position_bias: Option<&'a PositionBias>,
-    /// Chooses the positions to which a token attends. `None`: all that it sees.
+    /// Chooses the positions to which a token attends. `None`: all that it sees, or those that were
+    /// chosen before.
     pub(crate) indexer: Option<IndexQueries<'a, B>>,
+    /// The positions that were chosen before, for each sequence; none of them if tokens attend to
+    /// all positions that they see.
+    pub(crate) chosen: Option<&'a [Option<ChosenPositions>]>,
 }
 
 impl<B: Backend> Attend<'_, B> {
     /// See [`StateShape::has_plain_scores`].
     pub(crate) fn has_plain_scores(&self) -> bool {
-        self.position_bias.is_none() && self.indexer.is_none()
+        self.position_bias.is_none() && self.indexer.is_none() && self.chosen.is_none()
     }
 
     /// Returns the positions that a token attends to; `token` is its index in the span.

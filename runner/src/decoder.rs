@@ -13,10 +13,14 @@ mod layer;
 mod layer_backends;
 mod layer_embeddings;
 mod layer_stage;
+mod ngram_tables;
 mod open_sequence;
 mod rotary_table;
 mod sequence_ids;
 mod stage;
+mod state_shapes;
+mod token_history;
+mod token_rows;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -149,11 +153,18 @@ impl Decoder {
             let span = sequence.span;
             positions.extend(span.position..span.end());
             let second = sequence.second.unwrap_or(usize::MAX);
-            let place = |index| TokenPlace { position: span.position + index, of_second: index >= second };
+            let place = |index| TokenPlace {
+                sequence: sequence.id,
+                position: span.position + index,
+                of_second: index >= second,
+            };
             places.extend((0..span.tokens).map(place));
             long.extend(std::iter::repeat_n(sequence.long, span.tokens));
         }
         ensure!(positions.len() == ids.len(), "invariant: a sequence has all of its tokens");
+        if let Some(history) = self.embedding.history() {
+            history.append(ids, sequences)?;
+        }
         let tokens = PassTokens { positions, long, sequences };
         let (first, rest) = self.stages.split_first().context("invariant: a decoder has a stage")?;
         first.forward(tokens, &mut |rows| self.embedding.fill(ids, places, rows))?;

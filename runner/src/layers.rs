@@ -1,6 +1,7 @@
 //! The layers that decoders are made of. They depend neither on an architecture nor on a backend.
 
 mod attention;
+mod block_indexer;
 mod delta_net;
 pub(crate) mod experts;
 mod ffn;
@@ -9,6 +10,7 @@ mod indexer;
 mod latent;
 mod learned_residual;
 mod linear_attention;
+mod ngrams;
 mod plain;
 mod residual;
 mod router;
@@ -19,9 +21,9 @@ mod state_space;
 mod streams;
 mod token_input;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::backend::{Backend, LayerSequences};
+use crate::backend::{Backend, StageSequences};
 use crate::weights::Weights;
 use attention::Attention;
 use delta_net::DeltaNet;
@@ -29,11 +31,12 @@ pub(crate) use ffn::Ffn;
 use latent::Latent;
 pub(crate) use learned_residual::LearnedResidual;
 use linear_attention::LinearAttention;
+pub(crate) use ngrams::NgramInput;
 pub(crate) use residual::Residual;
 use selective_scan::SelectiveScan;
 use short_conv::ShortConv;
 use state_space::StateSpace;
-pub(crate) use streams::{LayerStreams, StreamCount, Streams};
+pub(crate) use streams::{LayerStreams, Streams};
 pub(crate) use token_input::TokenInput;
 
 /// Data that all layers of a pass share.
@@ -64,8 +67,27 @@ pub(crate) struct Loader<'a, B: Backend> {
     pub(crate) angles: LayerAngles,
     /// Width of the layer's own embedding; 0 without one.
     pub(crate) token_input: usize,
-    /// Number of residual streams; `None` if there is one.
-    pub(crate) streams: Option<StreamCount>,
+    /// The residual streams; `None` if there is one.
+    pub(crate) streams: Option<&'a architectures::Streams>,
+}
+
+/// The place of a mixer in its stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MixerPlace {
+    /// Index of the layer.
+    pub(crate) layer: usize,
+    /// Index of the states: its own, or those of an earlier layer whose keys it reads.
+    pub(crate) states: usize,
+    /// Indexes of the states of its indexer that chooses blocks, if it has one.
+    pub(crate) indexer: Option<IndexerStates>,
+}
+
+/// Indexes of the states of an indexer that chooses blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexerStates {
+    pub(crate) keys: usize,
+    /// Past keys, if the key of a block is their mean.
+    pub(crate) means: Option<usize>,
 }
 
 /// Indexes of a layer's tables among the angles of a pass.
@@ -75,7 +97,7 @@ pub(crate) struct LayerAngles {
     pub(crate) keys: Option<usize>,
     /// The growth of its queries.
     pub(crate) growth: Option<usize>,
-    /// The rotary embedding of its indexer.
+    /// The rotary embedding of the keys of its indexer, and of its queries in latent attention.
     pub(crate) indexer: Option<usize>,
 }
 
@@ -99,10 +121,15 @@ impl<B: Backend> Mixer<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut LayerSequences<'_, B>,
+        sequences: &mut StageSequences<'_, B>,
+        place: MixerPlace,
     ) -> Result<B::Act> {
+        if let Self::Attention(own) = self {
+            return own.forward(pass, x, sequences, place);
+        }
+        let sequences = &mut sequences.layer(place.layer, place.states);
         match self {
-            Self::Attention(own) => own.forward(pass, x, sequences),
+            Self::Attention(_) => bail!("invariant: attention was computed"),
             Self::Latent(own) => own.forward(pass, x, sequences),
             Self::DeltaNet(own) => own.forward(pass, x, sequences),
             Self::ShortConv(own) => own.forward(pass, x, sequences),

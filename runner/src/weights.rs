@@ -173,6 +173,26 @@ impl Weights {
         self.get(tensor, &[rows, hidden])
     }
 
+    /// Returns tables whose rows together are `[rows, width]`.
+    pub(crate) fn tables(
+        &self,
+        tensors: &[architectures::Tensor],
+        [rows, width]: [usize; 2],
+    ) -> Result<Vec<MappedTensor>> {
+        let all: Vec<MappedTensor> = tensors.iter().map(|tensor| self.part(tensor)).collect::<Result<_>>()?;
+        for (tensor, found) in tensors.iter().zip(&all) {
+            let (name, shape) = (&tensor.name, &found.shape);
+            ensure!(
+                shape.len() == 2 && shape[1] == width,
+                "tensor `{name}` has the shape {shape:?}, expected rows of {width}"
+            );
+        }
+        let (found, first) = (all.iter().map(|own| own.shape[0]).sum::<usize>(), tensors.first());
+        let first = first.map_or("", |tensor| tensor.name.as_str());
+        ensure!(found == rows, "the {} tensors from `{first}` on have {found} rows, expected {rows}", all.len());
+        Ok(all)
+    }
+
     /// Returns a table of one row that is stored as a vector, `[hidden]`.
     pub(crate) fn vector_table(&self, tensor: &architectures::Tensor, hidden: usize) -> Result<MappedTensor> {
         Ok(self.get(tensor, &[hidden])?.into_matrix())

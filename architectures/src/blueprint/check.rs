@@ -9,14 +9,19 @@ pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
-    Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LearnedResidual, Mixer,
-    Network, Norm, Residual, Router, SecondMixer,
+    Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LayerStreams,
+    LearnedResidual, Mixer, Network, NgramEmbedding, NgramInput, Norm, Residual, Router, SecondMixer,
+    StreamConnections, StreamMix, Streams,
 };
 
 /// Limit of the number of layers; more than any model has.
 pub(crate) const MAX_LAYERS: u64 = 4096;
 /// Limit of the number of experts of a layer; more than any layer has.
 const MAX_EXPERTS: u64 = 1 << 16;
+/// Limit of the number of tables of n-grams of a layer; more than any layer has.
+pub(crate) const MAX_NGRAM_TABLES: u64 = 1 << 10;
+/// Limit of the number of tokens of an n-gram.
+pub(crate) const MAX_NGRAM: usize = 16;
 /// Limit of the number of experts of a model; more than any model has.
 const MAX_EXPERTS_IN_ALL: u64 = 1 << 18;
 
@@ -68,6 +73,9 @@ impl Blueprint {
             if !self.causal && !each.mixers().all(|mixer| matches!(mixer, Mixer::Attention(_) | Mixer::None)) {
                 return Err("a layer without attention cannot see later tokens".to_owned());
             }
+            if !self.causal && each.mixer.block_indexer().is_some() {
+                return Err("an indexer cannot choose among later tokens".to_owned());
+            }
         }
         named::check(&self)?;
         Ok(self)
@@ -77,18 +85,31 @@ impl Blueprint {
 impl Blueprint {
     /// Checks the streams, and that all layers have them or none.
     fn check_streams(&self) -> Result<(), String> {
-        if self.layers.iter().any(|layer| layer.streams.is_some() != self.streams.is_some()) {
-            return Err("some layers compute several streams, others one".to_owned());
+        let is_alike = |layer: &Layer| match (&self.streams, &layer.streams) {
+            (None, None) | (Some(Streams::Predicted(_)), Some(LayerStreams::Predicted(_))) => layer.ngrams.is_none(),
+            (Some(Streams::Connected(_)), Some(LayerStreams::Connected(_))) => true,
+            _ => false,
+        };
+        if !self.layers.iter().all(is_alike) {
+            return Err("some layers compute other streams than there are".to_owned());
         }
         let Some(streams) = &self.streams else { return Ok(()) };
-        in_range("number of streams", streams.count, 16)?;
-        if streams.active >= streams.count {
-            return Err(format!("the active stream is {}, there are {}", streams.active, streams.count));
+        in_range("number of streams", streams.count(), 16)?;
+        match streams {
+            Streams::Predicted(own) if own.active >= own.count => {
+                return Err(format!("the active stream is {}, there are {}", own.active, own.count));
+            }
+            Streams::Predicted(_) => {}
+            Streams::Connected(own) => stream_mix(&own.leave)?,
         }
         if self.layers.iter().any(|layer| layer.parallel || layer.scale.is_some()) {
             return Err("layers of several streams have no parallel parts or factors of their output".to_owned());
         }
-        self.layers.iter().flat_map(|layer| &layer.streams).map(|own| &own.norm).try_for_each(norm)
+        self.layers.iter().try_for_each(|layer| match &layer.streams {
+            Some(LayerStreams::Predicted(own)) => norm(&own.norm),
+            Some(LayerStreams::Connected(own)) => connected_layer(layer, own, self.embedding.of_layers.is_some()),
+            None => Ok(()),
+        })
     }
 
     /// Checks what a layer reads of earlier layers and of the embedding.
@@ -111,6 +132,43 @@ impl Blueprint {
         }
         Err(format!("layer {index} reads the keys of layer {source}, which is no earlier attention of the same sizes"))
     }
+}
+
+fn stream_mix(own: &StreamMix) -> Result<(), String> {
+    in_range("rank of a mix of streams", own.rank, 1 << 20)?;
+    norm(&own.norm)
+}
+
+fn connected_layer(layer: &Layer, own: &StreamConnections, has_embeddings: bool) -> Result<(), String> {
+    let sums = [&layer.mixer_residual, &layer.ffn_residual].map(|residual| residual.sum.is_some());
+    if sums.contains(&true) || layer.learned_residual.is_some() {
+        return Err("parts of layers that are connected to streams have no other residuals".to_owned());
+    }
+    if layer.token_input.is_some() || has_embeddings {
+        return Err("layers that are connected to streams have no embeddings of their own".to_owned());
+    }
+    stream_mix(&own.mixer.mix)?;
+    stream_mix(&own.ffn.mix)?;
+    layer.ngrams.as_deref().map_or(Ok(()), ngrams)
+}
+
+fn ngrams(own: &NgramInput) -> Result<(), String> {
+    let NgramEmbedding { tables, rows, width, multipliers, sizes, .. } = &own.embedding;
+    in_range("number of tensors with n-grams", tables.len() as u64, 1 << 16)?;
+    in_range("number of n-grams", *rows, 1 << 40)?;
+    in_range("width of n-grams", *width, 1 << 16)?;
+    in_range("number of tables of n-grams", sizes.len() as u64, MAX_NGRAM_TABLES)?;
+    if !(2..=MAX_NGRAM).contains(&multipliers.len()) || !sizes.len().is_multiple_of(multipliers.len() - 1) {
+        let (tables, tokens) = (sizes.len(), multipliers.len());
+        return Err(format!("there are {tables} tables for n-grams of 2 to {tokens} tokens, expected as many of each"));
+    }
+    let used = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size).filter(|_| *size > 0));
+    if used.is_none_or(|used| used > *rows) {
+        return Err(format!("tables of n-grams have more than the {rows} rows that there are, or none"));
+    }
+    in_range("width of the convolution", own.kernel, 1 << 8)?;
+    in_range("distance of the positions of the convolution", own.dilation, 1 << 8)?;
+    [&own.key_norm, &own.query_norm, &own.convolution_norm].into_iter().try_for_each(norm)
 }
 
 fn expert_count(ffn: &Ffn) -> u64 {

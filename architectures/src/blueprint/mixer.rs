@@ -1,6 +1,7 @@
 //! Mixers: parts of a layer that combine positions.
 
 mod attention;
+mod block_indexer;
 mod position_bias;
 mod recurrent;
 
@@ -10,6 +11,7 @@ pub use attention::{
     Attention, AttentionGate, GateFunction, HeadLayout, Indexer, Latent, LatentQuery, LowRankQuery, NormedPart,
     QueryGrowth,
 };
+pub use block_indexer::{BlockIndexer, BlockRule};
 pub use position_bias::{Buckets, PositionBias, Slopes};
 pub use recurrent::{
     DecayRate, DeltaInput, DeltaNet, HeadPairing, LinearAttention, LowRankInput, ScanStep, ScanVector, SelectiveScan,
@@ -43,7 +45,7 @@ impl Mixer {
     /// positions.
     pub fn has_plain_scores(&self) -> bool {
         match self {
-            Self::Attention(own) => own.position_bias.is_none(),
+            Self::Attention(own) => own.position_bias.is_none() && own.indexer.is_none(),
             Self::Latent(own) => own.indexer.is_none(),
             _ => true,
         }
@@ -53,8 +55,17 @@ impl Mixer {
     /// of its indexer.
     pub fn score_heads(&self) -> u64 {
         match self {
+            Self::Attention(own) => own.heads.max(own.indexer.as_ref().map_or(0, |indexer| indexer.heads)),
             Self::Latent(own) => own.heads.max(own.indexer.as_ref().map_or(0, |indexer| indexer.heads)),
             _ => self.heads(),
+        }
+    }
+
+    /// Returns the indexer that chooses blocks, if the mixer has one.
+    pub fn block_indexer(&self) -> Option<&BlockIndexer> {
+        match self {
+            Self::Attention(own) => own.indexer.as_deref(),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! State that a layer keeps of a sequence.
 
-use super::Mixer;
+use super::{BlockIndexer, BlockRule, Mixer};
 
 /// Number of positions in a block: memory of attention states is allocated in blocks.
 pub const BLOCK: u64 = 256;
@@ -62,6 +62,14 @@ impl LayerState {
             Mixer::LinearAttention(own) => Self::Recurrent { numbers: own.heads * own.head_dim * own.head_dim },
             Mixer::None => Self::Stateless,
         }
+    }
+
+    /// Returns the states of an indexer that chooses blocks: its keys, and the past inputs of their
+    /// means if it has such.
+    pub fn of_indexer(own: &BlockIndexer) -> (Self, Option<Self>) {
+        let keys = Self::Kv { kv_heads: 1, key_dim: own.head_dim, value_dim: 0, window: None };
+        let means = Self::Recurrent { numbers: own.head_dim * (own.block - 1) };
+        (keys, (own.rule == BlockRule::Mean).then_some(means))
     }
 
     /// Returns the largest number of positions that are kept for a sequence of `context` positions,

@@ -1,17 +1,48 @@
-//! Several residual streams of which each layer computes one (`AltUp`, arXiv 2301.13310), and
-//! learned residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
+//! Several residual streams: of which each layer computes one (`AltUp`, arXiv 2301.13310), or which
+//! each part of a layer reads and writes (hyper-connections, arXiv 2409.19606); and learned
+//! residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Matrices, Norm, Projection, Tensor};
 
-/// Residual streams of `[hidden]` each. The first is the embedding, the others are projections of
-/// it: `enter[i](x)`, scaled to the root mean square of `x`. The input of the last norm is the mean
-/// of the first stream and of `leave[i](stream i + 1)`, scaled to the root mean square of the
+/// Residual streams of `[hidden]` each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Streams {
+    /// Each layer computes one of them and predicts the others.
+    Predicted(Box<PredictedStreams>),
+    /// All parts of layers read and write all of them.
+    Connected(Box<ConnectedStreams>),
+}
+
+impl Streams {
+    /// Returns the number of streams.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Predicted(own) => own.count,
+            Self::Connected(own) => own.count,
+        }
+    }
+}
+
+/// What a layer does with several streams.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerStreams {
+    /// It computes one of them and predicts the others.
+    Predicted(Box<StreamPrediction>),
+    /// Its parts read and write all of them.
+    Connected(Box<StreamConnections>),
+}
+
+/// Streams of which each layer computes one. The first is the embedding, the others are projections
+/// of it: `enter[i](x)`, scaled to the root mean square of `x`. The input of the last norm is the
+/// mean of the first stream and of `leave[i](stream i + 1)`, scaled to the root mean square of the
 /// first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Streams {
+pub struct PredictedStreams {
     /// Number of streams.
     pub count: u64,
     /// Index of the stream that layers compute.
@@ -32,7 +63,7 @@ pub struct Streams {
 /// its output to all streams but the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LayerStreams {
+pub struct StreamPrediction {
     /// `[hidden]`.
     pub norm: Norm,
     /// `[count, hidden]`.
@@ -43,6 +74,53 @@ pub struct LayerStreams {
     pub correct: Tensor,
     /// `[hidden]`.
     pub output_scale: Option<Tensor>,
+}
+
+/// Streams that all parts of layers read and write. Each begins as the embedding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectedStreams {
+    /// Number of streams.
+    pub count: u64,
+    /// Mixes the streams behind the last layer.
+    pub leave: StreamMix,
+}
+
+/// Connections of the parts of a layer to the streams.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConnections {
+    /// Of the mixer.
+    pub mixer: StreamConnection,
+    /// Of the feed-forward network.
+    pub ffn: StreamConnection,
+}
+
+/// Connection of a part of a layer to all streams. The part computes `y` from a mix of the streams,
+/// then `stream[k] ← stream[k] + 2 · sigmoid(inject(n) / count)[k] · y`, with the normalized streams
+/// `n` of the mix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConnection {
+    /// Makes the input of the part.
+    pub mix: StreamMix,
+    /// `[count, count · hidden]`.
+    pub inject: Projection,
+}
+
+/// Mix of streams: the mean over the streams of `sigmoid(up(silu(down(n) / count))) · n`, with the
+/// normalized streams `n`, one after the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamMix {
+    /// `[count · hidden]`: the norms of the streams.
+    pub norm: Norm,
+    /// Number of rows of `down`.
+    pub rank: u64,
+    /// `[rank, count · hidden]`.
+    pub down: Projection,
+    /// `[count · hidden, rank]`.
+    pub up: Projection,
 }
 
 /// Learned residual beside a mixer. With the mixer's input `h`, the stream after the mixer is

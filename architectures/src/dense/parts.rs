@@ -84,5 +84,6 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
         position_bias: None,
         sinks: None,
         gate: None,
+        indexer: None,
     }
 }

@@ -4,7 +4,8 @@
 use super::gemma::with_scaled_embedding;
 use super::gemma4::{layer_embeddings, source_of, token_input};
 use crate::blueprint::{
-    Activation, Blueprint, Ffn, LayerStreams, LearnedResidual, Matrices, Mixer, Norm, NormKind, Streams, Tensor,
+    Activation, Blueprint, Ffn, LayerStreams, LearnedResidual, Matrices, Mixer, Norm, NormKind, PredictedStreams,
+    StreamPrediction, Streams, Tensor,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighted_norm};
@@ -223,19 +224,19 @@ fn build(dense: Dense, names: &TensorNames, parts: &Gemma3nParts) -> Result<Blue
             norm: norm(own("laurel.post_laurel_norm")),
             scale: 0.5f64.sqrt(),
         }));
-        layer.streams = Some(Box::new(LayerStreams {
+        layer.streams = Some(LayerStreams::Predicted(Box::new(StreamPrediction {
             norm: norm(own("altup.router_norm")),
             router: projection(names, &own("altup.modality_router")),
             predict: Tensor::named(own("altup.prediction_coefs.weight")),
             correct: Tensor::named(own("altup.correction_coefs.weight")),
             output_scale: parts.scales_output.then(|| Tensor::named(own("altup.correct_output_scale"))),
-        }));
+        })));
         layer.token_input = Some(token_input(names, &format!("model.layers.{index}"), activation, epsilon));
     }
     let [count, active] = parts.streams;
     let [enter, leave] =
         ["altup_projections", "altup_unembed_projections"].map(|list| matrices(names, &format!("model.{list}")));
-    blueprint.streams = Some(Streams { count, active, enter, leave });
+    blueprint.streams = Some(Streams::Predicted(Box::new(PredictedStreams { count, active, enter, leave })));
     blueprint.embedding.of_layers = Some(layer_embeddings(names, parts.embeddings, hidden, epsilon));
     if let Some(output) = &mut blueprint.output {
         output.soft_cap = parts.soft_cap;

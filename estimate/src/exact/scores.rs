@@ -35,7 +35,12 @@ impl Decoder<'_> {
                 // A byte for each token and position; the scores of a token, by head and in order.
                 context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
             }),
-            _ => Amount(0),
+            mixer => mixer.block_indexer().map_or(Amount(0), |own| {
+                // The products of a token with all keys, by head; for each block and token a byte,
+                // for each head that chooses.
+                let marks = Amount(context.0.div_ceil(own.block)) * (self.tokens(cache) * Amount(own.heads));
+                marks + FLOAT * (context * Amount(own.heads))
+            }),
         };
         self.blueprint.layers.iter().map(of_layer).max().unwrap_or_default()
     }

@@ -129,6 +129,11 @@ pub fn xielu(x: f32, positive: f32, negative: f32) -> f32 {
     curve + 0.5 * x
 }
 
+/// `sign(x) · sqrt(max(|x|, least))`; 0 if `x` is 0.
+pub fn signed_root(x: f32, least: f32) -> f32 {
+    if x == 0.0 { 0.0 } else { x.abs().max(least).sqrt().copysign(x) }
+}
+
 /// `1 / (1 + exp(-x))`.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {

@@ -54,6 +54,7 @@ enum MapKind : uint32_t {
     // `x · ln(1 + exp(y))`.
     MAP_SOFTPLUS = 9,
     MAP_XIELU = 10,
+    MAP_SIGNED_ROOT = 11,
 };
 
 struct MapArguments {
@@ -92,6 +93,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
     case MAP_SOFTPLUS: out = x * (y > 20.0f ? y : log1pf(expf(y))); break;
     case MAP_XIELU: out = 0.5f * x + (x > 0.0f ? scale * x * x : arguments.negative * (expm1f(fminf(x, -1e-6f)) - x)); break;
+    case MAP_SIGNED_ROOT: out = x == 0.0f ? 0.0f : copysignf(sqrtf(fmaxf(fabsf(x), scale)), x); break;
     }
     arguments.out[at] = out;
 }

@@ -88,6 +88,8 @@ pub enum Map<'a, A> {
         /// Factor for negative numbers.
         negative: f32,
     },
+    /// `sign(x) · sqrt(max(|x|, least))`; 0 if `x` is 0.
+    SignedRoot(f32),
 }
 
 impl<A> Clone for Map<'_, A> {
@@ -117,6 +119,7 @@ impl<'a, A> Map<'a, A> {
             Self::Activate(activation) => Map::Activate(activation),
             Self::Gate(activation, y) => Map::Gate(activation, of(y)?),
             Self::Xielu { positive, negative } => Map::Xielu { positive, negative },
+            Self::SignedRoot(least) => Map::SignedRoot(least),
         })
     }
 }
@@ -141,6 +144,7 @@ impl GpuRuntime {
             Map::Gate(activation, y) => (8, Some(y), limit(activation), Some(activation)),
             Map::Softplus(y) => (9, Some(y), 1.0, None),
             Map::Xielu { positive, .. } => (10, None, positive, None),
+            Map::SignedRoot(least) => (11, None, least, None),
         };
         let shared = match y {
             Some(y) => {

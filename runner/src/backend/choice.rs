@@ -1,5 +1,7 @@
 //! Attention to a part of the positions, which an indexer chooses.
 
+use architectures::BlockRule;
+
 use super::{Backend, Span};
 
 /// Queries of an indexer. Its keys are the last elements of the keys of attention.
@@ -15,24 +17,102 @@ pub(crate) struct IndexQueries<'a, B: Backend> {
     pub(crate) count: usize,
 }
 
+/// Queries and keys of an indexer that chooses blocks, see [`architectures::BlockIndexer`].
+#[derive(Debug)]
+pub(crate) struct BlockChoice<'a, B: Backend> {
+    /// `[tokens, heads · head_dim]`.
+    pub(crate) queries: &'a B::Act,
+    /// `[tokens, head_dim]`. With [`BlockRule::Mean`], the key of a block is that of its last
+    /// position.
+    pub(crate) keys: &'a B::Act,
+    pub(crate) heads: usize,
+    pub(crate) head_dim: usize,
+    /// Number of positions of a block.
+    pub(crate) block: usize,
+    /// Number of blocks that are chosen.
+    pub(crate) count: usize,
+    pub(crate) rule: BlockRule,
+}
+
+impl<B: Backend> BlockChoice<'_, B> {
+    /// Whether the tokens of a sequence attend to a part of the positions.
+    pub(crate) fn is_needed(&self, span: Span) -> bool {
+        let blocks = match self.rule {
+            BlockRule::Mean => span.end() / self.block,
+            BlockRule::Greatest { .. } => span.end().div_ceil(self.block),
+        };
+        blocks > self.count
+    }
+
+    /// Chooses blocks for the tokens of a sequence. `fill` calls [`mark`](Self::mark) for the marks
+    /// of each token, `[tokens, groups · blocks]`.
+    pub(crate) fn of_sequence(&self, span: Span, fill: impl FnOnce(&mut [bool], usize)) -> ChosenPositions {
+        let groups = if self.rule == BlockRule::Mean { 1 } else { self.heads };
+        ChosenPositions::new(span, [self.block, groups], fill)
+    }
+
+    /// Sets the marks of the token at `position`, `[groups, blocks]`. `products` writes the products
+    /// of a head's query with the keys of the first positions, or of the first blocks.
+    pub(crate) fn mark(&self, position: usize, mut products: impl FnMut(usize, &mut [f32]), marks: &mut [bool]) {
+        match self.rule {
+            BlockRule::Mean => {
+                let complete = (position + 1) / self.block;
+                let scores = |scores: &mut [f32]| {
+                    let mut own = vec![0.0; scores.len()];
+                    scores.fill(0.0);
+                    for head in 0..self.heads {
+                        products(head, &mut own);
+                        scores.iter_mut().zip(&own).for_each(|(score, product)| *score += product.max(0.0));
+                    }
+                };
+                ChosenPositions::choose(complete, self.count, scores, &mut marks[..complete]);
+                if complete * self.block <= position {
+                    marks[complete] = true;
+                }
+            }
+            BlockRule::Greatest { local } => {
+                let (visible, blocks) = (position / self.block + 1, marks.len() / self.heads);
+                for (head, marks) in marks.chunks_exact_mut(blocks).enumerate() {
+                    let scores = |scores: &mut [f32]| {
+                        let mut own = vec![0.0; position + 1];
+                        products(head, &mut own);
+                        for (score, products) in scores.iter_mut().zip(own.chunks(self.block)) {
+                            *score = products.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                        }
+                        scores[visible.saturating_sub(local as usize)..].fill(f32::INFINITY);
+                    };
+                    ChosenPositions::choose(visible, self.count, scores, &mut marks[..visible]);
+                }
+            }
+        }
+    }
+}
+
 /// The positions to which the tokens of a sequence attend.
 #[derive(Debug)]
 pub(crate) struct ChosenPositions {
     span: Span,
-    /// Whether a token attends to a position: for each token, up to the last position of the span.
+    /// Number of consecutive positions that are chosen together.
+    block: usize,
+    /// Number of groups of consecutive heads that attend to different positions.
+    groups: usize,
+    /// Whether a token attends to a block: `[tokens, groups, blocks]`, up to the last position of
+    /// the span.
     chosen: Vec<bool>,
 }
 
 impl ChosenPositions {
-    /// Creates the marks `[tokens, positions]`, which `fill` sets by [`choose`](Self::choose).
-    pub(crate) fn new(span: Span, fill: impl FnOnce(&mut [bool])) -> Self {
-        let mut chosen = vec![false; span.tokens * span.end()];
-        fill(&mut chosen);
-        Self { span, chosen }
+    /// Creates the marks `[tokens, groups · blocks]`, which `fill` sets by [`choose`](Self::choose).
+    /// It gets them with the number of marks of a token.
+    pub(crate) fn new(span: Span, [block, groups]: [usize; 2], fill: impl FnOnce(&mut [bool], usize)) -> Self {
+        let of_token = groups * span.end().div_ceil(block);
+        let mut chosen = vec![false; span.tokens * of_token];
+        fill(&mut chosen, of_token);
+        Self { span, block, groups, chosen }
     }
 
-    /// Chooses the `count` positions with the greatest scores among the first `visible` ones, which
-    /// a token sees. `scores` writes their scores; `chosen` are the marks of the token.
+    /// Chooses the `count` positions or blocks with the greatest scores among the first `visible`
+    /// ones, which a token sees. `scores` writes their scores; `chosen` are the marks of the token.
     pub(crate) fn choose(visible: usize, count: usize, scores: impl FnOnce(&mut [f32]), chosen: &mut [bool]) {
         if visible <= count {
             chosen[..visible].fill(true);
@@ -46,15 +126,30 @@ impl ChosenPositions {
         order[..count].iter().for_each(|&(_, position)| chosen[position] = true);
     }
 
-    /// Sets the scores of positions that were not chosen to minus infinity: those of the token at
-    /// `position`, from the position `first` on. Returns true if some of them were chosen.
-    pub(crate) fn mask(&self, position: usize, first: usize, scores: &mut [f32]) -> bool {
-        let token = position - self.span.position;
-        let own = &self.chosen[token * self.span.end() + first..][..scores.len()];
-        for (score, _) in scores.iter_mut().zip(own).filter(|(_, is_chosen)| !**is_chosen) {
-            *score = f32::NEG_INFINITY;
+    /// Whether all heads attend to the same positions.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.groups == 1
+    }
+
+    /// Sets the scores of positions that were not chosen to minus infinity: those of one of `heads`
+    /// heads of the token at `position`, from the position `first` on. Returns true if some of them
+    /// were chosen.
+    pub(crate) fn mask(&self, [head, heads]: [usize; 2], position: usize, first: usize, scores: &mut [f32]) -> bool {
+        let (token, blocks) = (position - self.span.position, self.span.end().div_ceil(self.block));
+        let group = head * self.groups / heads;
+        let own = &self.chosen[(token * self.groups + group) * blocks..][..blocks];
+        let (mut at, mut has_some) = (0, false);
+        while at < scores.len() {
+            let block = (first + at) / self.block;
+            let end = ((block + 1) * self.block - first).min(scores.len());
+            if own[block] {
+                has_some = true;
+            } else {
+                scores[at..end].fill(f32::NEG_INFINITY);
+            }
+            at = end;
         }
-        own.contains(&true)
+        has_some
     }
 }
 
@@ -129,21 +224,21 @@ mod tests {
     fn the_greatest_scores_are_chosen() {
         let span = Span { first: 0, position: 1, tokens: 3, is_prompt: true };
         let scores = [0.5, -1.0, 0.25, 2.0];
-        let chosen = ChosenPositions::new(span, |all| {
-            for (token, row) in all.chunks_exact_mut(4).enumerate() {
+        let chosen = ChosenPositions::new(span, [1, 1], |all, width| {
+            for (token, row) in all.chunks_exact_mut(width).enumerate() {
                 let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
                 ChosenPositions::choose(span.position + token + 1, 2, fill, row);
             }
         });
         let of = |position: usize| {
             let mut row = vec![0.0; 4];
-            assert!(chosen.mask(position, 0, &mut row));
+            assert!(chosen.mask([0, 1], position, 0, &mut row));
             row.iter().map(|score| *score == 0.0).collect::<Vec<bool>>()
         };
         assert_eq!(of(1), [true, true, false, false], "all positions that there are");
         assert_eq!(of(2), [true, false, true, false]);
         assert_eq!(of(3), [true, false, false, true]);
-        assert!(!chosen.mask(3, 1, &mut [0.0, 0.0]));
+        assert!(!chosen.mask([0, 1], 3, 1, &mut [0.0, 0.0]));
     }
 
     /// `torch.topk` of `PyTorch` 2.15.0 on the CPU, for scores with many zeros.

@@ -21,6 +21,8 @@ pub(crate) struct AnglesOf<'a> {
     pub(crate) frequencies: [&'a [f64]; 2],
     /// Position of each token.
     pub(crate) positions: &'a [usize],
+    /// Number that is subtracted from positions; smaller positions become 0.
+    pub(crate) back: usize,
     /// For each token, whether its sequence uses the frequencies of long sequences.
     pub(crate) long: &'a [bool],
     /// Factor by which rotated elements are multiplied.
@@ -43,7 +45,7 @@ impl AnglesOf<'_> {
             let magnitude = self.magnitude * self.growth.map_or(1.0, |growth| growth.factor(*position));
             let numbers = cosines.iter_mut().zip(sines).zip(self.frequencies[usize::from(*long)]);
             for ((cosine, sine), frequency) in numbers {
-                let (s, c) = (*position as f64 * frequency).sin_cos();
+                let (s, c) = (position.saturating_sub(self.back) as f64 * frequency).sin_cos();
                 (*cosine, *sine) = ((c * magnitude) as f32, (s * magnitude) as f32);
             }
         }

@@ -20,8 +20,9 @@ use device::GpuRuntime;
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Best, Convolution, ExpertsOf, HeadCounts, HeadPart, LEAST_SQUARE,
-    LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection, StateShape,
+    Activations, AnglesOf, Attend, Backend, Best, BlockChoice, ChosenPositions, Convolution, ExpertsOf, HeadCounts,
+    HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection,
+    StateShape,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -359,8 +360,19 @@ impl Backend for Candle {
         self.by_candle();
         let [query, key, value] = qkv;
         let qkv = [query.rows()?, key.rows()?, value.rows()?];
-        let each = sequences.each(|span, state| attention::attend(attend, qkv, span, state));
+        let mut chosen = attend.chosen.unwrap_or_default().iter();
+        let each = sequences
+            .each(|span, state| attention::attend(attend, qkv, chosen.next().and_then(Option::as_ref), span, state));
         Ok(Act::of(Tensor::cat(&each?, 0)?))
+    }
+
+    fn choose_blocks(
+        &self,
+        choice: &BlockChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>> {
+        self.by_candle();
+        sequences.each(|span, state| attention::choose_blocks(choice, span, state))
     }
 
     fn convolve(

@@ -25,8 +25,8 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Convolution, DirectExecution, HeadCounts, HeadPart, LEAST_SQUARE,
-    LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
+    Activations, AnglesOf, Attend, Backend, BlockChoice, ChosenPositions, Convolution, DirectExecution, HeadCounts,
+    HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -219,6 +219,7 @@ impl Backend for Cpu {
                         *x = elementwise::xielu(*x, positive, negative);
                     }
                 }
+                Map::SignedRoot(least) => x.iter_mut().for_each(|x| *x = elementwise::signed_root(*x, least)),
                 Map::Gate(activation, y) => elementwise::gate(self.instructions, activation, x, &y.numbers[of(y)]),
             }
         });
@@ -317,6 +318,14 @@ impl Backend for Cpu {
         let qkv = [&*query.numbers, &*key.numbers, &*value.numbers];
         self.attention(attend, qkv, sequences, &mut numbers)?;
         Ok(Act { numbers, width })
+    }
+
+    fn choose_blocks(
+        &self,
+        choice: &BlockChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>> {
+        self.blocks(choice, sequences)
     }
 
     fn convolve(

@@ -1,10 +1,13 @@
 //! The embedding: rows of the residual stream for tokens, by their ids, positions and types.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use architectures::Blueprint;
 
+use super::ngram_tables::NgramTables;
+use super::token_history::TokenHistory;
+use crate::backend::SequenceId;
 use crate::mapped::MappedTensor;
 use crate::weights::Weights;
 
@@ -17,6 +20,8 @@ pub(super) struct Embedding {
     types: Option<Vec<f32>>,
     /// The table of the embeddings of layers, and the factor of its rows.
     of_layers: Option<(MappedTensor, f32)>,
+    /// The tables of n-grams, and the tokens of all sequences.
+    ngrams: Option<(NgramTables, Arc<TokenHistory>)>,
     /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
 }
@@ -45,6 +50,7 @@ fn sinusoids(row: usize, out: &mut [f32]) {
 /// The place of a token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenPlace {
+    pub(super) sequence: SequenceId,
     /// Position in its sequence.
     pub(super) position: usize,
     /// Whether the token belongs to the second of two texts.
@@ -53,6 +59,7 @@ pub(super) struct TokenPlace {
 
 impl Embedding {
     pub(super) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Self> {
+        let ngrams = NgramTables::load(weights, blueprint)?;
         let (own, hidden) = (&blueprint.embedding, blueprint.hidden as usize);
         let positions = |own: &architectures::Positions| -> Result<Positions> {
             let rows = own.rows as usize;
@@ -70,19 +77,26 @@ impl Embedding {
             positions: own.positions.as_ref().map(positions).transpose()?,
             types: own.types.as_ref().map(types).transpose()?,
             of_layers: own.of_layers.as_ref().map(of_layers).transpose()?,
+            ngrams: ngrams.map(|tables| (tables, Arc::default())),
             scratch: Mutex::default(),
         })
     }
 
+    /// Returns the tokens of all sequences, if the embedding of a token depends on those before it.
+    pub(super) fn history(&self) -> Option<&Arc<TokenHistory>> {
+        self.ngrams.as_ref().map(|(_, history)| history)
+    }
+
     /// Writes the rows of tokens, `[tokens, hidden]`, or with the rows of the embeddings of layers
-    /// behind each. Rows are decoded one by one and exactly, for every backend. The first stage
+    /// or n-grams behind each. Rows are decoded one by one and exactly, for every backend. The first stage
     /// applies the norm that some models have behind the embedding.
     pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let of_layers = self.of_layers.as_ref().map(|(table, scale)| (table.weight(), *scale));
-        let width = columns + of_layers.map_or(0, |(table, _)| table.columns());
+        let of_ngrams = self.ngrams.as_ref().map_or(0, |(tables, _)| tables.width());
+        let width = columns + of_layers.map_or(0, |(table, _)| table.columns()) + of_ngrams;
         for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(width)) {
             ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
             let (out, own) = out.split_at_mut(columns);
@@ -97,6 +111,9 @@ impl Embedding {
                 for x in own {
                     *x *= scale;
                 }
+            } else if let Some((tables, history)) = &self.ngrams {
+                let tokens = |all: &[Vec<u32>]| tables.fill(&all[place.sequence.index()][..=place.position], own);
+                history.read(tokens)?;
             }
         }
         Ok(())
@@ -104,7 +121,7 @@ impl Embedding {
 
     /// Adds the embeddings of the token's position and type.
     fn place(&self, place: TokenPlace, out: &mut [f32], own: &mut Vec<f32>) -> Result<()> {
-        let TokenPlace { position, of_second } = place;
+        let TokenPlace { position, of_second, .. } = place;
         if let Some(Positions { learned, rows, offset }) = &self.positions {
             let row = position + offset;
             ensure!(row < *rows, "position {position} exceeds the model's {rows} positions");

@@ -4,20 +4,21 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use architectures::{Blueprint, LayerState, Mixer};
+use architectures::{Blueprint, Mixer};
 use protocol::KvType;
 
 use super::head::Head;
 use super::layer::{Layer, LayerPlace};
-use super::layer_embeddings::LayerEmbeddings;
 use super::rotary_table::{InverseRotary, KeyRotary, LayerTables, RotaryTable};
 use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
+use super::state_shapes::{MixerShape, StateShapes};
+use super::token_rows::TokenRows;
 use crate::backend::{
     Activations, Backend, HeadCounts, NormOf, PassExecution, PassParts, Selection, SequenceId, Shift, StageSequences,
     State, StateShape, StatesBySequence,
 };
 use crate::heartbeat::Heartbeat;
-use crate::layers::{LayerAngles, Loader, Pass, StreamCount, Streams};
+use crate::layers::{LayerAngles, Loader, Pass, Streams};
 use crate::weights::Weights;
 
 /// Largest number of rows of logits in memory at a time. A row has a number for each token of the
@@ -33,8 +34,8 @@ pub(super) struct LayerStage<B: Backend> {
     backend: B,
     /// Norm of the embedding; only in the first stage.
     embedding_norm: Option<NormOf<B>>,
-    /// Embeddings of tokens for each layer, if the model has them.
-    layer_embeddings: Option<LayerEmbeddings<B>>,
+    /// Embeddings of tokens behind the residual stream, if the model has them.
+    token_rows: Option<TokenRows<B>>,
     /// Several residual streams, if the model has them.
     streams: Option<Streams<B>>,
     layers: Vec<Layer<B>>,
@@ -43,8 +44,8 @@ pub(super) struct LayerStage<B: Backend> {
     /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE,
     /// if there are keys of an indexer, or if the embedding contains the position.
     rotates_keys: bool,
-    /// The states that mixers keep of a sequence: those of each layer's mixer, then those of second
-    /// mixers.
+    /// The states that layers keep of a sequence: those of each layer's mixer, then those of
+    /// indexers, second mixers and n-grams.
     shapes: Vec<MixerShape>,
     /// The distinct rotary embeddings of the layers.
     rotary_tables: Vec<RotaryTable>,
@@ -56,16 +57,6 @@ pub(super) struct LayerStage<B: Backend> {
     heartbeat: Heartbeat,
     memory: Mutex<StageMemory<B>>,
     execution: B::Execution,
-}
-
-/// The state that a mixer keeps of a sequence.
-#[derive(Clone, Copy, Debug)]
-struct MixerShape {
-    state: LayerState,
-    /// The rotary embedding of its keys, if any.
-    keys: Option<KeyRotary>,
-    /// See [`StateShape::has_plain_scores`].
-    has_plain_scores: bool,
 }
 
 /// Data of a stage that passes change.
@@ -99,30 +90,19 @@ impl<B: Backend> LayerStage<B> {
             is_whole || blueprint.is_divisible(),
             "the layers of this model use each other's keys, have their own embeddings or compute several streams; they must all be on one device"
         );
-        let layer_embeddings = LayerEmbeddings::load(backend, weights, blueprint)?;
+        let token_rows = TokenRows::load(backend, weights, blueprint)?;
         let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
         let (mut rotary_tables, mut layers, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut shapes, mut second_shapes) = (Vec::new(), Vec::new());
+        let mut shapes = StateShapes::new(blueprint, range.clone());
         for index in range.clone() {
             let layer = &blueprint.layers[index];
             let LayerTables { keys, growth, indexer } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
             let angles = LayerAngles { keys: keys.map(|keys| keys.table), growth, indexer };
-            let loader = Loader { backend, weights, hidden, angles, token_input, streams: StreamCount::of(blueprint) };
+            let loader = Loader { backend, weights, hidden, angles, token_input, streams: blueprint.streams.as_ref() };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
-            let shape = |mixer: &Mixer, keys| MixerShape {
-                state: LayerState::of(mixer, blueprint.causal),
-                keys,
-                has_plain_scores: mixer.has_plain_scores(),
-            };
-            shapes.push(shape(&layer.mixer, keys));
-            second_shapes.extend(layer.second_mixer.as_ref().map(|second| shape(&second.mixer, None)));
-            places.push(LayerPlace {
-                layer: index - range.start,
-                states: source_of(blueprint, index) - range.start,
-                second_states: layer.second_mixer.as_ref().map(|_| range.len() + second_shapes.len() - 1),
-            });
+            places.push(shapes.add(index, keys));
         }
-        shapes.extend(second_shapes);
+        let shapes = shapes.all();
         let embedding_norm = blueprint.embedding.norm.as_ref().filter(|_| range.start == 0);
         Ok(Self {
             embedding_norm: embedding_norm.map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
@@ -132,7 +112,7 @@ impl<B: Backend> LayerStage<B> {
                 angles: Vec::new(),
                 stream: None,
             }),
-            layer_embeddings,
+            token_rows,
             streams: Streams::load(backend, weights, blueprint)?,
             layers,
             places,
@@ -174,7 +154,8 @@ impl<B: Backend> LayerStage<B> {
 fn rotates_keys(mixer: &Mixer) -> bool {
     match mixer {
         Mixer::Attention(own) => {
-            !own.norms_follow_rope || own.key_norm.as_ref().is_none_or(|norm| norm.weight.is_none())
+            let rotates = !own.norms_follow_rope || own.key_norm.as_ref().is_none_or(|norm| norm.weight.is_none());
+            rotates && own.indexer.is_none()
         }
         // The keys of the indexer would have to be rotated too.
         Mixer::Latent(own) => own.indexer.is_none(),
@@ -188,14 +169,6 @@ fn head_counts(blueprint: &Blueprint) -> HeadCounts {
     HeadCounts {
         all: most(&mut blueprint.layers.iter()),
         without_kernels: most(&mut blueprint.layers.iter().filter(|layer| !layer.mixer.has_plain_scores())),
-    }
-}
-
-/// Returns the index of the layer whose states a layer uses.
-fn source_of(blueprint: &Blueprint, index: usize) -> usize {
-    match &blueprint.layers[index].mixer {
-        Mixer::Attention(attention) => attention.reads_layer.map_or(index, |source| source as usize),
-        _ => index,
     }
 }
 
@@ -278,7 +251,7 @@ impl<B: Backend> Stage for LayerStage<B> {
             for table in &self.rotary_tables {
                 angles.push(backend.angles(&table.angles(&tokens))?);
             }
-            let width = self.layer_embeddings.as_ref().map_or(self.hidden, LayerEmbeddings::row_width);
+            let width = self.token_rows.as_ref().map_or(self.hidden, TokenRows::row_width);
             let rows = backend.rows(count, width, |rows| fill(rows))?;
             match &self.embedding_norm {
                 Some(norm) => backend.norm(norm, &rows),
@@ -288,18 +261,19 @@ impl<B: Backend> Stage for LayerStage<B> {
         let layers = &mut |angles: &[B::Angles], mut x: B::Act, sequences: &mut StageSequences<'_, B>| {
             let pass = Pass { backend, angles };
             let mut own = None;
-            if let Some(embeddings) = &self.layer_embeddings {
-                let (stream, all) = embeddings.complete(backend, &x)?;
-                (x, own) = (stream, Some((embeddings, all)));
+            if let Some(token_rows) = &self.token_rows {
+                let (stream, all) = token_rows.complete(backend, &x)?;
+                (x, own) = (stream, Some((token_rows, all)));
             }
             if let Some(streams) = &self.streams {
                 x = streams.enter(backend, x)?;
             }
             for (layer, place) in self.layers.iter().zip(&self.places) {
                 self.heartbeat.beat();
-                let of_layer =
-                    |(embeddings, all): &(&LayerEmbeddings<B>, _)| embeddings.of_layer(backend, all, place.layer);
-                let own = own.as_ref().map(of_layer).transpose()?;
+                let own = match &own {
+                    Some((token_rows, all)) => token_rows.of_layer(backend, all, place.mixer.layer)?,
+                    None => None,
+                };
                 x = layer.forward(&pass, x, own.as_ref(), (sequences, *place), count)?;
             }
             match &self.streams {

@@ -42,6 +42,9 @@ impl OpenSequence {
     /// Returns separate states of the first `length` tokens, if this needs no computation.
     pub(crate) fn share(&self, length: usize) -> Option<Self> {
         let shared = Self::empty(&self.decoder);
+        if let Some(history) = self.decoder.embedding.history() {
+            history.share(self.id, shared.id, length);
+        }
         self.decoder.stages.iter().all(|stage| stage.share(self.id, shared.id, length)).then_some(shared)
     }
 
@@ -78,6 +81,9 @@ impl OpenSequence {
     /// # Errors
     /// Fails if there is no memory. The states are then unusable.
     pub(crate) fn shift(&mut self, removal: &Removal) -> Result<()> {
+        if let Some(history) = self.decoder.embedding.history() {
+            history.remove(self.id, removal.removed.clone());
+        }
         self.decoder.stages.iter().try_for_each(|stage| stage.shift(self.id, removal))
     }
 }
@@ -85,6 +91,9 @@ impl OpenSequence {
 impl Drop for OpenSequence {
     fn drop(&mut self) {
         self.decoder.stages.iter().for_each(|stage| stage.close(self.id));
+        if let Some(history) = self.decoder.embedding.history() {
+            history.close(self.id);
+        }
         self.decoder.sequence_ids.give_back(self.id);
     }
 }

@@ -2,7 +2,7 @@
 //! of queries with the position is a table whose angles are 0, so that only its factor applies.
 
 use anyhow::{Result, ensure};
-use architectures::{Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
+use architectures::{BlockRule, Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
 
 use super::stage::PassTokens;
 use crate::backend::{AnglesOf, KeyRotation};
@@ -25,6 +25,8 @@ struct TableKey {
     /// Number of elements of a head.
     head_dim: u64,
     layout: HeadLayout,
+    /// Number that is subtracted from positions.
+    back: u64,
 }
 
 /// Indexes of a layer's tables among those of the stage.
@@ -33,7 +35,7 @@ pub(super) struct LayerTables {
     pub(super) keys: Option<KeyRotary>,
     /// Index of the table with the growth of queries.
     pub(super) growth: Option<usize>,
-    /// Index of the table of the indexer.
+    /// Index of the table of the keys of the indexer, and of its queries in latent attention.
     pub(super) indexer: Option<usize>,
 }
 
@@ -68,6 +70,8 @@ struct MixerRotary<'a> {
     layout: HeadLayout,
     /// Index of the first rotated element of a key.
     first: usize,
+    /// Number that is subtracted from positions.
+    back: u64,
 }
 
 fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
@@ -76,14 +80,19 @@ fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
         Mixer::Latent(latent) => (&latent.rope, latent.rope_dim, latent.layout, latent.rank as usize),
         _ => return None,
     };
-    Some(MixerRotary { rope, head_dim, layout, first })
+    Some(MixerRotary { rope, head_dim, layout, first, back: 0 })
 }
 
 /// Returns the rotary embedding of a mixer's indexer.
 fn indexer_rotary(mixer: &Mixer) -> Option<MixerRotary<'_>> {
-    let Mixer::Latent(latent) = mixer else { return None };
+    let Mixer::Latent(latent) = mixer else {
+        let block = mixer.block_indexer()?;
+        // The key of a block is computed at its last position, and rotated by its first one.
+        let back = if block.rule == BlockRule::Mean { block.block - 1 } else { 0 };
+        return Some(MixerRotary { back, ..rotary_of(mixer)? });
+    };
     let layout = latent.indexer.as_ref()?.layout;
-    Some(MixerRotary { rope: &latent.rope, head_dim: latent.rope_dim, layout, first: 0 })
+    Some(MixerRotary { rope: &latent.rope, head_dim: latent.rope_dim, layout, first: 0, back: 0 })
 }
 
 /// Returns the growth of a mixer's queries, with the number of elements of a head.
@@ -111,7 +120,7 @@ impl RotaryTable {
     pub(super) fn of(weights: &Weights, mixer: &Mixer, tables: &mut Vec<Self>) -> Result<LayerTables> {
         let keys = rotary_of(mixer).map(|rotary| Self::of_keys(weights, &rotary, tables)).transpose()?;
         let growth = growth_of(mixer).map(|(growth, head_dim)| {
-            let key = TableKey { rope: None, growth: Some(growth), head_dim, layout: HeadLayout::Half };
+            let key = TableKey { rope: None, growth: Some(growth), head_dim, layout: HeadLayout::Half, back: 0 };
             let frequencies = vec![0.0; head_dim as usize / 2];
             Self::index(key, [frequencies.clone(), frequencies], tables)
         });
@@ -128,7 +137,7 @@ impl RotaryTable {
     }
 
     fn of_keys(weights: &Weights, rotary: &MixerRotary<'_>, tables: &mut Vec<Self>) -> Result<KeyRotary> {
-        let MixerRotary { rope, head_dim, layout, first } = *rotary;
+        let MixerRotary { rope, head_dim, layout, first, back } = *rotary;
         let frequencies = |long: bool| -> Result<Vec<f64>> {
             let mut frequencies = rope.frequencies(head_dim, long);
             if let Some(divisors) = &rope.divisors {
@@ -138,7 +147,7 @@ impl RotaryTable {
             Ok(frequencies)
         };
         let frequencies = [frequencies(false)?, frequencies(true)?];
-        let key = TableKey { rope: Some(rope.clone()), growth: None, head_dim, layout };
+        let key = TableKey { rope: Some(rope.clone()), growth: None, head_dim, layout, back };
         Ok(KeyRotary { table: Self::index(key, frequencies, tables), first })
     }
 
@@ -147,6 +156,7 @@ impl RotaryTable {
         AnglesOf {
             frequencies: [&self.frequencies[0], &self.frequencies[1]],
             positions: tokens.positions,
+            back: self.key.back as usize,
             long: tokens.long,
             magnitude: self.key.rope.as_ref().map_or(1.0, |rope| rope.magnitude),
             growth: self.key.growth,

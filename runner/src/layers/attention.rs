@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use architectures::{AttentionGate, GateFunction, NormedPart};
 
-use super::{Loader, Pass};
-use crate::backend::{Attend, Backend, HeadPart, LayerSequences, Map, NormOf, PositionBias, Values};
+use super::block_indexer::BlockIndexer;
+use super::{Loader, MixerPlace, Pass};
+use crate::backend::{Attend, Backend, HeadPart, Map, NormOf, PositionBias, StageSequences, Values};
 use crate::weights::HeadRows;
 
 /// Attention.
@@ -35,6 +36,7 @@ pub(crate) struct Attention<B: Backend> {
     window: Option<usize>,
     chunk: Option<usize>,
     causal: bool,
+    indexer: Option<BlockIndexer<B>>,
 }
 
 /// The projections of keys and values.
@@ -118,6 +120,7 @@ impl<B: Backend> Attention<B> {
             window: own.window.map(|window| window as usize),
             chunk: own.chunk.map(|chunk| chunk as usize),
             causal,
+            indexer: own.indexer.as_ref().map(|indexer| BlockIndexer::load(loader, own, indexer)).transpose()?,
         })
     }
 
@@ -125,9 +128,11 @@ impl<B: Backend> Attention<B> {
         &self,
         pass: &Pass<'_, B>,
         x: &B::Act,
-        sequences: &mut LayerSequences<'_, B>,
+        sequences: &mut StageSequences<'_, B>,
+        place: MixerPlace,
     ) -> Result<B::Act> {
         let backend = pass.backend;
+        let chosen = self.indexer.as_ref().map(|indexer| indexer.choose(pass, x, sequences, place)).transpose()?;
         let value_norm = self.value_norm.as_ref();
         let (query, given) = match &self.key_value {
             KeyValue::Each(key, value) => {
@@ -168,9 +173,11 @@ impl<B: Backend> Attention<B> {
             sinks: self.sinks.as_ref(),
             position_bias: self.position_bias.as_ref(),
             indexer: None,
+            chosen: chosen.as_deref(),
         };
         let (key, value) = given.as_ref().map_or((&query, &query), |(key, value)| (key, value));
-        let mut mixed = backend.attend(&attend, [&query, key, value], sequences)?;
+        let mut mixed =
+            backend.attend(&attend, [&query, key, value], &mut sequences.layer(place.layer, place.states))?;
         if let Some((gate, function)) = &self.gate {
             let [gate] = backend.project([gate], x)?;
             let map = match function {

@@ -187,6 +187,7 @@ impl<B: Backend> Latent<B> {
             sinks: None,
             position_bias: None,
             indexer: self.indexer.as_ref().zip(indexed.as_ref()).map(|(indexer, indexed)| indexer.queries(indexed)),
+            chosen: None,
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences)?;
         let values = self.values.project(backend, false, &mixed)?;

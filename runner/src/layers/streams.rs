@@ -1,48 +1,99 @@
 //! Several residual streams, see [`architectures::Streams`]. They are side by side in the rows of
 //! activations: `[tokens, count · hidden]`.
 
-use anyhow::Result;
+mod connected;
+
+use anyhow::{Result, bail};
 use architectures::Blueprint;
+pub(crate) use connected::StreamConnections;
+use connected::StreamMix;
+pub(super) use connected::copies;
 
 use super::Loader;
 use crate::backend::{Activations, Backend, HeadPart, Map, MatrixSource, NormOf, WeightSource};
 use crate::weights::Weights;
 
-/// The number of streams, and the index of the one that layers compute.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StreamCount {
-    count: usize,
-    active: usize,
-}
-
 /// The parts that make streams of the embedding, and the last stream of streams.
 #[derive(Debug)]
-pub(crate) struct Streams<B: Backend> {
+pub(crate) enum Streams<B: Backend> {
+    /// See [`architectures::PredictedStreams`].
+    Predicted(PredictedStreams<B>),
+    /// See [`architectures::ConnectedStreams`].
+    Connected(StreamMix<B>),
+}
+
+/// What a layer does with the streams.
+#[derive(Debug)]
+pub(crate) enum LayerStreams<B: Backend> {
+    Predicted(StreamPrediction<B>),
+    Connected(StreamConnections<B>),
+}
+
+/// The parts that make the streams that are not the embedding.
+#[derive(Debug)]
+pub(crate) struct PredictedStreams<B: Backend> {
     enter: Vec<B::Matrix>,
     leave: Vec<B::Matrix>,
     hidden: usize,
 }
 
-impl StreamCount {
-    pub(crate) fn of(blueprint: &Blueprint) -> Option<Self> {
-        let own = blueprint.streams.as_ref()?;
-        Some(Self { count: own.count as usize, active: own.active as usize })
-    }
-}
-
 impl<B: Backend> Streams<B> {
     pub(crate) fn load(backend: &B, weights: &Weights, blueprint: &Blueprint) -> Result<Option<Self>> {
-        let Some(own) = &blueprint.streams else { return Ok(None) };
         let hidden = blueprint.hidden as usize;
-        let each = |matrices: &architectures::Matrices| -> Result<Vec<B::Matrix>> {
-            let one = |index| weights.matrix(backend, &matrices.projection(index), hidden, hidden, None);
-            (0..own.count - 1).map(one).collect()
-        };
-        Ok(Some(Self { enter: each(&own.enter)?, leave: each(&own.leave)?, hidden }))
+        Ok(match &blueprint.streams {
+            None => None,
+            Some(architectures::Streams::Predicted(own)) => {
+                let each = |matrices: &architectures::Matrices| -> Result<Vec<B::Matrix>> {
+                    let one = |index| weights.matrix(backend, &matrices.projection(index), hidden, hidden, None);
+                    (0..own.count - 1).map(one).collect()
+                };
+                Some(Self::Predicted(PredictedStreams { enter: each(&own.enter)?, leave: each(&own.leave)?, hidden }))
+            }
+            Some(architectures::Streams::Connected(own)) => {
+                Some(Self::Connected(StreamMix::load(backend, weights, &own.leave, [own.count as usize, hidden])?))
+            }
+        })
     }
 
     /// Returns the streams of an embedding.
     pub(crate) fn enter(&self, backend: &B, x: B::Act) -> Result<B::Act> {
+        match self {
+            Self::Predicted(own) => own.enter(backend, x),
+            Self::Connected(own) => own.copies(backend, x),
+        }
+    }
+
+    /// Returns the input of the last norm.
+    pub(crate) fn leave(&self, backend: &B, streams: &B::Act) -> Result<B::Act> {
+        match self {
+            Self::Predicted(own) => own.leave(backend, streams),
+            Self::Connected(own) => own.mixed(backend, &own.normed(backend, streams)?),
+        }
+    }
+}
+
+impl<B: Backend> LayerStreams<B> {
+    /// Loads what a layer does with the streams; `None` if there is one.
+    pub(crate) fn load(
+        loader: &Loader<'_, B>,
+        own: Option<&architectures::LayerStreams>,
+        streams: Option<&architectures::Streams>,
+    ) -> Result<Option<Self>> {
+        Ok(match (own, streams) {
+            (None, None) => None,
+            (Some(architectures::LayerStreams::Predicted(own)), Some(architectures::Streams::Predicted(all))) => {
+                Some(Self::Predicted(StreamPrediction::load(loader, own, all)?))
+            }
+            (Some(architectures::LayerStreams::Connected(own)), Some(architectures::Streams::Connected(all))) => {
+                Some(Self::Connected(StreamConnections::load(loader, own, all.count as usize)?))
+            }
+            _ => bail!("invariant: a layer computes the streams that there are"),
+        })
+    }
+}
+
+impl<B: Backend> PredictedStreams<B> {
+    fn enter(&self, backend: &B, x: B::Act) -> Result<B::Act> {
         let mut all = None;
         for matrix in &self.enter {
             let [other] = backend.project([matrix], &x)?;
@@ -53,7 +104,7 @@ impl<B: Backend> Streams<B> {
     }
 
     /// Returns the mean of all streams.
-    pub(crate) fn leave(&self, backend: &B, streams: &B::Act) -> Result<B::Act> {
+    fn leave(&self, backend: &B, streams: &B::Act) -> Result<B::Act> {
         let stream = |index| stream_of(backend, streams, [self.leave.len() + 1, self.hidden], index);
         let first = stream(0)?;
         let mut sum = stream(0)?;
@@ -70,9 +121,9 @@ fn stream_of<B: Backend>(backend: &B, streams: &B::Act, [count, hidden]: [usize;
 }
 
 /// The way in which a layer predicts and corrects the streams, see
-/// [`architectures::LayerStreams`].
+/// [`architectures::StreamPrediction`].
 #[derive(Debug)]
-pub(crate) struct LayerStreams<B: Backend> {
+pub(crate) struct StreamPrediction<B: Backend> {
     norm: NormOf<B>,
     router: B::Matrix,
     /// From router outputs to the shares of each stream in each predicted one.
@@ -86,10 +137,14 @@ pub(crate) struct LayerStreams<B: Backend> {
     hidden: usize,
 }
 
-impl<B: Backend> LayerStreams<B> {
-    pub(crate) fn load(loader: &Loader<'_, B>, own: &architectures::LayerStreams, of: StreamCount) -> Result<Self> {
+impl<B: Backend> StreamPrediction<B> {
+    fn load(
+        loader: &Loader<'_, B>,
+        own: &architectures::StreamPrediction,
+        all: &architectures::PredictedStreams,
+    ) -> Result<Self> {
         let Loader { backend, weights, hidden, .. } = *loader;
-        let StreamCount { count, active } = of;
+        let [count, active] = [all.count, all.active].map(|number| number as usize);
         let predict = weights.numbers(&own.predict, &[count * count, count])?;
         let correct = weights.numbers(&own.correct, &[count, count])?;
         let matrix = |numbers: Vec<f32>, bias: Vec<f32>| {

@@ -1,8 +1,8 @@
 //! Checks of the numbers of mixers.
 
 use super::super::{
-    Activation, Attention, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery, LinearAttention, Mixer, PositionBias,
-    QueryGrowth, SelectiveScan, ShortConv, StateSpace,
+    Activation, Attention, BlockIndexer, BlockRule, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery,
+    LinearAttention, Mixer, PositionBias, QueryGrowth, SelectiveScan, ShortConv, StateSpace,
 };
 use super::{in_range, norm, positive};
 
@@ -74,6 +74,7 @@ fn attention(attention: &Attention) -> Result<(), String> {
     attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
     attention.query_growth.iter().try_for_each(growth)?;
     attention.position_bias.iter().try_for_each(position_bias)?;
+    attention.indexer.as_deref().map_or(Ok(()), |own| block_indexer(own, attention))?;
     let of_heads = attention.query_norm.iter().chain(&attention.key_norm).chain(&attention.value_norm);
     of_heads.chain(&attention.output_norm).try_for_each(norm)
 }
@@ -145,6 +146,32 @@ fn indexer(own: &Indexer, latent: &Latent) -> Result<(), String> {
         return Err("an indexer reads the low-rank row of queries, which the model does not have".to_owned());
     }
     norm(&own.key_norm)
+}
+
+fn block_indexer(own: &BlockIndexer, attention: &Attention) -> Result<(), String> {
+    in_range("number of heads of the indexer", own.heads, 1 << 14)?;
+    in_range("head size of the indexer", own.head_dim, 1 << 16)?;
+    in_range("number of positions of a block", own.block, 1 << 16)?;
+    in_range("number of blocks that an indexer chooses", own.count, 1 << 32)?;
+    let rotated = attention.rope.as_ref().map_or(0, |rope| rope.rotated(attention.head_dim));
+    if own.head_dim < rotated {
+        let size = own.head_dim;
+        return Err(format!("heads of the indexer have {size} elements, expected at least the {rotated} rotated ones"));
+    }
+    if attention.window.is_some() || attention.chunk.is_some() || attention.reads_layer.is_some() {
+        return Err("attention with an indexer has a window, chunks or the keys of another layer".to_owned());
+    }
+    match own.rule {
+        BlockRule::Greatest { .. } if !attention.heads.is_multiple_of(own.heads) => {
+            let [heads, own] = [attention.heads, own.heads];
+            return Err(format!("{heads} attention heads cannot share the choice of {own} heads evenly"));
+        }
+        BlockRule::Greatest { local } if local > own.count => {
+            return Err(format!("{local} blocks are always chosen, expected at most {}", own.count));
+        }
+        _ => {}
+    }
+    [&own.query_norm, &own.key_norm].into_iter().try_for_each(norm)
 }
 
 fn delta_net(net: &DeltaNet) -> Result<(), String> {

@@ -2,8 +2,8 @@
 //! paths, but they may be long. Views are checked against the tensors when the tensors are loaded.
 
 use crate::blueprint::{
-    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, Matrices, Mixer, Network, Norm, Plain,
-    PositionBias, Positions, Projection, Rows, Tensor, View,
+    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, LayerStreams, Matrices, Mixer, Network,
+    Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix, Streams, Tensor, View,
 };
 use crate::rope::Divisors;
 
@@ -92,10 +92,16 @@ impl<'a> NamedParts<'a> {
             self.projections([&of_layers.projection]);
             self.norms([&of_layers.norm]);
         }
-        if let Some(streams) = &blueprint.streams {
-            self.heads(&streams.enter, streams.count - 1);
-            self.heads(&streams.leave, streams.count - 1);
+        match &blueprint.streams {
+            Some(Streams::Predicted(own)) => {
+                self.heads(&own.enter, own.count - 1);
+                self.heads(&own.leave, own.count - 1);
+            }
+            Some(Streams::Connected(own)) => self.stream_mix(&own.leave),
+            None => {}
         }
+        let ngrams = blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_deref());
+        self.tensors.extend(ngrams.flat_map(|own| &own.embedding.tables));
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
     }
@@ -126,15 +132,35 @@ impl<'a> NamedParts<'a> {
             self.norms([&input.norm]);
         }
         self.tensors.extend(&layer.scale);
-        if let Some(own) = &layer.streams {
-            self.norms([&own.norm]);
-            self.projections([&own.router]);
-            self.tensors.extend([&own.predict, &own.correct].into_iter().chain(&own.output_scale));
+        match &layer.streams {
+            Some(LayerStreams::Predicted(own)) => {
+                self.norms([&own.norm]);
+                self.projections([&own.router]);
+                self.tensors.extend([&own.predict, &own.correct].into_iter().chain(&own.output_scale));
+            }
+            Some(LayerStreams::Connected(own)) => {
+                for connection in [&own.mixer, &own.ffn] {
+                    self.stream_mix(&connection.mix);
+                    self.projections([&connection.inject]);
+                }
+            }
+            None => {}
+        }
+        // The tables are not read completely.
+        if let Some(own) = &layer.ngrams {
+            self.projections([&own.key, &own.value]);
+            self.norms([&own.key_norm, &own.query_norm, &own.convolution_norm]);
+            self.tensors.push(&own.convolution);
         }
         if let Some(own) = &layer.learned_residual {
             self.projections([&own.down, &own.up]);
             self.norms([&own.norm]);
         }
+    }
+
+    fn stream_mix(&mut self, own: &'a StreamMix) {
+        self.projections([&own.down, &own.up]);
+        self.norms([&own.norm]);
     }
 
     fn mixer(&mut self, mixer: &'a Mixer) {
@@ -143,6 +169,10 @@ impl<'a> NamedParts<'a> {
                 let gate = own.gate.as_ref().map(|gate| &gate.projection);
                 self.projections([&own.query, &own.output].into_iter().chain(gate));
                 self.norms(own.query_norm.iter().chain(&own.output_norm));
+                if let Some(indexer) = &own.indexer {
+                    self.projections([&indexer.query, &indexer.key]);
+                    self.norms([&indexer.query_norm, &indexer.key_norm]);
+                }
                 if own.reads_layer.is_none() {
                     self.projections([&own.key]);
                     self.projections(Some(&own.value).filter(|value| **value != own.key));

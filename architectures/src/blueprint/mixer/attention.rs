@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::block_indexer::BlockIndexer;
 use super::position_bias::PositionBias;
 use crate::blueprint::{Matrices, Norm, Projection, Tensor};
 use crate::rope::Rope;
@@ -65,6 +66,8 @@ pub struct Attention {
     pub sinks: Option<Tensor>,
     /// Gate of the attention output.
     pub gate: Option<AttentionGate>,
+    /// Chooses the blocks of positions to which a token attends; `None`: all that it sees.
+    pub indexer: Option<Box<BlockIndexer>>,
 }
 
 /// Gate of an attention output: a function of the projected input multiplies the output.

@@ -9,7 +9,7 @@
 //! For a model that is not in the store, the tensors come from the manifest: blobs with their
 //! headers. A GGUF header that was kept takes precedence over a `config.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use architectures::{Fact, TensorNames, names};
 use content::operation::Result;
@@ -150,7 +150,13 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
         Fact::Unsigned(number) => Some((format!("{name}.{key}"), MetadataValue::U32(u32::try_from(number).ok()?))),
         Fact::Float(_) => None,
     });
-    let (tensors, weights) = by_gguf_name(name, tensors, blueprint.layers.len() as u64);
+    // A token reads a few rows of the tables of n-grams. They stay in the mapped files, whatever
+    // device computes the layer.
+    let ngrams = blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_ref());
+    let tables: HashSet<&str> =
+        ngrams.flat_map(|own| &own.embedding.tables).map(|tensor| tensor.name.as_str()).collect();
+    let placed = tensors.iter().filter(|tensor| !tables.contains(&*names::of_folder(&tensor.name)));
+    let (tensors, weights) = by_gguf_name(name, placed, blueprint.layers.len() as u64);
     Facts {
         model: Model {
             architecture: name.to_owned(),
@@ -224,8 +230,12 @@ fn metadata_value(value: &Value<'_>) -> Option<MetadataValue> {
 }
 
 /// Returns the tensors with their GGUF names, and their bytes by layer.
-fn by_gguf_name(architecture: &str, tensors: &[Listed], blocks: u64) -> (Vec<Tensor>, Weights) {
-    let named = tensors.iter().map(|tensor| Tensor {
+fn by_gguf_name<'a>(
+    architecture: &str,
+    tensors: impl IntoIterator<Item = &'a Listed>,
+    blocks: u64,
+) -> (Vec<Tensor>, Weights) {
+    let named = tensors.into_iter().map(|tensor| Tensor {
         name: gguf_name(architecture, &tensor.name),
         shape: tensor.shape.iter().rev().copied().collect(),
         bytes: tensor.bytes,

@@ -94,7 +94,7 @@ fn elements_are_changed() {
     let (x, y, own) = (random.rows(rows, width), random.rows(rows, width), random.rows(rows, 1));
     let (x_at, y_at, own_at) = (tensor(&x, rows), tensor(&y, rows), tensor(&own, rows));
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let cases: [Case<'_>; 11] = [
+    let cases: [Case<'_>; 12] = [
         (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
         (Map::Scale(-3.0), &|x, _| -3.0 * x),
         (Map::Clamp(0.25), &|x, _| x.clamp(-0.25, 0.25)),
@@ -106,6 +106,7 @@ fn elements_are_changed() {
             let curve = if x > 0.0 { 0.8 * x * x } else { 1.2 * (x.min(-1e-6).exp_m1() - x) };
             curve + 0.5 * x
         }),
+        (Map::SignedRoot(0.3), &|x, _| x.signum() * x.abs().max(0.3).sqrt()),
         (Map::Activate(Activation::Relu), &|x, _| x.max(0.0)),
         (Map::Activate(Activation::ReluSquared), &|x, _| x.max(0.0).powi(2)),
         (Map::Gate(Activation::ClampedSilu { limit: 0.5 }, &y_at), &|x, y| {

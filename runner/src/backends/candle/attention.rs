@@ -1,17 +1,19 @@
 //! Softmax attention with candle's operations.
 
 use anyhow::{Result, bail};
+use architectures::BlockRule;
 use candle_core::{Device, IndexOp, Tensor};
 
 use super::Candle;
 use super::act::Act;
 use super::state::{Kv, State};
-use crate::backend::{Attend, ChosenPositions, IndexQueries, Span, Values};
+use crate::backend::{Attend, BlockChoice, ChosenPositions, IndexQueries, Span, Values};
 
 /// Computes the attention of the tokens of one sequence: `[tokens, heads · value_dim]`.
 pub(super) fn attend(
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Tensor; 3],
+    chosen: Option<&ChosenPositions>,
     span: Span,
     state: &mut State,
 ) -> Result<Tensor> {
@@ -46,16 +48,15 @@ pub(super) fn attend(
     let (from, to) = (attend.seen(span, 0).start, span.end());
     let keys = kv.rows(0, from, to)?;
     let values = if own { kv.rows(1, from, to)? } else { keys.narrow(2, 0, attend.value_dim)?.contiguous()? };
-    mix(attend, span, from, &query, &keys, &values)
+    mix(attend, chosen, span, from, [&query, &keys, &values])
 }
 
 fn mix(
     attend: &Attend<'_, Candle>,
+    earlier: Option<&ChosenPositions>,
     span: Span,
     from: usize,
-    query: &Tensor,
-    keys: &Tensor,
-    values: &Tensor,
+    [query, keys, values]: [&Tensor; 3],
 ) -> Result<Tensor> {
     let (heads, kv_heads, tokens) = (attend.heads, attend.kv_heads, span.tokens);
     let visible = span.end() - from;
@@ -74,8 +75,12 @@ fn mix(
         }
         scores = (scores + Tensor::from_vec(numbers, (heads, tokens, visible), keys.device())?)?;
     }
-    if let Some(indexer) = attend.indexer.as_ref().filter(|indexer| visible > indexer.count) {
-        scores = scores.broadcast_add(&chosen(indexer, span, keys)?)?;
+    let own = match attend.indexer.as_ref().filter(|indexer| visible > indexer.count) {
+        Some(indexer) => Some(chosen(indexer, span, keys)?),
+        None => None,
+    };
+    if let Some(chosen) = earlier.or(own.as_ref()) {
+        scores = scores.broadcast_add(&mask_of(chosen, heads, span, keys.device())?)?;
     }
     if let Some(mask) = mask(attend, span, from, keys.device())? {
         scores = scores.broadcast_add(&mask)?;
@@ -91,8 +96,8 @@ fn mix(
     Ok(by_token.reshape((tokens, heads * attend.value_dim))?)
 }
 
-/// Returns `[tokens, positions]`: 0 if a token attends to a position, else minus infinity.
-fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Result<Tensor> {
+/// Chooses the positions to which the tokens of a sequence attend.
+fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Result<ChosenPositions> {
     let IndexQueries { queries, weights, heads, head_dim, count } = *indexer;
     let keys = keys.i(0)?.narrow(1, keys.dim(2)? - head_dim, head_dim)?.contiguous()?;
     let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, span.tokens)?.contiguous()?) };
@@ -100,17 +105,54 @@ fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Resu
     let products = queries.matmul(&keys.t()?)?.relu()?.reshape((span.tokens, heads, span.end()))?;
     let weights = own(weights)?.reshape((span.tokens, heads, 1))?;
     let scores = products.broadcast_mul(&weights)?.sum(1)?.to_vec2::<f32>()?;
-    let chosen = ChosenPositions::new(span, |marks| {
-        for ((token, marks), scores) in marks.chunks_exact_mut(span.end()).enumerate().zip(&scores) {
+    Ok(ChosenPositions::new(span, [1, 1], |marks, width| {
+        for ((token, marks), scores) in marks.chunks_exact_mut(width).enumerate().zip(&scores) {
             let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
             ChosenPositions::choose(span.position + token + 1, count, fill, marks);
         }
-    });
-    let mut mask = vec![0.0; span.tokens * span.end()];
-    for (token, mask) in mask.chunks_exact_mut(span.end()).enumerate() {
-        chosen.mask(span.position + token, 0, mask);
+    }))
+}
+
+/// Returns `[heads, tokens, positions]`, or one head if all are alike: 0 if a token attends to a
+/// position, else minus infinity.
+fn mask_of(chosen: &ChosenPositions, heads: usize, span: Span, device: &Device) -> Result<Tensor> {
+    let heads = if chosen.is_shared() { 1 } else { heads };
+    let mut mask = vec![0.0; heads * span.tokens * span.end()];
+    for (row, mask) in mask.chunks_exact_mut(span.end()).enumerate() {
+        chosen.mask([row / span.tokens, heads], span.position + row % span.tokens, 0, mask);
     }
-    Ok(Tensor::from_vec(mask, (span.tokens, span.end()), keys.device())?)
+    Ok(Tensor::from_vec(mask, (heads, span.tokens, span.end()), device)?)
+}
+
+/// Appends the keys of an indexer to a sequence and chooses blocks for its tokens.
+pub(super) fn choose_blocks(
+    choice: &BlockChoice<'_, Candle>,
+    span: Span,
+    state: &mut State,
+) -> Result<Option<ChosenPositions>> {
+    let BlockChoice { queries, keys, heads, head_dim, block, .. } = *choice;
+    let State::Kv(kv) = state else { bail!("invariant: an indexer has keys as tensors") };
+    let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, span.tokens)?.contiguous()?) };
+    kv.append(&own(keys)?.unsqueeze(0)?, None)?;
+    if !choice.is_needed(span) {
+        return Ok(None);
+    }
+    let mut keys = kv.rows(0, 0, span.end())?.i(0)?;
+    if choice.rule == BlockRule::Mean {
+        let blocks = span.end() / block;
+        let complete = keys.narrow(0, 0, blocks * block)?.reshape((blocks, block, head_dim))?;
+        keys = complete.narrow(1, block - 1, 1)?.squeeze(1)?;
+    }
+    let queries = own(queries)?.reshape((span.tokens * heads, head_dim))?;
+    let products = queries.matmul(&keys.contiguous()?.t()?)?.to_vec2::<f32>()?;
+    Ok(Some(choice.of_sequence(span, |marks, width| {
+        for (token, marks) in marks.chunks_exact_mut(width).enumerate() {
+            let write = |head: usize, out: &mut [f32]| {
+                out.copy_from_slice(&products[token * heads + head][..out.len()]);
+            };
+            choice.mark(span.position + token, write, marks);
+        }
+    })))
 }
 
 /// Returns `[tokens, visible]`: 0 if a token sees a position, else minus infinity. Returns `None`

@@ -55,7 +55,7 @@ impl KeyHead<'_> {
         if let Some(bias) = self.attend.position_bias {
             bias.add(head, position, first, scores);
         }
-        self.chosen.is_none_or(|chosen| chosen.mask(position, first, scores))
+        self.chosen.is_none_or(|chosen| chosen.mask([head, self.attend.heads], position, first, scores))
     }
 }
 
@@ -92,7 +92,7 @@ impl Cpu {
         let out = SharedSlice::new(out);
         let mut texts = texts.iter();
         // Stays empty without an indexer, so that decoding a token allocates nothing.
-        let mut chosen = Vec::new();
+        let mut own_choice = Vec::new();
         for (index, sequence) in sequences.sequences.iter().enumerate() {
             let State::Kv(kv) = sequences.states.get(sequence.id)? else {
                 if let Some(kv) = texts.next() {
@@ -101,15 +101,15 @@ impl Cpu {
                 continue;
             };
             if let Some(indexer) = &attend.indexer {
-                chosen.resize_with(index, || None);
-                chosen.push(self.choose(indexer, attend.key_dim, kv, sequence.span));
+                own_choice.resize_with(index, || None);
+                own_choice.push(self.choose(indexer, attend.key_dim, kv, sequence.span));
             }
             if !self.goes_one_by_one(sequence.span) {
-                let own = chosen.get(index).and_then(Option::as_ref);
+                let own = attend.chosen.unwrap_or(&own_choice).get(index).and_then(Option::as_ref);
                 self.many(self.first_head(attend, kv, own), sequence.span, query, &out);
             }
         }
-        self.few(attend, sequences, &chosen, query, &out);
+        self.few(attend, sequences, attend.chosen.unwrap_or(&own_choice), query, &out);
         Ok(())
     }
 

@@ -83,6 +83,7 @@ pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Res
             ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
         }
         Map::Gate(activation, y) => (activate(activation, x)? * y.rows()?)?,
+        Map::SignedRoot(least) => (x.abs()?.maximum(least)?.sqrt()? * x.sign()?)?,
         Map::Xielu { positive, negative } => {
             let above = (x.maximum(0.0)?.sqr()? * f64::from(positive))?;
             // Zero for positive numbers, except for the rounding of the bound.
