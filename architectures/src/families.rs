@@ -102,6 +102,7 @@ mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen4_exp;
 mod seed_oss;
 mod smollm3;
 mod solar_open;
@@ -155,6 +156,7 @@ pub(crate) const ALL: &[&Family] = &[
     &falcon::FAMILY,
     &minimax::FAMILY,
     &minimax_m2::FAMILY,
+    &qwen4_exp::FAMILY,
     &afmoe::FAMILY,
     &arcee::FAMILY,
     &dots1::FAMILY,

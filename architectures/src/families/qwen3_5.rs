@@ -4,7 +4,7 @@
 use super::qwen3_next::{self, DeltaNetSizes};
 use crate::blueprint::{Blueprint, HeadPairing};
 use crate::config_json::Config;
-use crate::dense::{Defaults, Dense};
+use crate::dense::{Defaults, Dense, layer_count};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
 use crate::gguf_keys::Keys;
 use crate::name_tables::Table;
@@ -40,12 +40,22 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 
 /// Returns the model of a config, with dense feed-forward networks.
 pub(super) fn with_mixers(config: Config<'_>, names: &TensorNames, defaults: Defaults) -> Result<Blueprint, Error> {
+    let layers = layer_count(config.required("num_hidden_layers")?)?;
+    with_mixers_in(config, names, defaults, &qwen3_next::attention_layers(config, layers as u64)?)
+}
+
+/// Returns the same model with attention in these layers.
+pub(super) fn with_mixers_in(
+    config: Config<'_>,
+    names: &TensorNames,
+    defaults: Defaults,
+    attends: &[bool],
+) -> Result<Blueprint, Error> {
     let mut dense = Dense::from_config(config, defaults)?;
     dense.norm_offset = qwen3_next::norm_offset(config, names);
     dense.rotate_part(config, 4)?;
     let sizes = DeltaNetSizes::from_config(config)?;
-    let attends = qwen3_next::attention_layers(config, dense.layers.len() as u64)?;
-    Ok(qwen3_next::mixed(dense, names, &attends, sizes))
+    Ok(qwen3_next::mixed(dense, names, attends, sizes))
 }
 
 fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
