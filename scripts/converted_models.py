@@ -52,6 +52,12 @@ def kimi_linear(config):
     }
 
 
+def qwen4_exp(config):
+    """The name of attention in published configs."""
+    names = {"indexed_attention": "full_attention"}
+    config["layer_types"] = [names.get(kind, kind) for kind in config["layer_types"]]
+
+
 def rename_kimi_linear(folder):
     """The dense first layer of published models is `mlp`."""
     weights = load_file(folder / "model.safetensors")
@@ -69,6 +75,7 @@ CHANGES = {
     "mpt": lambda config: config.update(architectures=["MPTForCausalLM"]),
     "nemotron_h": nemotron_h,
     "nemotron_h-moe": nemotron_h,
+    "qwen4_exp_text": qwen4_exp,
     "solar_open": lambda config: config["rope_parameters"].update(partial_rotary_factor=1.0),
 }
 
@@ -106,9 +113,9 @@ def convert(name, work, load_config):
     if name == "kimi_linear":
         rename_kimi_linear(folder)
     # The classes of transformers add the keys that were removed.
-    is_raw = name.startswith("nemotron_h")
+    is_raw = name.startswith(("nemotron_h", "qwen4"))
     base.ModelBase.load_hparams = staticmethod((lambda *_, **__: dict(config)) if is_raw else load_config)
-    no_mtp = ["--no-mtp"] if name.startswith("qwen3_5") else []
+    no_mtp = ["--no-mtp"] if name.startswith(("qwen3_5", "qwen4")) else []
     sys.argv = ["convert", str(folder), *no_mtp, "--outfile", str(files / f"{name}.gguf"), "--outtype", "f32"]
     with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
         converter.main()

@@ -155,6 +155,15 @@ impl<'a> Keys<'a> {
         found.map(Some).ok_or_else(|| fail(format!("`{name}` is not a list of numbers for {layers} layers")))
     }
 
+    /// Returns the numbers of a list of at most so many; `None` without such a list.
+    pub(crate) fn numbers(self, key: &str, most: usize) -> Result<Option<Vec<u64>>, Error> {
+        let name = self.name(key);
+        let Some(list) = self.gguf.array(&name) else { return Ok(None) };
+        let found =
+            (list.len() <= most as u64).then(|| list.iter().map(|item| item.as_u64()).collect::<Option<Vec<u64>>>());
+        found.flatten().map(Some).ok_or_else(|| fail(format!("`{name}` is not a list of at most {most} numbers")))
+    }
+
     /// Returns a float for each layer, from a list; `None` without such a list.
     pub(crate) fn floats_of_layers(self, key: &str, layers: usize) -> Result<Option<Vec<f64>>, Error> {
         let name = self.name(key);

@@ -7,18 +7,31 @@ use super::{qwen3_5, qwen3_next};
 use crate::blueprint::check::{MAX_NGRAM, MAX_NGRAM_TABLES};
 use crate::blueprint::{
     BlockIndexer, BlockRule, Blueprint, ConnectedStreams, GateFunction, LayerStreams, Mixer, NgramEmbedding,
-    NgramInput, Norm, NormKind, Residual, Rows, StreamConnection, StreamConnections, StreamMix, Streams, Tensor,
+    NgramInput, Norm, NormKind, Residual, RouterScores, Rows, StreamConnection, StreamConnections, StreamMix, Streams,
+    Tensor,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, layer_count, layer_norm, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::{self, Keys};
+use crate::name_tables::Table;
 use crate::{Error, TensorNames, experts};
 
 pub(super) const FAMILY: Family = Family {
     name: "qwen4_exp",
     model_types: &["qwen4_exp_text"],
     read_config,
-    gguf: &GgufForm::not_yet("qwen4exp"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: NAMES,
+        model_names: &[
+            ("output_hc_norm.weight", "model.hyper_connection_mixer.hc_norm.weight"),
+            ("output_hc_down.weight", "model.hyper_connection_mixer.input_mix_weight_down.weight"),
+            ("output_hc_up.weight", "model.hyper_connection_mixer.input_mix_weight_up.weight"),
+            ("per_layer_token_embd.weight", TABLE),
+        ],
+        ..GgufForm::not_yet("qwen4exp")
+    },
     hugging_face: HuggingFaceForm::of("Qwen4ExpForCausalLM", "qwen4_exp_text"),
 };
 
@@ -28,6 +41,95 @@ const EXPERTS: experts::Defaults =
 /// Numbers that the class has for missing keys.
 const OF_CLASS: &[(&str, f64)] = &[("linear_num_value_heads", 32.0)];
 
+/// Names of the tensors of layers in GGUF files.
+const NAMES: Table = &[
+    ("hc_attn_norm", "attn_hyper_connection.hc_norm"),
+    ("hc_attn_down", "attn_hyper_connection.input_mix_weight_down"),
+    ("hc_attn_up", "attn_hyper_connection.input_mix_weight_up"),
+    ("hc_attn_inject", "attn_hyper_connection.block_inject_weight"),
+    ("hc_ffn_norm", "mlp_hyper_connection.hc_norm"),
+    ("hc_ffn_down", "mlp_hyper_connection.input_mix_weight_down"),
+    ("hc_ffn_up", "mlp_hyper_connection.input_mix_weight_up"),
+    ("hc_ffn_inject", "mlp_hyper_connection.block_inject_weight"),
+    ("attn_qkv", "linear_attn.in_proj_qkv"),
+    ("attn_gate", "linear_attn.in_proj_z"),
+    ("ssm_alpha", "linear_attn.in_proj_a"),
+    ("ssm_beta", "linear_attn.in_proj_b"),
+    ("ssm_a", "linear_attn.A"),
+    ("ssm_dt.bias", "linear_attn.dt_bias"),
+    ("ssm_conv1d", "linear_attn.conv1d"),
+    ("ssm_norm", "linear_attn.norm"),
+    ("ssm_out", "linear_attn.out_proj"),
+    ("indexer.q_proj", "self_attn.indexer.index_q_proj"),
+    ("indexer.k_proj", "self_attn.indexer.index_k_proj"),
+    ("indexer.q_norm", "self_attn.indexer.q_layernorm"),
+    ("indexer.k_norm", "self_attn.indexer.k_layernorm"),
+    ("ple_key", "ple.key_proj"),
+    ("ple_value", "ple.value_proj"),
+    ("ple_norm_key", "ple.norm_key"),
+    ("ple_norm_query", "ple.norm_query"),
+    ("ple_norm_conv", "ple.norm_conv"),
+    ("ple_conv1d", "ple.conv1d"),
+];
+/// Name of the tables of a GGUF file, which has them for one layer.
+const TABLE: &str = "model.ngram_embedding.weight";
+
+fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let config = config.with_defaults(OF_CLASS);
+    let attends = attention_layers(config)?;
+    let mut blueprint = qwen3_5::with_mixers_in(config, names, DEFAULTS, &attends)?;
+    // Unlike in Qwen 3.5, heads are rotated as a whole unless the config states a part.
+    if !config.says_rotated()? {
+        for rope in blueprint.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
+            rope.dimension = None;
+        }
+    }
+    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
+    let gate_function = match config.text("output_gate_type").or(config.text("hidden_act")).unwrap_or("silu") {
+        "silu" => GateFunction::Silu,
+        "sigmoid" => GateFunction::Sigmoid,
+        other => return Err(fail(format!("`output_gate_type` is {other}, expected silu or sigmoid"))),
+    };
+    let shared = Shared {
+        names,
+        streams: config.unsigned("hc_count")?.unwrap_or(4),
+        rank: config.unsigned("hc_lowrank")?.unwrap_or(320),
+        epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
+        offset: qwen3_next::norm_offset(config, names),
+        gate_function,
+    };
+    let indexers = vec![IndexerSizes::read(config)?; attends.len()];
+    let mut ngrams = Vec::new();
+    let with_ngrams = ngram_layers(config, attends.len())?;
+    if !with_ngrams.is_empty() {
+        let mut tables = Tables::read(config, blueprint.vocabulary)?;
+        for layer in with_ngrams {
+            let module = format!("model.layers.{layer}.ple.ple_embedding.ngram_embedding");
+            ngrams.push(Ngrams { layer, kernel: tables.kernel, embedding: tables.next(names, &module)? });
+        }
+    }
+    Ok(shared.connected(blueprint, &indexers, ngrams))
+}
+
+/// Reads GGUF metadata with llama.cpp's constants: the gates of delta nets are sigmoids, and the
+/// weights of the selected experts are divided by their sum. The converter adds the offset to the
+/// weights of norms.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let mut blueprint = qwen3_5::with_mixers_of_gguf(keys, names)?;
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Softmax)?;
+    let shared = Shared {
+        names,
+        streams: keys.required("hyper_connection.count")?,
+        rank: keys.required("hyper_connection.low_rank")?,
+        epsilon: keys.float("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
+        offset: 0.0,
+        gate_function: GateFunction::Sigmoid,
+    };
+    let indexers = IndexerSizes::of_gguf(keys, blueprint.layers.len())?;
+    let ngrams = ngrams_of_gguf(keys, blueprint.layers.len())?;
+    Ok(shared.connected(blueprint, &indexers, ngrams.into_iter().collect()))
+}
+
 /// Parameters that the layers share.
 struct Shared<'a> {
     names: &'a TensorNames,
@@ -36,57 +138,16 @@ struct Shared<'a> {
     epsilon: f64,
     /// Added to the weights of norms.
     offset: f64,
+    /// Function of the gates of delta nets.
+    gate_function: GateFunction,
 }
 
-fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
-    let config = config.with_defaults(OF_CLASS);
-    let mut blueprint = qwen3_5::with_mixers_in(config, names, DEFAULTS, &attention_layers(config)?)?;
-    // Unlike in Qwen 3.5, heads are rotated as a whole unless the config states a part.
-    if !config.says_rotated()? {
-        for rope in blueprint.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
-            rope.dimension = None;
-        }
-    }
-    experts::from_config(config, names, &mut blueprint, &EXPERTS)?;
-    let shared = Shared {
-        names,
-        streams: config.unsigned("hc_count")?.unwrap_or(4),
-        rank: config.unsigned("hc_lowrank")?.unwrap_or(320),
-        epsilon: config.float("rms_norm_eps")?.unwrap_or(1e-6),
-        offset: qwen3_next::norm_offset(config, names),
-    };
-    let indexer = IndexerSizes::read(config)?;
-    let gate = match config.text("output_gate_type").or(config.text("hidden_act")).unwrap_or("silu") {
-        "silu" => GateFunction::Silu,
-        "sigmoid" => GateFunction::Sigmoid,
-        other => return Err(fail(format!("`output_gate_type` is {other}, expected silu or sigmoid"))),
-    };
-    let with_ngrams = ngram_layers(config, blueprint.layers.len())?;
-    let mut ngrams = if with_ngrams.is_empty() { None } else { Some(Ngrams::read(config, blueprint.vocabulary)?) };
-    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let prefix = format!("model.layers.{index}");
-        layer.streams = Some(LayerStreams::Connected(Box::new(StreamConnections {
-            mixer: shared.connection(&format!("{prefix}.attn_hyper_connection")),
-            ffn: shared.connection(&format!("{prefix}.mlp_hyper_connection")),
-        })));
-        (layer.mixer_residual, layer.ffn_residual) = (Residual::default(), Residual::default());
-        match &mut layer.mixer {
-            Mixer::DeltaNet(net) => net.gate_function = gate,
-            Mixer::Attention(own) => {
-                own.indexer =
-                    indexer.map(|sizes| Box::new(shared.indexer(&format!("{prefix}.self_attn.indexer"), sizes)));
-            }
-            _ => {}
-        }
-        if let Some(ngrams) = ngrams.as_mut().filter(|_| with_ngrams.contains(&index)) {
-            layer.ngrams = Some(Box::new(shared.ngrams(&format!("{prefix}.ple"), ngrams)?));
-        }
-    }
-    let leave = shared.mix("model.hyper_connection_mixer");
-    blueprint.streams = Some(Streams::Connected(Box::new(ConnectedStreams { count: shared.streams, leave })));
-    // The mix of the streams is normalized.
-    blueprint.norm = None;
-    Ok(blueprint)
+/// The n-grams of a layer.
+struct Ngrams {
+    layer: usize,
+    /// Number of positions that the convolution multiplies.
+    kernel: u64,
+    embedding: NgramEmbedding,
 }
 
 /// Returns for each layer whether it has attention. Published configs have another name for it.
@@ -103,6 +164,35 @@ fn attention_layers(config: Config<'_>) -> Result<Vec<bool>, Error> {
 }
 
 impl Shared<'_> {
+    /// Returns the model with the streams, the indexers of each layer and some n-grams.
+    fn connected(&self, mut blueprint: Blueprint, indexers: &[Option<IndexerSizes>], ngrams: Vec<Ngrams>) -> Blueprint {
+        for ((index, layer), indexer) in blueprint.layers.iter_mut().enumerate().zip(indexers) {
+            let prefix = format!("model.layers.{index}");
+            layer.streams = Some(LayerStreams::Connected(Box::new(StreamConnections {
+                mixer: self.connection(&format!("{prefix}.attn_hyper_connection")),
+                ffn: self.connection(&format!("{prefix}.mlp_hyper_connection")),
+            })));
+            (layer.mixer_residual, layer.ffn_residual) = (Residual::default(), Residual::default());
+            match &mut layer.mixer {
+                Mixer::DeltaNet(net) => net.gate_function = self.gate_function,
+                Mixer::Attention(own) => {
+                    let module = format!("{prefix}.self_attn.indexer");
+                    own.indexer = indexer.map(|sizes| Box::new(self.indexer(&module, sizes)));
+                }
+                _ => {}
+            }
+        }
+        for own in ngrams {
+            let layer = own.layer;
+            blueprint.layers[layer].ngrams = Some(Box::new(self.ngrams(&format!("model.layers.{layer}.ple"), own)));
+        }
+        let leave = self.mix("model.hyper_connection_mixer");
+        blueprint.streams = Some(Streams::Connected(Box::new(ConnectedStreams { count: self.streams, leave })));
+        // The mix of the streams is normalized.
+        blueprint.norm = None;
+        blueprint
+    }
+
     fn norm(&self, module: &str) -> Norm {
         Norm { kind: NormKind::Rms, offset: self.offset, ..layer_norm(self.names, module, self.epsilon) }
     }
@@ -123,35 +213,40 @@ impl Shared<'_> {
 
     fn indexer(&self, module: &str, sizes: IndexerSizes) -> BlockIndexer {
         let IndexerSizes { heads, head_dim, block, count } = sizes;
-        let both = projection(self.names, &format!("{module}.index_qk_proj"));
-        let queries = heads.saturating_mul(head_dim);
+        let own = |name: &str| projection(self.names, &format!("{module}.{name}"));
+        let (both, queries) = (own("index_qk_proj"), heads.saturating_mul(head_dim));
+        let [query, key] = if self.names.has(&format!("{module}.index_q_proj.weight")) {
+            ["index_q_proj", "index_k_proj"].map(own)
+        } else {
+            [Rows::run(0, queries), Rows::run(queries, head_dim)].map(|rows| both.rows(rows))
+        };
         BlockIndexer {
             heads,
             head_dim,
             block,
             count,
             rule: BlockRule::Mean,
-            query: both.rows(Rows::run(0, queries)),
-            key: both.rows(Rows::run(queries, head_dim)),
+            query,
+            key,
             query_norm: self.norm(&format!("{module}.q_layernorm")),
             key_norm: self.norm(&format!("{module}.k_layernorm")),
         }
     }
 
-    fn ngrams(&self, module: &str, ngrams: &mut Ngrams) -> Result<NgramInput, Error> {
+    fn ngrams(&self, module: &str, ngrams: Ngrams) -> NgramInput {
         let own = |name: &str| projection(self.names, &format!("{module}.{name}"));
         let norm = |name: &str| self.norm(&format!("{module}.{name}"));
-        Ok(NgramInput {
-            embedding: ngrams.next(self.names, &format!("{module}.ple_embedding.ngram_embedding"))?,
+        NgramInput {
             key: own("key_proj"),
             value: own("value_proj"),
             key_norm: norm("norm_key"),
             query_norm: norm("norm_query"),
             convolution_norm: norm("norm_conv"),
             kernel: ngrams.kernel,
-            dilation: ngrams.size as u64,
+            dilation: ngrams.embedding.multipliers.len() as u64,
             convolution: Tensor::named(format!("{module}.conv1d.weight")),
-        })
+            embedding: ngrams.embedding,
+        }
     }
 }
 
@@ -189,6 +284,69 @@ impl IndexerSizes {
         }
         Ok(Some(Self { heads, head_dim, block, count: budget / block }))
     }
+
+    /// Reads the sizes of each layer. Layers whose number of positions of a block is 0 have no
+    /// indexer.
+    fn of_gguf(keys: Keys<'_>, layers: usize) -> Result<Vec<Option<Self>>, Error> {
+        let sizes = ["head_count", "key_length", "top_k"];
+        let [heads, head_dim, budget] = sizes.map(|key| keys.required(&format!("attention.indexer.{key}")));
+        let (heads, head_dim, budget) = (heads?, head_dim?, budget?);
+        let blocks = keys.numbers_of_layers("attention.compress_ratios", layers)?;
+        let of_layer = |block: u64| {
+            let count = budget.checked_div(block)?;
+            Some(Self { heads, head_dim, block, count })
+        };
+        Ok(blocks.map_or_else(|| vec![None; layers], |blocks| blocks.into_iter().map(of_layer).collect()))
+    }
+}
+
+/// Reads the n-grams of a GGUF file; `None` if it has none.
+fn ngrams_of_gguf(keys: Keys<'_>, layers: usize) -> Result<Option<Ngrams>, Error> {
+    let Some(listed) = keys.numbers("ple.layers", 1)?.filter(|listed| !listed.is_empty()) else { return Ok(None) };
+    let layer = usize::try_from(listed[0]).ok().filter(|layer| *layer < layers);
+    let layer = layer.ok_or_else(|| {
+        let name = keys.name("ple.layers");
+        gguf_keys::fail(format!("`{name}` has {}, expected a layer from 0 to {}", listed[0], layers - 1))
+    })?;
+    let list = |key: &str, count: u64| -> Result<Vec<u64>, Error> {
+        let found = keys.numbers(key, count as usize)?.filter(|found| found.len() as u64 == count);
+        found.ok_or_else(|| gguf_keys::fail(format!("`{}` is no list of {count} numbers", keys.name(key))))
+    };
+    let (size, heads) = (keys.required("ple.ngram_size")?, keys.required("ple.heads_per_ngram")?);
+    let tables = check_tables(size, heads).map_err(gguf_keys::fail)?;
+    let sizes = list("ple.head_vocab_sizes", tables)?;
+    // Each table follows the one before it.
+    let mut end = 0u64;
+    for (first, size) in list("ple.head_offsets", tables)?.into_iter().zip(&sizes) {
+        if first != end {
+            let name = keys.name("ple.head_offsets");
+            return Err(gguf_keys::fail(format!("`{name}` has {first}, expected {end}, the end of the table before")));
+        }
+        end = end.saturating_add(*size);
+    }
+    // The token in place of a picture; pictures are not read yet.
+    keys.unsigned("ple.image_token_id")?;
+    let rows = keys.gguf.tensors.iter().find(|tensor| tensor.name == "per_layer_token_embd.weight");
+    let embedding = NgramEmbedding {
+        tables: vec![Tensor::named(TABLE)],
+        rows: rows.and_then(|tensor| tensor.dims.get(1).copied()).unwrap_or(end),
+        width: keys.required("embedding_length_per_layer_input")?,
+        multipliers: list("ple.layer_multipliers", size)?,
+        sizes,
+        end: keys.required("ple.eos_token_id")?,
+    };
+    Ok(Some(Ngrams { layer, kernel: keys.required("ple.conv_kernel")?, embedding }))
+}
+
+/// Returns the number of tables of n-grams of up to `size` tokens, `heads` of each.
+fn check_tables(size: u64, heads: u64) -> Result<u64, String> {
+    let tables = heads.saturating_mul(size.saturating_sub(1));
+    if (2..=MAX_NGRAM as u64).contains(&size) && (1..=MAX_NGRAM_TABLES).contains(&tables) {
+        return Ok(tables);
+    }
+    Err(format!(
+        "there are {heads} tables of each of the n-grams of 2 to {size} tokens, at most {MAX_NGRAM_TABLES} in all"
+    ))
 }
 
 /// Returns the indexes of the layers with n-grams. The config counts layers from 1.
@@ -204,7 +362,7 @@ fn ngram_layers(config: Config<'_>, layers: usize) -> Result<Vec<usize>, Error> 
 }
 
 /// Parameters of n-grams, and the tables that are made next.
-struct Ngrams {
+struct Tables {
     /// Greatest number of tokens of an n-gram.
     size: usize,
     /// Number of tables of n-grams of each number of tokens.
@@ -225,15 +383,13 @@ struct Ngrams {
     last: u64,
 }
 
-impl Ngrams {
+impl Tables {
     fn read(config: Config<'_>, vocabulary: u64) -> Result<Self, Error> {
         let number = |key: &str, default: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(default));
         let (size, heads) = (number("ngram_size", 3)?, number("heads_per_ngram", 8)?);
         let base = number("ngram_vocab_size_base", 20_000_000)?;
         let hidden = config.required("hidden_size")?;
-        if !(2..=MAX_NGRAM as u64).contains(&size) || heads == 0 || heads.saturating_mul(size - 1) > MAX_NGRAM_TABLES {
-            return Err(fail(format!("there are {heads} tables of each of the n-grams of up to {size} tokens")));
-        }
+        check_tables(size, heads).map_err(fail)?;
         if base == 0 || base > MOST_ROWS {
             return Err(fail(format!("`ngram_vocab_size_base` is {base}, expected 1 to {MOST_ROWS}")));
         }
@@ -335,7 +491,7 @@ mod tests {
     /// sizes from 64 on, and two layers.
     #[test]
     fn hashes_are_those_of_transformers() {
-        let mut ngrams = Ngrams {
+        let mut tables = Tables {
             size: 3,
             heads: 2,
             embedded: 16,
@@ -348,8 +504,8 @@ mod tests {
             layer: 0,
             last: 63,
         };
-        let first = ngrams.next(&TensorNames::default(), "a").expect("tables");
-        let second = ngrams.next(&TensorNames::default(), "b").expect("tables");
+        let first = tables.next(&TensorNames::default(), "a").expect("tables");
+        let second = tables.next(&TensorNames::default(), "b").expect("tables");
         assert_eq!((first.sizes, first.rows, first.width), (vec![67, 71, 73, 79], 296, 4));
         assert_eq!((second.sizes, second.rows), (vec![83, 89, 97, 101], 376));
         assert_eq!(first.multipliers, MULTIPLIERS[0]);
