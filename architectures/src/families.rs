@@ -70,6 +70,7 @@ mod mimo_v2_flash;
 mod minicpm3;
 mod minimax;
 mod minimax_m2;
+mod minimax_m3;
 mod ministral3;
 mod mistral;
 mod mistral4;
@@ -156,6 +157,7 @@ pub(crate) const ALL: &[&Family] = &[
     &falcon::FAMILY,
     &minimax::FAMILY,
     &minimax_m2::FAMILY,
+    &minimax_m3::FAMILY,
     &qwen4_exp::FAMILY,
     &afmoe::FAMILY,
     &arcee::FAMILY,

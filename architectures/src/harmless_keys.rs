@@ -452,6 +452,7 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
             ("time_step_max", Any),
         ],
     ),
+    ("qwen4_exp", &[("attn_output_gate", Flag(true)), ("mtp", Any), ("number_of_conv_states", Any)]),
     ("qwen3_5", QWEN3_5),
     ("qwen3_5_moe", QWEN3_5),
     (
@@ -467,6 +468,21 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("gpt2", &[("n_ctx", Any), ("n_special", Any), ("predict_special_tokens", Any)]),
     // A number of positions that transformers computes at a time.
     ("minimax", &[("block_size", Any)]),
+    (
+        "minimax_m3",
+        &[
+            ("attention_output_gate", Flag(false)),
+            ("hidden_act", Any),
+            ("n_shared_experts", Number(1.0)),
+            ("qk_norm_type", Text("per_head")),
+            // The class reads `partial_rotary_factor` only, which published configs have, too.
+            ("rotary_dim", Any),
+            ("scoring_func", Text("sigmoid")),
+            ("use_gemma_norm", Flag(true)),
+            ("use_qk_norm", Flag(true)),
+            ("use_routing_bias", Any),
+        ],
+    ),
     (
         "minimax_m2",
         &[

@@ -9,7 +9,6 @@ pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
-    (&["minimax_m3_vl", "minimax_m3_vl_text"], "an indexer that chooses the keys of each query"),
     (&["paligemma"], "prompts in which every token attends to all others"),
     (&["recurrent_gemma", "recurrentgemma"], "gated linear recurrent units"),
     (&["zamba2"], "one attention layer that is used at several depths"),

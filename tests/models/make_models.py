@@ -83,6 +83,13 @@ LATER = {
                            layer_types=["linear_attention", "full_attention", "linear_attention"], block_size=8,
                            num_local_experts=4, num_experts_per_tok=2, linear_attn_alpha_factor=3.5,
                            linear_attn_beta_factor=1.5, mlp_alpha_factor=2.5, full_attn_beta_factor=0.5),
+    # Both groups of heads choose two of up to six blocks, one of which is their own.
+    "minimax_m3": text_config(architectures=["MiniMaxM3VLForCausalLM"], model_type="minimax_m3_vl_text", head_dim=4,
+                              layer_types=["full_attention", "minimax_m3_sparse"], mlp_layer_types=["dense", "sparse"],
+                              rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5),
+                              num_local_experts=4, num_experts_per_tok=2, intermediate_size=8,
+                              dense_intermediate_size=WIDTH, shared_intermediate_size=8, index_n_heads=2,
+                              index_head_dim=4, index_block_size=4, index_topk_blocks=2),
 }
 # The fields of each config of mlx_lm.
 MLX = {
