@@ -4,25 +4,39 @@
 use serde_json::Value;
 
 use crate::blueprint::{
-    Activation, BlockIndexer, BlockRule, Blueprint, Ffn, Gated, Mixer, Network, Norm, NormKind, Rows,
+    Activation, BlockIndexer, BlockRule, Blueprint, Ffn, Gated, Mixer, Network, Norm, NormKind, RouterScores, Rows,
+    SharedExpert,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{Defaults, Dense, layer_norm, projection};
 use crate::experts::{self, ExpertLayers, ExpertSizes, MODULES, SigmoidRouter};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
+use crate::gguf_keys::Keys;
 use crate::{Error, TensorNames};
 
 pub(super) const FAMILY: Family = Family {
     name: "minimax_m3",
     model_types: &["minimax_m3_vl_text", "minimax_m3_vl"],
     read_config,
-    gguf: &GgufForm::not_yet("minimax-m3"),
+    gguf: &GgufForm {
+        read: Some(read_gguf),
+        names: &[
+            ("ffn_norm", "post_attention_layernorm"),
+            ("indexer.q_proj", "self_attn.indexer.q_proj"),
+            ("indexer.k_proj", "self_attn.indexer.k_proj"),
+            ("indexer.q_norm", "self_attn.indexer.q_norm"),
+            ("indexer.k_norm", "self_attn.indexer.k_norm"),
+        ],
+        ..GgufForm::not_yet("minimax-m3")
+    },
     hugging_face: HuggingFaceForm::of("MiniMaxM3VLForCausalLM", "minimax_m3_vl_text"),
 };
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(128), context: 524_288, theta: 5_000_000.0 };
 /// Numbers that the class has for missing keys.
 const OF_CLASS: &[(&str, f64)] = &[("intermediate_size", 3072.0)];
+/// Bound of the activation.
+const LIMIT: f64 = 7.0;
 /// Factor of gates inside their sigmoid, which the activation has.
 const GATE_FACTOR: f64 = 1.702;
 
@@ -35,7 +49,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     if factor != GATE_FACTOR {
         return Err(fail(format!("`swiglu_alpha` is {factor}, expected {GATE_FACTOR}")));
     }
-    let activation = Activation::ClampedSilu { limit: config.float("swiglu_limit")?.unwrap_or(7.0) };
+    let activation = Activation::ClampedSilu { limit: config.float("swiglu_limit")?.unwrap_or(LIMIT) };
     let sizes = ExpertSizes {
         count: experts::count(config, 128)?,
         width: dense.intermediate,
@@ -45,7 +59,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let layers = dense.layers.len();
     let [dense_width, shared_width] =
         [number("dense_intermediate_size", 12_288)?, number("shared_intermediate_size", 3072)?];
-    let (sparse, indexer) = (sparse_layers(config, layers)?, Indexers::read(config, layers)?);
+    let (sparse, indexers) = (sparse_layers(config, layers)?, Indexers::read(config, layers)?);
     dense.activation = activation;
     dense.intermediate = dense_width;
     let offset = dense.norm_offset;
@@ -60,29 +74,44 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         let beside = if published { "" } else { ".gate" };
         rule.set(router, names, format!("{module}{beside}.e_score_correction_bias"));
     });
-    for (index, layer) in blueprint.layers.iter_mut().enumerate() {
+    for layer in &mut blueprint.layers {
         match &mut layer.ffn {
-            Ffn::Gated(own) => fuse(names, own),
+            Ffn::Gated(own) => split(names, own),
             Ffn::Experts(own) => {
-                if let Some(shared) = &mut own.shared
-                    && let Network::Gated(own) = &mut shared.ffn
-                {
-                    fuse(names, own);
+                if let Some(SharedExpert { ffn: Network::Gated(own), .. }) = &mut own.shared {
+                    split(names, own);
                 }
             }
             _ => {}
         }
-        if let Mixer::Attention(own) = &mut layer.mixer
-            && indexer.has[index]
-        {
-            own.indexer = Some(Box::new(indexer.of_layer(names, index, [offset, epsilon])));
-        }
     }
+    indexers.add(names, &mut blueprint, [offset, epsilon]);
+    Ok(blueprint)
+}
+
+/// Reads GGUF metadata with llama.cpp's constants: the bound of the activation, sigmoid scores,
+/// weights of the selected experts divided by their sum. The converter adds the offset to the
+/// weights of norms. Layers with the tensors of an indexer have one.
+fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
+    let activation = Activation::ClampedSilu { limit: LIMIT };
+    let dense = Dense { head_norms: true, activation, ..Dense::from_gguf(keys)? };
+    let epsilon = dense.norm_epsilon;
+    let mut blueprint = dense.blueprint(names);
+    experts::from_gguf(keys, names, &mut blueprint, true, RouterScores::Sigmoid)?;
+    // The tensors show which layers are dense.
+    keys.unsigned("leading_dense_block_count")?;
+    let sizes = ["head_count", "key_length", "block_size", "top_k", "local_blocks"];
+    let [heads, head_dim, block, count, local] = sizes.map(|key| keys.required(&format!("attention.indexer.{key}")));
+    let has = (0..blueprint.layers.len())
+        .map(|layer| names.has(&format!("model.layers.{layer}.self_attn.indexer.q_proj.weight")))
+        .collect();
+    let indexers = Indexers { heads: heads?, head_dim: head_dim?, block: block?, count: count?, local: local?, has };
+    indexers.add(names, &mut blueprint, [0.0, epsilon]);
     Ok(blueprint)
 }
 
 /// Splits the gate and `up` of a network, if they are stored together.
-fn fuse(names: &TensorNames, own: &mut Gated) {
+fn split(names: &TensorNames, own: &mut Gated) {
     let Some(module) = own.gate.module.strip_suffix("gate_proj") else { return };
     let both = projection(names, &format!("{module}gate_up_proj"));
     if names.has(&both.weight.name) {
@@ -148,6 +177,15 @@ impl Indexers {
             local: number("index_local_blocks", "sparse_local_block", 1)?,
             has: has.unwrap_or_else(|| vec![false; layers]),
         })
+    }
+
+    /// Adds the indexers, whose norms have this offset and epsilon.
+    fn add(&self, names: &TensorNames, blueprint: &mut Blueprint, norms: [f64; 2]) {
+        for (index, layer) in blueprint.layers.iter_mut().enumerate().filter(|(index, _)| self.has[*index]) {
+            if let Mixer::Attention(own) = &mut layer.mixer {
+                own.indexer = Some(Box::new(self.of_layer(names, index, norms)));
+            }
+        }
     }
 
     fn of_layer(&self, names: &TensorNames, layer: usize, [offset, epsilon]: [f64; 2]) -> BlockIndexer {
