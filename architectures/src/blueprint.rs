@@ -71,10 +71,22 @@ pub struct Blueprint {
     pub layers: Vec<Layer>,
     /// Norm of the stream after the last layer.
     pub norm: Option<Norm>,
+    /// Projection behind that norm, if the model embeds in another width.
+    pub embedder: Option<Embedder>,
     /// Projection from the stream to logits; `None` if the model only embeds or scores.
     pub output: Option<Output>,
     /// Head that computes scores of a text from the stream.
     pub scorer: Option<Scorer>,
+}
+
+/// Projection of hidden states to the elements of an embedding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedder {
+    /// Elements of an embedding.
+    pub width: u64,
+    /// `[width, hidden]`.
+    pub projection: Projection,
 }
 
 /// The token embedding: `norm(scale · weight[token] + positions[position + offset] + types[type])`.
@@ -258,18 +270,14 @@ pub struct TokenInput {
 }
 
 /// Embedding of tokens for each layer:
-/// `sum_scale · (table_scale · table[token] + norm(projection_scale · projection(embedding)))`.
+/// `sum_scale · (table[token] + norm(projection_scale · projection(embedding)))`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerEmbeddings {
     /// Elements of a layer's embedding.
     pub width: u64,
-    /// Number of rows of the table.
-    pub rows: u64,
-    /// `[rows, layers · width]`. Tokens beyond the last row use the first one.
-    pub table: Tensor,
-    /// Factor of the table's rows.
-    pub table_scale: f64,
+    /// Rows of tokens; `None` if they are zero.
+    pub table: Option<LayerTable>,
     /// `[layers · width, hidden]`.
     pub projection: Projection,
     /// Factor of the projection's output.
@@ -278,6 +286,18 @@ pub struct LayerEmbeddings {
     pub norm: Norm,
     /// Factor of the sum.
     pub sum_scale: f64,
+}
+
+/// Rows of tokens, with the elements of all layers: `scale · weight[token]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerTable {
+    /// Number of rows. Tokens beyond the last row use the first one.
+    pub rows: u64,
+    /// `[rows, layers · width]`.
+    pub weight: Tensor,
+    /// Factor of the rows.
+    pub scale: f64,
 }
 
 /// Connection of a part of a layer to the residual stream:
@@ -331,6 +351,11 @@ impl Blueprint {
         self.streams.is_none()
             && self.embedding.of_layers.is_none()
             && self.attentions().all(|attention| attention.reads_layer.is_none())
+    }
+
+    /// Returns the number of elements of an embedding.
+    pub fn embedding_width(&self) -> u64 {
+        self.embedder.as_ref().map_or(self.hidden, |embedder| embedder.width)
     }
 
     /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it

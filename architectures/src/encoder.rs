@@ -185,6 +185,7 @@ impl Encoder {
             streams: None,
             layers: (0..self.layers).map(|index| self.layer(names, index)).collect(),
             norm: None,
+            embedder: None,
             output: None,
             scorer: None,
         }

@@ -18,6 +18,7 @@ mod deepseek_v3;
 mod deepseek_v32;
 mod distilbert;
 mod dots1;
+mod embedding_gemma2;
 mod ernie4_5;
 mod ernie4_5_moe;
 mod eurobert;
@@ -201,6 +202,7 @@ pub(crate) const ALL: &[&Family] = &[
     &jina_embeddings_v3::FAMILY,
     &nomic_bert::FAMILY,
     &gemma4::FAMILY,
+    &embedding_gemma2::FAMILY,
     &codegen::FAMILY,
     &cohere2_moe::FAMILY,
     &gpt_bigcode::FAMILY,

@@ -72,7 +72,11 @@ pub fn of_folder(name: &str) -> String {
     match name.strip_prefix(BEFORE) {
         Some(rest) if rest.starts_with("model.") || rest.starts_with("lm_head.") => rest.to_owned(),
         // The text part of an embedding model.
-        Some(rest) if ["layers.", "embed_tokens.", "norm."].iter().any(|own| rest.starts_with(own)) => {
+        Some(rest)
+            if ["layers.", "embed_tokens.", "norm.", "ple.", "embedding_projection."]
+                .iter()
+                .any(|own| rest.starts_with(own)) =>
+        {
             format!("model.{rest}")
         }
         _ => name.to_owned(),

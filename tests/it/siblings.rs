@@ -42,10 +42,14 @@ async fn all_of_them_run() {
     names.sort();
     assert!(names.len() >= 13, "{names:?}");
     for name in &names {
+        let facts = read_json(&models().join(name).join("golden.json"));
+        // The runner's own tests compare the hidden states of models that embed.
+        if facts["sequences"]["s5"]["greedy_ids"].is_null() {
+            continue;
+        }
         let own = folder(name);
         server.create(name, own.path()).await;
         let runner = server.runner(name).await;
-        let facts = read_json(&models().join(name).join("golden.json"));
         for prompt in ["s5", "s24"] {
             let ids = numbers(&facts["sequences"][prompt]["input_ids"]);
             let expected = golden(&models().join(name), &format!("logits.{prompt}"));

@@ -7,7 +7,8 @@ makers' code computes from them.
 Needs torch, transformers 4.57.6, safetensors and numpy. The models of LATER need transformers 5.24.0, and `internlm2`
 and `minimax_m2` need mlx_lm instead. Each model is
 FOLDER/NAME/model (config.json, model.safetensors in bf16) with golden.json and golden.safetensors beside it: for the
-prompts `s5` and `s24` logits at every position and a greedy continuation of 8 tokens, in float32.
+prompts `s5` and `s24` logits at every position and a greedy continuation of 8 tokens, in float32; or hidden states, of
+models that embed.
 """
 
 import importlib
@@ -90,6 +91,12 @@ LATER = {
                               num_local_experts=4, num_experts_per_tok=2, intermediate_size=8,
                               dense_intermediate_size=WIDTH, shared_intermediate_size=8, index_n_heads=2,
                               index_head_dim=4, index_block_size=4, index_topk_blocks=2),
+    "embedding_gemma2": dict(architectures=["EmbeddingGemma2Model"], model_type="embedding_gemma2", vision_config=None,
+                             audio_config=None,
+                             text_config=text_config(model_type="embedding_gemma2_text", head_dim=4, num_hidden_layers=3,
+                                                     layer_types=["sliding_attention", "full_attention", "full_attention"],
+                                                     global_head_dim=8, num_global_key_value_heads=1, sliding_window=3,
+                                                     hidden_size_per_layer_input=6, embedding_dim=12)),
 }
 # The fields of each config of mlx_lm.
 MLX = {
@@ -140,6 +147,11 @@ def of_transformers(folder, name):
     facts, arrays = {}, {}
     with torch.no_grad():
         for prompt, ids in prompts(numpy).items():
+            if kind["model_type"].startswith("embedding"):
+                facts[prompt] = {"input_ids": ids}
+                hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+                arrays[f"last_hidden_state.{prompt}"] = hidden.float().numpy()
+                continue
             logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
             greedy, row = [], list(ids)
             for _ in range(STEPS):

@@ -58,6 +58,12 @@ impl Blueprint {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;
             output.head.iter().map(|head| &head.norm).try_for_each(norm)?;
         }
+        if let Some(embedder) = &self.embedder {
+            in_range("width of embeddings", embedder.width, 1 << 20)?;
+            if self.output.is_some() || self.scorer.is_some() {
+                return Err("a model with logits or scores has no projection to embeddings".to_owned());
+            }
+        }
         if !self.causal && self.output.is_some() {
             return Err("a model that sees later tokens has no next one to tell".to_owned());
         }
@@ -181,8 +187,11 @@ fn expert_count(ffn: &Ffn) -> u64 {
 
 fn layer_embeddings(own: &LayerEmbeddings) -> Result<(), String> {
     in_range("width of the embeddings of layers", own.width, 1 << 16)?;
-    in_range("number of tokens with embeddings of layers", own.rows, 1 << 24)?;
-    positive([own.table_scale, own.projection_scale, own.sum_scale])?;
+    positive([own.projection_scale, own.sum_scale])?;
+    if let Some(table) = &own.table {
+        in_range("number of tokens with embeddings of layers", table.rows, 1 << 24)?;
+        positive([table.scale])?;
+    }
     norm(&own.norm)
 }
 

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Blueprint, Embedding, Layer, Norm, Output, Scorer, Streams};
+use super::{Blueprint, Embedder, Embedding, Layer, Norm, Output, Scorer, Streams};
 
 /// Blueprint that is not checked yet.
 #[derive(Deserialize)]
@@ -17,6 +17,7 @@ pub(super) struct WireBlueprint {
     streams: Option<Streams>,
     layers: Vec<Layer>,
     norm: Option<Norm>,
+    embedder: Option<Embedder>,
     output: Option<Output>,
     scorer: Option<Scorer>,
 }
@@ -25,9 +26,20 @@ impl TryFrom<WireBlueprint> for Blueprint {
     type Error = String;
 
     fn try_from(wire: WireBlueprint) -> Result<Self, String> {
-        let WireBlueprint { vocabulary, hidden, context, causal, embedding, streams, layers, norm, output, scorer } =
-            wire;
-        Self { vocabulary, hidden, context, causal, embedding, streams, layers, norm, output, scorer }.check()
+        let WireBlueprint {
+            vocabulary,
+            hidden,
+            context,
+            causal,
+            embedding,
+            streams,
+            layers,
+            norm,
+            embedder,
+            output,
+            scorer,
+        } = wire;
+        Self { vocabulary, hidden, context, causal, embedding, streams, layers, norm, embedder, output, scorer }.check()
     }
 }
 

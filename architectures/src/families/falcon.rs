@@ -86,6 +86,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         streams: None,
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
+        embedder: None,
         output: Some(Output::of(output)),
         scorer: None,
     })

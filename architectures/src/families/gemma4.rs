@@ -5,8 +5,8 @@
 
 use super::gemma::with_scaled_embedding;
 use crate::blueprint::{
-    Activation, Blueprint, Branch, Ffn, LayerEmbeddings, Matrices, Mixer, Norm, NormKind, Projection, Rows, Tensor,
-    TokenInput, View,
+    Activation, Blueprint, Branch, Ffn, LayerEmbeddings, LayerTable, Matrices, Mixer, Norm, NormKind, Projection, Rows,
+    Tensor, TokenInput, View,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{ALL_NORMS, Defaults, Dense, layer_norm, projection, unweighted_norm};
@@ -56,30 +56,30 @@ const OF_UNIFIED: &[(&str, f64)] = &[("max_position_embeddings", 262_144.0), ("s
 
 const DEFAULTS: Defaults = Defaults { kv_heads: Some(4), head_dim: Some(256), context: 131_072, theta: THETA };
 /// Base of the frequencies of layers with full attention, and of sliding layers.
-const THETA: f64 = 1_000_000.0;
-const SLIDING_THETA: f64 = 10_000.0;
+pub(super) const THETA: f64 = 1_000_000.0;
+pub(super) const SLIDING_THETA: f64 = 10_000.0;
 /// Share of the heads of layers with full attention that a config without parameters rotates.
 const ROTATED: f64 = 0.25;
 /// Every sixth layer has full attention.
-const PATTERN: u64 = 6;
-const WINDOW: u64 = 512;
+pub(super) const PATTERN: u64 = 6;
+pub(super) const WINDOW: u64 = 512;
 /// Tokens with embeddings of layers.
 const EMBEDDED_TOKENS: u64 = 262_144;
 /// Elements of a head of layers with full attention.
 const FULL_HEAD: u64 = 512;
 
 /// Parameters beside those of dense transformers.
-struct Gemma4Parts {
+pub(super) struct Gemma4Parts {
     /// Key heads and elements of a head, for each layer.
-    heads: Vec<[u64; 2]>,
+    pub(super) heads: Vec<[u64; 2]>,
     /// Number of last layers that read the keys of earlier ones.
-    shared: u64,
+    pub(super) shared: u64,
     /// Width of the feed-forward network of each layer.
-    widths: Vec<u64>,
+    pub(super) widths: Vec<u64>,
     /// Width of the embeddings of layers, and the number of tokens that have them.
-    embeddings: Option<[u64; 2]>,
-    experts: Option<ExpertSizes>,
-    soft_cap: Option<f64>,
+    pub(super) embeddings: Option<[u64; 2]>,
+    pub(super) experts: Option<ExpertSizes>,
+    pub(super) soft_cap: Option<f64>,
 }
 
 fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
@@ -109,19 +109,27 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let first_shared = (layers as u64).saturating_sub(shared);
     let width = |layer: u64| dense.intermediate.saturating_mul(if is_wide && layer >= first_shared { 2 } else { 1 });
     let parts = Gemma4Parts {
-        heads: heads(config, &dense)?,
+        heads: heads(config, &dense, |count| {
+            let same_values = config.flag("attention_k_eq_v")?.unwrap_or(false);
+            Ok(count.filter(|_| same_values))
+        })?,
         shared,
         widths: (0..layers as u64).map(width).collect(),
         embeddings: embeddings(config)?,
         experts: experts(config)?,
         soft_cap: config.float("final_logit_softcapping")?,
     };
-    build(dense, names, &parts)
+    build(dense, names, "model.", &parts)
 }
 
 /// Returns key heads and elements of a head for each layer: by an object with the layers that
-/// differ, or else by the values of layers with full attention.
-fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
+/// differ, or else by the values of layers with full attention. `full_kv_heads` returns the key
+/// heads of such layers for those of the config.
+pub(super) fn heads(
+    config: Config<'_>,
+    dense: &Dense,
+    full_kv_heads: impl FnOnce(Option<u64>) -> Result<Option<u64>, Error>,
+) -> Result<Vec<[u64; 2]>, Error> {
     let usual = [dense.kv_heads, dense.head_dim];
     let mut heads = vec![usual; dense.layers.len()];
     if let Some(own) = config.object("per_layer_config")? {
@@ -139,9 +147,7 @@ fn heads(config: Config<'_>, dense: &Dense) -> Result<Vec<[u64; 2]>, Error> {
         return Ok(heads);
     }
     let head_dim = config.unsigned("global_head_dim")?.unwrap_or(FULL_HEAD);
-    let kv_heads = config.unsigned("num_global_key_value_heads")?;
-    let same_values = config.flag("attention_k_eq_v")?.unwrap_or(false);
-    let kv_heads = kv_heads.filter(|_| same_values).unwrap_or(usual[0]);
+    let kv_heads = full_kv_heads(config.unsigned("num_global_key_value_heads")?)?.unwrap_or(usual[0]);
     for (heads, layer) in heads.iter_mut().zip(&dense.layers) {
         if layer.window.is_none() {
             *heads = [kv_heads, head_dim];
@@ -213,24 +219,24 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
             .transpose()?,
         soft_cap: keys.float("final_logit_softcapping")?.filter(|cap| *cap != 0.0),
     };
-    build(dense, names, &parts)
+    build(dense, names, "model.", &parts)
 }
 
-/// Returns the blueprint with all parts of this family.
-fn build(dense: Dense, names: &TensorNames, parts: &Gemma4Parts) -> Result<Blueprint, Error> {
+/// Returns the blueprint with all parts of this family. `root` is the prefix of its tensors.
+pub(super) fn build(dense: Dense, names: &TensorNames, root: &str, parts: &Gemma4Parts) -> Result<Blueprint, Error> {
     let (epsilon, hidden, activation) = (dense.norm_epsilon, dense.hidden, dense.activation);
     let dense = Dense { norms: ALL_NORMS, head_norms: true, attention_scale: 1.0, ..dense };
     let slides: Vec<bool> = dense.layers.iter().map(|layer| layer.window.is_some()).collect();
     let mut blueprint = with_scaled_embedding(dense).blueprint(names);
     for (index, layer) in blueprint.layers.iter_mut().enumerate() {
-        let prefix = format!("model.layers.{index}");
+        let prefix = format!("{root}layers.{index}");
         let own = |module: &str| format!("{prefix}.{module}");
         let source = source_of(index, &slides, parts.shared)?;
         if let Mixer::Attention(attention) = &mut layer.mixer {
             let [kv_heads, head_dim] = parts.heads[index];
             (attention.kv_heads, attention.head_dim, attention.value_dim) = (kv_heads, head_dim, head_dim);
             attention.value_norm = Some(unweighted_norm(epsilon));
-            let of = format!("model.layers.{}.self_attn", source.unwrap_or(index));
+            let of = format!("{root}layers.{}.self_attn", source.unwrap_or(index));
             attention.reads_layer = source.map(|source| source as u64);
             attention.key = projection(names, &format!("{of}.k_proj"));
             attention.key_norm = Some(rms_norm(names, &format!("{of}.k_norm"), epsilon));
@@ -273,9 +279,11 @@ pub(super) fn layer_embeddings(
 ) -> LayerEmbeddings {
     LayerEmbeddings {
         width,
-        rows,
-        table: Tensor::named("model.embed_tokens_per_layer.weight"),
-        table_scale: (width as f64).sqrt(),
+        table: Some(LayerTable {
+            rows,
+            weight: Tensor::named("model.embed_tokens_per_layer.weight"),
+            scale: (width as f64).sqrt(),
+        }),
         projection: projection(names, "model.per_layer_model_projection"),
         projection_scale: (hidden as f64).powf(-0.5),
         norm: rms_norm(names, "model.per_layer_projection_norm", epsilon),
@@ -283,7 +291,7 @@ pub(super) fn layer_embeddings(
     }
 }
 
-fn rms_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
+pub(super) fn rms_norm(names: &TensorNames, module: &str, epsilon: f64) -> Norm {
     Norm { kind: NormKind::Rms, ..layer_norm(names, module, epsilon) }
 }
 

@@ -102,7 +102,7 @@ impl Summary {
             parameters: config.model_type.clone(),
             quantization: general.quantization(model),
             context: blueprint.map_or(config.context_length, |blueprint| blueprint.context),
-            embedding: blueprint.map_or(config.embedding_length, |blueprint| blueprint.hidden),
+            embedding: blueprint.map_or(config.embedding_length, architectures::Blueprint::embedding_width),
             capabilities,
             base: model.manifest.base(),
         }

@@ -67,16 +67,17 @@ impl Embedding {
             Ok(Positions { learned, rows, offset: own.offset as usize })
         };
         let types = |own: &architectures::TokenTypes| weights.numbers(&own.weight, &[own.count as usize, hidden]);
-        let of_layers = |own: &architectures::LayerEmbeddings| -> Result<(MappedTensor, f32)> {
-            let width = blueprint.layers.len() * own.width as usize;
-            Ok((weights.table(&own.table, own.rows as usize, width)?, own.table_scale as f32))
+        let table = own.of_layers.as_ref().and_then(|of_layers| Some((of_layers.width, of_layers.table.as_ref()?)));
+        let of_layers = |(width, own): (u64, &architectures::LayerTable)| -> Result<(MappedTensor, f32)> {
+            let width = blueprint.layers.len() * width as usize;
+            Ok((weights.table(&own.weight, own.rows as usize, width)?, own.scale as f32))
         };
         Ok(Self {
             weight: weights.table(&own.weight, blueprint.vocabulary as usize, hidden)?,
             scale: own.scale.unwrap_or(1.0) as f32,
             positions: own.positions.as_ref().map(positions).transpose()?,
             types: own.types.as_ref().map(types).transpose()?,
-            of_layers: own.of_layers.as_ref().map(of_layers).transpose()?,
+            of_layers: table.map(of_layers).transpose()?,
             ngrams: ngrams.map(|tables| (tables, Arc::default())),
             scratch: Mutex::default(),
         })

@@ -12,6 +12,8 @@ use crate::weights::Weights;
 /// The parts that complete the embeddings of layers.
 #[derive(Debug)]
 pub(super) struct LayerEmbeddings<B: Backend> {
+    /// Whether rows of a table are behind the residual stream.
+    has_table: bool,
     projection: B::Matrix,
     projection_scale: f32,
     norm: NormOf<B>,
@@ -28,6 +30,7 @@ impl<B: Backend> LayerEmbeddings<B> {
         let Some(own) = &blueprint.embedding.of_layers else { return Ok(None) };
         let (hidden, layers, width) = (blueprint.hidden as usize, blueprint.layers.len(), own.width as usize);
         Ok(Some(Self {
+            has_table: own.table.is_some(),
             projection: weights.matrix(backend, &own.projection, hidden, layers * width, None)?,
             projection_scale: own.projection_scale as f32,
             norm: weights.norm(backend, &own.norm, width)?,
@@ -40,7 +43,7 @@ impl<B: Backend> LayerEmbeddings<B> {
 
     /// Returns the number of elements of a row of a pass.
     pub(super) fn row_width(&self) -> usize {
-        self.hidden + self.layers * self.width
+        self.hidden + if self.has_table { self.layers * self.width } else { 0 }
     }
 
     /// Takes rows of a pass apart: returns the residual stream, and the embeddings of all layers,
@@ -48,10 +51,12 @@ impl<B: Backend> LayerEmbeddings<B> {
     pub(super) fn complete(&self, backend: &B, rows: &B::Act) -> Result<(B::Act, B::Act)> {
         let part = |first, count| HeadPart { width: self.row_width(), first, count };
         let stream = backend.part(rows, part(0, self.hidden))?;
-        let table = backend.part(rows, part(self.hidden, self.layers * self.width))?;
         let [projected] = backend.project([&self.projection], &stream)?;
-        let normed = backend.norm(&self.norm, &backend.map(projected, Map::Scale(self.projection_scale))?)?;
-        let sum = backend.map(normed, Map::Add(&table, 1.0))?;
+        let mut sum = backend.norm(&self.norm, &backend.map(projected, Map::Scale(self.projection_scale))?)?;
+        if self.has_table {
+            let table = backend.part(rows, part(self.hidden, self.layers * self.width))?;
+            sum = backend.map(sum, Map::Add(&table, 1.0))?;
+        }
         Ok((stream, backend.map(sum, Map::Scale(self.sum_scale))?))
     }
 
