@@ -71,21 +71,22 @@ pub struct Blueprint {
     pub layers: Vec<Layer>,
     /// Norm of the stream after the last layer.
     pub norm: Option<Norm>,
-    /// Projection behind that norm, if the model embeds in another width.
-    pub embedder: Option<Embedder>,
+    /// Projections behind that norm, one after the other, if the model embeds with them. They may
+    /// precede pooling, because a mean of projections is the projection of the mean.
+    pub embedder: Vec<EmbedderLayer>,
     /// Projection from the stream to logits; `None` if the model only embeds or scores.
     pub output: Option<Output>,
     /// Head that computes scores of a text from the stream.
     pub scorer: Option<Scorer>,
 }
 
-/// Projection of hidden states to the elements of an embedding.
+/// Projection of hidden states on the way to an embedding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Embedder {
-    /// Elements of an embedding.
+pub struct EmbedderLayer {
+    /// Number of rows.
     pub width: u64,
-    /// `[width, hidden]`.
+    /// As many columns as the projection before it has rows; `[width, hidden]` for the first.
     pub projection: Projection,
 }
 
@@ -355,7 +356,7 @@ impl Blueprint {
 
     /// Returns the number of elements of an embedding.
     pub fn embedding_width(&self) -> u64 {
-        self.embedder.as_ref().map_or(self.hidden, |embedder| embedder.width)
+        self.embedder.last().map_or(self.hidden, |layer| layer.width)
     }
 
     /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it

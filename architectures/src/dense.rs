@@ -296,7 +296,7 @@ impl Dense {
             streams: None,
             layers: self.layers.iter().enumerate().map(|(index, own)| self.layer(names, root, index, own)).collect(),
             norm: Some(self.norm(names, &format!("{root}{}", self.final_norm))),
-            embedder: None,
+            embedder: Vec::new(),
             output: Some(Output { scale: self.output_scale, ..Output::of(output) }),
             scorer: None,
         }

@@ -185,7 +185,7 @@ impl Encoder {
             streams: None,
             layers: (0..self.layers).map(|index| self.layer(names, index)).collect(),
             norm: None,
-            embedder: None,
+            embedder: Vec::new(),
             output: None,
             scorer: None,
         }

@@ -49,7 +49,7 @@ mod unsupported;
 pub use adapted::AdaptedName;
 pub use blueprint::{
     Activation, Adaptable, Attention, AttentionGate, BlockIndexer, BlockRule, Blueprint, Branch, ConnectedStreams,
-    DecayRate, DeltaInput, DeltaNet, Embedder, Embedding, ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups,
+    DecayRate, DeltaInput, DeltaNet, EmbedderLayer, Embedding, ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups,
     HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams,
     LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices, Mixer, Network, NgramEmbedding, NgramInput,
     Norm, NormKind, NormedPart, Output, OutputHead, Plain, PositionBias, PositionTable, Positions, PredictedStreams,

@@ -58,11 +58,9 @@ impl Blueprint {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;
             output.head.iter().map(|head| &head.norm).try_for_each(norm)?;
         }
-        if let Some(embedder) = &self.embedder {
-            in_range("width of embeddings", embedder.width, 1 << 20)?;
-            if self.output.is_some() || self.scorer.is_some() {
-                return Err("a model with logits or scores has no projection to embeddings".to_owned());
-            }
+        self.embedder.iter().try_for_each(|layer| in_range("width of embeddings", layer.width, 1 << 20))?;
+        if !self.embedder.is_empty() && (self.output.is_some() || self.scorer.is_some()) {
+            return Err("a model with logits or scores has no projections to embeddings".to_owned());
         }
         if !self.causal && self.output.is_some() {
             return Err("a model that sees later tokens has no next one to tell".to_owned());

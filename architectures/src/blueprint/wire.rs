@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Blueprint, Embedder, Embedding, Layer, Norm, Output, Scorer, Streams};
+use super::{Blueprint, EmbedderLayer, Embedding, Layer, Norm, Output, Scorer, Streams};
 
 /// Blueprint that is not checked yet.
 #[derive(Deserialize)]
@@ -17,7 +17,7 @@ pub(super) struct WireBlueprint {
     streams: Option<Streams>,
     layers: Vec<Layer>,
     norm: Option<Norm>,
-    embedder: Option<Embedder>,
+    embedder: Vec<EmbedderLayer>,
     output: Option<Output>,
     scorer: Option<Scorer>,
 }

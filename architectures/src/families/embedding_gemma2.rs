@@ -2,7 +2,7 @@
 //! and a projection to the elements of an embedding.
 
 use super::gemma4::{self, Gemma4Parts, PATTERN, SLIDING_THETA, THETA, WINDOW, rms_norm};
-use crate::blueprint::{Activation, Blueprint, Embedder, LayerEmbeddings, TokenInput};
+use crate::blueprint::{Activation, Blueprint, EmbedderLayer, LayerEmbeddings, TokenInput};
 use crate::config_json::Config;
 use crate::dense::{Defaults, Dense, projection};
 use crate::family::{Family, GgufForm, HuggingFaceForm};
@@ -67,7 +67,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             norm: rms_norm(names, &format!("{module}.post_per_layer_input_norm"), epsilon),
         });
     }
-    blueprint.embedder = Some(Embedder {
+    blueprint.embedder.push(EmbedderLayer {
         width: config.unsigned("embedding_dim")?.unwrap_or(768),
         projection: projection(names, &format!("{root}embedding_projection")),
     });

@@ -28,11 +28,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(key)?.unwrap_or(default));
     let (hidden, count) = (config.required("hidden_size")?, config.required("num_attention_heads")?);
     let newer = flag("new_decoder_architecture", false)?;
-    let kv_heads = match (newer, flag("multi_query", true)?) {
-        (true, _) => config.unsigned("num_kv_heads")?.unwrap_or(count),
-        (false, true) => 1,
-        (false, false) => count,
-    };
+    let kv_heads = key_heads(config, newer, count)?;
     let head_dim = hidden.checked_div(count).unwrap_or(0);
     let parallel = newer || flag("parallel_attn", true)?;
     // Newer models have a norm for each part, unless the config states that they share one.
@@ -86,10 +82,18 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         streams: None,
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
-        embedder: None,
+        embedder: Vec::new(),
         output: Some(Output::of(output)),
         scorer: None,
     })
+}
+
+/// Returns the number of key heads of a model of so many heads.
+fn key_heads(config: Config<'_>, newer: bool, heads: u64) -> Result<u64, Error> {
+    if newer {
+        return Ok(config.unsigned("num_kv_heads")?.unwrap_or(heads));
+    }
+    Ok(if config.flag("multi_query")?.unwrap_or(true) { 1 } else { heads })
 }
 
 /// Reads GGUF metadata. The converter groups rows by kind: all queries, all keys, all values.

@@ -5,9 +5,9 @@ use serde_json::{Value as Json, json};
 
 use super::gemma::with_scaled_embedding;
 use super::llama;
-use crate::blueprint::{Activation, Blueprint, HeadLayout};
+use crate::blueprint::{Activation, Blueprint, EmbedderLayer, HeadLayout};
 use crate::config_json::{self, Config};
-use crate::dense::{ALL_NORMS, Defaults, Dense, layer_types};
+use crate::dense::{ALL_NORMS, Defaults, Dense, layer_types, projection};
 use crate::family::{Alias, Family, GgufForm, HuggingFaceForm, Key};
 use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, RopeScaling, TensorNames, name_tables};
@@ -107,7 +107,29 @@ fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {
     if sees_all {
         see_both_sides(&mut dense);
     }
-    Ok(embedding_only(with_sliding_rope(dense, &rope).blueprint(names), sees_all))
+    let mut blueprint = embedding_only(with_sliding_rope(dense, &rope).blueprint(names), sees_all);
+    if sees_all {
+        blueprint.embedder = embedder(keys, names)?;
+    }
+    Ok(blueprint)
+}
+
+/// Returns the projections of `EmbeddingGemma` behind pooling, under the names of llama.cpp's or of
+/// Ollama's converter. Files may lack them.
+fn embedder(keys: Keys<'_>, names: &TensorNames) -> Result<Vec<EmbedderLayer>, Error> {
+    // The sizes of the tensors are the same.
+    for key in ["dense_2_feat_in", "dense_2_feat_out", "dense_3_feat_in", "dense_3_feat_out"] {
+        keys.unsigned(key)?;
+    }
+    let modules = ["dense_2", "dense_3", "dense.0", "dense.1"];
+    let own = modules.into_iter().filter(|module| names.has(&format!("{module}.weight")));
+    let layer = |module: &str| {
+        let projection = projection(names, module);
+        let tensor = keys.gguf.tensors.iter().find(|tensor| tensor.name == projection.weight.name);
+        let width = tensor.and_then(|tensor| tensor.dims.get(1).copied()).unwrap_or(0);
+        EmbedderLayer { width, projection }
+    };
+    Ok(own.map(layer).collect())
 }
 
 /// Extends the windows to both sides.
@@ -219,8 +241,8 @@ fn query_scalar(attention_scale: f64) -> Json {
 
 #[cfg(test)]
 mod tests {
-    use formats::Gguf;
-    use formats::gguf::{OwnedValue, write_header};
+    use formats::gguf::{NewTensor, OwnedValue, write_header};
+    use formats::{GgmlType, Gguf};
 
     use super::*;
     use crate::{Document, describe};
@@ -241,6 +263,10 @@ mod tests {
     }
 
     fn of_gguf(more: &[(&str, OwnedValue)]) -> Result<Blueprint, Error> {
+        with_tensors(more, &[])
+    }
+
+    fn with_tensors(more: &[(&str, OwnedValue)], tensors: &[(&str, [u64; 2])]) -> Result<Blueprint, Error> {
         let number = |key: &str, number: u32| (format!("gemma3.{key}"), OwnedValue::from(number));
         let mut keys = vec![
             ("general.architecture".to_owned(), OwnedValue::from("gemma3")),
@@ -252,9 +278,30 @@ mod tests {
             number("vocab_size", 32),
         ];
         keys.extend(more.iter().map(|(key, value)| (format!("gemma3.{key}"), value.clone())));
-        let header = write_header(&keys, &[]).expect("a header");
+        let tensor = |(name, dims): &(&str, [u64; 2])| NewTensor {
+            name: (*name).to_owned(),
+            kind: GgmlType::F32,
+            dims: dims.to_vec(),
+        };
+        let tensors: Vec<NewTensor> = tensors.iter().map(tensor).collect();
+        let header = write_header(&keys, &tensors).expect("a header");
         let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
-        describe(Document::Gguf(&gguf), &TensorNames::default()).map(|architecture| architecture.blueprint)
+        let names = tensors.into_iter().map(|tensor| tensor.name).collect();
+        describe(Document::Gguf(&gguf), &names).map(|architecture| architecture.blueprint)
+    }
+
+    #[test]
+    fn embeddings_are_projected_behind_pooling() {
+        let pooled = [("pooling_type", 1u32.into())];
+        for modules in [["dense.0.weight", "dense.1.weight"], ["dense_2.weight", "dense_3.weight"]] {
+            let tensors = [(modules[1], [96, 24]), (modules[0], [64, 96])];
+            let blueprint = with_tensors(&pooled, &tensors).expect("it is described");
+            let layers: Vec<_> =
+                blueprint.embedder.iter().map(|own| (own.projection.weight.name.as_str(), own.width)).collect();
+            assert_eq!(layers, [(modules[0], 96), (modules[1], 24)]);
+            assert_eq!(blueprint.embedding_width(), 24);
+            assert!(with_tensors(&[], &tensors).expect("it is described").embedder.is_empty(), "it generates");
+        }
     }
 
     fn bases(blueprint: &Blueprint) -> Vec<(Option<u64>, f64)> {

@@ -79,7 +79,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         streams: None,
         layers: (0..layer_count(number("n_layer", 12)?)?).map(layer).collect(),
         norm: Some(norm("ln_f")),
-        embedder: None,
+        embedder: Vec::new(),
         output: Some(Output::of(projection)),
         scorer: None,
     })

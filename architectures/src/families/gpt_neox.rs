@@ -67,7 +67,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         streams: None,
         layers: (0..layer_count(config.required("num_hidden_layers")?)?).map(layer).collect(),
         norm: Some(norm("final_layer_norm")),
-        embedder: None,
+        embedder: Vec::new(),
         output: Some(Output::of(output)),
         scorer: None,
     })

@@ -121,7 +121,7 @@ pub(super) fn blueprint(names: &TensorNames, sizes: &MambaSizes, mixer: impl Fn(
         streams: None,
         layers: (0..sizes.layers).map(layer).collect(),
         norm: Some(norm(final_norm)),
-        embedder: None,
+        embedder: Vec::new(),
         output: Some(Output::of(output)),
         scorer: None,
     }

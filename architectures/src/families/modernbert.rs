@@ -153,7 +153,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
         streams: None,
         layers: (0..sizes.slides.len()).map(layer).collect(),
         norm: Some(norm("final_norm")),
-        embedder: None,
+        embedder: Vec::new(),
         output: None,
         scorer: None,
     }

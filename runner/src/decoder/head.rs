@@ -11,8 +11,8 @@ use crate::weights::Weights;
 pub(super) struct Head<B: Backend> {
     /// `None` if the last layer normalizes its output.
     norm: Option<NormOf<B>>,
-    /// Projection of hidden states, if the model embeds in another width.
-    embedder: Option<B::Matrix>,
+    /// Projections of hidden states on the way to an embedding.
+    embedder: Vec<B::Matrix>,
     /// `None` if the model computes no logits.
     output: Option<Output<B>>,
 }
@@ -51,25 +51,30 @@ impl<B: Backend> Head<B> {
                 soft_cap: output.soft_cap.map(|cap| cap as f32),
             })
         };
-        let embedder =
-            |own: &architectures::Embedder| weights.matrix(backend, &own.projection, hidden, own.width as usize, None);
+        let mut width = hidden;
+        let mut embedder = Vec::with_capacity(blueprint.embedder.len());
+        for layer in &blueprint.embedder {
+            embedder.push(weights.matrix(backend, &layer.projection, width, layer.width as usize, None)?);
+            width = layer.width as usize;
+        }
         Ok(Self {
             norm: blueprint.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
-            embedder: blueprint.embedder.as_ref().map(embedder).transpose()?,
+            embedder,
             output: blueprint.output.as_ref().map(output).transpose()?,
         })
     }
 
-    /// Applies the final norm to rows of the residual stream, `[rows, hidden]`, and the projection
-    /// to the elements of an embedding, if there is one.
+    /// Applies the final norm to rows of the residual stream, `[rows, hidden]`, and the projections
+    /// to the elements of an embedding, if there are some.
     pub(super) fn hidden(&self, backend: &B, rows: B::Act) -> Result<B::Act> {
-        let normed = match &self.norm {
+        let mut rows = match &self.norm {
             Some(norm) => backend.norm(norm, &rows)?,
             None => rows,
         };
-        let Some(embedder) = &self.embedder else { return Ok(normed) };
-        let [embedded] = backend.project([embedder], &normed)?;
-        Ok(embedded)
+        for matrix in &self.embedder {
+            [rows] = backend.project([matrix], &rows)?;
+        }
+        Ok(rows)
     }
 
     /// Computes the logits of rows of the residual stream, `[rows, vocabulary]`.

@@ -41,7 +41,7 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
     let mut all = NamedParts::default();
     blueprint.layers.iter().for_each(|layer| all.layer(layer));
     all.norms(&blueprint.norm);
-    all.projections(blueprint.embedder.as_ref().map(|embedder| &embedder.projection));
+    all.projections(blueprint.embedder.iter().map(|layer| &layer.projection));
     all.output(blueprint);
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
@@ -88,7 +88,7 @@ impl<'a> NamedParts<'a> {
         self.tensors.extend(embedding.types.as_ref().map(|types| &types.weight));
         self.norms(embedding.norm.iter().chain(&blueprint.norm));
         self.output(blueprint);
-        self.projections(blueprint.embedder.as_ref().map(|embedder| &embedder.projection));
+        self.projections(blueprint.embedder.iter().map(|layer| &layer.projection));
         if let Some(of_layers) = &embedding.of_layers {
             self.tensors.extend(of_layers.table.as_ref().map(|table| &table.weight));
             self.projections([&of_layers.projection]);
