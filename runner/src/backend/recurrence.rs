@@ -61,6 +61,7 @@ pub(crate) struct RecurrenceInputs<'a, B: Backend> {
     pub(crate) value: &'a B::Act,
     /// `[tokens, value_heads]`; only the delta rule has it.
     pub(crate) beta: Option<&'a B::Act>,
-    /// `[tokens, value_heads · steps_per_head]`.
-    pub(crate) decay: &'a B::Act,
+    /// `[tokens, value_heads · steps_per_head]`; `None` if all Δ are 1, which the delta rule does
+    /// not have.
+    pub(crate) decay: Option<&'a B::Act>,
 }

@@ -117,7 +117,8 @@ impl<B: Backend> DeltaNet<B> {
             backend.map(x, Map::Activate(Activation::Silu))
         };
         let (query, key, value) = (convolved(0, &query)?, convolved(1, &key)?, convolved(2, &value)?);
-        let inputs = RecurrenceInputs { query: &query, key: &key, value: &value, beta: Some(&beta), decay: &decay };
+        let inputs =
+            RecurrenceInputs { query: &query, key: &key, value: &value, beta: Some(&beta), decay: Some(&decay) };
         let mixed = backend.recur(&self.recurrence, inputs, sequences)?;
         let function = match self.gate_function {
             GateFunction::Silu => Map::Silu(&gate),

@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::{Activation, HeadPairing};
 
 use super::{Loader, Pass};
-use crate::backend::{Backend, HeadPart, LayerSequences, Map, NormOf, Recurrence, RecurrenceInputs, RecurrenceRule};
+use crate::backend::{Backend, LayerSequences, Map, NormOf, Recurrence, RecurrenceInputs, RecurrenceRule};
 
 /// Linear attention.
 #[derive(Debug)]
@@ -38,7 +38,10 @@ impl<B: Backend> LinearAttention<B> {
                 key_dim: head_dim,
                 value_dim: head_dim,
                 pairing: HeadPairing::Grouped,
-                rule: RecurrenceRule::StateSpace { limits: [1.0, 1.0], skip: backend.vector(vec![0.0; heads])? },
+                rule: RecurrenceRule::StateSpace {
+                    limits: [0.0, f32::INFINITY],
+                    skip: backend.vector(vec![0.0; heads])?,
+                },
                 rates_per_head: 1,
                 decay_rate: backend.vector((1..=own.heads).map(|head| rate(head) as f32).collect())?,
                 steps_per_head: 1,
@@ -60,10 +63,7 @@ impl<B: Backend> LinearAttention<B> {
         let [query, key, value, gate] = backend.project([&self.query, &self.key, &self.value, &self.gate], x)?;
         let active = |x: B::Act| backend.map(x, Map::Activate(self.activation));
         let (query, key, value) = (active(query)?, active(key)?, active(value)?);
-        // Steps are limited to 1, whatever they are.
-        let any = HeadPart { width: self.recurrence.key_dim, first: 0, count: 1 };
-        let steps = backend.part(&query, any)?;
-        let inputs = RecurrenceInputs { query: &query, key: &key, value: &value, beta: None, decay: &steps };
+        let inputs = RecurrenceInputs { query: &query, key: &key, value: &value, beta: None, decay: None };
         let mixed = backend.recur(&self.recurrence, inputs, sequences)?;
         let gated = backend.map(backend.norm(&self.norm, &mixed)?, Map::Sigmoid(&gate))?;
         let [out] = backend.project([&self.output], &gated)?;

@@ -91,7 +91,7 @@ impl<B: Backend> SelectiveScan<B> {
         };
         let (write, read) = (normed(&self.write_norm, write)?, normed(&self.read_norm, read)?);
         let [step] = backend.project([&self.step_up], &normed(&self.step_norm, step)?)?;
-        let inputs = RecurrenceInputs { query: &read, key: &write, value: &input, beta: None, decay: &step };
+        let inputs = RecurrenceInputs { query: &read, key: &write, value: &input, beta: None, decay: Some(&step) };
         let mixed = backend.recur(&self.recurrence, inputs, sequences)?;
         let [out] = backend.project([&self.output], &backend.map(mixed, Map::Silu(&gate))?)?;
         Ok(out)

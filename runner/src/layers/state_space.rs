@@ -100,7 +100,7 @@ impl<B: Backend> StateSpace<B> {
             backend.map(x, Map::Activate(Activation::Silu))
         };
         let (input, write, read) = (convolved(0, &input)?, convolved(1, &write)?, convolved(2, &read)?);
-        let inputs = RecurrenceInputs { query: &read, key: &write, value: &input, beta: None, decay: &step };
+        let inputs = RecurrenceInputs { query: &read, key: &write, value: &input, beta: None, decay: Some(&step) };
         let mixed = backend.recur(&self.recurrence, inputs, sequences)?;
         let gated = match &self.norm {
             Some((norm, true)) => backend.map(backend.norm(norm, &mixed)?, Map::Silu(&gate))?,

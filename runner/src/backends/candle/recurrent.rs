@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use architectures::HeadPairing;
-use candle_core::{D, Tensor};
+use candle_core::{D, DType, Tensor};
 
 use super::Candle;
 use super::act::Act;
@@ -66,7 +66,10 @@ pub(super) fn recur(
     let tokens = span.tokens;
     let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, tokens)?) };
     let value = own(inputs.value)?.reshape((tokens, value_heads, value_dim))?;
-    let soft = softplus(&own(inputs.decay)?.broadcast_add(&recurrence.decay_bias)?)?;
+    let soft = match inputs.decay {
+        Some(decay) => softplus(&own(decay)?.broadcast_add(&recurrence.decay_bias)?)?,
+        None => Tensor::ones((tokens, value_heads), DType::F32, value.device())?,
+    };
     let (query, key) = (own(inputs.query)?, own(inputs.key)?);
     let heads = |x: &Tensor| by_value_head(recurrence, x);
     let (query, key, step, beta) = match &recurrence.rule {

@@ -90,6 +90,7 @@ impl Cpu {
                     step(recurrence, inputs, [token, head], memory, out);
                 }
             });
+            state.length = span.end();
         }
         Ok(())
     }
@@ -109,7 +110,7 @@ fn step(
     let [query, key] = [inputs.query, inputs.key].map(|x| &x.numbers[place..place + key_dim]);
     let at = token * value_heads + head;
     let value = &inputs.value.numbers[at * value_dim..(at + 1) * value_dim];
-    let steps = &inputs.decay.numbers[at * steps_per_head..][..steps_per_head];
+    let steps = inputs.decay.map_or(&[][..], |decay| &decay.numbers[at * steps_per_head..][..steps_per_head]);
     let biases = &recurrence.decay_bias[head * steps_per_head..][..steps_per_head];
     let rates = &recurrence.decay_rate[head * rates_per_head..][..rates_per_head];
     let decay = |rate: f32, step: f32| (-rate * step).exp();
@@ -132,7 +133,7 @@ fn step(
             });
         }
         RecurrenceRule::StateSpace { limits, skip } => {
-            let step = softplus(steps[0] + biases[0]).clamp(limits[0], limits[1]);
+            let step = steps.first().map_or(1.0, |step| softplus(step + biases[0]).clamp(limits[0], limits[1]));
             match rates {
                 [rate] => {
                     let decays = std::iter::repeat(decay(*rate, step));
