@@ -214,7 +214,7 @@ pub struct Layer {
     pub token_input: Option<TokenInput>,
     /// `[1]`: factor of the output of the layer.
     pub scale: Option<Tensor>,
-    /// What the layer does with the streams, if there are several.
+    /// How the layer computes the streams, if there are several.
     pub streams: Option<LayerStreams>,
     /// Part before the mixer, which adds n-grams of tokens to the streams.
     pub ngrams: Option<Box<NgramInput>>,
@@ -377,13 +377,32 @@ impl Blueprint {
         LayerState::Recurrent { numbers: width * own.dilation * (own.kernel - 1) }
     }
 
-    /// Returns the epsilon of the norm before the output, or of the first layer's norm if there is
-    /// none.
+    /// Returns the epsilon of the norm before the output; without it, of the norm of the streams,
+    /// of the embedding, or of the first layer.
     pub fn epsilon(&self) -> f64 {
+        let of_streams = match &self.streams {
+            Some(Streams::Connected(own)) => Some(&own.leave.norm),
+            _ => None,
+        };
         let first = self.layers.first().and_then(|layer| {
             let residual = &layer.mixer_residual;
             residual.before.as_ref().or(residual.after.as_ref()).or(residual.sum.as_ref())
         });
-        self.norm.as_ref().or(first).map_or(0.0, |norm| norm.epsilon)
+        let norm = self.norm.as_ref().or(of_streams).or(self.embedding.norm.as_ref()).or(first);
+        norm.map_or(0.0, |norm| norm.epsilon)
+    }
+
+    /// Returns the tables of n-grams. A token reads a few of their rows, so they stay in mapped
+    /// files, whatever device computes the layers.
+    pub fn ngram_tables(&self) -> impl Iterator<Item = &Tensor> {
+        self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).flat_map(|own| &own.embedding.tables)
+    }
+
+    /// Returns all tables of which a token reads a few rows.
+    pub fn row_tables(&self) -> impl Iterator<Item = &Tensor> {
+        let embedding = &self.embedding;
+        let of_layers = embedding.of_layers.as_ref().and_then(|own| own.table.as_ref()).map(|table| &table.weight);
+        let positions = embedding.positions.as_ref().and_then(Positions::learned);
+        std::iter::once(&embedding.weight).chain(positions).chain(of_layers).chain(self.ngram_tables())
     }
 }

@@ -452,7 +452,16 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
             ("time_step_max", Any),
         ],
     ),
-    ("qwen4_exp", &[("attn_output_gate", Flag(true)), ("mtp", Any), ("number_of_conv_states", Any)]),
+    (
+        "qwen4_exp",
+        &[
+            ("attn_output_gate", Flag(true)),
+            // The number of unused rows behind the tables of n-grams follows from it.
+            ("make_ngram_vocab_size_divisible_by", Any),
+            ("mtp", Any),
+            ("number_of_conv_states", Any),
+        ],
+    ),
     ("qwen3_5", QWEN3_5),
     ("qwen3_5_moe", QWEN3_5),
     (

@@ -8,7 +8,7 @@ use lode_fuzz::assert_told;
 use serde_json::{Map, Value};
 
 /// Tensor names whose presence families use to tell variants of a model apart.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 11] = [
     "lm_head.weight",
     "model.layers.0.self_attn.q_proj.bias",
     "model.layers.0.self_attn.o_proj.bias",
@@ -16,6 +16,9 @@ const NAMES: [&str; 8] = [
     "model.layers.0.mlp.gate_proj.bias",
     "model.layers.0.mlp.gate.e_score_correction_bias",
     "model.layers.0.mlp.experts.gate_up_proj",
+    "model.layers.0.ple.ple_embedding.ngram_embedding.weight",
+    "model.layers.0.self_attn.index_q_proj.weight",
+    "model.layers.0.self_attn.indexer.index_q_proj.weight",
     "model.norm.bias",
 ];
 

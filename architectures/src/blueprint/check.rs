@@ -20,6 +20,8 @@ pub(crate) const MAX_LAYERS: u64 = 4096;
 const MAX_EXPERTS: u64 = 1 << 16;
 /// Limit of the number of tables of n-grams of a layer; more than any layer has.
 pub(crate) const MAX_NGRAM_TABLES: u64 = 1 << 10;
+/// Limit of the number of tables of n-grams of all layers; bounds the time for finding their sizes.
+pub(crate) const MAX_NGRAM_TABLES_IN_ALL: u64 = 1 << 12;
 /// Limit of the number of tokens of an n-gram.
 pub(crate) const MAX_NGRAM: usize = 16;
 /// Limit of the number of experts of a model; more than any model has.
@@ -70,6 +72,7 @@ impl Blueprint {
             return Err(format!("there are more than {MAX_EXPERTS_IN_ALL} experts in all layers"));
         }
         self.embedding.of_layers.iter().try_for_each(layer_embeddings)?;
+        self.check_ngrams()?;
         self.check_streams()?;
         for (index, each) in (0u64..).zip(&self.layers) {
             layer(each)?;
@@ -87,6 +90,23 @@ impl Blueprint {
 }
 
 impl Blueprint {
+    /// Checks what n-grams and embeddings of layers need of the model.
+    fn check_ngrams(&self) -> Result<(), String> {
+        let mut ngrams = self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).peekable();
+        let has_some = ngrams.peek().is_some();
+        if has_some && !self.causal {
+            return Err("n-grams need a model that sees earlier tokens only".to_owned());
+        }
+        if self.embedding.norm.is_some() && (has_some || self.embedding.of_layers.is_some()) {
+            return Err("a norm of the embedding would also normalize the embeddings behind it".to_owned());
+        }
+        let tables = ngrams.map(|own| own.embedding.sizes.len() as u64).fold(0, u64::saturating_add);
+        if tables > MAX_NGRAM_TABLES_IN_ALL {
+            return Err(format!("there are {tables} tables of n-grams, at most {MAX_NGRAM_TABLES_IN_ALL}"));
+        }
+        Ok(())
+    }
+
     /// Checks the streams, and that all layers have them or none.
     fn check_streams(&self) -> Result<(), String> {
         let is_alike = |layer: &Layer| match (&self.streams, &layer.streams) {
@@ -95,7 +115,7 @@ impl Blueprint {
             _ => false,
         };
         if !self.layers.iter().all(is_alike) {
-            return Err("some layers compute other streams than there are".to_owned());
+            return Err("some layers have predicted streams and others connected ones, or none".to_owned());
         }
         let Some(streams) = &self.streams else { return Ok(()) };
         in_range("number of streams", streams.count(), 16)?;
@@ -144,8 +164,9 @@ fn stream_mix(own: &StreamMix) -> Result<(), String> {
 }
 
 fn connected_layer(layer: &Layer, own: &StreamConnections, has_embeddings: bool) -> Result<(), String> {
-    let sums = [&layer.mixer_residual, &layer.ffn_residual].map(|residual| residual.sum.is_some());
-    if sums.contains(&true) || layer.learned_residual.is_some() {
+    let residuals = [&layer.mixer_residual, &layer.ffn_residual];
+    let has_more = |residual: &&Residual| residual.sum.is_some() || residual.scale.is_some();
+    if residuals.iter().any(has_more) || layer.learned_residual.is_some() {
         return Err("parts of layers that are connected to streams have no other residuals".to_owned());
     }
     if layer.token_input.is_some() || has_embeddings {
@@ -157,21 +178,17 @@ fn connected_layer(layer: &Layer, own: &StreamConnections, has_embeddings: bool)
 }
 
 fn ngrams(own: &NgramInput) -> Result<(), String> {
-    let NgramEmbedding { tables, rows, width, multipliers, sizes, .. } = &own.embedding;
+    let NgramEmbedding { tables, width, multipliers, sizes, .. } = &own.embedding;
     in_range("number of tensors with n-grams", tables.len() as u64, 1 << 16)?;
-    in_range("number of n-grams", *rows, 1 << 40)?;
-    in_range("width of n-grams", *width, 1 << 16)?;
+    in_range("width of n-grams", *width, 1 << 12)?;
     in_range("number of tables of n-grams", sizes.len() as u64, MAX_NGRAM_TABLES)?;
     if !(2..=MAX_NGRAM).contains(&multipliers.len()) || !sizes.len().is_multiple_of(multipliers.len() - 1) {
         let (tables, tokens) = (sizes.len(), multipliers.len());
         return Err(format!("there are {tables} tables for n-grams of 2 to {tokens} tokens, expected as many of each"));
     }
-    let used = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(*size).filter(|_| *size > 0));
-    if used.is_none_or(|used| used > *rows) {
-        return Err(format!("tables of n-grams have more than the {rows} rows that there are, or none"));
-    }
+    sizes.iter().try_for_each(|size| in_range("number of rows of a table of n-grams", *size, 1 << 40))?;
     in_range("width of the convolution", own.kernel, 1 << 8)?;
-    in_range("distance of the positions of the convolution", own.dilation, 1 << 8)?;
+    in_range("distance of the positions of the convolution", own.dilation, MAX_NGRAM as u64)?;
     [&own.key_norm, &own.query_norm, &own.convolution_norm].into_iter().try_for_each(norm)
 }
 

@@ -35,17 +35,15 @@ pub struct NgramInput {
 
 /// Embeddings of n-grams: one row of each of several tables, side by side.
 ///
-/// The row of an n-gram in a table is `(t₀·m₀ ⊕ t₁·m₁ ⊕ …) mod size`, with the token `t₀`, the tokens
-/// before it, `t₁` and so on, the multipliers `m` and the exclusive or `⊕` of 64-bit numbers. Tokens
-/// before the beginning of a text are `end`; a text begins behind each token `end`.
+/// The row of an n-gram in a table is `(t₀·m₀ ⊕ t₁·m₁ ⊕ …) mod size`, with the token `t₀`, the
+/// tokens before it, `t₁` and so on, the multipliers `m` and the exclusive or `⊕` of 64-bit
+/// numbers. Tokens before the beginning of a text are `end`; a text begins behind each token `end`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NgramEmbedding {
-    /// Tensors whose rows together are `[rows, width]`: the rows of all tables, one table after the
-    /// other.
+    /// Tensors with rows of `width` elements: the rows of all tables, one table after the other,
+    /// and perhaps unused ones behind them.
     pub tables: Vec<Tensor>,
-    /// Number of rows, of which the last may be unused.
-    pub rows: u64,
     /// Elements of a row.
     pub width: u64,
     /// Multipliers of the token and of each token before it.
@@ -58,13 +56,18 @@ pub struct NgramEmbedding {
 }
 
 impl NgramEmbedding {
+    /// Returns the number of rows of all tables.
+    pub fn rows(&self) -> u64 {
+        self.sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
+    }
+
     /// Returns the number of elements of the embedding of a token.
     pub fn embedded(&self) -> u64 {
         self.width.saturating_mul(self.sizes.len() as u64)
     }
 
-    /// Returns the rows of a token, one of each table. `token(n)` returns the `n`th token before it,
-    /// or `None` if the sequence begins behind that.
+    /// Returns the rows of a token, one of each table. `token(n)` returns the `n`th token before
+    /// it, or `None` if the sequence begins behind that.
     pub fn rows_of(&self, token: impl Fn(usize) -> Option<u32>) -> impl Iterator<Item = u64> {
         let mut hashes = Vec::with_capacity(self.multipliers.len());
         let (mut hash, mut has_ended) = (0, false);
@@ -90,14 +93,8 @@ mod tests {
 
     #[test]
     fn a_text_begins_behind_the_token_that_ends_one() {
-        let own = NgramEmbedding {
-            tables: Vec::new(),
-            rows: 40,
-            width: 4,
-            multipliers: vec![3, 5, 7],
-            sizes: vec![11, 29],
-            end: 2,
-        };
+        let own =
+            NgramEmbedding { tables: Vec::new(), width: 4, multipliers: vec![3, 5, 7], sizes: vec![11, 29], end: 2 };
         let rows = |text: &[u32]| -> Vec<u64> {
             own.rows_of(|back| text.len().checked_sub(back + 1).map(|at| text[at])).collect()
         };
@@ -105,6 +102,6 @@ mod tests {
         assert_eq!(rows(&[8, 2, 6]), rows(&[6]), "the tokens before the end do not count");
         assert_eq!(rows(&[6]), [2, 33]);
         assert_eq!(rows(&[8, 9, 2]), [10, 30], "the end belongs to its text");
-        assert_eq!(own.embedded(), 8);
+        assert_eq!((own.embedded(), own.rows()), (8, 40));
     }
 }

@@ -26,7 +26,7 @@ impl Streams {
     }
 }
 
-/// What a layer does with several streams.
+/// How a layer computes several streams.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LayerStreams {
@@ -97,8 +97,8 @@ pub struct StreamConnections {
 }
 
 /// Connection of a part of a layer to all streams. The part computes `y` from a mix of the streams,
-/// then `stream[k] ← stream[k] + 2 · sigmoid(inject(n) / count)[k] · y`, with the normalized streams
-/// `n` of the mix.
+/// then `stream[k] ← stream[k] + 2 · sigmoid(inject(n) / count)[k] · y`, with the normalized
+/// streams `n` of the mix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamConnection {

@@ -167,7 +167,13 @@ impl Indexers {
         if let Some(own) = published {
             let listed = numbers(own, "sparse_attention_freq", layers)?;
             has = has.or(listed);
-            check(own, layers)?;
+            check(own)?;
+            // The class has indexers without values only.
+            let without_values = numbers(own, "sparse_disable_index_value", layers)?.unwrap_or(vec![true; layers]);
+            let with_indexer = has.iter().flatten().zip(&without_values);
+            if with_indexer.into_iter().any(|(has, without_values)| *has && !without_values) {
+                return Err(fail("`sparse_disable_index_value` is 0 for a layer with an indexer, expected 1"));
+            }
         }
         Ok(Self {
             heads: number("index_n_heads", "sparse_num_index_heads", 4)?,
@@ -210,7 +216,7 @@ impl Indexers {
 }
 
 /// Refuses parameters of published configs that the class of transformers does not have.
-fn check(published: Config<'_>, layers: usize) -> Result<(), Error> {
+fn check(published: Config<'_>) -> Result<(), Error> {
     let first = published.unsigned("sparse_init_block")?.unwrap_or(0);
     if first != 0 {
         return Err(fail(format!("`sparse_init_block` is {first}, expected 0")));
@@ -222,7 +228,5 @@ fn check(published: Config<'_>, layers: usize) -> Result<(), Error> {
     if published.flag("use_sparse_attention")? == Some(false) {
         return Err(fail("`use_sparse_attention` is false, expected true"));
     }
-    // Indexers without values are what the class has; the list has numbers for other layers, too.
-    numbers(published, "sparse_disable_index_value", layers)?;
     Ok(())
 }

@@ -81,9 +81,6 @@ impl OpenSequence {
     /// # Errors
     /// Fails if there is no memory. The states are then unusable.
     pub(crate) fn shift(&mut self, removal: &Removal) -> Result<()> {
-        if let Some(history) = self.decoder.embedding.history() {
-            history.remove(self.id, removal.removed.clone());
-        }
         self.decoder.stages.iter().try_for_each(|stage| stage.shift(self.id, removal))
     }
 }

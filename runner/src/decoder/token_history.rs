@@ -1,7 +1,7 @@
 //! The tokens of open sequences, for models whose embedding of a token depends on the tokens before
-//! it.
+//! it. They are never removed from the middle of a sequence, because the layers that need them have
+//! states that cannot be shifted.
 
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
@@ -46,15 +46,6 @@ impl TokenHistory {
         });
     }
 
-    /// Removes some tokens of a sequence.
-    pub(super) fn remove(&self, id: SequenceId, removed: Range<usize>) {
-        self.change(|all| {
-            if let Some(own) = all.get_mut(id.index()) {
-                own.drain(removed.start.min(own.len())..removed.end.min(own.len()));
-            }
-        });
-    }
-
     /// Forgets a sequence.
     pub(super) fn close(&self, id: SequenceId) {
         self.change(|all| {
@@ -89,9 +80,8 @@ mod tests {
         history.read(|all| assert_eq!(all, [vec![1, 9], vec![7]]));
         history.share(first, second, 1);
         history.read(|all| assert_eq!(all, [vec![1, 9], vec![1]]));
-        history.remove(first, 0..1);
         history.close(second);
-        history.read(|all| assert_eq!(all, [vec![9], vec![]]));
+        history.read(|all| assert_eq!(all, [vec![1, 9], vec![]]));
         assert!(history.append(&[4], &[sequence(second, 0, 3, 1)]).is_err());
     }
 }

@@ -33,14 +33,15 @@ pub struct BlockIndexer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockRule {
-    /// By `Σ relu(query[h] · key)` over the heads. The key of a block is the mean of the keys of its
-    /// positions, then normalized and rotated by its first position. Positions behind the last
+    /// By `Σ relu(query[h] · key)` over the heads. The key of a block is the mean of the keys of
+    /// its positions, then normalized and rotated by its first position. Positions behind the last
     /// complete block are seen, too.
     Mean,
-    /// By the greatest `query[h] · key` of the positions of a block that a token sees, for each head
-    /// separately; a head chooses for as many consecutive heads of attention as there are for each.
+    /// By the greatest `query[h] · key` of the positions of a block that a token sees, for each
+    /// head separately; a head chooses for as many consecutive heads of attention as there are for
+    /// each.
     Greatest {
-        /// Number of blocks up to the token's own that are always among those that are chosen.
+        /// Number of blocks, up to the token's own, that are always chosen and count among them.
         local: u64,
     },
 }
