@@ -16,16 +16,16 @@
 
 mod scores;
 
-use architectures::{Blueprint, Ffn, Layer, Mixer};
+use architectures::{Blueprint, Ffn, Layer, Mixer, Streams};
 use protocol::KvType;
 use protocol::limits::{AHEAD, CHECKPOINTS, CHUNK, DEVICE_RECORDINGS};
 use serde::{Deserialize, Serialize};
 
-use crate::Unfit;
 use crate::amount::{Amount, sum};
 use crate::layout::Layout;
 use crate::load::{DeviceUse, Layers, Machine, settle, uses};
 use crate::model::Weights;
+use crate::{Device, Unfit};
 
 /// Private bytes of a runner without a model: its heap, the stacks of its threads, and relocated
 /// pages of the program. Measured on Linux.
@@ -139,7 +139,8 @@ impl Decoder<'_> {
 
     /// Returns the elements per token of the residual stream, its norm, and the output of a mixer
     /// or feed-forward network. Several streams are predicted, joined with the layer's output,
-    /// corrected and joined again.
+    /// corrected and joined again; or normalized, gated and joined, and n-grams have keys, values
+    /// and the output of their convolution.
     fn streams(&self) -> Amount {
         let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count().saturating_mul(5));
         (3 + several) * Amount(self.blueprint.hidden)
@@ -167,16 +168,20 @@ impl Decoder<'_> {
     /// input row of a product, with one row for each of the token's experts.
     fn widest(&self) -> Amount {
         let hidden = self.blueprint.hidden;
-        let wide = |layer: &Layer| widest_of(&layer.ffn, hidden);
-        self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(Amount(hidden))
+        let streams = Amount(self.blueprint.streams.as_ref().map_or(1, Streams::count)) * Amount(hidden);
+        let ngrams = |layer: &Layer| layer.ngrams.as_ref().map_or(0, |own| own.embedding.embedded());
+        let wide = |layer: &Layer| widest_of(&layer.ffn, hidden).max(Amount(ngrams(layer)));
+        self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(streams)
     }
 
     /// Returns the elements per token of the embeddings of layers: the parts of the table, their
-    /// projection, and the sum.
+    /// projection, and the sum; and of the embeddings of n-grams, with the part of a layer.
     fn layer_embeddings(&self) -> Amount {
         let own = self.blueprint.embedding.of_layers.as_ref();
         let width = own.map_or(Amount(0), |own| Amount(own.width) * Amount(self.blueprint.layers.len() as u64));
-        3 * width
+        let ngrams = self.blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_ref());
+        let ngrams = ngrams.map(|own| Amount(own.embedding.embedded())).fold(Amount(0), |a, b| a + b);
+        3 * width + 2 * ngrams
     }
 
     /// Returns the private bytes of the runner's process that do not depend on requests.
@@ -303,7 +308,12 @@ pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &M
     let activations = decoder.device_activations(cache);
     let host = decoder.cpu_activations(cache);
     let process = decoder.process();
-    let (layout, mut graphs) = settle(&layers, &machine.devices, machine, activations, sum([host, process]))?;
+    let settled = |devices: &[Device]| settle(&layers, devices, machine, activations, sum([host, process]));
+    let (layout, mut graphs) = if decoder.blueprint.is_divisible() {
+        settled(&machine.devices)?
+    } else {
+        on_one_device(&machine.devices, kv.len() + 1, settled)?
+    };
     for share in &layout.shares {
         graphs[share.device] = activations;
     }
@@ -316,6 +326,32 @@ pub fn load(decoder: &Decoder<'_>, weights: &Weights, cache: &Cache, machine: &M
     system.weights = sum([system.weights, weights.token_embedding.filter(|_| !counted).unwrap_or(0)]);
     system.graph = if all_on_devices { 0 } else { host };
     Ok(Exact { kv, layout, total_layers, devices, system, process })
+}
+
+/// Settles a model whose layers cannot be on several devices: all on the first device that holds
+/// them, or else all in system memory.
+fn on_one_device(
+    devices: &[Device],
+    layers: usize,
+    settled: impl Fn(&[Device]) -> Result<(Layout, Vec<u64>), Unfit>,
+) -> Result<(Layout, Vec<u64>), Unfit> {
+    let with_memory_of = |kept: Option<usize>| -> Vec<Device> {
+        let own = |(at, device): (usize, &Device)| Device {
+            free_memory: if kept == Some(at) { device.free_memory } else { 0 },
+            ..device.clone()
+        };
+        devices.iter().enumerate().map(own).collect()
+    };
+    let mut order: Vec<usize> = (0..devices.len()).collect();
+    order.sort_by_key(|at| (devices[*at].integrated, std::cmp::Reverse(devices[*at].free_memory)));
+    for at in order {
+        if let Ok(found) = settled(&with_memory_of(Some(at)))
+            && found.0.assigned() >= layers
+        {
+            return Ok(found);
+        }
+    }
+    settled(&with_memory_of(None))
 }
 
 #[cfg(test)]
@@ -395,6 +431,23 @@ mod tests {
         assert_eq!((exact.mapped(), exact.system.cache, exact.system.graph), (30 << 20, 0, 0));
         let (kv, activations) = (exact.kv.iter().sum::<u64>(), small().device_activations(&cache));
         assert_eq!(exact.device_size(), (330 << 20) + 2304 + kv + activations);
+    }
+
+    #[test]
+    fn layers_that_belong_together_are_on_one_device_or_none() {
+        let config = br#"{"model_type":"gemma3n_text","vocab_size":1000,"vocab_size_per_layer_input":1000,
+            "hidden_size":64,"intermediate_size":128,"num_hidden_layers":5,"num_attention_heads":4,
+            "num_key_value_heads":2,"head_dim":64,"num_kv_shared_layers":0}"#;
+        let blueprint = describe(Document::Config(config), &TensorNames::default()).expect("a config").blueprint;
+        assert!(!blueprint.is_divisible());
+        let decoder = Decoder { blueprint: &blueprint, tokenizer: Tokenizer::BytePair };
+        let weights = Weights { blocks: vec![Some(100 << 20); 5], ..Weights::default() };
+        let cache = Cache { context: 2048, slots: 1, kv_type: KvType::F16 };
+        let placed = |free: &[u64]| load(&decoder, &weights, &cache, &machine(free)).expect("it fits").devices;
+        let layers = |free: &[u64]| placed(free).iter().map(|device| device.layers).collect::<Vec<_>>();
+        assert_eq!(layers(&[400 << 20, 400 << 20]), [0, 0], "not even together");
+        assert_eq!(layers(&[400 << 20, 24 << 30]), [0, 6]);
+        assert_eq!(layers(&[]), [0usize; 0]);
     }
 
     #[test]

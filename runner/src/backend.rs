@@ -129,8 +129,9 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
         qkv: [&Self::Act; 3],
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Self::Act>;
-    /// Appends the keys of an indexer to the sequences, then chooses the blocks to which their tokens
-    /// attend. Returns the choice for each sequence; `None` if its tokens attend to all positions.
+    /// Appends the keys of an indexer to the sequences, then chooses the blocks to which their
+    /// tokens attend. Returns the choice for each sequence; `None` if its tokens attend to all
+    /// positions.
     fn choose_blocks(
         &self,
         choice: &BlockChoice<'_, Self>,
@@ -223,8 +224,8 @@ pub(crate) struct Attend<'a, B: Backend> {
     pub(crate) sinks: Option<&'a B::Vector>,
     /// Bias of the scores, after their bound.
     pub(crate) position_bias: Option<&'a PositionBias>,
-    /// Chooses the positions to which a token attends. `None`: all that it sees, or those that were
-    /// chosen before.
+    /// Chooses the positions to which a token attends. `None`: all that it sees, or the
+    /// positions that were chosen before.
     pub(crate) indexer: Option<IndexQueries<'a, B>>,
     /// The positions that were chosen before, for each sequence; none of them if tokens attend to
     /// all positions that they see.

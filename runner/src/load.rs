@@ -47,6 +47,8 @@ pub(crate) struct Loaded {
     device_note: String,
     /// Bytes of weights.
     weights: u64,
+    /// Bytes of tables of n-grams among them.
+    tables: u64,
     /// Bytes of weights in the memory of devices.
     on_devices: u64,
     /// For each layer, whether its states are on a device, see [`LayerDevices`].
@@ -150,12 +152,13 @@ impl Loaded {
             let decoder = Weights::map(request, blobs).and_then(|weights| {
                 let hidden = blueprint.hidden as usize;
                 let scorer = blueprint.scorer.as_ref().map(|own| Scorer::load(&weights, own, hidden)).transpose()?;
-                Ok((Decoder::load(backends, &weights, &blueprint)?, scorer, weights.size()))
+                let tables = blueprint.ngram_tables().map(|table| weights.size_of(&table.name)).sum::<u64>();
+                Ok((Decoder::load(backends, &weights, &blueprint)?, scorer, [weights.size(), tables]))
             });
             (text.join(), decoder)
         });
         let text = text.map_err(|_| anyhow::anyhow!("loading the tokenizer panicked"))??;
-        let (decoder, scorer, weights) = decoder?;
+        let (decoder, scorer, [weights, tables]) = decoder?;
         if let Some(holder) = holder {
             let copied = holder.finish()?;
             tracing::info!(copied, "weights are held on the device");
@@ -181,6 +184,7 @@ impl Loaded {
             device,
             device_note: note.to_owned(),
             weights,
+            tables,
             on_devices: devices.iter().map(Candle::resident_bytes).sum(),
             layers_on_devices: on_devices.to_vec(),
             blueprint,
@@ -216,10 +220,10 @@ impl Loaded {
     }
 
     /// Returns the bytes of weights and states on devices. Small arrays and the embedding count too
-    /// if all layers are on devices.
+    /// if all layers are on devices, but not tables of n-grams.
     fn bytes_on_devices(&self, slots: Slots) -> u64 {
         let is_whole = self.layers_on_devices.iter().all(|own| *own);
-        let weights = if is_whole { self.weights } else { self.on_devices };
+        let weights = if is_whole { self.weights - self.tables } else { self.on_devices };
         weights + self.cache_bytes(slots, |layer| self.layers_on_devices[layer])
     }
 

@@ -5,12 +5,12 @@
 //! layers are computed. This costs next to nothing for pages that are already in memory. Experts
 //! are left out, so that unused ones are not read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use architectures::{Blueprint, Positions};
+use architectures::Blueprint;
 use memmap2::Advice;
 use protocol::{Array, BlobPart};
 
@@ -86,12 +86,12 @@ pub(crate) fn loaded<'a>(
     blueprint: &Blueprint,
     tensors: &'a [protocol::Tensor],
 ) -> Vec<(Option<usize>, &'a protocol::Tensor)> {
-    let (reads, embedding) = (blueprint.reads(), &blueprint.embedding);
-    let tables = [Some(&embedding.weight), embedding.positions.as_ref().and_then(Positions::learned)];
+    let reads = blueprint.reads();
+    let tables: HashSet<&str> = blueprint.row_tables().map(|table| table.name.as_str()).collect();
     let every_token: HashMap<&str, usize> =
         blueprint.read_by_every_token().enumerate().map(|(at, name)| (name, at)).collect();
     let is_loaded = |tensor: &&protocol::Tensor| {
-        let is_table = || tables.iter().flatten().any(|table| table.name == tensor.name);
+        let is_table = || tables.contains(tensor.name.as_str());
         let is_read = every_token.contains_key(tensor.name.as_str()) || (reads.has(&tensor.name) && !is_table());
         is_read && tensor.shape.len() > 1
     };

@@ -47,6 +47,11 @@ impl Weights {
         self.tensors.values().chain(self.adapters.tensors()).map(|tensor| tensor.size() as u64).sum()
     }
 
+    /// Returns the bytes of a tensor; 0 if there is none of this name.
+    pub(crate) fn size_of(&self, name: &str) -> u64 {
+        self.tensors.get(name).map_or(0, |tensor| tensor.size() as u64)
+    }
+
     /// Returns the stored tensor, or item of a stack, that `tensor` is a part of. The bytes stay
     /// mapped.
     fn stored(&self, tensor: &architectures::Tensor) -> Result<MappedTensor> {
@@ -173,7 +178,7 @@ impl Weights {
         self.get(tensor, &[rows, hidden])
     }
 
-    /// Returns tables whose rows together are `[rows, width]`.
+    /// Returns tables that together have at least so many rows of `width` elements.
     pub(crate) fn tables(
         &self,
         tensors: &[architectures::Tensor],
@@ -189,7 +194,11 @@ impl Weights {
         }
         let (found, first) = (all.iter().map(|own| own.shape[0]).sum::<usize>(), tensors.first());
         let first = first.map_or("", |tensor| tensor.name.as_str());
-        ensure!(found == rows, "the {} tensors from `{first}` on have {found} rows, expected {rows}", all.len());
+        ensure!(
+            found >= rows,
+            "the {} tensors from `{first}` on have {found} rows, expected at least {rows}",
+            all.len()
+        );
         Ok(all)
     }
 

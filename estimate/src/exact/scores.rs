@@ -1,6 +1,6 @@
 //! The memory of attention scores that are not computed tile by tile.
 
-use architectures::{Layer, Mixer};
+use architectures::{BlockRule, Layer, Mixer};
 use protocol::limits::DEVICE_SCORES;
 
 use super::{Cache, Decoder, FLOAT};
@@ -36,10 +36,15 @@ impl Decoder<'_> {
                 context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
             }),
             mixer => mixer.block_indexer().map_or(Amount(0), |own| {
-                // The products of a token with all keys, by head; for each block and token a byte,
-                // for each head that chooses.
-                let marks = Amount(context.0.div_ceil(own.block)) * (self.tokens(cache) * Amount(own.heads));
-                marks + FLOAT * (context * Amount(own.heads))
+                let blocks = Amount(context.0.div_ceil(own.block));
+                // Heads that choose for themselves have marks each: a byte for each token and
+                // block. The products of a token with keys, or with blocks; its scores, and their
+                // order.
+                let (groups, products) = match own.rule {
+                    BlockRule::Mean => (1, blocks),
+                    BlockRule::Greatest { .. } => (own.heads, context),
+                };
+                blocks * (self.tokens(cache) * Amount(groups)) + FLOAT * (products + 5 * blocks)
             }),
         };
         self.blueprint.layers.iter().map(of_layer).max().unwrap_or_default()

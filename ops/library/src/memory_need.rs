@@ -1,5 +1,8 @@
 //! The system memory that a model needs, for the scheduler's limits.
 
+use std::collections::HashSet;
+
+use architectures::names;
 use estimate::exact::Cache;
 use protocol::ContextRequest;
 
@@ -8,7 +11,7 @@ use crate::model::Model;
 /// System memory that a stored model needs if it runs on the CPU only, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryNeed {
-    /// Bytes of its layers, which are mapped.
+    /// Bytes of its blobs, which are mapped, without tables of n-grams.
     pub weights: u64,
     /// Bytes of the KV cache of all slots.
     pub kv_cache: u64,
@@ -27,6 +30,13 @@ impl MemoryNeed {
             return Self { weights, kv_cache: 0, activations: 0, process: 0 };
         };
         let decoder = described.decoder();
+        // Of these tables, few pages are in memory.
+        let tables: HashSet<&str> = decoder.blueprint.ngram_tables().map(|table| table.name.as_str()).collect();
+        let is_table = |layer: &&manifests::Layer| {
+            layer.name().is_some_and(|name| !tables.is_empty() && tables.contains(&*names::of_folder(name)))
+        };
+        let of_tables = model.manifest.layers().iter().filter(is_table).map(manifests::Layer::size);
+        let weights = weights - of_tables.fold(0, u64::saturating_add).min(weights);
         let cache = Cache { context: cache.context, slots: cache.slots, kv_type: cache.kv_type };
         Self {
             weights,

@@ -51,8 +51,8 @@ impl<B: Backend> BlockChoice<'_, B> {
         ChosenPositions::new(span, [self.block, groups], fill)
     }
 
-    /// Sets the marks of the token at `position`, `[groups, blocks]`. `products` writes the products
-    /// of a head's query with the keys of the first positions, or of the first blocks.
+    /// Sets the marks of the token at `position`, `[groups, blocks]`. `products` writes the
+    /// products of a head's query with the keys of the first positions, or of the first blocks.
     pub(crate) fn mark(&self, position: usize, mut products: impl FnMut(usize, &mut [f32]), marks: &mut [bool]) {
         match self.rule {
             BlockRule::Mean => {
@@ -102,8 +102,8 @@ pub(crate) struct ChosenPositions {
 }
 
 impl ChosenPositions {
-    /// Creates the marks `[tokens, groups · blocks]`, which `fill` sets by [`choose`](Self::choose).
-    /// It gets them with the number of marks of a token.
+    /// Creates the marks `[tokens, groups · blocks]`, which `fill` sets by
+    /// [`choose`](Self::choose). It gets them with the number of marks of a token.
     pub(crate) fn new(span: Span, [block, groups]: [usize; 2], fill: impl FnOnce(&mut [bool], usize)) -> Self {
         let of_token = groups * span.end().div_ceil(block);
         let mut chosen = vec![false; span.tokens * of_token];
@@ -138,16 +138,21 @@ impl ChosenPositions {
         let (token, blocks) = (position - self.span.position, self.span.end().div_ceil(self.block));
         let group = head * self.groups / heads;
         let own = &self.chosen[(token * self.groups + group) * blocks..][..blocks];
-        let (mut at, mut has_some) = (0, false);
-        while at < scores.len() {
-            let block = (first + at) / self.block;
-            let end = ((block + 1) * self.block - first).min(scores.len());
-            if own[block] {
-                has_some = true;
+        let mut has_some = false;
+        // The first block may have begun before the first score.
+        let mut rest = scores;
+        let mut length = self.block - first % self.block;
+        for is_chosen in &own[first / self.block..] {
+            let (block, behind) = rest.split_at_mut(length.min(rest.len()));
+            if *is_chosen {
+                has_some |= !block.is_empty();
             } else {
-                scores[at..end].fill(f32::NEG_INFINITY);
+                block.fill(f32::NEG_INFINITY);
             }
-            at = end;
+            (rest, length) = (behind, self.block);
+            if rest.is_empty() {
+                break;
+            }
         }
         has_some
     }
@@ -219,6 +224,7 @@ fn partition(scores: &mut [Scored], first: usize, end: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backends::cpu::Cpu;
 
     #[test]
     fn the_greatest_scores_are_chosen() {
@@ -239,6 +245,53 @@ mod tests {
         assert_eq!(of(2), [true, false, true, false]);
         assert_eq!(of(3), [true, false, false, true]);
         assert!(!chosen.mask([0, 1], 3, 1, &mut [0.0, 0.0]));
+    }
+
+    /// Chooses blocks for the tokens of a span of ten positions; returns for each position whether
+    /// the first or the second of two heads attends to it.
+    fn seen(rule: BlockRule, position: usize, products: [&[f32]; 2]) -> [String; 2] {
+        let backend = crate::fixtures::cpu();
+        let none = backend.rows(1, 1, |_| Ok(())).expect("rows");
+        let choice: BlockChoice<'_, Cpu> =
+            BlockChoice { queries: &none, keys: &none, heads: 2, head_dim: 1, block: 3, count: 2, rule };
+        let span = Span { first: 0, position: 0, tokens: 10, is_prompt: true };
+        assert!(choice.is_needed(span) && !choice.is_needed(Span { tokens: 5, ..span }));
+        let chosen = choice.of_sequence(span, |marks, width| {
+            for (token, marks) in marks.chunks_exact_mut(width).enumerate() {
+                choice.mark(token, |head, out| out.copy_from_slice(&products[head][..out.len()]), marks);
+            }
+        });
+        [0, 1].map(|head| {
+            let mut scores = vec![0.0; position + 1];
+            // In two parts, the second of which begins inside a block.
+            let (before, behind) = scores.split_at_mut(position.min(4));
+            let has_some =
+                [chosen.mask([head, 2], position, 0, before), chosen.mask([head, 2], position, before.len(), behind)];
+            assert_eq!(has_some, [before.contains(&0.0), behind.contains(&0.0)]);
+            scores.iter().map(|score| if *score == 0.0 { 'x' } else { '.' }).collect()
+        })
+    }
+
+    #[test]
+    fn blocks_are_chosen_by_the_sum_of_heads() {
+        // Products with the keys of the three complete blocks.
+        let products: [&[f32]; 2] = [&[5.0, 1.0, -9.0], &[-9.0, 2.0, 4.0]];
+        let all = |expected: &str| [expected.to_owned(), expected.to_owned()];
+        assert_eq!(seen(BlockRule::Mean, 9, products), all("xxx...xxxx"), "and the incomplete block");
+        assert_eq!(seen(BlockRule::Mean, 8, products), all("xxx...xxx"));
+        assert_eq!(seen(BlockRule::Mean, 7, products), all("xxxxxxxx"), "as many as there are");
+    }
+
+    #[test]
+    fn blocks_are_chosen_by_each_head() {
+        let products: [&[f32]; 2] = [
+            &[0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, -5.0],
+            &[0.0, 0.0, 1.0, 3.0, 0.0, 0.0, 0.0, 2.0, 0.0, -5.0],
+        ];
+        let rule = BlockRule::Greatest { local: 1 };
+        assert_eq!(seen(rule, 9, products), ["......xxxx", "...xxx...x"], "its own block counts");
+        assert_eq!(seen(rule, 7, products), ["xxx...xx", "...xxxxx"]);
+        assert_eq!(seen(BlockRule::Greatest { local: 0 }, 9, products), ["xxx...xxx.", "...xxxxxx."]);
     }
 
     /// `torch.topk` of `PyTorch` 2.15.0 on the CPU, for scores with many zeros.

@@ -89,8 +89,8 @@ impl Embedding {
     }
 
     /// Writes the rows of tokens, `[tokens, hidden]`, or with the rows of the embeddings of layers
-    /// or n-grams behind each. Rows are decoded one by one and exactly, for every backend. The first stage
-    /// applies the norm that some models have behind the embedding.
+    /// or n-grams behind each. Rows are decoded one by one and exactly, for every backend. The
+    /// first stage applies the norm that some models have behind the embedding.
     pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());

@@ -16,7 +16,7 @@ impl NgramTables {
     pub(super) fn load(weights: &Weights, blueprint: &Blueprint) -> Result<Option<Self>> {
         let own = blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_ref());
         let load = |own: &NgramEmbedding| -> Result<_> {
-            Ok((own.clone(), weights.tables(&own.tables, [own.rows as usize, own.width as usize])?))
+            Ok((own.clone(), weights.tables(&own.tables, [own.rows() as usize, own.width as usize])?))
         };
         let all: Vec<_> = own.map(|own| load(&own.embedding)).collect::<Result<_>>()?;
         Ok((!all.is_empty()).then_some(Self(all)))

@@ -1,4 +1,4 @@
-//! What the rows of a pass have behind the residual stream: `[hidden | rest]`.
+//! Embeddings behind the residual stream in the rows of a pass: `[hidden | rest]`.
 
 use anyhow::Result;
 use architectures::Blueprint;

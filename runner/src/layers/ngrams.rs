@@ -1,4 +1,5 @@
-//! The part of a layer that adds n-grams of tokens to the streams, see [`architectures::NgramInput`].
+//! The part of a layer that adds n-grams of tokens to the streams, see
+//! [`architectures::NgramInput`].
 
 use anyhow::Result;
 use architectures::Activation;

@@ -22,7 +22,7 @@ pub(crate) enum Streams<B: Backend> {
     Connected(StreamMix<B>),
 }
 
-/// What a layer does with the streams.
+/// How a layer computes the streams.
 #[derive(Debug)]
 pub(crate) enum LayerStreams<B: Backend> {
     Predicted(StreamPrediction<B>),
@@ -59,7 +59,7 @@ impl<B: Backend> Streams<B> {
     pub(crate) fn enter(&self, backend: &B, x: B::Act) -> Result<B::Act> {
         match self {
             Self::Predicted(own) => own.enter(backend, x),
-            Self::Connected(own) => own.copies(backend, x),
+            Self::Connected(own) => copies(backend, x, own.count),
         }
     }
 

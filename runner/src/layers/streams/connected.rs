@@ -14,7 +14,7 @@ pub(crate) struct StreamMix<B: Backend> {
     norm: NormOf<B>,
     down: B::Matrix,
     up: B::Matrix,
-    count: usize,
+    pub(super) count: usize,
     hidden: usize,
 }
 
@@ -47,11 +47,6 @@ impl<B: Backend> StreamMix<B> {
             count,
             hidden,
         })
-    }
-
-    /// Returns the same row for all streams.
-    pub(super) fn copies(&self, backend: &B, x: B::Act) -> Result<B::Act> {
-        copies(backend, x, self.count)
     }
 
     /// Returns the normalized streams.
@@ -104,7 +99,7 @@ impl<B: Backend> StreamConnection<B> {
         let Some(made) = part(&self.mix.mixed(backend, &normed)?)? else { return Ok(streams) };
         let [gate] = backend.project([&self.inject], &normed)?;
         let gate = backend.map(gate, Map::Scale(1.0 / self.mix.count as f32))?;
-        let injected = backend.map(self.mix.copies(backend, made)?, Map::Sigmoid(&gate))?;
+        let injected = backend.map(copies(backend, made, self.mix.count)?, Map::Sigmoid(&gate))?;
         backend.map(streams, Map::Add(&injected, 2.0))
     }
 }
