@@ -88,12 +88,13 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     })
 }
 
-/// Returns the number of key heads of a model of so many heads.
+/// Returns the number of key heads of a model of so many heads. Newer models ignore `multi_query`.
 fn key_heads(config: Config<'_>, newer: bool, heads: u64) -> Result<u64, Error> {
+    let multi_query = config.flag("multi_query")?.unwrap_or(true);
     if newer {
         return Ok(config.unsigned("num_kv_heads")?.unwrap_or(heads));
     }
-    Ok(if config.flag("multi_query")?.unwrap_or(true) { 1 } else { heads })
+    Ok(if multi_query { 1 } else { heads })
 }
 
 /// Reads GGUF metadata. The converter groups rows by kind: all queries, all keys, all values.
