@@ -24,12 +24,12 @@ const LEAST: f64 = 1e-5;
 
 /// Factors of the stream and of a part of a layer: `stream · norm(x) + part · f(norm(x))`.
 #[derive(Clone, Copy)]
-struct Factors {
+struct ResidualFactors {
     stream: f64,
     part: f64,
 }
 
-impl Factors {
+impl ResidualFactors {
     fn read(config: Config<'_>, part: &str) -> Result<Self, Error> {
         let factor = |name: &str| -> Result<f64, Error> {
             let key = format!("{part}_{name}_factor");
@@ -65,7 +65,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let is_linear = config.layers_of_type("linear_attention", count as u64)?;
     let is_linear = is_linear.unwrap_or_else(|| (0..count).map(|layer| layer % 2 == 1).collect());
-    let [of_linear, of_full, of_network] = ["linear_attn", "full_attn", "mlp"].map(|part| Factors::read(config, part));
+    let [of_linear, of_full, of_network] =
+        ["linear_attn", "full_attn", "mlp"].map(|part| ResidualFactors::read(config, part));
     let (of_linear, of_full, of_network) = (of_linear?, of_full?, of_network?);
     let (heads, head_dim, activation) = (dense.heads, dense.head_dim, dense.activation);
     let mut blueprint = dense.blueprint(names);
