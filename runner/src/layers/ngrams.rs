@@ -62,16 +62,21 @@ impl<B: Backend> NgramInput<B> {
         embedded: &B::Act,
         sequences: &mut LayerSequences<'_, B>,
     ) -> Result<B::Act> {
-        let [key, value] = backend.project([&self.key, &self.value], embedded)?;
-        let query = backend.norm(&self.query_norm, &streams)?;
-        let products = backend.map(backend.norm(&self.key_norm, &key)?, Map::Times(&query))?;
-        let [gate] = backend.project([&self.sums], &products)?;
-        let gate = backend.map(gate, Map::Scale((self.hidden as f32).powf(-0.5)))?;
-        let gate = backend.map(gate, Map::SignedRoot(LEAST))?;
+        let gate = self.gate(backend, &streams, embedded)?;
+        let [value] = backend.project([&self.value], embedded)?;
         let gated = backend.map(copies(backend, value, self.count)?, Map::Sigmoid(&gate))?;
-        let normed = backend.norm(&self.convolution_norm, &gated)?;
-        let mixed = backend.convolve(&self.convolution, &normed, sequences)?;
+        let mixed = backend.convolve(&self.convolution, &backend.norm(&self.convolution_norm, &gated)?, sequences)?;
         let mixed = backend.map(mixed, Map::Activate(Activation::Silu))?;
         backend.map(backend.map(streams, Map::Add(&gated, 1.0))?, Map::Add(&mixed, 1.0))
+    }
+
+    /// Returns the numbers whose sigmoids multiply the values: one for each stream.
+    fn gate(&self, backend: &B, streams: &B::Act, embedded: &B::Act) -> Result<B::Act> {
+        let [key] = backend.project([&self.key], embedded)?;
+        let key = backend.norm(&self.key_norm, &key)?;
+        let products = backend.map(key, Map::Times(&backend.norm(&self.query_norm, streams)?))?;
+        let [gate] = backend.project([&self.sums], &products)?;
+        let gate = backend.map(gate, Map::Scale((self.hidden as f32).powf(-0.5)))?;
+        backend.map(gate, Map::SignedRoot(LEAST))
     }
 }
