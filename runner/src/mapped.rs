@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, ensure};
 use formats::weight::{Arrays, Numbers};
 use formats::{Dtype, Encoding, Weight};
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
 use protocol::Array;
 
 /// Returns the encoding that a load plan names, if it is known.
@@ -77,6 +77,14 @@ impl MappedArray {
         Numbers { dtype: self.dtype, bytes: self.bytes() }
     }
 
+    /// Asks the system to read a part of a mapped array.
+    fn read_ahead(&self, from: usize, size: usize) -> std::io::Result<()> {
+        match &*self.blob {
+            Blob::Mapped(bytes) => bytes.advise_range(Advice::WillNeed, self.offset + from, size),
+            Blob::Read(_) => Ok(()),
+        }
+    }
+
     /// Returns shares `from..to` of the bytes, out of `of` equal shares.
     fn share(&self, from: u64, to: u64, of: u64) -> Result<Self, String> {
         let of = of as usize;
@@ -111,6 +119,14 @@ impl MappedTensor {
             bias: self.bias.as_ref().map(MappedArray::numbers),
             global_scale: self.global_scale,
         }
+    }
+
+    /// Asks the system to read a row into memory; does not wait for it. The system reads the pages
+    /// of the row only, not those around them as it does at the first access.
+    pub(crate) fn read_ahead(&self, row: usize) -> std::io::Result<()> {
+        let rows = self.shape.first().map_or(1, |rows| (*rows).max(1));
+        let mut arrays = [Some(&self.data), self.scale.as_ref(), self.bias.as_ref()].into_iter().flatten();
+        arrays.try_for_each(|own| own.read_ahead(row * (own.size / rows), own.size / rows))
     }
 
     /// Returns the arrays with their keys, for code that copies them to a device.

@@ -98,6 +98,14 @@ impl Embedding {
         let of_layers = self.of_layers.as_ref().map(|(table, scale)| (table.weight(), *scale));
         let of_ngrams = self.ngrams.as_ref().map_or(0, |(tables, _)| tables.width());
         let width = columns + of_layers.map_or(0, |(table, _)| table.columns()) + of_ngrams;
+        if let Some((tables, history)) = &self.ngrams {
+            // The system reads the rows of all tokens while the first ones are decoded.
+            history.read(|all| {
+                for place in places {
+                    tables.read_ahead(&all[place.sequence.index()][..=place.position]);
+                }
+            });
+        }
         for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(width)) {
             ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
             let (out, own) = out.split_at_mut(columns);

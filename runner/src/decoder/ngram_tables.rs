@@ -27,13 +27,28 @@ impl NgramTables {
         self.0.iter().map(|(own, _)| own.embedded() as usize).sum()
     }
 
+    /// Asks the system to read the embeddings of the last of these tokens into memory; does not wait
+    /// for them.
+    pub(super) fn read_ahead(&self, tokens: &[u32]) {
+        for (own, tables) in &self.0 {
+            for (table, row) in rows(own, tokens).filter_map(|row| table_of(tables, row as usize)) {
+                // Without it, the row is read where it is decoded.
+                if let Err(error) = table.read_ahead(row) {
+                    tracing::debug!(%error, "rows of n-grams are not read ahead");
+                }
+            }
+        }
+    }
+
     /// Writes the embeddings of the last of these tokens.
     pub(super) fn fill(&self, tokens: &[u32], out: &mut [f32]) -> Result<()> {
         let mut rest = out;
         for (own, tables) in &self.0 {
-            for row in own.rows_of(|back| tokens.len().checked_sub(back + 1).map(|at| tokens[at])) {
+            for row in rows(own, tokens) {
                 let (out, behind) = rest.split_at_mut(own.width as usize);
-                decode(tables, row as usize, out)?;
+                let place = table_of(tables, row as usize);
+                let (table, row) = place.context("invariant: the tables have all rows")?;
+                table.weight().decode_row(row, out);
                 rest = behind;
             }
         }
@@ -41,15 +56,19 @@ impl NgramTables {
     }
 }
 
-/// Decodes a row of tensors whose rows follow each other.
-fn decode(tables: &[MappedTensor], mut row: usize, out: &mut [f32]) -> Result<()> {
+/// Returns the rows of the last of these tokens.
+fn rows(own: &NgramEmbedding, tokens: &[u32]) -> impl Iterator<Item = u64> {
+    own.rows_of(|back| tokens.len().checked_sub(back + 1).map(|at| tokens[at]))
+}
+
+/// Returns the tensor that has a row of tensors whose rows follow each other, and its place there.
+fn table_of(tables: &[MappedTensor], mut row: usize) -> Option<(&MappedTensor, usize)> {
     for table in tables {
-        let weight = table.weight();
-        if row < weight.rows() {
-            weight.decode_row(row, out);
-            return Ok(());
+        let rows = table.shape[0];
+        if row < rows {
+            return Some((table, row));
         }
-        row -= weight.rows();
+        row -= rows;
     }
-    None.context("invariant: the tables have all rows")
+    None
 }
