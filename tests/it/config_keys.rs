@@ -28,10 +28,20 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("glm_moe_dsa", "head_dim"),
     ("glm_moe_dsa", "num_key_value_heads"),
     // Layers without experts.
+    ("minimax_m3", "dense_intermediate_size"),
     ("qwen3_moe", "intermediate_size"),
     ("qwen3_next", "intermediate_size"),
+    ("qwen4_exp", "intermediate_size"),
+    // Layers with an indexer.
+    ("minimax_m3", "index_block_size"),
+    ("minimax_m3", "index_head_dim"),
+    ("minimax_m3", "index_local_blocks"),
+    ("minimax_m3", "index_n_heads"),
+    ("minimax_m3", "index_topk_blocks"),
     // Qwen3 with experts: the class of Qwen3-VL, which belongs to the family, has no such key.
     ("qwen3_moe", "norm_topk_prob"),
+    // Several tensors for the tables of n-grams of a layer.
+    ("qwen4_exp", "split_ngram_parts"),
     // The tensor of the token types' embeddings.
     ("bert", "type_vocab_size"),
     ("xlm-roberta", "type_vocab_size"),

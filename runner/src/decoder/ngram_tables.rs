@@ -27,8 +27,8 @@ impl NgramTables {
         self.0.iter().map(|(own, _)| own.embedded() as usize).sum()
     }
 
-    /// Asks the system to read the embeddings of the last of these tokens into memory; does not wait
-    /// for them.
+    /// Asks the system to read the embeddings of the last of these tokens into memory; does not
+    /// wait for them.
     pub(super) fn read_ahead(&self, tokens: &[u32]) {
         for (own, tables) in &self.0 {
             for (table, row) in rows(own, tokens).filter_map(|row| table_of(tables, row as usize)) {
