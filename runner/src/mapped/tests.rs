@@ -1,6 +1,7 @@
 //! Tests that arrays are found where plans place them, and that plans that do not fit are refused.
 
 use std::cell::RefCell;
+use std::fs::File;
 
 use super::*;
 
