@@ -391,18 +391,4 @@ impl Blueprint {
         let norm = self.norm.as_ref().or(of_streams).or(self.embedding.norm.as_ref()).or(first);
         norm.map_or(0.0, |norm| norm.epsilon)
     }
-
-    /// Returns the tables of n-grams. A token reads a few of their rows, so they stay in mapped
-    /// files, whatever device computes the layers.
-    pub fn ngram_tables(&self) -> impl Iterator<Item = &Tensor> {
-        self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).flat_map(|own| &own.embedding.tables)
-    }
-
-    /// Returns all tables of which a token reads a few rows.
-    pub fn row_tables(&self) -> impl Iterator<Item = &Tensor> {
-        let embedding = &self.embedding;
-        let of_layers = embedding.of_layers.as_ref().and_then(|own| own.table.as_ref()).map(|table| &table.weight);
-        let positions = embedding.positions.as_ref().and_then(Positions::learned);
-        std::iter::once(&embedding.weight).chain(positions).chain(of_layers).chain(self.ngram_tables())
-    }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::Blueprint;
 use super::check::{names_of, names_of_every_token};
+use super::{Blueprint, Positions, Tensor};
 
 /// Names of the tensors that a decoder reads. The model may have more tensors, for instance of a
 /// vision tower, or buffers.
@@ -20,6 +20,20 @@ impl Blueprint {
     /// Tables of which a token reads one row, and experts, are not among them.
     pub fn read_by_every_token(&self) -> impl Iterator<Item = &str> {
         names_of_every_token(self)
+    }
+
+    /// Returns the tables of n-grams. A token reads a few of their rows, so they stay in mapped
+    /// files, also if the layers are on a GPU.
+    pub fn ngram_tables(&self) -> impl Iterator<Item = &Tensor> {
+        self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).flat_map(|own| &own.embedding.tables)
+    }
+
+    /// Returns all tables of which a token reads a few rows.
+    pub fn row_tables(&self) -> impl Iterator<Item = &Tensor> {
+        let embedding = &self.embedding;
+        let of_layers = embedding.of_layers.as_ref().and_then(|own| own.table.as_ref()).map(|table| &table.weight);
+        let positions = embedding.positions.as_ref().and_then(Positions::learned);
+        std::iter::once(&embedding.weight).chain(positions).chain(of_layers).chain(self.ngram_tables())
     }
 }
 
