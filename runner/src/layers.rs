@@ -21,7 +21,7 @@ mod state_space;
 mod streams;
 mod token_input;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::backend::{Backend, StageSequences};
 use crate::weights::Weights;
@@ -124,18 +124,15 @@ impl<B: Backend> Mixer<B> {
         sequences: &mut StageSequences<'_, B>,
         place: MixerPlace,
     ) -> Result<B::Act> {
-        if let Self::Attention(own) = self {
-            return own.forward(pass, x, sequences, place);
-        }
-        let sequences = &mut sequences.layer(place.layer, place.states);
+        let own_states = |sequences| StageSequences::layer(sequences, place.layer, place.states);
         match self {
-            Self::Attention(_) => bail!("invariant: attention was computed"),
-            Self::Latent(own) => own.forward(pass, x, sequences),
-            Self::DeltaNet(own) => own.forward(pass, x, sequences),
-            Self::ShortConv(own) => own.forward(pass, x, sequences),
-            Self::StateSpace(own) => own.forward(pass, x, sequences),
-            Self::SelectiveScan(own) => own.forward(pass, x, sequences),
-            Self::LinearAttention(own) => own.forward(pass, x, sequences),
+            Self::Attention(own) => own.forward(pass, x, sequences, place),
+            Self::Latent(own) => own.forward(pass, x, &mut own_states(sequences)),
+            Self::DeltaNet(own) => own.forward(pass, x, &mut own_states(sequences)),
+            Self::ShortConv(own) => own.forward(pass, x, &mut own_states(sequences)),
+            Self::StateSpace(own) => own.forward(pass, x, &mut own_states(sequences)),
+            Self::SelectiveScan(own) => own.forward(pass, x, &mut own_states(sequences)),
+            Self::LinearAttention(own) => own.forward(pass, x, &mut own_states(sequences)),
         }
     }
 }

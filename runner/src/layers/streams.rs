@@ -73,7 +73,7 @@ impl<B: Backend> Streams<B> {
 }
 
 impl<B: Backend> LayerStreams<B> {
-    /// Loads what a layer does with the streams; `None` if there is one.
+    /// Loads the parts of a layer that compute several streams; `None` if there is one stream.
     pub(crate) fn load(
         loader: &Loader<'_, B>,
         own: Option<&architectures::LayerStreams>,
