@@ -250,6 +250,21 @@ impl Encoding {
     pub fn has_float_scale(self) -> bool {
         matches!(self, Self::Affine { .. } | Self::BlockFp8 { .. })
     }
+
+    /// Returns the type of the scales that are made from a weight whose scales have this type: the
+    /// same float, or F32 if they are not floats.
+    pub fn float_of_scales(self, scales: Option<Dtype>) -> Dtype {
+        let is_float = |dtype: &Dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+        scales.filter(|dtype| self.has_float_scale() && is_float(dtype)).unwrap_or(Dtype::F32)
+    }
+
+    /// Whether the scales may have this element type: a float, or powers of two for block FP8. The
+    /// scales of some encodings have only one type, which [`parts`](Self::parts) tells.
+    pub fn allows_scale(self, dtype: Dtype) -> bool {
+        let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
+        let is_power = dtype == Dtype::F8_E8M0 && matches!(self, Self::BlockFp8 { .. });
+        !self.has_float_scale() || is_float || is_power
+    }
 }
 
 fn checked(parts: Vec<PartShape>) -> Result<Vec<PartShape>, String> {

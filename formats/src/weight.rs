@@ -70,8 +70,8 @@ impl<'a> Weight<'a> {
     /// An array is missing, superfluous, or has another length than encoding and shape require.
     pub fn new(encoding: Encoding, shape: &[u64], arrays: Arrays<'a>) -> Result<Self, String> {
         let float = arrays.scale.map_or(Dtype::F32, |scale| scale.dtype);
-        if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
-            return Err(format!("scales of type {float} are not supported, expected F32, F16 or BF16"));
+        if !encoding.allows_scale(float) {
+            return Err(format!("scales of type {float} are not supported for {encoding}"));
         }
         let parts = encoding.parts(shape, float)?;
         let given = [Some(arrays.data), arrays.scale.map(|scale| scale.bytes), arrays.bias.map(|bias| bias.bytes)];

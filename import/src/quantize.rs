@@ -140,8 +140,7 @@ fn check_source(tensor: &StoredTensor, to: Encoding, sources: Sources) -> Result
 fn float(tensor: &StoredTensor) -> Dtype {
     match tensor.encoding {
         Encoding::Plain(dtype) => dtype,
-        encoding if encoding.has_float_scale() => tensor.parts.get(1).map_or(Dtype::F32, |scale| scale.dtype),
-        _ => Dtype::F32,
+        encoding => encoding.float_of_scales(tensor.parts.get(1).map(|scale| scale.dtype)),
     }
 }
 

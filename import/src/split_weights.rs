@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `X` `F8_E4M3`, `X_scale_inv` | block FP8; the config states the block size |
 //! | `X` `F8_E4M3`, `X_scale` | FP8 with one scale per tensor, per row, or per block |
+//! | `X.weight` `F8_E4M3`, `X.scale` | the same |
+//! | `X.weight` I8 `[…, 16 n]`, `X.scale` `F8_E8M0` `[…, n]` | mxfp4, `[…, 32 n]` |
 //! | `X_blocks` U8 `[…, n, 16]`, `X_scales` U8 `[…, n]` | mxfp4, `[…, 32 n]` |
 //!
 //! `X` mostly ends in `.weight`. Sources: `DeepSeek`'s and Qwen's FP8 models, compressed-tensors'
-//! `float-quantized`, `ModelOpt`'s FP8. The last row is gpt-oss, whose codes and scales equal MLX's
-//! mxfp4 byte for byte.
+//! `float-quantized`, `ModelOpt`'s FP8; then `DeepSeek` V4. The last row is gpt-oss. The codes and
+//! scales of both mxfp4 forms equal MLX's byte for byte.
 //!
 //! Arrays whose dtypes or shapes do not match stay plain tensors: a name alone does not define an
 //! encoding.
@@ -44,9 +46,13 @@ pub(crate) struct FoundWeight {
 /// Finds the weights that consist of several of these arrays.
 pub(crate) fn find(arrays: &[ArrayInfo<'_>], config: &QuantizationConfig) -> Vec<FoundWeight> {
     let positions: HashMap<&str, usize> = arrays.iter().enumerate().map(|(at, array)| (array.name, at)).collect();
+    let beside = |array: &ArrayInfo<'_>| -> Option<usize> {
+        positions.get(format!("{}.scale", array.name.strip_suffix(".weight")?).as_str()).copied()
+    };
     let fp8 = |at: usize, array: &ArrayInfo<'_>| {
         let inverse = positions.get(format!("{}_scale_inv", array.name).as_str());
-        let scale = inverse.or_else(|| positions.get(format!("{}_scale", array.name).as_str())).copied()?;
+        let scale = || positions.get(format!("{}_scale", array.name).as_str());
+        let scale = inverse.or_else(scale).copied().or_else(|| beside(array))?;
         let encoding = block_fp8(array, &arrays[scale], inverse.is_some(), config)?;
         let parts = vec![(Role::Weight, at), (Role::Scale, scale)];
         Some(FoundWeight { name: array.name.to_owned(), encoding, shape: array.shape.to_vec(), parts })
@@ -58,8 +64,16 @@ pub(crate) fn find(arrays: &[ArrayInfo<'_>], config: &QuantizationConfig) -> Vec
         let parts = vec![(Role::Weight, at), (Role::Scale, scales)];
         Some(FoundWeight { name: name.to_owned(), encoding: Encoding::Micro(Micro::Mxfp4), shape, parts })
     };
+    let packed = |at: usize, array: &ArrayInfo<'_>| {
+        let scale = beside(array)?;
+        let shape = packed_mxfp4(array, &arrays[scale])?;
+        let parts = vec![(Role::Weight, at), (Role::Scale, scale)];
+        let encoding = Encoding::Micro(Micro::Mxfp4);
+        Some(FoundWeight { name: array.name.to_owned(), encoding, shape, parts })
+    };
     let of = |(at, array): (usize, &ArrayInfo<'_>)| match array.dtype {
         Dtype::F8_E4M3 => fp8(at, array),
+        Dtype::I8 => packed(at, array),
         Dtype::U8 => mxfp4(at, array).filter(|found| !positions.contains_key(found.name.as_str())),
         _ => None,
     };
@@ -75,7 +89,7 @@ fn block_fp8(
     config: &QuantizationConfig,
 ) -> Option<Encoding> {
     let [.., rows, columns] = *weight.shape else { return None };
-    if !matches!(scale.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+    if !matches!(scale.dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::F8_E8M0) {
         return None;
     }
     let (rows, columns) = (u32::try_from(rows).ok()?, u32::try_from(columns).ok()?);
@@ -92,6 +106,15 @@ fn block_fp8(
         let same_count = element_count(&expected.shape) == Some(scales) && scale.shape.len() < 2;
         (same_shape || same_count).then_some(encoding)
     })
+}
+
+/// Returns the logical shape of a weight with two elements in a byte.
+fn packed_mxfp4(codes: &ArrayInfo<'_>, scales: &ArrayInfo<'_>) -> Option<Vec<u64>> {
+    let [leading @ .., bytes] = codes.shape else { return None };
+    let [above @ .., groups] = scales.shape else { return None };
+    let fits = scales.dtype == Dtype::F8_E8M0 && above == leading && groups.checked_mul(16) == Some(*bytes);
+    let columns = groups.checked_mul(32)?;
+    (fits && !leading.is_empty()).then(|| [leading, &[columns]].concat())
 }
 
 /// Returns the logical shape of a stack of gpt-oss.
@@ -134,6 +157,21 @@ mod tests {
         check(&with("x.weight_scale", Dtype::F32, &[1]), b"{}", &[of(100, 64)]);
         check(&with("x.weight_scale", Dtype::F32, &[64]), b"{}", &[]);
         check(&with("y.weight_scale", Dtype::F32, &[1]), b"{}", &[]);
+    }
+
+    #[test]
+    fn scales_beside_weights() {
+        let config = br#"{"quantization_config":{"weight_block_size":[128,128]}}"#;
+        let weight = ("x.weight", Dtype::F8_E4M3, &[256, 200][..]);
+        let of = |rows, columns| ("x.weight", Encoding::BlockFp8 { rows, columns }, &[256, 200][..]);
+        check(&[weight, ("x.scale", Dtype::F8_E8M0, &[2, 2])], config, &[of(128, 128)]);
+        check(&[weight, ("x.scale", Dtype::F8_E8M0, &[3, 2])], config, &[]);
+        let packed = ("e.w1.weight", Dtype::I8, &[8, 32][..]);
+        let expect = ("e.w1.weight", Encoding::Micro(Micro::Mxfp4), &[8, 64][..]);
+        check(&[packed, ("e.w1.scale", Dtype::F8_E8M0, &[8, 2])], b"{}", &[expect]);
+        check(&[packed, ("e.w1.scale", Dtype::F8_E8M0, &[8, 1])], b"{}", &[]);
+        check(&[packed, ("e.w1.scale", Dtype::F32, &[8, 2])], b"{}", &[]);
+        check(&[packed], b"{}", &[]);
     }
 
     #[test]

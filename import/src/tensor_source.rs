@@ -114,8 +114,7 @@ impl TensorSource {
     pub fn float(&self) -> Dtype {
         match self.encoding {
             Encoding::Plain(dtype) => dtype,
-            encoding if encoding.has_float_scale() => self.array(Role::Scale).map_or(Dtype::F32, |array| array.dtype),
-            _ => Dtype::F32,
+            encoding => encoding.float_of_scales(self.array(Role::Scale).map(|array| array.dtype)),
         }
     }
 

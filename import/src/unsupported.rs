@@ -7,7 +7,7 @@
 //! | `X.qweight` | GPTQ or AWQ, without the arrays that belong to it |
 //! | `X.weight.absmax`, `X.SCB` | bitsandbytes in 4 bits, or in 8 bits of another form |
 //! | `X.weight_scale_2` | `ModelOpt`, in another form than nvfp4 |
-//! | `X_scale_inv`, `X.weight_scale` | FP8 or int8 whose block size is unknown |
+//! | `X_scale_inv`, `X.weight_scale`, `X.scale` | FP8 or int8 whose block size is unknown |
 //! | `X_blocks` | gpt-oss, in another form than mxfp4 |
 //! | `X.W_q` | HQQ |
 //! | `X.trellis` | EXL3 |
@@ -44,7 +44,7 @@ const fn mark(
     Mark { ending, method, companion, weight }
 }
 
-const MARKS: [Mark; 13] = [
+const MARKS: [Mark; 14] = [
     mark(".weight_packed", "compressed-tensors", Some(".weight_scale"), ".weight"),
     mark(".qweight", GPTQ_OR_AWQ, Some(".scales"), ".weight"),
     mark(".weight.absmax", "bitsandbytes", Some(".weight"), ".weight"),
@@ -52,6 +52,7 @@ const MARKS: [Mark; 13] = [
     mark(".weight_scale_2", "ModelOpt", Some(".weight"), ".weight"),
     mark("_scale_inv", "FP8 with blocks of a size that config.json does not tell", Some(""), ""),
     mark(".weight_scale", "FP8 or int8 with scales of an unknown form", Some(".weight"), ".weight"),
+    mark(".scale", "FP8 or FP4 with scales of an unknown form", Some(".weight"), ".weight"),
     mark("_blocks", "a block format of an unknown form", Some("_scales"), ""),
     mark(".W_q", "HQQ", None, ".weight"),
     mark(".trellis", "EXL3", None, ".weight"),
@@ -72,7 +73,7 @@ pub fn obstacle(tensors: &[StoredTensor], reads: &dyn Fn(&str) -> bool, method: 
         let is_left = |mark: &&Mark| {
             let Some(base) = name.strip_suffix(mark.ending) else { return false };
             let has = |ending: &str| names.contains(format!("{base}{ending}").as_str());
-            mark.companion.is_none_or(has) && reads(&format!("{base}{}", mark.weight))
+            !reads(name) && mark.companion.is_none_or(has) && reads(&format!("{base}{}", mark.weight))
         };
         MARKS.iter().find(is_left).map(|mark| (name, mark.method))
     });
@@ -118,6 +119,7 @@ mod tests {
             (&["a.weight", "a.weight_scale_inv"], Some("FP8 with blocks")),
             (&["a.weight", "a.weight.absmax"], Some("bitsandbytes")),
             (&["a.weight", "a.bias", "b.weight", "a.input_scale", "a.k_scale"], None),
+            (&["a.weight", "a.scale"], Some("FP8 or FP4")),
             (&["a.weight_scale", "a.qweight"], None),
             (&["a.weight", "a.W_q", "a.meta"], Some("HQQ (`a.W_q`)")),
             (&["tower.weight", "tower.SCB"], None),
@@ -137,7 +139,7 @@ mod tests {
                     shape: vec![1],
                 }],
             };
-            let reads = |name: &str| name.starts_with('a') || name.starts_with('b');
+            let reads = |name: &str| ["a.weight", "b.weight"].contains(&name);
             let found = obstacle(&names.iter().map(tensor).collect::<Vec<_>>(), &reads, None);
             match (found, expect) {
                 (Some(found), Some(expect)) => assert!(found.contains(expect), "`{found}` should say `{expect}`"),

@@ -94,7 +94,8 @@ pub(super) fn get(numbers: Numbers<'_>, index: usize) -> f32 {
         Dtype::F32 => f32::from_le_bytes(at(numbers.bytes, index)),
         Dtype::F16 => f16_value(at(numbers.bytes, index)),
         Dtype::Bf16 => bf16_value(at(numbers.bytes, index)),
-        other => unreachable!("a weight's scales are F32, F16 or BF16, found {other}"),
+        Dtype::F8_E8M0 => e8m0(numbers.bytes[index]),
+        other => unreachable!("a weight's scales are F32, F16, BF16 or E8M0, found {other}"),
     }
 }
 

@@ -97,7 +97,7 @@ impl<'a> Blob<'a> {
             }
             parts.push((part.role, array));
         }
-        if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+        if !encoding.allows_scale(float) {
             return Err(format!("tensor `{name}{}` is {float}, expected F32, F16 or BF16", Role::Scale.suffix()));
         }
         parts.extend(self.global_scale(name, encoding)?.map(|at| (Role::GlobalScale, at)));

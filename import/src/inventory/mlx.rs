@@ -66,7 +66,7 @@ impl Candidate<'_> {
     /// Returns the logical shape, or the reason why the arrays do not have that encoding.
     fn fits(&self, encoding: Encoding) -> Result<Vec<u64>, String> {
         let float = self.scales.dtype;
-        if encoding.has_float_scale() && !matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16) {
+        if !encoding.allows_scale(float) {
             return Err(format!("its scales are {float}, expected F32, F16 or BF16"));
         }
         let shape = encoding.logical_shape(self.codes.shape).ok_or_else(|| {

@@ -158,6 +158,11 @@ fn drops_and_reports_rules_without_tensors() {
 
 /// Returns a weight whose scales are in a separate blob, and a norm in the blob of the codes.
 fn spread() -> Vec<StoredTensor> {
+    spread_with(Dtype::Bf16)
+}
+
+/// Returns the same with scales of another type.
+fn spread_with(scales: Dtype) -> Vec<StoredTensor> {
     let name = "model.layers.0.self_attn.q_proj.weight";
     let weight = StoredTensor {
         name: name.to_owned(),
@@ -166,7 +171,7 @@ fn spread() -> Vec<StoredTensor> {
         shape: vec![64, 128],
         parts: vec![
             part(Role::Weight, name, "codes", Dtype::F8_E4M3, &[64, 128]),
-            part(Role::Scale, name, "scales", Dtype::Bf16, &[1, 1]),
+            part(Role::Scale, name, "scales", scales, &[1, 1]),
         ],
     };
     vec![weight, plain("model.norm.weight", "codes", Dtype::Bf16, &[128])]
@@ -188,6 +193,12 @@ fn what_is_quantized_already_is_refused_unless_it_is_meant() {
     });
     let arrays = header(derivation).tensors;
     assert_eq!((arrays.len(), arrays[1].dtype), (4, Dtype::Bf16));
+}
+
+#[test]
+fn powers_of_two_become_floats() {
+    let plan = plan(&policy("int4", ""), &spread_with(Dtype::F8_E8M0), Sources::Any).expect("a plan");
+    assert_eq!(header(derivations(&plan)[0]).tensors[1].dtype, Dtype::F32, "scales of int4 are floats");
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn part_bytes(encoding: Encoding, part: &PartShape, random: &mut Random) -> Vec<
         (Dtype::F16, _) => (0..count).flat_map(|_| f16::from_f32(random.number()).to_le_bytes()).collect(),
         (Dtype::Bf16, _) => (0..count).flat_map(|_| bf16::from_f32(random.number()).to_le_bytes()).collect(),
         // Exponents, and E4M3 codes that are not NaN.
-        (Dtype::U8, Role::Scale) => (0..count).map(|_| (120 + random.next() % 6) as u8).collect(),
+        (Dtype::U8 | Dtype::F8_E8M0, Role::Scale) => (0..count).map(|_| (120 + random.next() % 6) as u8).collect(),
         (Dtype::F8_E4M3, _) => {
             (0..count).map(|_| (random.next() % 126) as u8 | (random.next() % 2 * 128) as u8).collect()
         }
@@ -183,6 +183,7 @@ fn encodings() -> Vec<(Encoding, Dtype)> {
     all.push((Encoding::BlockFp8 { rows: 24, columns: 32 }, Dtype::F32));
     all.push((Encoding::BlockFp8 { rows: 16, columns: 128 }, Dtype::Bf16));
     all.push((Encoding::BlockFp8 { rows: 48, columns: 48 }, Dtype::F16));
+    all.push((Encoding::BlockFp8 { rows: 16, columns: 64 }, Dtype::F8_E8M0));
     for (bits, group, float) in [
         (2, 32, Dtype::Bf16),
         (3, 64, Dtype::F16),

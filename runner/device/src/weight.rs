@@ -131,8 +131,7 @@ impl DeviceWeight {
         let shape = [rows as u64, columns as u64];
         let float = arrays.scales.as_ref().map_or(Dtype::F32, |(_, dtype)| *dtype);
         let parts = encoding.parts(&shape, float).map_err(anyhow::Error::msg)?;
-        let is_float = matches!(float, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
-        ensure!(is_float || !encoding.has_float_scale(), "scales of type {float} of {encoding}");
+        ensure!(encoding.allows_scale(float), "scales of type {float} of {encoding}");
         let given = [Some(&arrays.codes), arrays.scales.as_ref().map(|(scales, _)| scales), arrays.biases.as_ref()];
         for (index, array) in given.into_iter().enumerate() {
             let expected = parts.get(index).map(formats::encoding::PartShape::size);
@@ -162,7 +161,7 @@ impl DeviceWeight {
             _ => [1, columns.max(1), 1],
         };
         let float_type = match (encoding, float) {
-            (Encoding::Micro(Micro::Mxfp8), _) => arguments::POWERS,
+            (Encoding::Micro(Micro::Mxfp8), _) | (_, Dtype::F8_E8M0) => arguments::POWERS,
             (_, Dtype::F16) => arguments::FLOAT16,
             (_, Dtype::Bf16) => arguments::BFLOAT16,
             _ => arguments::FLOAT32,

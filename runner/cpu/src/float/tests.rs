@@ -138,7 +138,10 @@ fn of_fp8(rows: usize, columns: usize, mut check: impl FnMut(&Weight<'_>)) {
     for width in [16, 32, 64, 96, 4096] {
         let count = rows.div_ceil(3) * columns.div_ceil(width);
         let scales: Vec<u8> = (0..count).flat_map(|at| (0.01f32 * at as f32 - 0.05).to_le_bytes()).collect();
-        check(Encoding::BlockFp8 { rows: 3, columns: width as u32 }, Dtype::F32, &scales);
+        let encoding = Encoding::BlockFp8 { rows: 3, columns: width as u32 };
+        check(encoding, Dtype::F32, &scales);
+        let powers: Vec<u8> = (0..count).map(|at| 122 + (at * 5 % 9) as u8).collect();
+        check(encoding, Dtype::F8_E8M0, &powers);
     }
 }
 
