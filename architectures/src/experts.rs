@@ -164,7 +164,8 @@ pub(crate) fn from_gguf(
         1 => RouterScores::Softmax,
         2 => RouterScores::Sigmoid,
         3 => RouterScores::SoftmaxOfChosen,
-        other => return Err(gguf_keys::fail(format!("`expert_gating_func` is {other}, expected 1, 2 or 3"))),
+        4 => RouterScores::RootOfSoftplus,
+        other => return Err(gguf_keys::fail(format!("`expert_gating_func` is {other}, expected 1 to 4"))),
     };
     // Some files state no widths, which their tensors have.
     let width_of = |stack: &str| {

@@ -295,16 +295,14 @@ fn residual(residual: &Residual) -> Result<(), String> {
 }
 
 fn plain(width: u64, activation: Activation) -> Result<(), String> {
-    if matches!(activation, Activation::ClampedSilu { .. }) {
+    if activation.limit().is_some() {
         return Err("a clamped activation needs a gate".to_owned());
     }
     network(width, activation)
 }
 
 fn network(width: u64, activation: Activation) -> Result<(), String> {
-    if let Activation::ClampedSilu { limit } = activation {
-        positive([limit])?;
-    }
+    positive(activation.limit())?;
     in_range("intermediate size", width, 1 << 22)
 }
 

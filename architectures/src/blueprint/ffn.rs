@@ -172,6 +172,8 @@ pub enum RouterScores {
     Sigmoid,
     /// Softmax over the selected experts.
     SoftmaxOfChosen,
+    /// `sqrt(ln(1 + exp(x)))` of each logit `x`.
+    RootOfSoftplus,
 }
 
 /// Groups of experts of equal size.
@@ -244,6 +246,11 @@ pub enum Activation {
         /// Bound of the clamping.
         limit: f64,
     },
+    /// For gated networks only: `g · sigmoid(g) · u`, with the same clamping.
+    BoundedSilu {
+        /// Bound of the clamping.
+        limit: f64,
+    },
 }
 
 impl Activation {
@@ -259,6 +266,14 @@ impl Activation {
     /// Returns the name in configs.
     pub fn name(self) -> &'static str {
         Self::NAMED.iter().find(|(activation, _)| *activation == self).map_or("clamped silu", |(_, name)| name)
+    }
+
+    /// Returns the bound of an activation that clamps its inputs, which needs a gate.
+    pub fn limit(self) -> Option<f64> {
+        match self {
+            Self::ClampedSilu { limit } | Self::BoundedSilu { limit } => Some(limit),
+            _ => None,
+        }
     }
 
     /// Parses the name, or one of its synonyms in configs.

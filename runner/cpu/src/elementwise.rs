@@ -91,7 +91,11 @@ fn add_generic(x: &mut [f32], y: &[f32], scale: f32) {
 #[inline(always)]
 fn activate_generic(activation: Activation, x: &mut [f32]) {
     match activation {
-        Activation::Silu | Activation::ClampedSilu { .. } => x.iter_mut().for_each(|x| *x *= sigmoid(*x)),
+        Activation::Silu | Activation::ClampedSilu { .. } | Activation::BoundedSilu { .. } => {
+            for x in x.iter_mut() {
+                *x *= sigmoid(*x);
+            }
+        }
         Activation::GeluTanh => x.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
         Activation::Gelu => x.iter_mut().for_each(|x| *x = gelu(*x)),
         Activation::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
@@ -107,6 +111,13 @@ fn gate_generic(activation: Activation, x: &mut [f32], y: &[f32]) {
             for (x, y) in x.iter_mut().zip(y) {
                 let (gate, up) = (x.min(limit), y.clamp(-limit, limit));
                 *x = gate * sigmoid(CLAMPED_FACTOR * gate) * (up + 1.0);
+            }
+        }
+        Activation::BoundedSilu { limit } => {
+            let limit = limit as f32;
+            for (x, y) in x.iter_mut().zip(y) {
+                let gate = x.min(limit);
+                *x = gate * sigmoid(gate) * y.clamp(-limit, limit);
             }
         }
         Activation::Silu => x.iter_mut().zip(y).for_each(|(x, y)| *x = *x * sigmoid(*x) * y),
@@ -232,6 +243,7 @@ mod tests {
             (Activation::Relu, 2.0),
             (Activation::ReluSquared, 2.0),
             (Activation::ClampedSilu { limit: 0.5 }, 0.5 * 0.700_77 * 1.5),
+            (Activation::BoundedSilu { limit: 0.5 }, 0.5 * 0.622_46 * 0.5),
         ] {
             let mut x = [1.0];
             gate(Instructions::best(), activation, &mut x, &[2.0]);

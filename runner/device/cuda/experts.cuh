@@ -13,7 +13,7 @@ static constexpr uint32_t MOST_EXPERTS = 512;
 // Number of routes in shared memory at a time.
 static constexpr uint32_t ROUTES_AT_A_TIME = 1024;
 
-enum RouterScores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 };
+enum RouterScores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2, ROOT_OF_SOFTPLUS = 3 };
 
 struct RouteArguments {
     // `[tokens, experts]`.
@@ -126,6 +126,7 @@ DEVICE void choose_experts(const RouteArguments &arguments, RouteScratch &scratc
         float logit = is_broken ? 0.0f : logits[expert], score = logit;
         if (arguments.scores == SOFTMAX) score = is_broken ? 1.0f : expf(logit - largest);
         if (arguments.scores == SIGMOID) score = sigmoid(logit);
+        if (arguments.scores == ROOT_OF_SOFTPLUS) score = sqrtf(softplus(logit));
         scratch.scores[expert] = score;
         sum += score;
     }

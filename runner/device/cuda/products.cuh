@@ -34,7 +34,15 @@ enum Purpose : uint32_t {
     ADD = 3,
 };
 
-enum Activation : uint32_t { SILU = 0, GELU_TANH = 1, GELU = 2, RELU = 3, CLAMPED_SILU = 4, RELU_SQUARED = 5 };
+enum Activation : uint32_t {
+    SILU = 0,
+    GELU_TANH = 1,
+    GELU = 2,
+    RELU = 3,
+    CLAMPED_SILU = 4,
+    RELU_SQUARED = 5,
+    BOUNDED_SILU = 6
+};
 
 // A set of weights, such as an expert, and its rows of x.
 struct Group {
@@ -85,6 +93,8 @@ struct ProductArguments {
 
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
+DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
 DEVICE float activated(uint32_t activation, float x) {
     switch (activation) {
     case GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
@@ -96,10 +106,10 @@ DEVICE float activated(uint32_t activation, float x) {
 }
 
 DEVICE float gated(uint32_t activation, float limit, float gate, float up) {
-    if (activation == CLAMPED_SILU) {
+    if (activation == CLAMPED_SILU || activation == BOUNDED_SILU) {
         gate = fminf(gate, limit);
         up = fminf(fmaxf(up, -limit), limit);
-        return gate * sigmoid(1.702f * gate) * (up + 1.0f);
+        if (activation == CLAMPED_SILU) return gate * sigmoid(1.702f * gate) * (up + 1.0f);
     }
     return activated(activation, gate) * up;
 }

@@ -91,7 +91,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_SILU: out = x * (y * sigmoid(y)); break;
     case MAP_ACTIVATE: out = activated(arguments.activation, x); break;
     case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
-    case MAP_SOFTPLUS: out = x * (y > 20.0f ? y : log1pf(expf(y))); break;
+    case MAP_SOFTPLUS: out = x * softplus(y); break;
     case MAP_XIELU: out = 0.5f * x + (x > 0.0f ? scale * x * x : arguments.negative * (expm1f(fminf(x, -1e-6f)) - x)); break;
     case MAP_SIGNED_ROOT: out = x == 0.0f ? 0.0f : copysignf(sqrtf(fmaxf(fabsf(x), scale)), x); break;
     }

@@ -345,10 +345,11 @@ pub(crate) fn number(activation: Activation) -> u32 {
         Activation::Relu => 3,
         Activation::ClampedSilu { .. } => 4,
         Activation::ReluSquared => 5,
+        Activation::BoundedSilu { .. } => 6,
     }
 }
 
 /// Returns the limit of an activation that clamps; else 0.
 pub(crate) fn limit(activation: Activation) -> f32 {
-    if let Activation::ClampedSilu { limit } = activation { limit as f32 } else { 0.0 }
+    activation.limit().map_or(0.0, |limit| limit as f32)
 }

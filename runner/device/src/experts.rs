@@ -187,6 +187,7 @@ impl GpuRuntime {
                 RouterScores::Softmax => 0,
                 RouterScores::Sigmoid => 1,
                 RouterScores::SoftmaxOfChosen => 2,
+                RouterScores::RootOfSoftplus => 3,
             },
             is_normalized: u32::from(normalizes),
             group_count,

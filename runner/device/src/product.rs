@@ -238,7 +238,7 @@ impl GpuRuntime {
                 return Ok(widths.to_vec());
             }
             Purpose::Activate(activation) => {
-                ensure!(!matches!(activation, Activation::ClampedSilu { .. }), "invariant: this activation gates");
+                ensure!(activation.limit().is_none(), "invariant: this activation gates");
                 (arguments.purpose, arguments.activation) = (ACTIVATE, number(activation));
                 one()?;
             }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 use architectures::{Activation, Groups, RouterScores};
+use kernels::elementwise::softplus;
 
 use super::Loader;
 use super::router::Router;
@@ -193,6 +194,7 @@ impl Routes {
             }
             RouterScores::Sigmoid => scores.extend(logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp()))),
             RouterScores::SoftmaxOfChosen => scores.extend_from_slice(logits),
+            RouterScores::RootOfSoftplus => scores.extend(logits.iter().map(|logit| softplus(*logit).sqrt())),
         }
         ranks.clear();
         ranks.extend_from_slice(scores);
@@ -392,6 +394,7 @@ mod tests {
         assert_eq!(chosen(&normalized, &logits), [(2, 2.0), (1, 1.0)]);
         assert_eq!(chosen(&rule(RouterScores::SoftmaxOfChosen), &logits), [(2, 0.667), (1, 0.333)]);
         assert_eq!(chosen(&rule(RouterScores::Sigmoid), &logits), [(2, 0.8), (1, 0.667)]);
+        assert_eq!(chosen(&rule(RouterScores::RootOfSoftplus), &logits), [(2, 1.269), (1, 1.048)]);
         let biased = RoutingRule { bias: Some(vec![1.0, 0.0, 0.0, 0.0]), ..rule(RouterScores::Sigmoid) };
         assert_eq!(chosen(&biased, &logits), [(0, 0.5), (2, 0.8)], "the bias has no weight");
     }

@@ -1,8 +1,8 @@
 //! Checks of the numbers of mixers.
 
 use super::super::{
-    Activation, Attention, BlockIndexer, BlockRule, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery,
-    LinearAttention, Mixer, PositionBias, QueryGrowth, SelectiveScan, ShortConv, StateSpace,
+    Attention, BlockIndexer, BlockRule, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery, LinearAttention, Mixer,
+    PositionBias, QueryGrowth, SelectiveScan, ShortConv, StateSpace,
 };
 use super::{in_range, norm, positive};
 
@@ -226,7 +226,7 @@ fn linear_attention(own: &LinearAttention) -> Result<(), String> {
     heads(own.heads, own.heads)?;
     in_range("head size", own.head_dim, 1 << 12)?;
     positive([own.decay_scale])?;
-    if matches!(own.activation, Activation::ClampedSilu { .. }) {
+    if own.activation.limit().is_some() {
         return Err("a clamped activation needs a gate".to_owned());
     }
     norm(&own.norm)

@@ -18,7 +18,7 @@ struct Case {
     normalizes: bool,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case {
         experts: 8,
         tokens: 1,
@@ -73,6 +73,15 @@ const CASES: [Case; 6] = [
         groups: None,
         normalizes: false,
     },
+    Case {
+        experts: 33,
+        tokens: 17,
+        top_k: 6,
+        scores: RouterScores::RootOfSoftplus,
+        has_bias: true,
+        groups: None,
+        normalizes: true,
+    },
 ];
 
 /// Returns the experts of a token with their shares, the best first.
@@ -84,6 +93,7 @@ fn chosen(case: &Case, logits: &[f32], bias: &[f32], scale: f64) -> Vec<(usize, 
         RouterScores::Softmax => exp(*x) / sum,
         RouterScores::Sigmoid => 1.0 / (1.0 + (-f64::from(*x)).exp()),
         RouterScores::SoftmaxOfChosen => f64::from(*x),
+        RouterScores::RootOfSoftplus => f64::from(*x).exp().ln_1p().sqrt(),
     };
     let scores: Vec<f64> = logits.iter().map(score).collect();
     let mut ranks: Vec<f64> = scores.iter().zip(bias).map(|(score, bias)| score + f64::from(*bias)).collect();
@@ -245,7 +255,9 @@ fn tokens_get_what_their_experts_make() {
 #[test]
 fn a_broken_router_is_told() {
     let Some(machine) = machine(false) else { return };
-    for scores in [RouterScores::Softmax, RouterScores::Sigmoid, RouterScores::SoftmaxOfChosen] {
+    for scores in
+        [RouterScores::Softmax, RouterScores::Sigmoid, RouterScores::SoftmaxOfChosen, RouterScores::RootOfSoftplus]
+    {
         let routing = Routing { scores, bias: None, groups: None, top_k: 2, normalizes: true, scale: 1.0 };
         let routes = machine.route(routing, &tensor(&[0.5, f32::NAN, 0.25, 0.125], 1)).expect("routes");
         assert!(words(&machine, &routes.chosen).iter().all(|expert| *expert < 4));

@@ -98,7 +98,8 @@ fn purposes_of_products() {
                     each(0).iter().map(|(y, size)| (activated(activation, *y), size * (2.0 + 2.0 * y.abs()))).collect();
                 check(&format!("{encoding}, {activation:?}"), &numbers(&one[0]), &wanted, tolerance);
             }
-            for activation in [Activation::Gelu, Activation::ClampedSilu { limit: 7.0 }] {
+            let clamped = [Activation::ClampedSilu { limit: 7.0 }, Activation::BoundedSilu { limit: 7.0 }];
+            for activation in [Activation::Gelu].into_iter().chain(clamped) {
                 let gated = run(&machine, product(&two, Purpose::Gate(activation)), &tensor(&x, tokens));
                 let pairs = each(0).into_iter().zip(each(1));
                 let wanted: Vec<_> = pairs
@@ -126,7 +127,7 @@ fn activated(activation: Activation, x: f64) -> f64 {
         Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
         Activation::Relu => x.max(0.0),
         Activation::ReluSquared => x.max(0.0).powi(2),
-        Activation::Silu | Activation::ClampedSilu { .. } => x / (1.0 + (-x).exp()),
+        Activation::Silu | Activation::ClampedSilu { .. } | Activation::BoundedSilu { .. } => x / (1.0 + (-x).exp()),
     }
 }
 
@@ -136,6 +137,7 @@ fn gated_by(activation: Activation, gate: f64, up: f64) -> f64 {
             let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
             gate / (1.0 + (-1.702 * gate).exp()) * (up + 1.0)
         }
+        Activation::BoundedSilu { limit } => activated(activation, gate.min(limit)) * up.clamp(-limit, limit),
         other => activated(other, gate) * up,
     }
 }

@@ -94,7 +94,7 @@ fn elements_are_changed() {
     let (x, y, own) = (random.rows(rows, width), random.rows(rows, width), random.rows(rows, 1));
     let (x_at, y_at, own_at) = (tensor(&x, rows), tensor(&y, rows), tensor(&own, rows));
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let cases: [Case<'_>; 12] = [
+    let cases: [Case<'_>; 13] = [
         (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
         (Map::Scale(-3.0), &|x, _| -3.0 * x),
         (Map::Clamp(0.25), &|x, _| x.clamp(-0.25, 0.25)),
@@ -112,6 +112,9 @@ fn elements_are_changed() {
         (Map::Gate(Activation::ClampedSilu { limit: 0.5 }, &y_at), &|x, y| {
             let x = x.min(0.5);
             x * sigmoid(1.702 * x) * (y.clamp(-0.5, 0.5) + 1.0)
+        }),
+        (Map::Gate(Activation::BoundedSilu { limit: 0.5 }, &y_at), &|x, y| {
+            x.min(0.5) * sigmoid(x.min(0.5)) * y.clamp(-0.5, 0.5)
         }),
     ];
     for (map, expected) in cases {

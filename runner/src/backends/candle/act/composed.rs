@@ -35,7 +35,7 @@ fn by_runs(x: &Tensor, factors: &Tensor) -> Result<Tensor> {
 
 fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
     Ok(match activation {
-        Activation::Silu | Activation::ClampedSilu { .. } => x.silu()?,
+        Activation::Silu | Activation::ClampedSilu { .. } | Activation::BoundedSilu { .. } => x.silu()?,
         Activation::GeluTanh => x.gelu()?,
         Activation::Gelu => x.gelu_erf()?,
         Activation::Relu => x.relu()?,
@@ -81,6 +81,9 @@ pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Res
         Map::Gate(Activation::ClampedSilu { limit }, y) => {
             let (gate, up) = (x.minimum(limit)?, y.rows()?.clamp(-limit, limit)?);
             ((&gate * sigmoid(&(&gate * 1.702)?)?)? * (up + 1.0)?)?
+        }
+        Map::Gate(Activation::BoundedSilu { limit }, y) => {
+            (x.minimum(limit)?.silu()? * y.rows()?.clamp(-limit, limit)?)?
         }
         Map::Gate(activation, y) => (activate(activation, x)? * y.rows()?)?,
         Map::SignedRoot(least) => (x.abs()?.maximum(least)?.sqrt()? * x.sign()?)?,
