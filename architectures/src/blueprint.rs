@@ -40,8 +40,8 @@ pub use reads::Reads;
 pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
 pub use streams::{
-    ConnectedStreams, LayerStreams, LearnedResidual, PredictedStreams, StreamConnection, StreamConnections, StreamMix,
-    StreamPrediction, Streams,
+    BalancedConnections, BalancedStreams, ConnectedStreams, LayerStreams, LearnedResidual, PredictedStreams,
+    StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams,
 };
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 
@@ -382,6 +382,7 @@ impl Blueprint {
     pub fn epsilon(&self) -> f64 {
         let of_streams = match &self.streams {
             Some(Streams::Connected(own)) => Some(&own.leave.norm),
+            Some(Streams::Balanced(own)) => Some(&own.leave.norm),
             _ => None,
         };
         let first = self.layers.first().and_then(|layer| {

@@ -141,11 +141,15 @@ impl Decoder<'_> {
 
     /// Returns the elements per token of the residual stream, its norm, and the output of a mixer
     /// or feed-forward network. Several streams are predicted, joined with the layer's output,
-    /// corrected and joined again; or normalized, gated and joined, and n-grams have keys, values
-    /// and the output of their convolution.
+    /// corrected and joined again. Connected ones are normalized and gated, or joined with the
+    /// output and mixed; n-grams have keys, values and the output of their convolution.
     fn streams(&self) -> Amount {
-        let several = self.blueprint.streams.as_ref().map_or(0, |streams| streams.count().saturating_mul(5));
-        (3 + several) * Amount(self.blueprint.hidden)
+        let several = match &self.blueprint.streams {
+            None => 0,
+            Some(Streams::Predicted(own)) => own.count.saturating_mul(5),
+            Some(all) => all.count().saturating_mul(4),
+        };
+        (3 + Amount(several)) * Amount(self.blueprint.hidden)
     }
 
     /// Returns the rows of the largest pass: the chunk of one slot and one token of every other

@@ -16,6 +16,7 @@ mod run;
 mod selection;
 mod sequences;
 mod states;
+mod stream_shares;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub(crate) use run::Run;
 pub(crate) use selection::Selection;
 pub(crate) use sequences::{LayerSequences, Sequence, Span, StageSequences};
 pub(crate) use states::{KeyRotation, SequenceId, Shift, State, StateShape, StatesBySequence};
+pub(crate) use stream_shares::{ShareFactors, StreamShares};
 
 /// Computes the operations of layers. Activations are float32 rows, `[tokens, width]`.
 pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
@@ -109,6 +111,8 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     /// Computes weighted sums of the parts of each row: `[tokens, parts · width]` to `[tokens, sums
     /// · width]`, with weights `[tokens, sums · parts]`.
     fn mix(&self, x: &Self::Act, weights: &Self::Act, parts: usize) -> Result<Self::Act>;
+    /// Makes shares of streams: `[tokens, numbers]` to `[tokens, made]`.
+    fn stream_shares(&self, rule: &StreamShares<Self>, x: &Self::Act) -> Result<Self::Act>;
     /// Scales each row to the root mean square of the same row of `of`.
     fn with_magnitude(&self, x: Self::Act, of: &Self::Act) -> Result<Self::Act>;
     /// Subtracts from each row its mean and `deviations` of its standard deviations, and replaces

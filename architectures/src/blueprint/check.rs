@@ -10,8 +10,8 @@ pub(super) use named::{names as names_of, names_of_every_token};
 
 use super::{
     Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LayerStreams,
-    LearnedResidual, Mixer, Network, NgramEmbedding, NgramInput, Norm, Residual, Router, SecondMixer,
-    StreamConnections, StreamMix, Streams,
+    LearnedResidual, Mixer, Network, NgramEmbedding, NgramInput, Norm, Residual, Router, SecondMixer, StreamMix,
+    Streams,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -111,11 +111,12 @@ impl Blueprint {
     fn check_streams(&self) -> Result<(), String> {
         let is_alike = |layer: &Layer| match (&self.streams, &layer.streams) {
             (None, None) | (Some(Streams::Predicted(_)), Some(LayerStreams::Predicted(_))) => layer.ngrams.is_none(),
-            (Some(Streams::Connected(_)), Some(LayerStreams::Connected(_))) => true,
+            (Some(Streams::Connected(_)), Some(LayerStreams::Connected(_)))
+            | (Some(Streams::Balanced(_)), Some(LayerStreams::Balanced(_))) => true,
             _ => false,
         };
         if !self.layers.iter().all(is_alike) {
-            return Err("some layers have predicted streams and others connected ones, or none".to_owned());
+            return Err("the layers have streams of different kinds, or some of them have none".to_owned());
         }
         let Some(streams) = &self.streams else { return Ok(()) };
         in_range("number of streams", streams.count(), 16)?;
@@ -125,13 +126,26 @@ impl Blueprint {
             }
             Streams::Predicted(_) => {}
             Streams::Connected(own) => stream_mix(&own.leave)?,
+            Streams::Balanced(own) => {
+                positive([own.epsilon])?;
+                in_range("number of times that shares of streams are balanced", own.iterations, 1 << 10)?;
+                norm(&own.leave.norm)?;
+            }
         }
         if self.layers.iter().any(|layer| layer.parallel || layer.scale.is_some()) {
             return Err("layers of several streams have no parallel parts or factors of their output".to_owned());
         }
         self.layers.iter().try_for_each(|layer| match &layer.streams {
             Some(LayerStreams::Predicted(own)) => norm(&own.norm),
-            Some(LayerStreams::Connected(own)) => connected_layer(layer, own, self.embedding.of_layers.is_some()),
+            Some(LayerStreams::Connected(own)) => {
+                stream_mix(&own.mixer.mix)?;
+                stream_mix(&own.ffn.mix)?;
+                connected_layer(layer, self.embedding.of_layers.is_some())
+            }
+            Some(LayerStreams::Balanced(own)) => {
+                [&own.mixer.norm, &own.ffn.norm].into_iter().try_for_each(norm)?;
+                connected_layer(layer, self.embedding.of_layers.is_some())
+            }
             None => Ok(()),
         })
     }
@@ -163,7 +177,7 @@ fn stream_mix(own: &StreamMix) -> Result<(), String> {
     norm(&own.norm)
 }
 
-fn connected_layer(layer: &Layer, own: &StreamConnections, has_embeddings: bool) -> Result<(), String> {
+fn connected_layer(layer: &Layer, has_embeddings: bool) -> Result<(), String> {
     let residuals = [&layer.mixer_residual, &layer.ffn_residual];
     let has_more = |residual: &&Residual| residual.sum.is_some() || residual.scale.is_some();
     if residuals.iter().any(has_more) || layer.learned_residual.is_some() {
@@ -172,8 +186,6 @@ fn connected_layer(layer: &Layer, own: &StreamConnections, has_embeddings: bool)
     if layer.token_input.is_some() || has_embeddings {
         return Err("layers that are connected to streams have no embeddings of their own".to_owned());
     }
-    stream_mix(&own.mixer.mix)?;
-    stream_mix(&own.ffn.mix)?;
     layer.ngrams.as_deref().map_or(Ok(()), ngrams)
 }
 

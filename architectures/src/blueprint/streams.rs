@@ -1,6 +1,6 @@
 //! Several residual streams: of which each layer computes one (`AltUp`, arXiv 2301.13310), or which
-//! each part of a layer reads and writes (hyper-connections, arXiv 2409.19606); and learned
-//! residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
+//! each part of a layer reads and writes (hyper-connections, arXiv 2409.19606; with balanced
+//! shares, arXiv 2512.24880); and learned residuals beside a mixer (`LAuReL`, arXiv 2411.07501).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,8 @@ pub enum Streams {
     Predicted(Box<PredictedStreams>),
     /// All parts of layers read and write all of them.
     Connected(Box<ConnectedStreams>),
+    /// The same, and the parts also mix the streams with each other.
+    Balanced(Box<BalancedStreams>),
 }
 
 impl Streams {
@@ -22,6 +24,7 @@ impl Streams {
         match self {
             Self::Predicted(own) => own.count,
             Self::Connected(own) => own.count,
+            Self::Balanced(own) => own.count,
         }
     }
 }
@@ -34,6 +37,8 @@ pub enum LayerStreams {
     Predicted(Box<StreamPrediction>),
     /// Its parts read and write all of them.
     Connected(Box<StreamConnections>),
+    /// Its parts read, write and mix all of them.
+    Balanced(Box<BalancedConnections>),
 }
 
 /// Streams of which each layer computes one. The first is the embedding, the others are projections
@@ -121,6 +126,52 @@ pub struct StreamMix {
     pub down: Projection,
     /// `[count · hidden, rank]`.
     pub up: Projection,
+}
+
+/// Streams that all parts of layers read, write and mix. Each begins as the embedding. The input of
+/// the last norm is `Σ read[k] · stream[k]`, with `read = sigmoid(leave) + epsilon`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalancedStreams {
+    /// Number of streams.
+    pub count: u64,
+    /// Constant that is added to shares and to their sums.
+    pub epsilon: f64,
+    /// Number of times that the sums of shares are made 1.
+    pub iterations: u64,
+    /// `count` numbers.
+    pub leave: StreamNumbers,
+}
+
+/// Connections of the parts of a layer to streams that they mix. The numbers of a part are
+/// `[read, write, shares]`, of `count`, `count` and `count · count` numbers. It computes `y` of
+/// `Σ (sigmoid(read[k]) + epsilon) · stream[k]`, then
+/// `stream[k] ← 2 · sigmoid(write[k]) · y + Σ balanced[p][k] · stream[p]`.
+///
+/// The balanced shares begin as `softmax(shares[p]) + epsilon`. Their columns are divided by their
+/// sums; then `iterations - 1` times their rows, and their columns again. To each sum `epsilon` is
+/// added (Sinkhorn-Knopp).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalancedConnections {
+    /// Of the mixer.
+    pub mixer: StreamNumbers,
+    /// Of the feed-forward network.
+    pub ffn: StreamNumbers,
+}
+
+/// Numbers that are computed of all streams: `factor · projection(norm(streams)) + bias`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamNumbers {
+    /// `[count · hidden]`: norm of all streams together.
+    pub norm: Norm,
+    /// `[numbers, count · hidden]`.
+    pub projection: Projection,
+    /// A factor for each kind of numbers: `[3]` for `[read, write, shares]`, or `[1]`.
+    pub factors: Tensor,
+    /// `[numbers]`.
+    pub bias: Tensor,
 }
 
 /// Learned residual beside a mixer. With the mixer's input `h`, the stream after the mixer is

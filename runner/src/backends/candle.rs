@@ -8,6 +8,7 @@ mod recordings;
 mod recurrent;
 mod resident;
 mod state;
+mod stream_shares;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use protocol::limits::DEVICE_SCORES;
 use crate::backend::{
     Activations, AnglesOf, Attend, Backend, Best, BlockChoice, ChosenPositions, Convolution, ExpertsOf, HeadCounts,
     HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection,
-    StateShape,
+    StateShape, StreamShares,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -312,6 +313,11 @@ impl Backend for Candle {
         let x = by_head(x, width)?.contiguous()?;
         let weights = weights.reshape((weights.dim(0)?, sums, parts))?.contiguous()?;
         Ok(Act::of(flat(&weights.matmul(&x)?)?))
+    }
+
+    fn stream_shares(&self, rule: &StreamShares<Self>, x: &Act) -> Result<Act> {
+        self.by_candle();
+        stream_shares::make(rule, x.rows()?).map(Act::of)
     }
 
     fn with_magnitude(&self, x: Act, of: &Act) -> Result<Act> {

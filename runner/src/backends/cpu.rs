@@ -11,6 +11,7 @@ mod matrix;
 mod products;
 mod recurrent;
 mod state;
+mod stream_shares;
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -27,6 +28,7 @@ use kernels::{elementwise, rotation};
 use crate::backend::{
     Activations, AnglesOf, Attend, Backend, BlockChoice, ChosenPositions, Convolution, DirectExecution, HeadCounts,
     HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
+    StreamShares,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -260,6 +262,15 @@ impl Backend for Cpu {
             }
         });
         Ok(Act { numbers, width: sums * width })
+    }
+
+    fn stream_shares(&self, rule: &StreamShares<Self>, x: &Act) -> Result<Act> {
+        let width = rule.made();
+        let mut numbers = self.arena.take(x.count() * width);
+        self.each_row(&mut numbers, width, |token, out| {
+            stream_shares::make(rule, &x.numbers[token * x.width..][..x.width], out);
+        });
+        Ok(Act { numbers, width })
     }
 
     fn with_magnitude(&self, mut x: Act, of: &Act) -> Result<Act> {

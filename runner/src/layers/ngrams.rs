@@ -64,7 +64,7 @@ impl<B: Backend> NgramInput<B> {
     ) -> Result<B::Act> {
         let gate = self.gate(backend, &streams, embedded)?;
         let [value] = backend.project([&self.value], embedded)?;
-        let gated = backend.map(copies(backend, value, self.count)?, Map::Sigmoid(&gate))?;
+        let gated = backend.map(copies(backend, &value, self.count)?, Map::Sigmoid(&gate))?;
         let mixed = backend.convolve(&self.convolution, &backend.norm(&self.convolution_norm, &gated)?, sequences)?;
         let mixed = backend.map(mixed, Map::Activate(Activation::Silu))?;
         backend.map(backend.map(streams, Map::Add(&gated, 1.0))?, Map::Add(&mixed, 1.0))

@@ -1,13 +1,14 @@
 //! Several residual streams, see [`architectures::Streams`]. They are side by side in the rows of
 //! activations: `[tokens, count · hidden]`.
 
+mod balanced;
 mod connected;
 
 use anyhow::{Result, bail};
 use architectures::Blueprint;
-pub(crate) use connected::StreamConnections;
-use connected::StreamMix;
+use balanced::BalancedConnection;
 pub(super) use connected::copies;
+use connected::{StreamConnection, StreamMix};
 
 use super::Loader;
 use crate::backend::{Activations, Backend, HeadPart, Map, MatrixSource, NormOf, WeightSource};
@@ -20,6 +21,8 @@ pub(crate) enum Streams<B: Backend> {
     Predicted(PredictedStreams<B>),
     /// See [`architectures::ConnectedStreams`].
     Connected(StreamMix<B>),
+    /// See [`architectures::BalancedStreams`].
+    Balanced(BalancedConnection<B>),
 }
 
 /// How a layer computes the streams.
@@ -27,6 +30,37 @@ pub(crate) enum Streams<B: Backend> {
 pub(crate) enum LayerStreams<B: Backend> {
     Predicted(StreamPrediction<B>),
     Connected(StreamConnections<B>),
+}
+
+/// Connections of the parts of a layer to all streams.
+#[derive(Debug)]
+pub(crate) struct StreamConnections<B: Backend> {
+    pub(crate) mixer: PartConnection<B>,
+    pub(crate) ffn: PartConnection<B>,
+}
+
+/// The connection of a part of a layer.
+#[derive(Debug)]
+pub(crate) enum PartConnection<B: Backend> {
+    /// See [`architectures::StreamConnection`].
+    Connected(StreamConnection<B>),
+    /// See [`architectures::BalancedConnections`].
+    Balanced(BalancedConnection<B>),
+}
+
+impl<B: Backend> PartConnection<B> {
+    /// Computes a part of a layer: returns the streams behind it.
+    pub(crate) fn around(
+        &self,
+        backend: &B,
+        streams: B::Act,
+        part: impl FnOnce(&B::Act) -> Result<Option<B::Act>>,
+    ) -> Result<B::Act> {
+        match self {
+            Self::Connected(own) => own.around(backend, streams, part),
+            Self::Balanced(own) => own.around(backend, streams, part),
+        }
+    }
 }
 
 /// The parts that make the streams that are not the embedding.
@@ -52,6 +86,9 @@ impl<B: Backend> Streams<B> {
             Some(architectures::Streams::Connected(own)) => {
                 Some(Self::Connected(StreamMix::load(backend, weights, &own.leave, [own.count as usize, hidden])?))
             }
+            Some(architectures::Streams::Balanced(own)) => {
+                Some(Self::Balanced(BalancedConnection::of_norm(backend, weights, own, hidden)?))
+            }
         })
     }
 
@@ -59,7 +96,8 @@ impl<B: Backend> Streams<B> {
     pub(crate) fn enter(&self, backend: &B, x: B::Act) -> Result<B::Act> {
         match self {
             Self::Predicted(own) => own.enter(backend, x),
-            Self::Connected(own) => copies(backend, x, own.count),
+            Self::Connected(own) => copies(backend, &x, own.count),
+            Self::Balanced(own) => copies(backend, &x, own.count()),
         }
     }
 
@@ -68,6 +106,7 @@ impl<B: Backend> Streams<B> {
         match self {
             Self::Predicted(own) => own.leave(backend, streams),
             Self::Connected(own) => own.mixed(backend, &own.normed(backend, streams)?),
+            Self::Balanced(own) => Ok(own.read(backend, streams)?.0),
         }
     }
 }
@@ -85,7 +124,12 @@ impl<B: Backend> LayerStreams<B> {
                 Some(Self::Predicted(StreamPrediction::load(loader, own, all)?))
             }
             (Some(architectures::LayerStreams::Connected(own)), Some(architectures::Streams::Connected(all))) => {
-                Some(Self::Connected(StreamConnections::load(loader, own, all.count as usize)?))
+                let load = |own| StreamConnection::load(loader, own, all.count as usize).map(PartConnection::Connected);
+                Some(Self::Connected(StreamConnections { mixer: load(&own.mixer)?, ffn: load(&own.ffn)? }))
+            }
+            (Some(architectures::LayerStreams::Balanced(own)), Some(architectures::Streams::Balanced(all))) => {
+                let load = |own| BalancedConnection::of_part(loader, own, all).map(PartConnection::Balanced);
+                Some(Self::Connected(StreamConnections { mixer: load(&own.mixer)?, ffn: load(&own.ffn)? }))
             }
             _ => bail!("invariant: a layer computes the streams that there are"),
         })

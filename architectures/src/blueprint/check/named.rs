@@ -3,7 +3,7 @@
 
 use crate::blueprint::{
     Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, LayerStreams, Matrices, Mixer, Network,
-    Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix, Streams, Tensor, View,
+    Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix, StreamNumbers, Streams, Tensor, View,
 };
 use crate::rope::Divisors;
 
@@ -100,6 +100,7 @@ impl<'a> NamedParts<'a> {
                 self.heads(&own.leave, own.count - 1);
             }
             Some(Streams::Connected(own)) => self.stream_mix(&own.leave),
+            Some(Streams::Balanced(own)) => self.stream_numbers(&own.leave),
             None => {}
         }
         let ngrams = blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_deref());
@@ -146,6 +147,11 @@ impl<'a> NamedParts<'a> {
                     self.projections([&connection.inject]);
                 }
             }
+            Some(LayerStreams::Balanced(own)) => {
+                for numbers in [&own.mixer, &own.ffn] {
+                    self.stream_numbers(numbers);
+                }
+            }
             None => {}
         }
         // The tables are not read completely.
@@ -162,6 +168,12 @@ impl<'a> NamedParts<'a> {
 
     fn stream_mix(&mut self, own: &'a StreamMix) {
         self.projections([&own.down, &own.up]);
+        self.norms([&own.norm]);
+    }
+
+    fn stream_numbers(&mut self, own: &'a StreamNumbers) {
+        self.projections([&own.projection]);
+        self.tensors.extend([&own.factors, &own.bias]);
         self.norms([&own.norm]);
     }
 

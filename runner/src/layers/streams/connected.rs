@@ -4,7 +4,7 @@ use anyhow::Result;
 use architectures::Activation;
 
 use super::stream_of;
-use crate::backend::{Backend, Map, NormOf};
+use crate::backend::{Activations, Backend, Map, NormOf};
 use crate::layers::Loader;
 use crate::weights::Weights;
 
@@ -16,13 +16,6 @@ pub(crate) struct StreamMix<B: Backend> {
     up: B::Matrix,
     pub(super) count: usize,
     hidden: usize,
-}
-
-/// Connections of the parts of a layer, see [`architectures::StreamConnections`].
-#[derive(Debug)]
-pub(crate) struct StreamConnections<B: Backend> {
-    pub(crate) mixer: StreamConnection<B>,
-    pub(crate) ffn: StreamConnection<B>,
 }
 
 /// The connection of a part of a layer.
@@ -72,15 +65,8 @@ impl<B: Backend> StreamMix<B> {
     }
 }
 
-impl<B: Backend> StreamConnections<B> {
-    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::StreamConnections, count: usize) -> Result<Self> {
-        let load = |own| StreamConnection::load(loader, own, count);
-        Ok(Self { mixer: load(&own.mixer)?, ffn: load(&own.ffn)? })
-    }
-}
-
 impl<B: Backend> StreamConnection<B> {
-    fn load(loader: &Loader<'_, B>, own: &architectures::StreamConnection, count: usize) -> Result<Self> {
+    pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::StreamConnection, count: usize) -> Result<Self> {
         let Loader { backend, weights, hidden, .. } = *loader;
         Ok(Self {
             mix: StreamMix::load(backend, weights, &own.mix, [count, hidden])?,
@@ -89,7 +75,7 @@ impl<B: Backend> StreamConnection<B> {
     }
 
     /// Computes a part of a layer: returns the streams with its output.
-    pub(crate) fn around(
+    pub(super) fn around(
         &self,
         backend: &B,
         streams: B::Act,
@@ -99,16 +85,16 @@ impl<B: Backend> StreamConnection<B> {
         let Some(made) = part(&self.mix.mixed(backend, &normed)?)? else { return Ok(streams) };
         let [gate] = backend.project([&self.inject], &normed)?;
         let gate = backend.map(gate, Map::Scale(1.0 / self.mix.count as f32))?;
-        let injected = backend.map(copies(backend, made, self.mix.count)?, Map::Sigmoid(&gate))?;
+        let injected = backend.map(copies(backend, &made, self.mix.count)?, Map::Sigmoid(&gate))?;
         backend.map(streams, Map::Add(&injected, 2.0))
     }
 }
 
-/// Returns a row several times, side by side.
-pub(in crate::layers) fn copies<B: Backend>(backend: &B, x: B::Act, count: usize) -> Result<B::Act> {
-    let mut all = None;
-    for _ in 1..count {
-        all = Some(backend.join(all.as_ref().unwrap_or(&x), &x, 1)?);
-    }
-    Ok(all.unwrap_or(x))
+/// Returns each row several times, side by side.
+pub(in crate::layers) fn copies<B: Backend>(backend: &B, x: &B::Act, count: usize) -> Result<B::Act> {
+    let ones = backend.rows(x.count(), count, |ones| {
+        ones.fill(1.0);
+        Ok(())
+    })?;
+    backend.mix(x, &ones, 1)
 }
