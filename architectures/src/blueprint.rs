@@ -239,6 +239,21 @@ impl Layer {
         }
     }
 
+    /// Returns the experts of each token and their number, if tokens decide them.
+    pub fn experts_of_tokens(&self) -> Option<(&Tensor, u64)> {
+        match &self.ffn {
+            Ffn::Experts(own) => Some((own.router.of_tokens.as_ref()?, own.router.top_k)),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of elements that the layer reads of each token besides the stream: of its
+    /// n-grams, or the indexes of its experts.
+    pub fn token_row_width(&self) -> u64 {
+        let of_experts = self.experts_of_tokens().map_or(0, |(_, count)| count);
+        self.ngrams.as_ref().map_or(of_experts, |own| own.embedding.embedded())
+    }
+
     /// Returns the mixers of the layer.
     pub fn mixers(&self) -> impl Iterator<Item = &Mixer> {
         std::iter::once(&self.mixer).chain(self.second_mixer.as_ref().map(|second| &second.mixer))
@@ -347,9 +362,10 @@ impl Blueprint {
     }
 
     /// True if the layers can be on several devices: there is one residual stream, and no layer
-    /// reads the keys of another one or has its own embedding of tokens.
+    /// reads the keys of another one or has its own embedding or experts of tokens.
     pub fn is_divisible(&self) -> bool {
         self.streams.is_none()
+            && self.layers.iter().all(|layer| layer.experts_of_tokens().is_none())
             && self.embedding.of_layers.is_none()
             && self.attentions().all(|attention| attention.reads_layer.is_none())
     }

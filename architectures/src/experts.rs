@@ -241,6 +241,7 @@ pub(crate) fn router(names: &TensorNames, module: &str, top_k: u64) -> Router {
         logit_scale: None,
         scores: RouterScores::Softmax,
         bias: None,
+        of_tokens: None,
         groups: None,
         nearness: None,
         top_k,

@@ -175,8 +175,7 @@ impl Decoder<'_> {
     fn widest(&self) -> Amount {
         let hidden = self.blueprint.hidden;
         let streams = Amount(self.blueprint.streams.as_ref().map_or(1, Streams::count)) * Amount(hidden);
-        let ngrams = |layer: &Layer| layer.ngrams.as_ref().map_or(0, |own| own.embedding.embedded());
-        let wide = |layer: &Layer| widest_of(&layer.ffn, hidden).max(Amount(ngrams(layer)));
+        let wide = |layer: &Layer| widest_of(&layer.ffn, hidden).max(Amount(layer.token_row_width()));
         self.blueprint.layers.iter().map(wide).max().unwrap_or_default().max(streams)
     }
 
@@ -185,9 +184,8 @@ impl Decoder<'_> {
     fn layer_embeddings(&self) -> Amount {
         let own = self.blueprint.embedding.of_layers.as_ref();
         let width = own.map_or(Amount(0), |own| Amount(own.width) * Amount(self.blueprint.layers.len() as u64));
-        let ngrams = self.blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_ref());
-        let ngrams = ngrams.map(|own| Amount(own.embedding.embedded())).fold(Amount(0), |a, b| a + b);
-        3 * width + 2 * ngrams
+        let of_tokens = self.blueprint.layers.iter().map(|layer| Amount(layer.token_row_width()));
+        3 * width + 2 * of_tokens.fold(Amount(0), |a, b| a + b)
     }
 
     /// Returns the private bytes of the runner's process that do not depend on requests.

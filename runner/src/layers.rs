@@ -21,7 +21,7 @@ mod state_space;
 mod streams;
 mod token_input;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::backend::{Backend, StageSequences};
 use crate::weights::Weights;
@@ -44,6 +44,23 @@ pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) backend: &'a B,
     /// Rotary angles of the pass's tokens, for each distinct rotary embedding.
     pub(crate) angles: &'a [B::Angles],
+}
+
+/// The tokens of a pass, as a layer sees them.
+#[derive(Debug)]
+pub(crate) struct LayerTokens<'a, B: Backend> {
+    /// Number of tokens.
+    pub(crate) count: usize,
+    /// The numbers that the layer reads of each token besides the stream: its embedding of the
+    /// token or of n-grams, or the indexes of the token's experts.
+    pub(crate) own: Option<&'a B::Act>,
+}
+
+impl<'a, B: Backend> LayerTokens<'a, B> {
+    /// Returns the numbers that the layer reads of each token.
+    pub(crate) fn own(&self) -> Result<&'a B::Act> {
+        self.own.context("invariant: the layer reads numbers of tokens")
+    }
 }
 
 /// The part of a layer that mixes positions.

@@ -152,7 +152,7 @@ impl Loaded {
             let decoder = Weights::map(request, blobs).and_then(|weights| {
                 let hidden = blueprint.hidden as usize;
                 let scorer = blueprint.scorer.as_ref().map(|own| Scorer::load(&weights, own, hidden)).transpose()?;
-                let tables = blueprint.ngram_tables().map(|table| weights.size_of(&table.name)).sum::<u64>();
+                let tables = blueprint.layer_tables().map(|table| weights.size_of(&table.name)).sum::<u64>();
                 Ok((Decoder::load(backends, &weights, &blueprint)?, scorer, [weights.size(), tables]))
             });
             (text.join(), decoder)

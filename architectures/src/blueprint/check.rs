@@ -72,7 +72,7 @@ impl Blueprint {
             return Err(format!("there are more than {MAX_EXPERTS_IN_ALL} experts in all layers"));
         }
         self.embedding.of_layers.iter().try_for_each(layer_embeddings)?;
-        self.check_ngrams()?;
+        self.check_token_rows()?;
         self.check_streams()?;
         for (index, each) in (0u64..).zip(&self.layers) {
             layer(each)?;
@@ -90,8 +90,8 @@ impl Blueprint {
 }
 
 impl Blueprint {
-    /// Checks what n-grams and embeddings of layers need of the model.
-    fn check_ngrams(&self) -> Result<(), String> {
+    /// Checks the numbers of tokens that layers read besides the stream.
+    fn check_token_rows(&self) -> Result<(), String> {
         let mut ngrams = self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).peekable();
         let has_some = ngrams.peek().is_some();
         if has_some && !self.causal {
@@ -99,6 +99,12 @@ impl Blueprint {
         }
         if self.embedding.norm.is_some() && (has_some || self.embedding.of_layers.is_some()) {
             return Err("a norm of the embedding would also normalize the embeddings behind it".to_owned());
+        }
+        let has_others = has_some || self.embedding.of_layers.is_some() || self.embedding.norm.is_some();
+        if has_others && self.layers.iter().any(|layer| layer.experts_of_tokens().is_some()) {
+            return Err("a model with experts of tokens has no embeddings of n-grams or layers, and no norm of the \
+                 embedding"
+                .to_owned());
         }
         let tables = ngrams.map(|own| own.embedding.sizes.len() as u64).fold(0, u64::saturating_add);
         if tables > MAX_NGRAM_TABLES_IN_ALL {
@@ -287,6 +293,9 @@ fn branch(branch: &Branch) -> Result<(), String> {
     match &branch.ffn {
         Ffn::Gated(own) => gated(own),
         Ffn::Plain(own) => plain(own.width, own.activation),
+        Ffn::Experts(own) if own.router.of_tokens.is_some() => {
+            Err("experts of a sum of networks are chosen by their scores".to_owned())
+        }
         Ffn::Experts(own) => experts(own),
         Ffn::Sum(_) | Ffn::None => Err("a sum of networks has only gated and plain networks and experts".to_owned()),
     }
@@ -338,6 +347,9 @@ fn router(router: &Router, experts: u64) -> Result<(), String> {
     positive([Some(router.scale), router.logit_scale, router.nearness].into_iter().flatten())?;
     if router.nearness.is_some() && (router.bias.is_some() || router.groups.is_some()) {
         return Err("experts that are chosen one after the other have neither biases nor groups".to_owned());
+    }
+    if router.of_tokens.is_some() && (router.bias.is_some() || router.groups.is_some() || router.nearness.is_some()) {
+        return Err("experts that a table gives to tokens are not chosen by biases, groups or nearness".to_owned());
     }
     let Some(groups) = router.groups else { return Ok(()) };
     in_range("number of expert groups", groups.count, experts)?;

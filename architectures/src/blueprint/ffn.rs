@@ -146,6 +146,8 @@ pub struct Router {
     pub scores: RouterScores,
     /// `[count]`: added to the scores for the selection only.
     pub bias: Option<Tensor>,
+    /// `[vocabulary, top_k]`: the experts of each token, which are then not selected by scores.
+    pub of_tokens: Option<Tensor>,
     /// If set, experts are selected from the best groups only.
     pub groups: Option<Groups>,
     /// If set, experts are chosen one after the other, and the weight of each is a softmax over the

@@ -8,12 +8,17 @@ use super::{Blueprint, Positions, Tensor};
 /// Names of the tensors that a decoder reads. The model may have more tensors, for instance of a
 /// vision tower, or buffers.
 #[derive(Clone, Debug)]
-pub struct Reads(HashSet<String>);
+pub struct Reads {
+    all: HashSet<String>,
+    /// Those whose numbers are indexes.
+    indexes: HashSet<String>,
+}
 
 impl Blueprint {
     /// Returns the names of the blueprint's tensors.
     pub fn reads(&self) -> Reads {
-        Reads(names_of(self).map(str::to_owned).collect())
+        let indexes = self.expert_tables().map(|table| table.name.clone()).collect();
+        Reads { all: names_of(self).map(str::to_owned).collect(), indexes }
     }
 
     /// Returns the names of tensors that every token reads completely, in the order of layers.
@@ -22,10 +27,16 @@ impl Blueprint {
         names_of_every_token(self)
     }
 
-    /// Returns the tables of n-grams. A token reads a few of their rows, so they stay in mapped
-    /// files, also if the layers are on a GPU.
-    pub fn ngram_tables(&self) -> impl Iterator<Item = &Tensor> {
-        self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).flat_map(|own| &own.embedding.tables)
+    /// Returns the tables of layers: of n-grams, and of the experts of tokens. A token reads a few
+    /// of their rows, so they stay in mapped files, also if the layers are on a GPU.
+    pub fn layer_tables(&self) -> impl Iterator<Item = &Tensor> {
+        let ngrams = self.layers.iter().filter_map(|layer| layer.ngrams.as_ref());
+        ngrams.flat_map(|own| &own.embedding.tables).chain(self.expert_tables())
+    }
+
+    /// Returns the tables with the indexes of the experts of each token.
+    fn expert_tables(&self) -> impl Iterator<Item = &Tensor> {
+        self.layers.iter().filter_map(|layer| Some(layer.experts_of_tokens()?.0))
     }
 
     /// Returns all tables of which a token reads a few rows.
@@ -33,21 +44,26 @@ impl Blueprint {
         let embedding = &self.embedding;
         let of_layers = embedding.of_layers.as_ref().and_then(|own| own.table.as_ref()).map(|table| &table.weight);
         let positions = embedding.positions.as_ref().and_then(Positions::learned);
-        std::iter::once(&embedding.weight).chain(positions).chain(of_layers).chain(self.ngram_tables())
+        std::iter::once(&embedding.weight).chain(positions).chain(of_layers).chain(self.layer_tables())
     }
 }
 
 impl Reads {
+    /// True if the decoder reads the tensor as numbers that it computes with, and not as indexes.
+    pub fn has_numbers(&self, name: &str) -> bool {
+        self.has(name) && !self.indexes.contains(name)
+    }
+
     /// True if the decoder reads some tensor of the same layer. The layer is the part of the name
     /// up to the first number.
     pub fn has_layer_of(&self, name: &str) -> bool {
-        layer_of(name).is_some_and(|layer| self.0.iter().any(|own| own.starts_with(layer)))
+        layer_of(name).is_some_and(|layer| self.all.iter().any(|own| own.starts_with(layer)))
     }
 
     /// True if the decoder reads the tensor. Experts and heads share one name, with `{}` for the
     /// index.
     pub fn has(&self, name: &str) -> bool {
-        if self.0.contains(name) {
+        if self.all.contains(name) {
             return true;
         }
         let parts: Vec<&str> = name.split('.').collect();
@@ -55,7 +71,7 @@ impl Reads {
         numbers.into_iter().any(|at| {
             let mut parts = parts.clone();
             parts[at] = "{}";
-            self.0.contains(&parts.join("."))
+            self.all.contains(&parts.join("."))
         })
     }
 }

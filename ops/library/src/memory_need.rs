@@ -31,7 +31,7 @@ impl MemoryNeed {
         };
         let decoder = described.decoder();
         // Of these tables, few pages are in memory.
-        let tables: HashSet<&str> = decoder.blueprint.ngram_tables().map(|table| table.name.as_str()).collect();
+        let tables: HashSet<&str> = decoder.blueprint.layer_tables().map(|table| table.name.as_str()).collect();
         let is_table = |layer: &&manifests::Layer| {
             layer.name().is_some_and(|name| !tables.is_empty() && tables.contains(&*names::of_folder(name)))
         };

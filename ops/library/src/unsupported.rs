@@ -73,7 +73,7 @@ impl Library {
     ) -> Result<Option<String>> {
         let reads = described.architecture.blueprint.reads();
         let quantization = import::quantization(manifest.layers(), &*self.opener())?;
-        Ok(import::obstacle(tensors, &|name| reads.has(name), quantization.method()))
+        Ok(import::obstacle(tensors, &|name| reads.has_numbers(name), quantization.method()))
     }
 
     /// Returns the keys of a GGUF header that could change what the model computes and that its

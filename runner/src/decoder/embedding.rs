@@ -22,6 +22,8 @@ pub(super) struct Embedding {
     of_layers: Option<(MappedTensor, f32)>,
     /// The tables of n-grams, and the tokens of all sequences.
     ngrams: Option<(NgramTables, Arc<TokenHistory>)>,
+    /// For some layers, the indexes of the experts of each token.
+    experts: Vec<MappedTensor>,
     /// Buffer for a row of `positions`.
     scratch: Mutex<Vec<f32>>,
 }
@@ -79,6 +81,12 @@ impl Embedding {
             types: own.types.as_ref().map(types).transpose()?,
             of_layers: table.map(of_layers).transpose()?,
             ngrams: ngrams.map(|tables| (tables, Arc::default())),
+            experts: blueprint
+                .layers
+                .iter()
+                .filter_map(architectures::Layer::experts_of_tokens)
+                .map(|(table, count)| weights.table(table, blueprint.vocabulary as usize, count as usize))
+                .collect::<Result<_>>()?,
             scratch: Mutex::default(),
         })
     }
@@ -89,15 +97,17 @@ impl Embedding {
     }
 
     /// Writes the rows of tokens, `[tokens, hidden]`, or with the rows of the embeddings of layers
-    /// or n-grams behind each. Rows are decoded one by one and exactly, for every backend. The
-    /// first stage applies the norm that some models have behind the embedding.
+    /// or n-grams, or the experts of layers, behind each. Rows are decoded one by one and exactly,
+    /// for every backend. The first stage applies the norm that some models have behind the
+    /// embedding.
     pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let of_layers = self.of_layers.as_ref().map(|(table, scale)| (table.weight(), *scale));
         let of_ngrams = self.ngrams.as_ref().map_or(0, |(tables, _)| tables.width());
-        let width = columns + of_layers.map_or(0, |(table, _)| table.columns()) + of_ngrams;
+        let of_experts: usize = self.experts.iter().map(|table| table.shape[1]).sum();
+        let width = columns + of_layers.map_or(0, |(table, _)| table.columns()) + of_ngrams + of_experts;
         if let Some((tables, history)) = &self.ngrams {
             // The system reads the rows of all tokens while the first ones are decoded.
             history.read(|all| {
@@ -123,6 +133,13 @@ impl Embedding {
             } else if let Some((tables, history)) = &self.ngrams {
                 let tokens = |all: &[Vec<u32>]| tables.fill(&all[place.sequence.index()][..=place.position], own);
                 history.read(tokens)?;
+            } else {
+                let mut rest = own;
+                for table in &self.experts {
+                    let (row, behind) = rest.split_at_mut(table.shape[1]);
+                    table.weight().decode_row(*id as usize, row);
+                    rest = behind;
+                }
             }
         }
         Ok(())

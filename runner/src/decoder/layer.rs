@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use crate::backend::{Backend, Map, StageSequences};
 use crate::layers::{
-    Ffn, LayerStreams, LearnedResidual, Loader, Mixer, MixerPlace, NgramInput, Pass, Residual, TokenInput,
+    Ffn, LayerStreams, LayerTokens, LearnedResidual, Loader, Mixer, MixerPlace, NgramInput, Pass, Residual, TokenInput,
 };
 
 #[derive(Debug)]
@@ -77,21 +77,18 @@ impl<B: Backend> Layer<B> {
     }
 
     /// Computes the residual stream after the layer, `[tokens, hidden]`, from the one before it; or
-    /// all streams, `[tokens, streams · hidden]`. `own` is the layer's embedding of the tokens, if
-    /// it has one.
+    /// all streams, `[tokens, streams · hidden]`.
     pub(super) fn forward(
         &self,
         pass: &Pass<'_, B>,
         x: B::Act,
-        own: Option<&B::Act>,
+        tokens: &LayerTokens<'_, B>,
         (sequences, place): (&mut StageSequences<'_, B>, LayerPlace),
-        tokens: usize,
     ) -> Result<B::Act> {
         let backend = pass.backend;
-        let own = || own.context("invariant: the layer has an embedding of tokens");
         let token_input = |x: &B::Act| -> Result<Option<B::Act>> {
             let Some(input) = &self.token_input else { return Ok(None) };
-            input.forward(backend, x, own()?).map(Some)
+            input.forward(backend, x, tokens.own()?).map(Some)
         };
         match &self.streams {
             Some(LayerStreams::Predicted(streams)) => {
@@ -106,7 +103,7 @@ impl<B: Backend> Layer<B> {
             Some(LayerStreams::Connected(streams)) => {
                 let mut x = x;
                 if let Some((ngrams, states)) = self.ngrams.as_ref().zip(place.ngram_states) {
-                    x = ngrams.add(backend, x, own()?, &mut sequences.layer(place.mixer.layer, states))?;
+                    x = ngrams.add(backend, x, tokens.own()?, &mut sequences.layer(place.mixer.layer, states))?;
                 }
                 let x = streams.mixer.around(backend, x, |x| Ok(self.mix(pass, x, (sequences, place))?.output))?;
                 streams.ffn.around(backend, x, |x| self.network(pass, x, tokens))
@@ -130,7 +127,7 @@ impl<B: Backend> Layer<B> {
         pass: &Pass<'_, B>,
         x: B::Act,
         (sequences, place): (&mut StageSequences<'_, B>, LayerPlace),
-        tokens: usize,
+        tokens: &LayerTokens<'_, B>,
     ) -> Result<B::Act> {
         let backend = pass.backend;
         if self.parallel {
@@ -169,7 +166,7 @@ impl<B: Backend> Layer<B> {
     }
 
     /// Computes the output of the feed-forward network, if the layer has one.
-    fn network(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: usize) -> Result<Option<B::Act>> {
+    fn network(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: &LayerTokens<'_, B>) -> Result<Option<B::Act>> {
         let Some(ffn) = &self.ffn else { return Ok(None) };
         self.ffn_residual.made(pass.backend, x, |x| ffn.forward(pass, x, tokens)).map(Some)
     }

@@ -18,7 +18,7 @@ use crate::backend::{
     State, StateShape, StatesBySequence,
 };
 use crate::heartbeat::Heartbeat;
-use crate::layers::{LayerAngles, Loader, Pass, Streams};
+use crate::layers::{LayerAngles, LayerTokens, Loader, Pass, Streams};
 use crate::weights::Weights;
 
 /// Largest number of rows of logits in memory at a time. A row has a number for each token of the
@@ -34,7 +34,7 @@ pub(super) struct LayerStage<B: Backend> {
     backend: B,
     /// Norm of the embedding; only in the first stage.
     embedding_norm: Option<NormOf<B>>,
-    /// Embeddings of tokens behind the residual stream, if the model has them.
+    /// Numbers of tokens behind the residual stream, if the model has them.
     token_rows: Option<TokenRows<B>>,
     /// Several residual streams, if the model has them.
     streams: Option<Streams<B>>,
@@ -88,7 +88,7 @@ impl<B: Backend> LayerStage<B> {
         let is_whole = range.start == 0 && range.end == blueprint.layers.len();
         ensure!(
             is_whole || blueprint.is_divisible(),
-            "the layers of this model use each other's keys, have their own embeddings or compute several streams; they must all be on one device"
+            "the layers of this model use each other's keys, have their own embeddings or experts of tokens, or compute several streams; they must all be on one device"
         );
         let token_rows = TokenRows::load(backend, weights, blueprint)?;
         let token_input = blueprint.embedding.of_layers.as_ref().map_or(0, |own| own.width as usize);
@@ -274,7 +274,8 @@ impl<B: Backend> Stage for LayerStage<B> {
                     Some((token_rows, all)) => token_rows.of_layer(backend, all, place.mixer.layer)?,
                     None => None,
                 };
-                x = layer.forward(&pass, x, own.as_ref(), (sequences, *place), count)?;
+                let tokens = LayerTokens { count, own: own.as_ref() };
+                x = layer.forward(&pass, x, &tokens, (sequences, *place))?;
             }
             match &self.streams {
                 Some(streams) => streams.leave(backend, &x),

@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use architectures::{Activation, Groups, RouterScores};
 use kernels::elementwise::softplus;
 
-use super::Loader;
 use super::router::Router;
 use super::shared_expert::SharedExpert;
+use super::{LayerTokens, Loader};
 use crate::backend::{Backend, ExpertsOf, Map, NormOf, RoutedExperts, RoutingRule, Run};
 
 /// Experts and their router.
@@ -52,6 +52,8 @@ struct Routes {
     ranks: Vec<f32>,
     /// Indexes of experts or groups, the best first.
     order: Vec<usize>,
+    /// The experts of all tokens, if they are not chosen by their scores: `[tokens, top_k]`.
+    given: Vec<f32>,
     /// The routes of each chosen expert, in the order of experts.
     runs: Vec<Run>,
     /// The token and the weight of each route.
@@ -85,8 +87,15 @@ impl<B: Backend> Experts<B> {
         // Backends choose only among experts with gates.
         let all = networks.iter().map(|Network { gate, up, down }| Some([gate.as_ref()?, up, down])).collect();
         let prepared = match all {
-            // Kernels have no factors of experts, choose all at once, and weigh outputs only.
-            _ if router.rule.expert_scales.is_some() || router.rule.nearness.is_some() || own.weighs_inputs => None,
+            // Kernels have no factors of experts, choose all at once by their scores, and weigh
+            // outputs only.
+            _ if router.rule.expert_scales.is_some()
+                || router.rule.nearness.is_some()
+                || router.of_tokens
+                || own.weighs_inputs =>
+            {
+                None
+            }
             Some(all) => {
                 backend.experts(&ExpertsOf { rule: &router.rule, networks: all, activation: own.activation })?
             }
@@ -106,7 +115,7 @@ impl<B: Backend> Experts<B> {
         })
     }
 
-    pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: usize) -> Result<B::Act> {
+    pub(super) fn forward(&self, backend: &B, x: &B::Act, tokens: &LayerTokens<'_, B>) -> Result<B::Act> {
         let logits = self.router.logits(backend, x)?;
         let shared = self.shared.as_ref().map(|shared| shared.forward(backend, x)).transpose()?;
         let input = self.input_norm.as_ref().map(|norm| backend.norm(norm, x)).transpose()?;
@@ -121,15 +130,29 @@ impl<B: Backend> Experts<B> {
     }
 
     /// Adds the weighted outputs of each token's experts to `sum`.
-    fn routed(&self, backend: &B, logits: &B::Act, x: &B::Act, sum: Option<B::Act>, tokens: usize) -> Result<B::Act> {
+    fn routed(
+        &self,
+        backend: &B,
+        logits: &B::Act,
+        x: &B::Act,
+        sum: Option<B::Act>,
+        tokens: &LayerTokens<'_, B>,
+    ) -> Result<B::Act> {
         if let Some(experts) = &self.prepared {
             return experts.forward(logits, x, sum);
         }
         // If a panic left data in the buffers, it is overwritten.
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         routes.all.clear();
+        routes.given.clear();
+        if self.router.of_tokens {
+            backend.read(tokens.own()?, 0..tokens.count, &mut |experts| {
+                routes.given.extend_from_slice(experts);
+                Ok(())
+            })?;
+        }
         let mut token = 0;
-        backend.read(logits, 0..tokens, &mut |logits| {
+        backend.read(logits, 0..tokens.count, &mut |logits| {
             token += 1;
             routes.choose(&self.router.rule, token - 1, logits)
         })?;
@@ -139,7 +162,7 @@ impl<B: Backend> Experts<B> {
         let Routes { runs, tokens: chosen, weights, .. } = &*routes;
         let sum = match sum {
             Some(sum) => sum,
-            None => backend.rows(tokens, self.width, |zeros| {
+            None => backend.rows(tokens.count, self.width, |zeros| {
                 zeros.fill(0.0);
                 Ok(())
             })?,
@@ -179,7 +202,7 @@ impl Routes {
             logits.iter().all(|logit| !logit.is_nan()),
             "a router computed NaN; the model's weights may be damaged"
         );
-        let Self { all, scores, ranks, order, .. } = self;
+        let Self { all, scores, ranks, order, given, .. } = self;
         if let Some(nearness) = rule.nearness {
             let first = all.len();
             choose_in_turn(rule.top_k, nearness, token, logits, ranks, all);
@@ -195,6 +218,15 @@ impl Routes {
             RouterScores::Sigmoid => scores.extend(logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp()))),
             RouterScores::SoftmaxOfChosen => scores.extend_from_slice(logits),
             RouterScores::RootOfSoftplus => scores.extend(logits.iter().map(|logit| softplus(*logit).sqrt())),
+        }
+        if !given.is_empty() {
+            let first = all.len();
+            for number in &given[token * rule.top_k..(token + 1) * rule.top_k] {
+                let expert = index_of(*number, scores.len())?;
+                all.push((expert, token, scores[expert]));
+            }
+            weigh(rule, &mut all[first..]);
+            return Ok(());
         }
         ranks.clear();
         ranks.extend_from_slice(scores);
@@ -230,6 +262,16 @@ impl Routes {
             }
         }
     }
+}
+
+/// Returns the index of an expert that a table gives to a token.
+#[expect(clippy::cast_sign_loss, reason = "it is not negative")]
+fn index_of(number: f32, experts: usize) -> Result<usize> {
+    ensure!(
+        number >= 0.0 && number < experts as f32,
+        "the table of the experts of tokens has expert {number}, the layer has {experts}; the model's weights may be damaged"
+    );
+    Ok(number as usize)
 }
 
 /// Chooses experts one after the other. The weight of each is its share of a softmax over the
@@ -371,6 +413,22 @@ mod tests {
         let mut routes = Routes::default();
         routes.choose(rule, 0, logits).expect("numbers");
         routes.all.iter().map(|(expert, _, weight)| (*expert, (weight * 1000.0).round() / 1000.0)).collect()
+    }
+
+    #[test]
+    fn tables_give_experts_to_tokens() {
+        let rule = RoutingRule { normalize: true, ..rule(RouterScores::Sigmoid) };
+        let route = |given: [f32; 2]| {
+            let mut routes = Routes { given: given.into(), ..Routes::default() };
+            routes.choose(&rule, 0, &[0.0, 0.0, 100.0, -100.0])?;
+            Ok::<_, anyhow::Error>(routes.all.iter().map(|(expert, _, weight)| (*expert, *weight)).collect::<Vec<_>>())
+        };
+        assert_eq!(route([1.0, 0.0]).expect("experts"), [(1, 0.5), (0, 0.5)], "the third one is not chosen");
+        assert_eq!(route([1.0, 1.0]).expect("experts"), [(1, 0.5), (1, 0.5)]);
+        for wrong in [4.0, -1.0, f32::NAN] {
+            let error = route([0.0, wrong]).expect_err("no such expert").to_string();
+            assert!(error.contains(&format!("has expert {wrong}, the layer has 4")), "{error}");
+        }
     }
 
     fn rule(scores: RouterScores) -> RoutingRule {

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::experts::Experts;
 use super::gated::Gated;
 use super::plain::Plain;
-use super::{Loader, Pass};
+use super::{LayerTokens, Loader, Pass};
 use crate::backend::{Backend, Map, NormOf};
 
 /// A feed-forward network.
@@ -34,7 +34,7 @@ impl<B: Backend> Branch<B> {
         Ok(Self { before: norm(&own.before)?, ffn, after: norm(&own.after)? })
     }
 
-    fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: usize) -> Result<B::Act> {
+    fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: &LayerTokens<'_, B>) -> Result<B::Act> {
         let made = match &self.before {
             Some(norm) => self.ffn.forward(pass, &pass.backend.norm(norm, x)?, tokens)?,
             None => self.ffn.forward(pass, x, tokens)?,
@@ -60,7 +60,7 @@ impl<B: Backend> Ffn<B> {
         }))
     }
 
-    pub(crate) fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: usize) -> Result<B::Act> {
+    pub(crate) fn forward(&self, pass: &Pass<'_, B>, x: &B::Act, tokens: &LayerTokens<'_, B>) -> Result<B::Act> {
         match self {
             Self::Gated(own) => own.forward(pass.backend, x),
             Self::Plain(own) => own.forward(pass.backend, x),

@@ -12,6 +12,8 @@ pub(super) struct Router<B: Backend> {
     projection: B::Matrix,
     logit_scale: Option<f32>,
     pub(super) rule: RoutingRule,
+    /// Whether the experts of a token are given.
+    pub(super) of_tokens: bool,
 }
 
 impl<B: Backend> Router<B> {
@@ -36,6 +38,7 @@ impl<B: Backend> Router<B> {
             projection: weights.matrix(backend, &own.projection, hidden, count, None)?,
             logit_scale: own.logit_scale.map(|scale| scale as f32),
             rule,
+            of_tokens: own.of_tokens.is_some(),
         })
     }
 

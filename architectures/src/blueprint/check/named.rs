@@ -103,8 +103,7 @@ impl<'a> NamedParts<'a> {
             Some(Streams::Balanced(own)) => self.stream_numbers(&own.leave),
             None => {}
         }
-        let ngrams = blueprint.layers.iter().filter_map(|layer| layer.ngrams.as_deref());
-        self.tensors.extend(ngrams.flat_map(|own| &own.embedding.tables));
+        self.tensors.extend(blueprint.layer_tables());
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
     }
@@ -154,7 +153,7 @@ impl<'a> NamedParts<'a> {
             }
             None => {}
         }
-        // The tables are not read completely.
+        // Tables are not read completely.
         if let Some(own) = &layer.ngrams {
             self.projections([&own.key, &own.value]);
             self.norms([&own.key_norm, &own.query_norm, &own.convolution_norm]);

@@ -150,8 +150,8 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
         Fact::Unsigned(number) => Some((format!("{name}.{key}"), MetadataValue::U32(u32::try_from(number).ok()?))),
         Fact::Float(_) => None,
     });
-    // Tables of n-grams are in layers, but no device holds them.
-    let tables: HashSet<&str> = blueprint.ngram_tables().map(|tensor| tensor.name.as_str()).collect();
+    // These tables are in layers, but no device holds them.
+    let tables: HashSet<&str> = blueprint.layer_tables().map(|tensor| tensor.name.as_str()).collect();
     let placed = tensors.iter().filter(|tensor| !tables.contains(&*names::of_folder(&tensor.name)));
     let (tensors, weights) = by_gguf_name(name, placed, blueprint.layers.len() as u64);
     Facts {
