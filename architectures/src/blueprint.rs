@@ -30,10 +30,10 @@ pub use ffn::{
     Xielu,
 };
 pub use mixer::{
-    Attention, AttentionGate, BlockIndexer, BlockRule, Buckets, DecayRate, DeltaInput, DeltaNet, GateFunction,
-    HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, LinearAttention, LowRankInput, LowRankQuery, Mixer,
-    NormedPart, PositionBias, QueryGrowth, ScanStep, ScanVector, SelectiveScan, ShortConv, Slopes, StateSpace,
-    StateSpaceNorm,
+    Attention, AttentionGate, BlockIndexer, BlockRule, Buckets, CompressedAttention, CompressedEntries, Compression,
+    DecayRate, DeltaInput, DeltaNet, EntryIndexer, GateFunction, HeadLayout, HeadPairing, Indexer, Latent, LatentQuery,
+    LinearAttention, LowRankInput, LowRankQuery, Mixer, NormedPart, PositionBias, QueryGrowth, ScanStep, ScanVector,
+    SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use ngrams::{NgramEmbedding, NgramInput};
 pub use reads::Reads;

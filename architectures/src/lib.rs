@@ -49,14 +49,15 @@ mod unsupported;
 pub use adapted::AdaptedName;
 pub use blueprint::{
     Activation, Adaptable, Attention, AttentionGate, BalancedConnections, BalancedStreams, BlockIndexer, BlockRule,
-    Blueprint, Branch, ConnectedStreams, DecayRate, DeltaInput, DeltaNet, EmbedderLayer, Embedding, ExpertLatent,
-    Experts, Ffn, GateFunction, Gated, Groups, HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer,
-    LayerEmbeddings, LayerState, LayerStreams, LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices,
-    Mixer, Network, NgramEmbedding, NgramInput, Norm, NormKind, NormedPart, Output, OutputHead, Plain, PositionBias,
-    PositionTable, Positions, PredictedStreams, Projection, QueryGrowth, Reads, Residual, Router, RouterScores, Rows,
-    Score, Scorer, ScorerActivation, ScorerDense, ScorerInput, SecondMixer, SelectiveScan, SharedExpert, ShortConv,
-    StateSpace, StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction,
-    Streams, Tensor, TokenInput, TokenTypes, View, Xielu,
+    Blueprint, Branch, CompressedAttention, CompressedEntries, Compression, ConnectedStreams, DecayRate, DeltaInput,
+    DeltaNet, EmbedderLayer, Embedding, EntryIndexer, ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups,
+    HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams,
+    LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices, Mixer, Network, NgramEmbedding, NgramInput,
+    Norm, NormKind, NormedPart, Output, OutputHead, Plain, PositionBias, PositionTable, Positions, PredictedStreams,
+    Projection, QueryGrowth, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerActivation, ScorerDense,
+    ScorerInput, SecondMixer, SelectiveScan, SharedExpert, ShortConv, StateSpace, StateSpaceNorm, StreamConnection,
+    StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, View,
+    Xielu,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;

@@ -6,6 +6,7 @@
 //! weights.
 
 mod choice;
+mod compression;
 mod matrix_source;
 mod pass;
 mod position_bias;
@@ -25,6 +26,7 @@ use anyhow::{Result, bail};
 use architectures::NormKind;
 
 pub(crate) use choice::{BlockChoice, ChosenPositions, IndexQueries};
+pub(crate) use compression::{Compression, EntryChoice, entries_seen};
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
@@ -139,6 +141,25 @@ pub(crate) trait Backend: Clone + Debug + Sized + Send + Sync + 'static {
     fn choose_blocks(
         &self,
         choice: &BlockChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>>;
+    /// Makes entries of values and gates, `[tokens, value_width]` each. Returns `[tokens, width]`:
+    /// the entries at those tokens that complete a segment, else zeros. Past values and gates are
+    /// kept in the sequences' recurrent states.
+    fn compress(
+        &self,
+        compression: &Compression<Self>,
+        values: &Self::Act,
+        gates: &Self::Act,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Self::Act>;
+    /// Appends the rows of those tokens that complete a segment to the sequences' entries.
+    fn keep_entries(&self, rows: &Self::Act, sequences: &mut LayerSequences<'_, Self>) -> Result<()>;
+    /// Chooses the entries to which the tokens of the sequences attend. Returns the choice for each
+    /// sequence; `None` if its tokens attend to all entries.
+    fn choose_entries(
+        &self,
+        choice: &EntryChoice<'_, Self>,
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Vec<Option<ChosenPositions>>>;
     /// Computes a causal convolution of each channel over positions, with weights `[width,

@@ -2,6 +2,7 @@
 
 mod attention;
 mod block_indexer;
+mod compressed;
 mod position_bias;
 mod recurrent;
 
@@ -12,6 +13,7 @@ pub use attention::{
     QueryGrowth,
 };
 pub use block_indexer::{BlockIndexer, BlockRule};
+pub use compressed::{CompressedAttention, CompressedEntries, Compression, EntryIndexer};
 pub use position_bias::{Buckets, PositionBias, Slopes};
 pub use recurrent::{
     DecayRate, DeltaInput, DeltaNet, HeadPairing, LinearAttention, LowRankInput, ScanStep, ScanVector, SelectiveScan,

@@ -1,6 +1,6 @@
 //! State that a layer keeps of a sequence.
 
-use super::{BlockIndexer, BlockRule, Mixer};
+use super::{BlockIndexer, BlockRule, Compression, Mixer};
 
 /// Number of positions in a block: memory of attention states is allocated in blocks.
 pub const BLOCK: u64 = 256;
@@ -18,6 +18,13 @@ pub enum LayerState {
         value_dim: u64,
         /// Number of positions to which a token attends; `None` means all earlier positions.
         window: Option<u64>,
+    },
+    /// Compressed entries: a row for each complete segment of positions.
+    Entries {
+        /// Elements of a row.
+        width: u64,
+        /// Number of positions of a segment.
+        every: u64,
     },
     /// A fixed number of float32 numbers, regardless of the length of the sequence.
     Recurrent {
@@ -72,11 +79,23 @@ impl LayerState {
         (keys, (own.rule == BlockRule::Mean).then_some(means))
     }
 
-    /// Returns the largest number of positions that are kept for a sequence of `context` positions,
-    /// if `ahead` positions beyond the window are kept. In the last block, only written positions
-    /// use memory.
+    /// Returns the states of a compression to entries of `width` elements: the entries, and the
+    /// past values and gates of which the next ones are made.
+    pub fn of_compression(own: &Compression, width: u64) -> [Self; 2] {
+        let past = own.reach().saturating_sub(1).saturating_mul(2);
+        let numbers = past.saturating_mul(own.value_width(width));
+        [Self::Entries { width, every: own.every }, Self::Recurrent { numbers }]
+    }
+
+    /// Returns the largest number of rows that are kept for a sequence of `context` positions, if
+    /// `ahead` positions beyond the window are kept. In the last block, only written rows use
+    /// memory.
     pub fn positions(self, context: u64, ahead: u64) -> u64 {
-        let Self::Kv { window, .. } = self else { return 0 };
+        let window = match self {
+            Self::Kv { window, .. } => window,
+            Self::Entries { every, .. } => return context / every,
+            _ => return 0,
+        };
         // The first and the last block of a ring may both be partly used.
         let blocks = window.map_or(u64::MAX, |window| window.saturating_add(ahead).div_ceil(BLOCK).saturating_add(1));
         context.min(blocks.saturating_mul(BLOCK))
@@ -96,6 +115,7 @@ impl LayerState {
                 let rows = row_bytes(key_dim).saturating_add(row_bytes(value_dim));
                 kv_heads.saturating_mul(rows).saturating_mul(positions)
             }
+            Self::Entries { width, .. } => row_bytes(width).saturating_mul(positions),
             Self::Recurrent { numbers } => numbers.saturating_mul(4).saturating_mul(copies),
             Self::Stateless | Self::Nothing => 0,
         }

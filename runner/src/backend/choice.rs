@@ -1,5 +1,7 @@
 //! Attention to a part of the positions, which an indexer chooses.
 
+use std::ops::Range;
+
 use architectures::BlockRule;
 
 use super::{Backend, Span};
@@ -94,6 +96,8 @@ pub(crate) struct ChosenPositions {
     span: Span,
     /// Number of consecutive positions that are chosen together.
     block: usize,
+    /// Number of keys of a block: one for each position, or 1 if a block is a compressed entry.
+    keys: usize,
     /// Number of groups of consecutive heads that attend to different positions.
     groups: usize,
     /// Whether a token attends to a block: `[tokens, groups, blocks]`, up to the last position of
@@ -108,7 +112,13 @@ impl ChosenPositions {
         let of_token = groups * span.end().div_ceil(block);
         let mut chosen = vec![false; span.tokens * of_token];
         fill(&mut chosen, of_token);
-        Self { span, block, groups, chosen }
+        Self { span, block, keys: block, groups, chosen }
+    }
+
+    /// Creates the marks of compressed entries, each of which stands for `every` positions:
+    /// `[tokens, entries]`, up to the last position of the span. `fill` sets those of a token.
+    pub(crate) fn of_entries(span: Span, every: usize, fill: impl FnOnce(&mut [bool], usize)) -> Self {
+        Self { keys: 1, ..Self::new(span, [every, 1], fill) }
     }
 
     /// Chooses the `count` positions or blocks with the greatest scores among the first `visible`
@@ -131,9 +141,17 @@ impl ChosenPositions {
         self.groups == 1
     }
 
-    /// Sets the scores of positions that were not chosen to minus infinity: those of one of `heads`
-    /// heads of the token at `position`, from the position `first` on. Returns true if some of them
-    /// were chosen.
+    /// Returns whether some head of the token at `position` attends to some of these keys.
+    pub(crate) fn has_some(&self, position: usize, keys: &Range<usize>) -> bool {
+        let (token, blocks) = (position - self.span.position, self.span.end().div_ceil(self.block));
+        let own = &self.chosen[token * self.groups * blocks..][..self.groups * blocks];
+        let part = keys.start / self.keys..keys.end.div_ceil(self.keys);
+        own.chunks_exact(blocks).any(|own| own[part.clone()].contains(&true))
+    }
+
+    /// Sets the scores of positions or entries that were not chosen to minus infinity: of one of
+    /// `heads` heads of the token at `position`, from the position or entry `first` on. Returns
+    /// true if some of them were chosen.
     pub(crate) fn mask(&self, [head, heads]: [usize; 2], position: usize, first: usize, scores: &mut [f32]) -> bool {
         let (token, blocks) = (position - self.span.position, self.span.end().div_ceil(self.block));
         let group = head * self.groups / heads;
@@ -141,15 +159,15 @@ impl ChosenPositions {
         let mut has_some = false;
         // The first block may have begun before the first score.
         let mut rest = scores;
-        let mut length = self.block - first % self.block;
-        for is_chosen in &own[first / self.block..] {
+        let mut length = self.keys - first % self.keys;
+        for is_chosen in &own[first / self.keys..] {
             let (block, behind) = rest.split_at_mut(length.min(rest.len()));
             if *is_chosen {
                 has_some |= !block.is_empty();
             } else {
                 block.fill(f32::NEG_INFINITY);
             }
-            (rest, length) = (behind, self.block);
+            (rest, length) = (behind, self.keys);
             if rest.is_empty() {
                 break;
             }
@@ -245,6 +263,7 @@ mod tests {
         assert_eq!(of(2), [true, false, true, false]);
         assert_eq!(of(3), [true, false, false, true]);
         assert!(!chosen.mask([0, 1], 3, 1, &mut [0.0, 0.0]));
+        assert_eq!([0..1, 1..3, 1..4].map(|keys| chosen.has_some(3, &keys)), [true, false, true]);
     }
 
     /// Chooses blocks for the tokens of a span of ten positions; returns for each position whether

@@ -3,6 +3,7 @@
 
 mod act;
 mod attention;
+mod compression;
 mod products;
 mod recordings;
 mod recurrent;
@@ -21,9 +22,9 @@ use device::GpuRuntime;
 use protocol::limits::DEVICE_SCORES;
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, Best, BlockChoice, ChosenPositions, Convolution, ExpertsOf, HeadCounts,
-    HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, Selection,
-    StateShape, StreamShares,
+    Activations, AnglesOf, Attend, Backend, Best, BlockChoice, ChosenPositions, Compression, Convolution, EntryChoice,
+    ExpertsOf, HeadCounts, HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence,
+    RecurrenceInputs, Run, Selection, StateShape, StreamShares,
 };
 use crate::device::{self as devices, Opening};
 use crate::holder_client::HolderClient;
@@ -379,6 +380,37 @@ impl Backend for Candle {
     ) -> Result<Vec<Option<ChosenPositions>>> {
         self.by_candle();
         sequences.each(|span, state| attention::choose_blocks(choice, span, state))
+    }
+
+    fn compress(
+        &self,
+        compression: &Compression<Self>,
+        values: &Act,
+        gates: &Act,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Act> {
+        self.by_candle();
+        let inputs = [values.rows()?, gates.rows()?];
+        let each = sequences.each(|span, state| compression::compress(compression, inputs, span, state));
+        Ok(Act::of(Tensor::cat(&each?, 0)?))
+    }
+
+    fn keep_entries(&self, rows: &Act, sequences: &mut LayerSequences<'_, Self>) -> Result<()> {
+        self.by_candle();
+        let rows = rows.rows()?;
+        sequences.each(|span, state| {
+            compression::entries_mut(state)?.append(&rows.narrow(0, span.first, span.tokens)?.contiguous()?)
+        })?;
+        Ok(())
+    }
+
+    fn choose_entries(
+        &self,
+        choice: &EntryChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>> {
+        self.by_candle();
+        sequences.each(|span, state| compression::choose(choice, span, state))
     }
 
     fn convolve(

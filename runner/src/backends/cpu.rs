@@ -6,6 +6,7 @@
 //! - Decoding a token allocates nothing once the arena holds the buffers that a token needs.
 
 mod attention;
+mod compression;
 mod indexer;
 mod matrix;
 mod products;
@@ -17,7 +18,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use architectures::{HeadLayout, NormKind};
 use kernels::arena::{Arena, Buffer};
 use kernels::instructions::Instructions;
@@ -26,9 +27,9 @@ use kernels::rounded::Rounded;
 use kernels::{elementwise, rotation};
 
 use crate::backend::{
-    Activations, AnglesOf, Attend, Backend, BlockChoice, ChosenPositions, Convolution, DirectExecution, HeadCounts,
-    HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence, RecurrenceInputs, Run, StateShape,
-    StreamShares,
+    Activations, AnglesOf, Attend, Backend, BlockChoice, ChosenPositions, Compression, Convolution, DirectExecution,
+    EntryChoice, HeadCounts, HeadPart, LEAST_SQUARE, LayerSequences, Map, MatrixSource, NormOf, Recurrence,
+    RecurrenceInputs, Run, StateShape, StreamShares,
 };
 use matrix::Matrix;
 pub(crate) use state::State;
@@ -337,6 +338,37 @@ impl Backend for Cpu {
         sequences: &mut LayerSequences<'_, Self>,
     ) -> Result<Vec<Option<ChosenPositions>>> {
         self.blocks(choice, sequences)
+    }
+
+    fn compress(
+        &self,
+        compression: &Compression<Self>,
+        values: &Act,
+        gates: &Act,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Act> {
+        let mut numbers = self.arena.take(values.count() * compression.width);
+        self.compress_segments(compression, [values, gates], sequences, &mut numbers)?;
+        Ok(Act { numbers, width: compression.width })
+    }
+
+    fn keep_entries(&self, rows: &Act, sequences: &mut LayerSequences<'_, Self>) -> Result<()> {
+        sequences.each(|span, state| match state {
+            State::Entries(own) => {
+                let range = span.first * rows.width..(span.first + span.tokens) * rows.width;
+                own.append(&rows.numbers[range], span.tokens)
+            }
+            _ => bail!("invariant: the layer has compressed entries"),
+        })?;
+        Ok(())
+    }
+
+    fn choose_entries(
+        &self,
+        choice: &EntryChoice<'_, Self>,
+        sequences: &mut LayerSequences<'_, Self>,
+    ) -> Result<Vec<Option<ChosenPositions>>> {
+        self.choose_among_entries(choice, sequences)
     }
 
     fn convolve(

@@ -38,7 +38,7 @@ pub(super) fn attend(
             text = Kv::of_text(attend.kv_heads, dims, span.tokens, query.device());
             &mut text
         }
-        State::Recurrent(_) | State::Cached(_) | State::Stateless => {
+        State::Recurrent(_) | State::Entries(_) | State::Cached(_) | State::Stateless => {
             bail!("invariant: attention has keys and values as tensors")
         }
     };

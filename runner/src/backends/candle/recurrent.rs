@@ -10,7 +10,7 @@ use super::act::composed::{by_head, flat, sigmoid, softplus};
 use super::state::{Recurrent, State};
 use crate::backend::{Convolution, LENGTH_EPSILON, Recurrence, RecurrenceInputs, RecurrenceRule, Span};
 
-fn recurrent(state: &mut State) -> Result<&mut Recurrent> {
+pub(super) fn recurrent(state: &mut State) -> Result<&mut Recurrent> {
     match state {
         State::Recurrent(state) => Some(state),
         _ => None,
@@ -20,12 +20,12 @@ fn recurrent(state: &mut State) -> Result<&mut Recurrent> {
 
 impl Recurrent {
     /// Returns `count` numbers from `at` on.
-    fn part(&self, at: usize, count: usize) -> Result<Tensor> {
+    pub(super) fn part(&self, at: usize, count: usize) -> Result<Tensor> {
         Ok(self.numbers.narrow(0, at, count)?)
     }
 
     /// Replaces the numbers from `at` on.
-    fn replace(&mut self, at: usize, numbers: &Tensor) -> Result<()> {
+    pub(super) fn replace(&mut self, at: usize, numbers: &Tensor) -> Result<()> {
         let (count, all) = (numbers.dim(0)?, self.numbers.dim(0)?);
         let before = self.numbers.narrow(0, 0, at)?;
         let after = self.numbers.narrow(0, at + count, all - at - count)?;

@@ -27,6 +27,8 @@ pub(crate) enum State {
     Cached(Cached),
     /// Keys and values as candle tensors.
     Kv(Kv),
+    /// Compressed entries.
+    Entries(Entries),
     /// State of layers whose state does not grow.
     Recurrent(Recurrent),
     /// No state: each token is computed without the others.
@@ -69,26 +71,32 @@ pub(crate) struct Recurrent {
 
 impl State {
     pub(super) fn new(shape: StateShape, device: &Device, reference: bool) -> Result<Self> {
+        let kv = |kv_heads: u64, dims: [u64; 2], window: Option<u64>| -> Result<Kv> {
+            let dtype = match shape.kv_type {
+                _ if reference => DType::F32,
+                KvType::F32 => DType::F32,
+                KvType::F16 => DType::F16,
+                KvType::Bf16 => DType::BF16,
+                KvType::Q8_0 => return Err(unsupported(shape.kv_type)),
+            };
+            Ok(Kv {
+                halves: [None, None],
+                kv_heads: kv_heads as usize,
+                dims: dims.map(|size| size as usize),
+                dtype,
+                device: device.clone(),
+                most: shape.state.positions(shape.context as u64, AHEAD as u64) as usize,
+                window: window.map(|window| window as usize),
+                start: 0,
+                length: 0,
+            })
+        };
         Ok(match shape.state {
             LayerState::Kv { kv_heads, key_dim, value_dim, window } => {
-                let dtype = match shape.kv_type {
-                    _ if reference => DType::F32,
-                    KvType::F32 => DType::F32,
-                    KvType::F16 => DType::F16,
-                    KvType::Bf16 => DType::BF16,
-                    KvType::Q8_0 => return Err(unsupported(shape.kv_type)),
-                };
-                Self::Kv(Kv {
-                    halves: [None, None],
-                    kv_heads: kv_heads as usize,
-                    dims: [key_dim, value_dim].map(|size| size as usize),
-                    dtype,
-                    device: device.clone(),
-                    most: shape.state.positions(shape.context as u64, AHEAD as u64) as usize,
-                    window: window.map(|window| window as usize),
-                    start: 0,
-                    length: 0,
-                })
+                Self::Kv(kv(kv_heads, [key_dim, value_dim], window)?)
+            }
+            LayerState::Entries { width, every } => {
+                Self::Entries(Entries { kv: kv(1, [width, 0], None)?, every: every as usize, length: 0 })
             }
             LayerState::Recurrent { numbers } => {
                 let zeros = Tensor::zeros(numbers as usize, DType::F32, device)?;
@@ -105,6 +113,7 @@ impl crate::backend::State for State {
         match self {
             Self::Cached(own) => own.kept.nearest(length),
             Self::Kv(kv) => kv.nearest(length),
+            Self::Entries(own) => length.min(own.length),
             Self::Recurrent(state) => state.saved.nearest(state.length, length),
             Self::Stateless => length,
             Self::Nothing => 0,
@@ -115,6 +124,7 @@ impl crate::backend::State for State {
         match self {
             Self::Cached(own) => own.kept.truncate(length),
             Self::Kv(kv) => kv.truncate(length),
+            Self::Entries(own) => own.truncate(length),
             Self::Recurrent(state) if state.length == length => {}
             Self::Recurrent(state) => {
                 state.numbers = state.saved.back_to(length).unwrap_or(&state.zeros).clone();
@@ -151,6 +161,36 @@ impl crate::backend::State for State {
             Self::Stateless => Some(Self::Stateless),
             _ => None,
         }
+    }
+}
+
+/// Compressed entries of a layer, in the rows of keys.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    pub(super) kv: Kv,
+    /// Number of positions of a segment, which has one entry.
+    every: usize,
+    /// Position of the next token.
+    length: usize,
+}
+
+impl Entries {
+    /// Appends the rows of those tokens that complete a segment, of `[tokens, width]`.
+    pub(super) fn append(&mut self, rows: &Tensor) -> Result<()> {
+        let tokens = rows.dim(0)?;
+        let complete = (0..tokens).filter(|token| (self.length + token + 1).is_multiple_of(self.every));
+        let complete: Vec<u32> = complete.map(|token| token as u32).collect();
+        if !complete.is_empty() {
+            let rows = rows.index_select(&Tensor::new(complete, rows.device())?, 0)?;
+            self.kv.append(&rows.unsqueeze(0)?, None)?;
+        }
+        self.length += tokens;
+        Ok(())
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.length = length.min(self.length);
+        self.kv.truncate(self.length / self.every);
     }
 }
 

@@ -86,7 +86,9 @@ impl Cpu {
                     kv.append(keys, values)?;
                     texts.push(kv);
                 }
-                State::Recurrent(_) | State::Stateless => anyhow::bail!("invariant: attention has keys and values"),
+                State::Recurrent(_) | State::Entries(_) | State::Stateless => {
+                    anyhow::bail!("invariant: attention has keys and values")
+                }
             }
         }
         let out = SharedSlice::new(out);

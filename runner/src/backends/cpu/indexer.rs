@@ -23,25 +23,13 @@ impl Cpu {
         let scores = |token: usize, scores: &mut [f32]| {
             // The queries are as wide as the rows of keys, of which the indexer's are the last
             // elements.
-            let (own, row) = (scores.len(), span.first + token);
+            let row = span.first + token;
             let mut wide = vec![0.0; heads * key_dim];
             let queries = &queries.numbers[row * heads * head_dim..][..heads * head_dim];
             for (wide, query) in wide.chunks_exact_mut(key_dim).zip(queries.chunks_exact(head_dim)) {
                 wide[key_dim - head_dim..].copy_from_slice(query);
             }
-            let mut products = vec![0.0; heads * own];
-            let mut at = 0;
-            for rows in kv.rows(Half::Keys, 0, 0, own) {
-                rows.dots(self.instructions, &wide, &mut products[at..], own);
-                at += rows.len();
-            }
-            scores.fill(0.0);
-            let weights = &weights.numbers[row * heads..][..heads];
-            for (products, weight) in products.chunks_exact(own).zip(weights) {
-                for (score, product) in scores.iter_mut().zip(products) {
-                    *score += weight * product.max(0.0);
-                }
-            }
+            self.scores_of_keys(kv, [&wide, &weights.numbers[row * heads..][..heads]], scores);
         };
         Some(ChosenPositions::new(span, [1, 1], |marks, width| {
             self.pool.for_rows(marks, width, |token, marks| {

@@ -14,7 +14,7 @@ use crate::backend::{
 };
 use kernels::pool::SharedSlice;
 
-fn recurrent(states: &mut StatesBySequence<State>, id: SequenceId) -> Result<&mut Recurrent> {
+pub(super) fn recurrent(states: &mut StatesBySequence<State>, id: SequenceId) -> Result<&mut Recurrent> {
     match states.get_mut(id)? {
         State::Recurrent(state) => Some(state),
         _ => None,

@@ -29,6 +29,8 @@ use kernels::rotation;
 pub(crate) enum State {
     /// State of attention.
     Kv(Kv),
+    /// Compressed entries.
+    Entries(Entries),
     /// State of layers whose state does not grow.
     Recurrent(Recurrent),
     /// No state: each token is computed without the others.
@@ -44,6 +46,10 @@ impl State {
                 let sizes = [kv_heads, key_dim, value_dim].map(|size| size as usize);
                 Self::Kv(Kv::new(sizes, window.map(|window| window as usize), kv_type))
             }
+            LayerState::Entries { width, every } => {
+                let kv = Kv::new([1, width as usize, 0], None, kv_type);
+                Self::Entries(Entries { kv, every: every as usize, length: 0 })
+            }
             LayerState::Recurrent { numbers } => Self::Recurrent(Recurrent::new(numbers as usize)),
             LayerState::Stateless => Self::Stateless,
             LayerState::Nothing => Self::Nothing,
@@ -55,6 +61,7 @@ impl crate::backend::State for State {
     fn nearest(&self, length: usize) -> usize {
         match self {
             Self::Kv(kv) => kv.kept.nearest(length),
+            Self::Entries(own) => length.min(own.length),
             Self::Recurrent(state) => state.nearest(length),
             Self::Stateless => length,
             Self::Nothing => 0,
@@ -64,6 +71,7 @@ impl crate::backend::State for State {
     fn truncate(&mut self, length: usize) {
         match self {
             Self::Kv(kv) => kv.kept.truncate(length),
+            Self::Entries(own) => own.truncate(length),
             Self::Recurrent(state) => state.truncate(length),
             Self::Stateless | Self::Nothing => {}
         }
@@ -93,6 +101,7 @@ impl crate::backend::State for State {
     fn share(&self, length: usize) -> Option<Self> {
         match self {
             Self::Kv(kv) => kv.kept.share(length).map(|kept| Self::Kv(Kv { kept, rows: kv.rows })),
+            Self::Entries(own) => own.share(length).map(Self::Entries),
             Self::Recurrent(state) if state.nearest(length) == length => {
                 let mut shared = state.clone();
                 shared.truncate(length);
@@ -299,6 +308,41 @@ impl Kv {
         let source = self.kept.all[from].clone();
         let block = Arc::get_mut(&mut self.kept.all[to]);
         block.expect("invariant: it was made this sequence's own")[new].copy_from_slice(&source[old]);
+    }
+}
+
+/// Compressed entries of a layer, in the rows of keys.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    pub(crate) kv: Kv,
+    /// Number of positions of a segment, which has one entry.
+    every: usize,
+    /// Position of the next token.
+    length: usize,
+}
+
+impl Entries {
+    /// Appends the rows of those tokens that complete a segment, of `[tokens, width]`.
+    ///
+    /// # Errors
+    /// Memory is exhausted.
+    pub(crate) fn append(&mut self, rows: &[f32], tokens: usize) -> Result<()> {
+        let width = rows.len() / tokens;
+        for token in (0..tokens).filter(|token| (self.length + token + 1).is_multiple_of(self.every)) {
+            self.kv.append(&rows[token * width..(token + 1) * width], &[])?;
+        }
+        self.length += tokens;
+        Ok(())
+    }
+
+    fn truncate(&mut self, length: usize) {
+        self.length = length.min(self.length);
+        self.kv.kept.truncate(self.length / self.every);
+    }
+
+    fn share(&self, length: usize) -> Option<Self> {
+        let kept = self.kv.kept.share(length / self.every).filter(|_| length <= self.length)?;
+        Some(Self { kv: Kv { kept, rows: self.kv.rows }, every: self.every, length })
     }
 }
 

@@ -159,3 +159,32 @@ fn recurrent_states_go_back_to_checkpoints() {
     let State::Recurrent(own) = &state else { panic!("recurrent") };
     assert_eq!((own.length, &own.numbers), (0, &vec![0.0; 2]));
 }
+
+/// Returns rows of tokens; each has its position.
+fn rows_of(positions: Range<usize>, from: f32) -> Vec<f32> {
+    positions.flat_map(|position| [position as f32 + from; DIM]).collect()
+}
+
+#[test]
+fn complete_segments_have_entries() {
+    let state = State::new(LayerState::Entries { width: DIM as u64, every: 4 }, KvType::F32);
+    let State::Entries(mut own) = state else { panic!("entries") };
+    own.append(&rows_of(0..3, 0.0), 3).expect("memory");
+    own.append(&rows_of(3..11, 0.0), 8).expect("memory");
+    assert_eq!(
+        read(&own.kv, Half::Keys, 0, 0..2),
+        rows_of(3..4, 0.0).into_iter().chain(rows_of(7..8, 0.0)).collect::<Vec<_>>()
+    );
+    let planned = LayerState::Entries { width: DIM as u64, every: 4 }.positions(11, 0);
+    assert_eq!((own.kv.kept.length, planned), (2, 2));
+    let mut state = State::Entries(own);
+    assert_eq!((state.nearest(9), state.nearest(20)), (9, 11), "a shorter sequence has fewer entries");
+    assert!(state.share(12).is_none(), "more than there are");
+    let Some(State::Entries(shared)) = state.share(7) else { panic!("the first entry is shared") };
+    assert_eq!((shared.kv.kept.length, state.nearest(11)), (1, 11));
+    state.truncate(6);
+    let State::Entries(mut own) = state else { panic!("entries") };
+    own.append(&rows_of(6..8, 100.0), 2).expect("memory");
+    assert_eq!(read(&own.kv, Half::Keys, 0, 1..2), rows_of(7..8, 100.0), "the segment is complete again");
+    assert_eq!(read(&shared.kv, Half::Keys, 0, 0..1), rows_of(3..4, 0.0));
+}
