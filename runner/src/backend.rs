@@ -26,7 +26,7 @@ use anyhow::{Result, bail};
 use architectures::NormKind;
 
 pub(crate) use choice::{BlockChoice, ChosenPositions, IndexQueries};
-pub(crate) use compression::{Compression, EntryChoice, entries_seen};
+pub(crate) use compression::{AttendEntries, Compression, EntryChoice, entries_seen};
 pub(crate) use device::{Best, Map};
 pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
@@ -255,12 +255,14 @@ pub(crate) struct Attend<'a, B: Backend> {
     /// The positions that were chosen before, for each sequence; none of them if tokens attend to
     /// all positions that they see.
     pub(crate) chosen: Option<&'a [Option<ChosenPositions>]>,
+    /// Compressed entries.
+    pub(crate) entries: Option<AttendEntries<'a, B>>,
 }
 
 impl<B: Backend> Attend<'_, B> {
     /// See [`StateShape::has_plain_scores`].
     pub(crate) fn has_plain_scores(&self) -> bool {
-        self.position_bias.is_none() && self.indexer.is_none() && self.chosen.is_none()
+        self.position_bias.is_none() && self.indexer.is_none() && self.chosen.is_none() && self.entries.is_none()
     }
 
     /// Returns the positions that a token attends to; `token` is its index in the span.

@@ -1,6 +1,6 @@
 //! The sequences of a pass.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::Backend;
 use super::states::{SequenceId, StatesBySequence};
@@ -47,6 +47,21 @@ impl<B: Backend> StageSequences<'_, B> {
     /// Returns the sequences for a layer, with their states in the layer `source`.
     pub(crate) fn layer(&mut self, layer: usize, source: usize) -> LayerSequences<'_, B> {
         LayerSequences { sequences: self.sequences, states: &mut self.layers[source], layer }
+    }
+
+    /// Returns the sequences for a layer, with their states in the layer `source`, and the states
+    /// in another layer to be read.
+    ///
+    /// # Errors
+    /// Fails if both are the same.
+    pub(crate) fn layer_beside(
+        &mut self,
+        layer: usize,
+        [source, other]: [usize; 2],
+    ) -> Result<(LayerSequences<'_, B>, &StatesBySequence<B::State>)> {
+        let [states, other] =
+            self.layers.get_disjoint_mut([source, other]).context("invariant: these are two states")?;
+        Ok((LayerSequences { sequences: self.sequences, states, layer }, other))
     }
 }
 

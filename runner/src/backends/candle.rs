@@ -368,8 +368,14 @@ impl Backend for Candle {
         let [query, key, value] = qkv;
         let qkv = [query.rows()?, key.rows()?, value.rows()?];
         let mut chosen = attend.chosen.unwrap_or_default().iter();
-        let each = sequences
-            .each(|span, state| attention::attend(attend, qkv, chosen.next().and_then(Option::as_ref), span, state));
+        let mut own = sequences.sequences.iter().enumerate();
+        let each = sequences.each(|span, state| {
+            let entries = match (own.next(), &attend.entries) {
+                (Some((index, sequence)), Some(entries)) => Some(entries.of(index, sequence.id)?),
+                _ => None,
+            };
+            attention::attend(attend, qkv, (chosen.next().and_then(Option::as_ref), entries), span, state)
+        });
         Ok(Act::of(Tensor::cat(&each?, 0)?))
     }
 

@@ -174,6 +174,7 @@ impl<B: Backend> Attention<B> {
             position_bias: self.position_bias.as_ref(),
             indexer: None,
             chosen: chosen.as_deref(),
+            entries: None,
         };
         let (key, value) = given.as_ref().map_or((&query, &query), |(key, value)| (key, value));
         let mut mixed =

@@ -36,7 +36,7 @@ enum Query<B: Backend> {
 
 /// A matrix for each head, with the factors that adapters add to it.
 #[derive(Debug)]
-struct Heads<B: Backend> {
+pub(super) struct Heads<B: Backend> {
     matrices: Vec<B::Matrix>,
     adapters: Vec<HeadFactors<B>>,
 }
@@ -50,7 +50,7 @@ struct HeadFactors<B: Backend> {
 }
 
 impl<B: Backend> Heads<B> {
-    fn new(heads: Vec<(B::Matrix, Vec<LowRank<B>>)>) -> Result<Self> {
+    pub(super) fn new(heads: Vec<(B::Matrix, Vec<LowRank<B>>)>) -> Result<Self> {
         let (matrices, added): (Vec<_>, Vec<_>) = heads.into_iter().unzip();
         let count = added.first().map_or(0, Vec::len);
         let none = |own: &LowRank<B>| HeadFactors { down: Vec::new(), up: Vec::new(), scale: own.scale as f32 };
@@ -58,7 +58,7 @@ impl<B: Backend> Heads<B> {
         for head in added {
             ensure!(
                 head.len() == count,
-                "adapters change only some heads of a latent attention; all or none are supported"
+                "adapters change only some heads of a layer's attention; all or none are supported"
             );
             for (own, all) in head.into_iter().zip(&mut adapters) {
                 all.down.push(own.down);
@@ -69,7 +69,7 @@ impl<B: Backend> Heads<B> {
     }
 
     /// Multiplies each head of `x` by its matrix, or by the transpose of it.
-    fn project(&self, backend: &B, transposed: bool, x: &B::Act) -> Result<B::Act> {
+    pub(super) fn project(&self, backend: &B, transposed: bool, x: &B::Act) -> Result<B::Act> {
         let heads = self.matrices.len();
         let by = |matrices: &[B::Matrix], x: &B::Act| -> Result<B::Act> {
             backend.project_heads(heads, |head| &matrices[head], transposed, x)
@@ -188,6 +188,7 @@ impl<B: Backend> Latent<B> {
             position_bias: None,
             indexer: self.indexer.as_ref().zip(indexed.as_ref()).map(|(indexer, indexed)| indexer.queries(indexed)),
             chosen: None,
+            entries: None,
         };
         let mixed = backend.attend(&attend, [&query, &key, &key], sequences)?;
         let values = self.values.project(backend, false, &mixed)?;

@@ -6,6 +6,7 @@ use candle_core::{Device, IndexOp, Tensor};
 
 use super::Candle;
 use super::act::Act;
+use super::compression::{self, scores_of_keys};
 use super::state::{Kv, State};
 use crate::backend::{Attend, BlockChoice, ChosenPositions, IndexQueries, Span, Values};
 
@@ -13,7 +14,7 @@ use crate::backend::{Attend, BlockChoice, ChosenPositions, IndexQueries, Span, V
 pub(super) fn attend(
     attend: &Attend<'_, Candle>,
     [query, key, value]: [&Tensor; 3],
-    chosen: Option<&ChosenPositions>,
+    (chosen, entries): (Option<&ChosenPositions>, Option<(&State, Option<&ChosenPositions>)>),
     span: Span,
     state: &mut State,
 ) -> Result<Tensor> {
@@ -38,7 +39,7 @@ pub(super) fn attend(
             text = Kv::of_text(attend.kv_heads, dims, span.tokens, query.device());
             &mut text
         }
-        State::Recurrent(_) | State::Entries(_) | State::Cached(_) | State::Stateless => {
+        State::Recurrent(_) | State::Cached(_) | State::Entries(_) | State::Stateless => {
             bail!("invariant: attention has keys and values as tensors")
         }
     };
@@ -48,18 +49,27 @@ pub(super) fn attend(
     let (from, to) = (attend.seen(span, 0).start, span.end());
     let keys = kv.rows(0, from, to)?;
     let values = if own { kv.rows(1, from, to)? } else { keys.narrow(2, 0, attend.value_dim)?.contiguous()? };
-    mix(attend, chosen, span, from, [&query, &keys, &values])
+    let count = attend.entries.as_ref().map_or(0, |entries| entries.seen(span.end() - 1));
+    let Some((state, of_entries)) = entries.filter(|_| count > 0) else {
+        return mix(attend, [chosen, None], span, [from, 0], [&query, &keys, &values]);
+    };
+    let entries = compression::entries(state)?.kv.rows(0, 0, count)?;
+    let keys = Tensor::cat(&[&keys, &entries], 1)?;
+    let values = keys.narrow(2, 0, attend.value_dim)?.contiguous()?;
+    mix(attend, [chosen, of_entries], span, [from, count], [&query, &keys, &values])
 }
 
+/// Lets queries attend to the positions from `from` on, and to `entries` entries behind them.
+/// Positions and entries may have been chosen before.
 fn mix(
     attend: &Attend<'_, Candle>,
-    earlier: Option<&ChosenPositions>,
+    [earlier, of_entries]: [Option<&ChosenPositions>; 2],
     span: Span,
-    from: usize,
+    [from, entries]: [usize; 2],
     [query, keys, values]: [&Tensor; 3],
 ) -> Result<Tensor> {
     let (heads, kv_heads, tokens) = (attend.heads, attend.kv_heads, span.tokens);
-    let visible = span.end() - from;
+    let visible = span.end() - from + entries;
     // Query heads that share a key head are rows of the same product.
     let rows = heads / kv_heads * tokens;
     let query = (query.reshape((kv_heads, rows, attend.key_dim))? * f64::from(attend.scale))?;
@@ -82,8 +92,12 @@ fn mix(
     if let Some(chosen) = earlier.or(own.as_ref()) {
         scores = scores.broadcast_add(&mask_of(chosen, heads, span, keys.device())?)?;
     }
+    let of_entries = mask_of_entries(attend, of_entries, span, [visible - entries, entries]);
     if let Some(mask) = mask(attend, span, from, keys.device())? {
-        scores = scores.broadcast_add(&mask)?;
+        scores = scores.broadcast_add(&mask.pad_with_zeros(1, 0, entries)?)?;
+    }
+    if let Some(mask) = of_entries {
+        scores = scores.broadcast_add(&Tensor::from_vec(mask, (tokens, visible), keys.device())?)?;
     }
     if let Some(sinks) = attend.sinks {
         // A sink is an extra column that takes its share of the softmax and has no value.
@@ -101,10 +115,7 @@ fn chosen(indexer: &IndexQueries<'_, Candle>, span: Span, keys: &Tensor) -> Resu
     let IndexQueries { queries, weights, heads, head_dim, count } = *indexer;
     let keys = keys.i(0)?.narrow(1, keys.dim(2)? - head_dim, head_dim)?.contiguous()?;
     let own = |x: &Act| -> Result<Tensor> { Ok(x.rows()?.narrow(0, span.first, span.tokens)?.contiguous()?) };
-    let queries = own(queries)?.reshape((span.tokens * heads, head_dim))?;
-    let products = queries.matmul(&keys.t()?)?.relu()?.reshape((span.tokens, heads, span.end()))?;
-    let weights = own(weights)?.reshape((span.tokens, heads, 1))?;
-    let scores = products.broadcast_mul(&weights)?.sum(1)?.to_vec2::<f32>()?;
+    let scores = scores_of_keys(&own(queries)?, &own(weights)?, &keys, [heads, head_dim])?;
     Ok(ChosenPositions::new(span, [1, 1], |marks, width| {
         for ((token, marks), scores) in marks.chunks_exact_mut(width).enumerate().zip(&scores) {
             let fill = |own: &mut [f32]| own.copy_from_slice(&scores[..own.len()]);
@@ -153,6 +164,27 @@ pub(super) fn choose_blocks(
             choice.mark(span.position + token, write, marks);
         }
     })))
+}
+
+/// Returns `[tokens, positions + entries]`: minus infinity for the entries to which a token does
+/// not attend, else 0. Returns `None` if there are no entries.
+fn mask_of_entries(
+    attend: &Attend<'_, Candle>,
+    chosen: Option<&ChosenPositions>,
+    span: Span,
+    [positions, entries]: [usize; 2],
+) -> Option<Vec<f32>> {
+    let own = attend.entries.as_ref().filter(|_| entries > 0)?;
+    let mut mask = vec![0.0; span.tokens * (positions + entries)];
+    for (token, mask) in mask.chunks_exact_mut(positions + entries).enumerate() {
+        let position = span.position + token;
+        let (seen, behind) = mask[positions..].split_at_mut(own.seen(position));
+        behind.fill(f32::NEG_INFINITY);
+        if let Some(chosen) = chosen {
+            chosen.mask([0, 1], position, 0, seen);
+        }
+    }
+    Some(mask)
 }
 
 /// Returns `[tokens, visible]`: 0 if a token sees a position, else minus infinity. Returns `None`

@@ -27,8 +27,8 @@ use protocol::KvType;
 use protocol::limits::TILE;
 
 use self::tile::Tile;
-use super::Cpu;
 use super::state::{Half, Kv, State};
+use super::{Cpu, compression};
 use crate::backend::{Attend, ChosenPositions, LayerSequences, Sequence, Span, Values};
 
 /// Greatest number of generated tokens of a sequence in a pass that are computed one by one.
@@ -42,20 +42,46 @@ const RUN: usize = 128;
 struct KeyHead<'a> {
     instructions: Instructions,
     attend: &'a Attend<'a, Cpu>,
-    kv: &'a Kv,
+    keys: Keys<'a>,
     index: usize,
-    /// The positions to which tokens attend; `None`: all that they see.
+    /// Keys that stand for several positions each.
+    entries: Option<Keys<'a>>,
+}
+
+/// Keys of a sequence.
+#[derive(Clone, Copy)]
+struct Keys<'a> {
+    kv: &'a Kv,
+    /// Those to which tokens attend; `None`: all that they see.
     chosen: Option<&'a ChosenPositions>,
 }
 
 impl KeyHead<'_> {
+    /// Returns the same head with the keys of entries, if there are some.
+    fn of_entries(self) -> Option<Self> {
+        self.entries.map(|keys| Self { keys, entries: None, ..self })
+    }
+
+    /// Returns the head with the keys of a run of keys that a token sees, and the run: first those
+    /// of positions, then those of entries.
+    fn keys_of_run(self, span: Span, token: usize, run: usize) -> (Self, Range<usize>) {
+        let [positions, entries] = keys_of(self.attend, span, token);
+        let before = positions.len().div_ceil(RUN);
+        let (head, seen, run) = match self.of_entries() {
+            Some(head) if run >= before => (head, entries, run - before),
+            _ => (self, positions, run),
+        };
+        let from = seen.start + run * RUN;
+        (head, from..seen.end.min(from + RUN))
+    }
+
     /// Adds the position bias to the scores of the token at `position` for the keys from `first`
     /// on, and masks the keys that were not chosen. Returns whether any of them was.
-    fn bias_and_mask(&self, head: usize, position: usize, first: usize, scores: &mut [f32]) -> bool {
+    fn bias_and_mask(self, head: usize, position: usize, first: usize, scores: &mut [f32]) -> bool {
         if let Some(bias) = self.attend.position_bias {
             bias.add(head, position, first, scores);
         }
-        self.chosen.is_none_or(|chosen| chosen.mask([head, self.attend.heads], position, first, scores))
+        self.keys.chosen.is_none_or(|chosen| chosen.mask([head, self.attend.heads], position, first, scores))
     }
 }
 
@@ -98,7 +124,7 @@ impl Cpu {
         for (index, sequence) in sequences.sequences.iter().enumerate() {
             let State::Kv(kv) = sequences.states.get(sequence.id)? else {
                 if let Some(kv) = texts.next() {
-                    self.many(self.first_head(attend, kv, None), sequence.span, query, &out);
+                    self.many(self.first_head(attend, Keys { kv, chosen: None }, None), sequence.span, query, &out);
                 }
                 continue;
             };
@@ -106,9 +132,11 @@ impl Cpu {
                 own_choice.resize_with(index, || None);
                 own_choice.push(self.choose(indexer, attend.key_dim, kv, sequence.span));
             }
+            let entries = entries_of(attend, index, sequence)?;
             if !self.goes_one_by_one(sequence.span) {
-                let own = attend.chosen.unwrap_or(&own_choice).get(index).and_then(Option::as_ref);
-                self.many(self.first_head(attend, kv, own), sequence.span, query, &out);
+                let chosen = attend.chosen.unwrap_or(&own_choice).get(index).and_then(Option::as_ref);
+                let head = self.first_head(attend, Keys { kv, chosen }, entries);
+                self.many(head, sequence.span, query, &out);
             }
         }
         self.few(attend, sequences, attend.chosen.unwrap_or(&own_choice), query, &out);
@@ -116,13 +144,8 @@ impl Cpu {
     }
 
     /// Returns the first key head of a sequence.
-    fn first_head<'a>(
-        &self,
-        attend: &'a Attend<'a, Self>,
-        kv: &'a Kv,
-        chosen: Option<&'a ChosenPositions>,
-    ) -> KeyHead<'a> {
-        KeyHead { instructions: self.instructions, attend, kv, index: 0, chosen }
+    fn first_head<'a>(&self, attend: &'a Attend<'a, Self>, keys: Keys<'a>, entries: Option<Keys<'a>>) -> KeyHead<'a> {
+        KeyHead { instructions: self.instructions, attend, keys, index: 0, entries }
     }
 
     /// Returns whether the tokens of a sequence are computed one by one.
@@ -146,39 +169,46 @@ impl Cpu {
             let all = sequences.sequences.iter().enumerate();
             let few = all.filter(|(_, sequence)| self.goes_one_by_one(sequence.span));
             let kept = few.filter_map(|(index, sequence)| match sequences.states.get(sequence.id) {
-                Ok(State::Kv(kv)) => Some((sequence, (kv, chosen.get(index).and_then(Option::as_ref)))),
+                Ok(State::Kv(kv)) => {
+                    let keys = Keys { kv, chosen: chosen.get(index).and_then(Option::as_ref) };
+                    // A state of another kind was an error before.
+                    let entries = entries_of(attend, index, sequence).unwrap_or_default();
+                    Some((sequence, self.first_head(attend, keys, entries)))
+                }
                 _ => None,
             });
-            kept.flat_map(|(sequence, kv)| (0..sequence.span.tokens).map(move |token| (sequence, kv, token)))
+            kept.flat_map(|(sequence, head)| (0..sequence.span.tokens).map(move |token| (sequence, head, token)))
         };
-        let seen = |sequence: &Sequence, token| attend.seen(sequence.span, token);
-        let runs: usize = tokens().map(|(sequence, _, token)| seen(sequence, token).len().div_ceil(RUN)).sum();
+        let count_of = |sequence: &Sequence, token: usize| -> usize {
+            keys_of(attend, sequence.span, token).iter().map(|seen| seen.len().div_ceil(RUN)).sum()
+        };
+        let runs: usize = tokens().map(|(sequence, _, token)| count_of(sequence, token)).sum();
         // Rounded up, so that a longer sequence can mostly reuse the buffer.
         let mut parts = self.arena.take((runs * attend.kv_heads * width).next_power_of_two());
         let shared = SharedSlice::new(&mut parts);
         self.pool.run(runs * attend.kv_heads, |tasks| {
             for task in tasks {
                 let (mut run, kv_head) = (task / attend.kv_heads, task % attend.kv_heads);
-                for (sequence, (kv, chosen), token) in tokens() {
-                    let seen = seen(sequence, token);
-                    if run < seen.len().div_ceil(RUN) {
-                        let from = seen.start + run * RUN;
-                        let row = (sequence.span.first + token) * attend.heads + kv_head * group;
-                        let query = &query[row * attend.key_dim..(row + group) * attend.key_dim];
-                        // SAFETY: a region hands out each task once.
-                        let part = unsafe { shared.range(task * width..(task + 1) * width) };
-                        let seen = from..seen.end.min(from + RUN);
-                        let head = KeyHead { index: kv_head, ..self.first_head(attend, kv, chosen) };
-                        few_heads(head, sequence.span.position + token, query, seen, part);
-                        break;
+                for (sequence, head, token) in tokens() {
+                    let count = count_of(sequence, token);
+                    if run >= count {
+                        run -= count;
+                        continue;
                     }
-                    run -= seen.len().div_ceil(RUN);
+                    let (head, seen) = head.keys_of_run(sequence.span, token, run);
+                    let row = (sequence.span.first + token) * attend.heads + kv_head * group;
+                    let query = &query[row * attend.key_dim..(row + group) * attend.key_dim];
+                    // SAFETY: a region hands out each task once.
+                    let part = unsafe { shared.range(task * width..(task + 1) * width) };
+                    let head = KeyHead { index: kv_head, ..head };
+                    few_heads(head, sequence.span.position + token, query, seen, part);
+                    break;
                 }
             }
         });
         let mut first = 0;
         for (sequence, _, token) in tokens() {
-            let count = seen(sequence, token).len().div_ceil(RUN);
+            let count = count_of(sequence, token);
             let own = &parts[first * attend.kv_heads * width..(first + count) * attend.kv_heads * width];
             first += count;
             for head in 0..attend.heads {
@@ -215,12 +245,32 @@ impl Cpu {
     }
 }
 
+/// Returns the positions and the entries that a token of a span sees.
+fn keys_of(attend: &Attend<'_, Cpu>, span: Span, token: usize) -> [Range<usize>; 2] {
+    let entries = attend.entries.as_ref().map_or(0, |own| own.seen(span.position + token));
+    [attend.seen(span, token), 0..entries]
+}
+
+/// Returns the entries of a sequence, the `index`th of the pass.
+fn entries_of<'a>(attend: &'a Attend<'a, Cpu>, index: usize, sequence: &Sequence) -> Result<Option<Keys<'a>>> {
+    let Some(entries) = &attend.entries else { return Ok(None) };
+    let (state, chosen) = entries.of(index, sequence.id)?;
+    Ok(Some(Keys { kv: compression::entries(state)?, chosen }))
+}
+
 /// Attends to a run of positions with the query heads of a key head. Writes, for each head: the sum
 /// of the values, weighted by the exponentials of the scores less the largest score; the largest
 /// score; and the sum of the exponentials.
 fn few_heads(key_head: KeyHead<'_>, position: usize, query: &[f32], seen: Range<usize>, out: &mut [f32]) {
-    let KeyHead { instructions, attend, kv, index: kv_head, .. } = key_head;
+    let KeyHead { instructions, attend, keys: Keys { kv, chosen }, index: kv_head, .. } = key_head;
     let (group, count) = (query.len() / attend.key_dim, seen.len());
+    if chosen.is_some_and(|chosen| !chosen.has_some(position, &seen)) {
+        for out in out.chunks_exact_mut(attend.value_dim + 2) {
+            out.fill(0.0);
+            out[attend.value_dim] = f32::NEG_INFINITY;
+        }
+        return;
+    }
     let rows = |half| kv.rows(half, kv_head, seen.start, seen.end);
     float::with_buffer(group * count + query.len(), |numbers| {
         let (scaled, scores) = numbers.split_at_mut(query.len());

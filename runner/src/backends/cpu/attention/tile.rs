@@ -7,7 +7,7 @@ use kernels::kv_rows::exponentials_below;
 use kernels::pool::SharedSlice;
 use protocol::limits::TILE;
 
-use super::{KeyHead, cap};
+use super::{KeyHead, Keys, cap};
 use crate::backend::{Span, Values};
 use crate::backends::cpu::state::Half;
 
@@ -63,16 +63,9 @@ impl Tile {
             Some(sinks) => (sinks[kv_head * group + row % group], 1.0),
             None => (f32::NEG_INFINITY, 0.0),
         }));
-        let seen = |token: usize| attend.seen(span, token);
-        let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
-        let mut begin = from;
-        while begin < to {
-            // Runs end at the same positions for every tile, although the start of a window depends
-            // on the tile's first token.
-            let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
-            let token = |row: usize| tokens.start + row / group;
-            self.run(key_head, begin..end, rows, |row| (span.position + token(row), seen(token(row))));
-            begin = end;
+        self.runs(key_head, span, tokens, |token| attend.seen(span, token));
+        if let Some((head, entries)) = key_head.of_entries().zip(attend.entries.as_ref()) {
+            self.runs(head, span, tokens, |token| 0..entries.seen(span.position + token));
         }
         for row in 0..rows {
             let inverse = 1.0 / self.softmax[row].1;
@@ -81,6 +74,22 @@ impl Tile {
             for (out, mixed) in out.iter_mut().zip(&self.mixed[row * value_dim..]) {
                 *out = mixed * inverse;
             }
+        }
+    }
+
+    /// Adds the keys that some tokens see to the online softmax, run by run.
+    fn runs(&mut self, key_head: KeyHead<'_>, span: Span, tokens: &Range<usize>, seen: impl Fn(usize) -> Range<usize>) {
+        let group = key_head.attend.heads / key_head.attend.kv_heads;
+        let (from, to) = (seen(tokens.start).start, seen(tokens.end - 1).end);
+        let token = |row: usize| tokens.start + row / group;
+        let mut begin = from;
+        while begin < to {
+            // Runs end at the same positions for every tile, although the start of a window depends
+            // on the tile's first token.
+            let end = ((begin / TILE.1 + 1) * TILE.1).min(to);
+            let rows = tokens.len() * group;
+            self.run(key_head, begin..end, rows, |row| (span.position + token(row), seen(token(row))));
+            begin = end;
         }
     }
 
@@ -93,7 +102,7 @@ impl Tile {
         rows: usize,
         place: impl Fn(usize) -> (usize, Range<usize>),
     ) {
-        let KeyHead { instructions, attend, kv, index: kv_head, .. } = key_head;
+        let KeyHead { instructions, attend, keys: Keys { kv, .. }, index: kv_head, .. } = key_head;
         let (count, key_dim, value_dim) = (keys.len(), attend.key_dim, attend.value_dim);
         let group = attend.heads / attend.kv_heads;
         self.rows.resize(TILE.1 * key_dim.max(value_dim), 0.0);
