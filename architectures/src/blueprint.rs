@@ -376,13 +376,17 @@ impl Blueprint {
     }
 
     /// Returns the states that each layer keeps of a sequence: those of its mixers, or one if it
-    /// has none, and those of its indexer and its n-grams.
+    /// has none, and those of its indexer, its entries and its n-grams.
     pub fn states(&self) -> impl Iterator<Item = impl Iterator<Item = LayerState>> {
         self.layers.iter().map(|layer| {
             let of_mixers = layer.mixers().map(|mixer| LayerState::of(mixer, self.causal));
             let of_indexer = layer.mixer.block_indexer().map(LayerState::of_indexer);
             let of_indexer = of_indexer.into_iter().flat_map(|(keys, means)| std::iter::once(keys).chain(means));
-            of_mixers.chain(of_indexer).chain(layer.ngrams.as_ref().map(|own| self.state_of_ngrams(own)))
+            let of_entries = layer.mixer.compressions().flat_map(|(own, width)| LayerState::of_compression(own, width));
+            of_mixers
+                .chain(of_indexer)
+                .chain(of_entries)
+                .chain(layer.ngrams.as_ref().map(|own| self.state_of_ngrams(own)))
         })
     }
 

@@ -180,7 +180,8 @@ impl Decoder<'_> {
     }
 
     /// Returns the elements per token of the embeddings of layers: the parts of the table, their
-    /// projection, and the sum; and of the embeddings of n-grams, with the part of a layer.
+    /// projection, and the sum; and of the numbers that some layers read of tokens, with the part
+    /// of a layer.
     fn layer_embeddings(&self) -> Amount {
         let own = self.blueprint.embedding.of_layers.as_ref();
         let width = own.map_or(Amount(0), |own| Amount(own.width) * Amount(self.blueprint.layers.len() as u64));

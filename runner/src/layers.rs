@@ -2,6 +2,8 @@
 
 mod attention;
 mod block_indexer;
+mod compressed_attention;
+mod compressor;
 mod delta_net;
 pub(crate) mod experts;
 mod ffn;
@@ -26,6 +28,7 @@ use anyhow::{Context, Result};
 use crate::backend::{Backend, StageSequences};
 use crate::weights::Weights;
 use attention::Attention;
+use compressed_attention::CompressedAttention;
 use delta_net::DeltaNet;
 pub(crate) use ffn::Ffn;
 use latent::Latent;
@@ -68,6 +71,7 @@ impl<'a, B: Backend> LayerTokens<'a, B> {
 pub(crate) enum Mixer<B: Backend> {
     Attention(Attention<B>),
     Latent(Latent<B>),
+    Compressed(CompressedAttention<B>),
     DeltaNet(DeltaNet<B>),
     ShortConv(ShortConv<B>),
     StateSpace(StateSpace<B>),
@@ -97,6 +101,16 @@ pub(crate) struct MixerPlace {
     pub(crate) states: usize,
     /// Indexes of the states of its indexer that chooses blocks, if it has one.
     pub(crate) indexer: Option<IndexerStates>,
+    /// Indexes of the states of its compressions: of attention, and of its indexer.
+    pub(crate) entries: [Option<EntryStates>; 2],
+}
+
+/// Indexes of the states of a compression.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryStates {
+    pub(crate) entries: usize,
+    /// Past values and gates.
+    pub(crate) past: usize,
 }
 
 /// Indexes of the states of an indexer that chooses blocks.
@@ -116,6 +130,10 @@ pub(crate) struct LayerAngles {
     pub(crate) growth: Option<usize>,
     /// The rotary embedding of the keys of its indexer, and of its queries in latent attention.
     pub(crate) indexer: Option<usize>,
+    /// The rotary embedding of compressed entries.
+    pub(crate) entries: Option<usize>,
+    /// The rotation that takes outputs back.
+    pub(crate) outputs: Option<usize>,
 }
 
 impl<B: Backend> Mixer<B> {
@@ -124,6 +142,7 @@ impl<B: Backend> Mixer<B> {
         Ok(Some(match mixer {
             architectures::Mixer::Attention(own) => Self::Attention(Attention::load(loader, own, causal)?),
             architectures::Mixer::Latent(own) => Self::Latent(Latent::load(loader, own)?),
+            architectures::Mixer::Compressed(own) => Self::Compressed(CompressedAttention::load(loader, own)?),
             architectures::Mixer::DeltaNet(own) => Self::DeltaNet(DeltaNet::load(loader, own)?),
             architectures::Mixer::ShortConv(own) => Self::ShortConv(ShortConv::load(loader, own)?),
             architectures::Mixer::StateSpace(own) => Self::StateSpace(StateSpace::load(loader, own)?),
@@ -144,6 +163,7 @@ impl<B: Backend> Mixer<B> {
         let own_states = |sequences| StageSequences::layer(sequences, place.layer, place.states);
         match self {
             Self::Attention(own) => own.forward(pass, x, sequences, place),
+            Self::Compressed(own) => own.forward(pass, x, sequences, place),
             Self::Latent(own) => own.forward(pass, x, &mut own_states(sequences)),
             Self::DeltaNet(own) => own.forward(pass, x, &mut own_states(sequences)),
             Self::ShortConv(own) => own.forward(pass, x, &mut own_states(sequences)),

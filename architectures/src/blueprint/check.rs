@@ -257,7 +257,7 @@ fn learned_residual(own: &LearnedResidual) -> Result<(), String> {
 }
 
 fn second_mixer(own: &SecondMixer) -> Result<(), String> {
-    if matches!(own.mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None) {
+    if matches!(own.mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::Compressed(_) | Mixer::None) {
         return Err("the second mixer of a layer is attention or missing, expected a recurrent one".to_owned());
     }
     positive([own.scale])

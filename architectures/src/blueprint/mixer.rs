@@ -28,6 +28,8 @@ pub enum Mixer {
     Attention(Box<Attention>),
     /// Multi-head latent attention.
     Latent(Box<Latent>),
+    /// Attention to a window and to compressed entries.
+    Compressed(Box<CompressedAttention>),
     /// Gated delta rule.
     DeltaNet(Box<DeltaNet>),
     /// Gated short convolution.
@@ -43,12 +45,13 @@ pub enum Mixer {
 }
 
 impl Mixer {
-    /// True if nothing is added to the scores of attention but masks, and no indexer chooses the
-    /// positions.
+    /// True if nothing is added to the scores of attention but masks, no indexer chooses the
+    /// positions, and there are no compressed entries.
     pub fn has_plain_scores(&self) -> bool {
         match self {
             Self::Attention(own) => own.position_bias.is_none() && own.indexer.is_none(),
             Self::Latent(own) => own.indexer.is_none(),
+            Self::Compressed(own) => own.entries.is_none(),
             _ => true,
         }
     }
@@ -59,6 +62,7 @@ impl Mixer {
         match self {
             Self::Attention(own) => own.heads.max(own.indexer.as_ref().map_or(0, |indexer| indexer.heads)),
             Self::Latent(own) => own.heads.max(own.indexer.as_ref().map_or(0, |indexer| indexer.heads)),
+            Self::Compressed(own) => own.heads.max(own.indexer().map_or(0, |indexer| indexer.heads)),
             _ => self.heads(),
         }
     }
@@ -71,11 +75,25 @@ impl Mixer {
         }
     }
 
+    /// Returns the compressions to entries, each with the number of elements of an entry: of
+    /// attention, and of its indexer.
+    pub fn compressions(&self) -> impl Iterator<Item = (&Compression, u64)> {
+        let own = match self {
+            Self::Compressed(own) => own.entries.as_ref().map(|entries| (own, entries)),
+            _ => None,
+        };
+        own.into_iter().flat_map(|(own, entries)| {
+            let indexer = entries.indexer.as_ref().map(|indexer| (&indexer.compression, indexer.head_dim));
+            std::iter::once((&entries.compression, own.head_dim)).chain(indexer)
+        })
+    }
+
     /// Returns the number of attention heads; 0 if the mixer is not softmax attention.
     pub fn heads(&self) -> u64 {
         match self {
             Self::Attention(own) => own.heads,
             Self::Latent(own) => own.heads,
+            Self::Compressed(own) => own.heads,
             Self::DeltaNet(_)
             | Self::ShortConv(_)
             | Self::StateSpace(_)

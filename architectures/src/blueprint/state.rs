@@ -54,6 +54,9 @@ impl LayerState {
                 let key_dim = latent.rank + latent.rope_dim + of_indexer;
                 Self::Kv { kv_heads: 1, key_dim, value_dim: 0, window: None }
             }
+            Mixer::Compressed(own) => {
+                Self::Kv { kv_heads: 1, key_dim: own.head_dim, value_dim: 0, window: Some(own.window) }
+            }
             Mixer::DeltaNet(net) => {
                 let channels = 2 * net.key_heads * net.key_dim + net.value_heads * net.value_dim;
                 let memory = net.value_heads * net.key_dim * net.value_dim;

@@ -16,12 +16,18 @@ impl Decoder<'_> {
             if layer.mixer.has_plain_scores() {
                 return None;
             }
-            let row = match &layer.mixer {
-                Mixer::Attention(own) => Amount(own.kv_heads) * (Amount(own.head_dim) + Amount(own.value_dim)),
-                Mixer::Latent(own) => 2 * (Amount(own.rank) + Amount(own.rope_dim)),
+            let keys = match &layer.mixer {
+                Mixer::Attention(own) => {
+                    context * (Amount(own.kv_heads) * (Amount(own.head_dim) + Amount(own.value_dim)))
+                }
+                Mixer::Latent(own) => context * (2 * (Amount(own.rank) + Amount(own.rope_dim))),
+                Mixer::Compressed(own) => {
+                    let entries = own.entries.as_ref().map_or(Amount(0), |own| context / own.compression.every);
+                    (entries + context.min(own.window + self.tokens(cache))) * (2 * Amount(own.head_dim))
+                }
                 _ => Amount(0),
             };
-            Some(FLOAT * (3 * Amount(DEVICE_SCORES as u64) + 2 * (context * row)))
+            Some(FLOAT * (3 * Amount(DEVICE_SCORES as u64) + 2 * keys))
         };
         let scores = self.blueprint.layers.iter().filter_map(of_layer).max().unwrap_or_default();
         scores + self.choices(cache)
@@ -32,8 +38,13 @@ impl Decoder<'_> {
         let context = Amount(cache.context.min(self.blueprint.context));
         let of_layer = |layer: &Layer| match &layer.mixer {
             Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| {
-                // A byte for each token and position; the scores of a token, by head and in order.
+                // A byte for each token and position, or entry; the scores of a token, by head and
+                // in order.
                 context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
+            }),
+            Mixer::Compressed(own) => own.indexer().map_or(Amount(0), |own| {
+                let entries = context / own.compression.every;
+                entries * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
             }),
             mixer => mixer.block_indexer().map_or(Amount(0), |own| {
                 let blocks = Amount(context.0.div_ceil(own.block));

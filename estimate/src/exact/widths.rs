@@ -35,6 +35,15 @@ pub(super) fn mixer_width(mixer: &Mixer) -> Amount {
             let queries = indexer.map_or(Amount(0), |own| product(own.heads, own.head_dim));
             3 * (Amount(own.heads) * row) + product(own.heads, own.value_dim) + queries
         }
+        Mixer::Compressed(own) => {
+            // Values, gates, and an entry before and after its norm.
+            let entries =
+                mixer.compressions().map(|(own, width)| 2 * Amount(own.value_width(width)) + 2 * Amount(width));
+            let entries = entries.fold(Amount(0), |a, b| a + b);
+            let indexer = own.indexer().map_or(Amount(0), |own| product(own.heads, own.head_dim) + Amount(own.heads));
+            let low = 2 * Amount(own.query.rank) + 2 * Amount(own.head_dim) + product(own.groups, own.rank);
+            2 * product(own.heads, own.head_dim) + low + entries + indexer
+        }
         Mixer::DeltaNet(own) => {
             let decays = if own.decays_by_row { product(own.value_heads, own.key_dim) } else { Amount(0) };
             4 * product(own.value_heads, own.value_dim) + 4 * product(own.key_heads, own.key_dim) + decays

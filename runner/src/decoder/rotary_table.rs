@@ -37,6 +37,10 @@ pub(super) struct LayerTables {
     pub(super) growth: Option<usize>,
     /// Index of the table of the keys of the indexer, and of its queries in latent attention.
     pub(super) indexer: Option<usize>,
+    /// Index of the table of compressed entries.
+    pub(super) entries: Option<usize>,
+    /// Index of the table that rotates outputs back.
+    pub(super) outputs: Option<usize>,
 }
 
 /// The rotary embedding of a layer's keys.
@@ -64,6 +68,7 @@ impl InverseRotary {
 }
 
 /// The parameters of a mixer's rotary embedding.
+#[derive(Clone, Copy)]
 struct MixerRotary<'a> {
     rope: &'a Rope,
     head_dim: u64,
@@ -78,6 +83,7 @@ fn rotary_of(mixer: &Mixer) -> Option<MixerRotary<'_>> {
     let (rope, head_dim, layout, first) = match mixer {
         Mixer::Attention(attention) => (attention.rope.as_ref()?, attention.head_dim, attention.layout, 0),
         Mixer::Latent(latent) => (&latent.rope, latent.rope_dim, latent.layout, latent.rank as usize),
+        Mixer::Compressed(own) => (&own.rope, own.rope_dim, own.layout, (own.head_dim - own.rope_dim) as usize),
         _ => return None,
     };
     Some(MixerRotary { rope, head_dim, layout, first, back: 0 })
@@ -124,8 +130,18 @@ impl RotaryTable {
             let frequencies = vec![0.0; head_dim as usize / 2];
             Self::index(key, [frequencies.clone(), frequencies], tables)
         });
-        let indexer = indexer_rotary(mixer).map(|rotary| Self::of_keys(weights, &rotary, tables)).transpose()?;
-        Ok(LayerTables { keys, growth, indexer: indexer.map(|keys| keys.table) })
+        let mut table =
+            |rotary: &MixerRotary<'_>| -> Result<usize> { Ok(Self::of_keys(weights, rotary, tables)?.table) };
+        let indexer = indexer_rotary(mixer).map(|rotary| table(&rotary)).transpose()?;
+        let (mut entries, mut outputs) = (None, None);
+        if let (Mixer::Compressed(own), Some(rotary)) = (mixer, rotary_of(mixer)) {
+            let back = Rope { reversed: !own.rope.reversed, ..own.rope.clone() };
+            outputs = Some(table(&MixerRotary { rope: &back, ..rotary })?);
+            // An entry is made at the last position of its segment, and rotated by the first one.
+            let back = own.entries.as_ref().map(|own| own.compression.every - 1);
+            entries = back.map(|back| table(&MixerRotary { back, ..rotary })).transpose()?;
+        }
+        Ok(LayerTables { keys, growth, indexer, entries, outputs })
     }
 
     /// Returns the index of a table, after adding it if it has no equal.

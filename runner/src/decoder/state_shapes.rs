@@ -1,5 +1,5 @@
 //! The states that the layers of a stage keep of a sequence, and their order: those of each layer's
-//! mixer, then those of indexers, second mixers and n-grams.
+//! mixer, then those of indexers, compressions, second mixers and n-grams.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use architectures::{BlockIndexer, Blueprint, LayerState, Mixer};
 
 use super::layer::LayerPlace;
 use super::rotary_table::KeyRotary;
-use crate::layers::{IndexerStates, MixerPlace};
+use crate::layers::{EntryStates, IndexerStates, MixerPlace};
 
 /// The state that a mixer, or another part of a layer, keeps of a sequence.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +49,7 @@ impl<'a> StateShapes<'a> {
                 layer: index - self.layers.start,
                 states: source_of(blueprint, index) - self.layers.start,
                 indexer: layer.mixer.block_indexer().map(|own| self.indexer(own)),
+                entries: self.compressions(&layer.mixer),
             },
             second_states: layer.second_mixer.as_ref().map(|second| {
                 let shape = MixerShape::of(&second.mixer, blueprint.causal, None);
@@ -74,6 +75,16 @@ impl<'a> StateShapes<'a> {
         let (keys, means) = LayerState::of_indexer(own);
         let keys = self.further(shape(keys));
         IndexerStates { keys, means: means.map(|means| self.further(shape(means))) }
+    }
+
+    fn compressions(&mut self, mixer: &Mixer) -> [Option<EntryStates>; 2] {
+        let mut all = mixer.compressions().map(|(own, width)| {
+            // Devices have no kernels for entries.
+            let shape = |state| MixerShape { state, keys: None, has_plain_scores: false };
+            let [entries, past] = LayerState::of_compression(own, width).map(|state| self.further(shape(state)));
+            EntryStates { entries, past }
+        });
+        [all.next(), all.next()]
     }
 
     fn further(&mut self, shape: MixerShape) -> usize {

@@ -1,8 +1,8 @@
 //! Checks of the numbers of mixers.
 
 use super::super::{
-    Attention, BlockIndexer, BlockRule, DeltaInput, DeltaNet, Indexer, Latent, LatentQuery, LinearAttention, Mixer,
-    PositionBias, QueryGrowth, SelectiveScan, ShortConv, StateSpace,
+    Attention, BlockIndexer, BlockRule, CompressedAttention, Compression, DeltaInput, DeltaNet, Indexer, Latent,
+    LatentQuery, LinearAttention, Mixer, PositionBias, QueryGrowth, SelectiveScan, ShortConv, StateSpace,
 };
 use super::{in_range, norm, positive};
 
@@ -13,6 +13,7 @@ pub(super) fn mixer(mixer: &Mixer) -> Result<(), String> {
     match mixer {
         Mixer::Attention(own) => attention(own),
         Mixer::Latent(own) => latent(own),
+        Mixer::Compressed(own) => compressed(own),
         Mixer::DeltaNet(own) => delta_net(own),
         Mixer::ShortConv(own) => short_conv(own),
         Mixer::StateSpace(own) => state_space(own),
@@ -172,6 +173,52 @@ fn block_indexer(own: &BlockIndexer, attention: &Attention) -> Result<(), String
         _ => {}
     }
     [&own.query_norm, &own.key_norm].into_iter().try_for_each(norm)
+}
+
+fn compressed(own: &CompressedAttention) -> Result<(), String> {
+    heads(own.heads, 1)?;
+    in_range("number of groups of heads", own.groups, own.heads)?;
+    if !own.heads.is_multiple_of(own.groups) {
+        return Err(format!("{} attention heads are not {} groups of equal size", own.heads, own.groups));
+    }
+    in_range("head size", own.head_dim, 1 << 16)?;
+    in_range("rank of queries", own.query.rank, 1 << 20)?;
+    in_range("rank of a group of heads", own.rank, 1 << 16)?;
+    in_range("sliding window", own.window, 1 << 40)?;
+    positive([own.scale])?;
+    rope(&own.rope, own.rope_dim)?;
+    if own.rope_dim > own.head_dim {
+        return Err(format!("RoPE rotates {} elements, heads have {}", own.rope_dim, own.head_dim));
+    }
+    if own.rope.rotated(own.rope_dim) != own.rope_dim {
+        return Err(format!("RoPE has frequencies for fewer than the {} rotated elements", own.rope_dim));
+    }
+    if own.group_outputs.tensors().count() > 1 {
+        return Err("groups of heads have no biases".to_owned());
+    }
+    [&own.query.norm, &own.query_norm, &own.key_norm].into_iter().try_for_each(norm)?;
+    let Some(entries) = &own.entries else { return Ok(()) };
+    compression(&entries.compression)?;
+    let Some(indexer) = &entries.indexer else { return Ok(()) };
+    in_range("number of heads of the indexer", indexer.heads, 1 << 14)?;
+    in_range("head size of the indexer", indexer.head_dim, 1 << 16)?;
+    in_range("number of entries that an indexer chooses", indexer.count, 1 << 32)?;
+    if indexer.head_dim < own.rope_dim {
+        let (size, rotated) = (indexer.head_dim, own.rope_dim);
+        return Err(format!("heads of the indexer have {size} elements, expected at least the {rotated} rotated ones"));
+    }
+    let [own, of_indexer] = [&entries.compression, &indexer.compression].map(|own| own.every);
+    if own != of_indexer {
+        return Err(format!("the indexer has entries of {of_indexer} positions, attention has those of {own}"));
+    }
+    compression(&indexer.compression)
+}
+
+fn compression(own: &Compression) -> Result<(), String> {
+    if !(2..=1 << 16).contains(&own.every) {
+        return Err(format!("an entry stands for {} positions, expected 2 to {}", own.every, 1 << 16));
+    }
+    norm(&own.norm)
 }
 
 fn delta_net(net: &DeltaNet) -> Result<(), String> {

@@ -2,8 +2,9 @@
 //! paths, but they may be long. Views are checked against the tensors when the tensors are loaded.
 
 use crate::blueprint::{
-    Adaptable, Blueprint, Experts, Ffn, Gated, Latent, LatentQuery, Layer, LayerStreams, Matrices, Mixer, Network,
-    Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix, StreamNumbers, Streams, Tensor, View,
+    Adaptable, Blueprint, CompressedAttention, Compression, Experts, Ffn, Gated, Latent, LatentQuery, Layer,
+    LayerStreams, Matrices, Mixer, Network, Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix,
+    StreamNumbers, Streams, Tensor, View,
 };
 use crate::rope::Divisors;
 
@@ -199,6 +200,7 @@ impl<'a> NamedParts<'a> {
                     .extend(own.rope.iter().filter_map(|rope| rope.divisors.as_ref()).flat_map(Divisors::tensors));
             }
             Mixer::Latent(own) => self.latent(own),
+            Mixer::Compressed(own) => self.compressed(own),
             Mixer::DeltaNet(own) => {
                 self.projections([&own.query, &own.key, &own.value, &own.beta, &own.output]);
                 self.projections(own.gate.projections().chain(own.decay.projections()));
@@ -264,6 +266,27 @@ impl<'a> NamedParts<'a> {
                 self.norms([&query.norm]);
             }
         }
+    }
+
+    fn compressed(&mut self, own: &'a CompressedAttention) {
+        self.projections([&own.query.down, &own.query.up, &own.key, &own.output]);
+        self.norms([&own.query.norm, &own.query_norm, &own.key_norm]);
+        self.tensors.push(&own.sinks);
+        self.tensors.extend(own.rope.divisors.iter().flat_map(Divisors::tensors));
+        self.heads(&own.group_outputs, own.groups);
+        if let Some(entries) = &own.entries {
+            self.compression(&entries.compression);
+        }
+        if let Some(indexer) = own.indexer() {
+            self.projections([&indexer.query, &indexer.weights]);
+            self.compression(&indexer.compression);
+        }
+    }
+
+    fn compression(&mut self, own: &'a Compression) {
+        self.projections([&own.value, &own.gate]);
+        self.tensors.push(&own.bias);
+        self.norms([&own.norm]);
     }
 
     fn experts(&mut self, experts: &'a Experts) {
