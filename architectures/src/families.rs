@@ -16,6 +16,7 @@ mod deepseek;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
+mod deepseek_v4;
 mod distilbert;
 mod dots1;
 mod embedding_gemma2;
@@ -222,6 +223,7 @@ pub(crate) const ALL: &[&Family] = &[
     &phimoe::FAMILY,
     &bloom::FAMILY,
     &deepseek_v32::FAMILY,
+    &deepseek_v4::FAMILY,
     &glm_moe_dsa::FAMILY,
     &falcon_h1::FAMILY,
     &gemma3n::FAMILY,

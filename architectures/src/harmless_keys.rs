@@ -206,6 +206,17 @@ const OF_FAMILIES: &[(&str, &[(&str, Values)])] = &[
     ("deepseek_v3", &[("topk_method", Any)]),
     ("deepseek_v32", &[("layer_types", Any), ("scoring_func", Text("sigmoid")), ("topk_method", Text("noaux_tc"))]),
     (
+        "deepseek_v4",
+        &[
+            ("dspark_block_size", Any),
+            ("dspark_markov_rank", Any),
+            ("dspark_noise_token_id", Any),
+            ("dspark_target_layer_ids", Any),
+            ("expert_dtype", Any),
+            ("topk_method", Text("noaux_tc")),
+        ],
+    ),
+    (
         "glm_moe_dsa",
         &[
             ("indexer_rope_interleave", Flag(true)),

@@ -192,12 +192,12 @@ mod tests {
             ("llama", "blk.0.something.weight"),
             ("llama", "blk.x.attn_q.weight"),
             ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
-            ("deepseek4", "token_embd.weight"),
+            ("bailingmoe3", "token_embd.weight"),
         ] {
             assert_eq!(canonical(architecture, name), name);
             assert_eq!(gguf(architecture, name), None);
         }
-        assert_eq!(gguf("deepseek4", "model.norm.weight"), None);
+        assert_eq!(gguf("bailingmoe3", "model.norm.weight"), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::Error;
 /// `model_type` or by `general.architecture`.
 pub(crate) const MISSING_FEATURES: &[(&[&str], &str)] = &[
     (&["albert"], "layers that share their weights"),
-    (&["deepseek_v4"], "compressed keys, an indexer and hyper-connections"),
     (&["diffllama"], "differential attention"),
     (&["longcat_flash"], "experts that return their input, and two attentions per layer"),
     (&["paligemma"], "prompts in which every token attends to all others"),

@@ -90,6 +90,12 @@ const BESIDE_OTHERS: &[(&str, &str)] = &[
     ("laguna", "num_attention_heads"),
     ("llama4", "interleave_moe_layer_step"),
     ("llama4", "no_rope_layer_interval"),
+    // Layers with a window only.
+    ("deepseek_v4", "main"),
+    // A config without nested `rope_parameters`, or without a share.
+    ("deepseek_v4", "compress_rope_theta"),
+    ("deepseek_v4", "qk_rope_head_dim"),
+    ("deepseek_v4", "rope_theta"),
     // Layers with windows.
     ("dots1", "max_window_layers"),
     ("dots1", "sliding_window"),

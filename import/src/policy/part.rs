@@ -85,6 +85,22 @@ fn patterns() -> Result<Vec<(Regex, TensorRole)>, String> {
 mod tests {
     use super::*;
 
+    /// Names of `DeepSeek` V4, as it is published, and in GGUF files.
+    #[test]
+    fn tells_parts_of_published_models() {
+        for (name, part) in [
+            ("layers.0.ffn.gate.weight", TensorRole::Router),
+            ("layers.0.attn.compressor.wkv.weight", TensorRole::Fixed),
+            ("layers.0.attn.wkv.weight", TensorRole::Matrix),
+            ("blk.0.attn_compressor_gate.weight", TensorRole::Fixed),
+            ("blk.0.hc_attn_fn.weight", TensorRole::Fixed),
+            ("embed.weight", TensorRole::Embedding),
+            ("head.weight", TensorRole::Output),
+        ] {
+            assert_eq!(TensorRole::of(name), part, "{name}");
+        }
+    }
+
     #[test]
     fn tells_parts_by_names() {
         for (name, part) in [
