@@ -115,6 +115,15 @@ fn combined(mut all: BTreeMap<String, protocol::Tensor>) -> BTreeMap<String, pro
             weight.scale = Some(scales.weight);
         }
     }
+    let beside: Vec<String> = all.keys().filter_map(|name| name.strip_suffix(".scale").map(str::to_owned)).collect();
+    for name in beside {
+        let Some(weight) = all.get(&format!("{name}.weight")).cloned() else { continue };
+        let Some(scales) = all.remove(&format!("{name}.scale")) else { continue };
+        let (kind, group, columns) = if weight.dtype == "I8" { ("mxfp4", 32, 2) } else { ("fp8_16x16", 16, 1) };
+        let shape = vec![weight.shape[0], weight.shape[1] * columns];
+        let scaled = protocol::Tensor { dtype: kind.to_owned(), group, shape, scale: Some(scales.weight), ..weight };
+        all.insert(scaled.name.clone(), scaled);
+    }
     all
 }
 

@@ -50,12 +50,15 @@ async fn all_of_them_run() {
         let own = folder(name);
         server.create(name, own.path()).await;
         let runner = server.runner(name).await;
+        // The kernels round the activations that they multiply by FP4 weights.
+        let config = read_json(&models().join(name).join("model/config.json"));
+        let tolerance = if config["expert_dtype"] == "fp4" { 0.1 } else { 2e-3 };
         for prompt in ["s5", "s24"] {
             let ids = numbers(&facts["sequences"][prompt]["input_ids"]);
             let expected = golden(&models().join(name), &format!("logits.{prompt}"));
             let found = runner.logits(&ids, false).await.concat();
             let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(found.len() == expected.len() && worst < 2e-3, "{name} {prompt}: off by {worst}");
+            assert!(found.len() == expected.len() && worst < tolerance, "{name} {prompt}: off by {worst}");
         }
         server.ask("/api/generate", &json!({"model": name, "keep_alive": 0, "stream": false})).await;
     }

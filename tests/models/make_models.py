@@ -104,6 +104,24 @@ LATER = {
                              ngram_vocab_size_base=12, split_ngram_parts=3, make_ngram_vocab_size_divisible_by=8,
                              indexer_n_heads=3, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=6,
                              indexer_compress_ratio=3),
+    # A window only, then also entries of 4 positions, of which an indexer chooses, and of 5.
+    # Stored as DeepSeek publishes its models.
+    "deepseek_v4": text_config(architectures=["DeepseekV4ForCausalLM"], model_type="deepseek_v4", hidden_size=32,
+                               num_key_value_heads=1, head_dim=16, q_lora_rank=16, o_lora_rank=16, o_groups=2,
+                               num_hidden_layers=3, compress_rates=dict(compressed_sparse_attention=4,
+                                                                        heavily_compressed_attention=5),
+                               layer_types=["sliding_attention", "compressed_sparse_attention",
+                                            "heavily_compressed_attention"],
+                               mlp_layer_types=["hash_moe", "moe", "moe"], n_routed_experts=4, num_experts_per_tok=2,
+                               intermediate_size=32, sliding_window=6, index_n_heads=5, index_head_dim=8,
+                               index_topk=3, hc_mult=3, hc_sinkhorn_iters=3, swiglu_limit=0.5,
+                               partial_rotary_factor=0.25,
+                               rope_parameters=dict(main=dict(rope_type="default", rope_theta=10000.0,
+                                                              partial_rotary_factor=0.25),
+                                                    compress=dict(rope_type="yarn", rope_theta=160000.0, factor=4.0,
+                                                                  original_max_position_embeddings=16, beta_fast=32,
+                                                                  beta_slow=1, attention_factor=1.0,
+                                                                  partial_rotary_factor=0.25))),
     "embedding_gemma2": dict(architectures=["EmbeddingGemma2Model"], model_type="embedding_gemma2", vision_config=None,
                              audio_config=None,
                              text_config=text_config(model_type="embedding_gemma2_text", head_dim=4, num_hidden_layers=3,
@@ -145,6 +163,8 @@ def of_transformers(folder, name):
     import transformers
     from safetensors.numpy import save_file
 
+    import published_deepseek_v4
+
     torch.manual_seed(11)
     kind = {**MODELS, **LATER}[name]
     config = transformers.AutoConfig.for_model(**{k: v for k, v in kind.items() if k != "architectures"})
@@ -157,6 +177,13 @@ def of_transformers(folder, name):
             noise = torch.randn_like(parameter)
             parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 and "bias" not in key else 0.3 * noise)
             parameter.copy_(parameter.bfloat16().float())
+            if name == "deepseek_v4":
+                parameter.copy_(published_deepseek_v4.rounded(key, parameter))
+        for key, buffer in model.named_buffers():
+            # The experts of each token.
+            if key.endswith("tid2eid"):
+                order = [torch.randperm(kind["n_routed_experts"]) for _ in range(VOCABULARY)]
+                buffer.copy_(torch.stack(order)[:, :buffer.shape[1]])
     facts, arrays = {}, {}
     with torch.no_grad():
         for prompt, ids in prompts(numpy).items():
@@ -173,6 +200,8 @@ def of_transformers(folder, name):
             facts[prompt] = {"input_ids": ids, "greedy_ids": greedy}
             arrays[f"logits.{prompt}"] = logits.float().numpy()
     model.bfloat16().save_pretrained(folder / "model")
+    if name == "deepseek_v4":
+        published_deepseek_v4.publish(folder / "model")
     written = json.loads((folder / "model/config.json").read_text())
     (folder / "model/generation_config.json").unlink(missing_ok=True)
     write(folder, written, facts, arrays, save_file)
