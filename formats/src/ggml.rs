@@ -229,4 +229,21 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_page_of_models_lists_the_types_of_weights() {
+        const PAGE: &str = include_str!("../../docs/models.md");
+        let files = PAGE.split_once("- **GGUF files:**").and_then(|(_, rest)| rest.split_once("\n\n"));
+        let (fast, slow) = files.and_then(|(files, _)| files.split_once("Without kernels")).expect("both lists");
+        for kind in GgmlType::ALL {
+            let name = format!("`{}`", kind.name().to_lowercase());
+            let listed = (fast.contains(&name), slow.contains(&name));
+            let expected = match kind.kernels() {
+                WeightKernels::Plain(_) => (false, false),
+                WeightKernels::Integer(_) => (true, false),
+                WeightKernels::Absent => (false, true),
+            };
+            assert_eq!(listed, expected, "{name} among types with and without kernels");
+        }
+    }
 }
