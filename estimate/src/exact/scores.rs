@@ -36,16 +36,15 @@ impl Decoder<'_> {
     /// Returns the bytes in which indexers score and choose the positions of a chunk.
     pub(super) fn choices(&self, cache: &Cache) -> Amount {
         let context = Amount(cache.context.min(self.blueprint.context));
+        // A byte for each token and key. Each thread holds the scores of a token and their order,
+        // five numbers for each key. The estimate does not know the number of threads: the number
+        // for each head has room for `heads / 5` further ones.
+        let scored_keys = |keys: Amount, heads: u64| keys * (self.tokens(cache) + FLOAT * (Amount(heads) + Amount(5)));
         let of_layer = |layer: &Layer| match &layer.mixer {
-            Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| {
-                // A byte for each token and position, or entry; the scores of a token, by head and
-                // in order.
-                context * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
-            }),
-            Mixer::Compressed(own) => own.indexer().map_or(Amount(0), |own| {
-                let entries = context / own.compression.every;
-                entries * (self.tokens(cache) + FLOAT * (Amount(own.heads) + Amount(5)))
-            }),
+            Mixer::Latent(latent) => latent.indexer.as_ref().map_or(Amount(0), |own| scored_keys(context, own.heads)),
+            Mixer::Compressed(own) => {
+                own.indexer().map_or(Amount(0), |own| scored_keys(context / own.compression.every, own.heads))
+            }
             mixer => mixer.block_indexer().map_or(Amount(0), |own| {
                 let blocks = Amount(context.0.div_ceil(own.block));
                 // Heads that choose for themselves have marks each: a byte for each token and

@@ -108,19 +108,20 @@ impl Cpu {
     /// Writes `Σ weights[h] · relu(query[h] · key)` over the heads, for the first keys.
     pub(super) fn scores_of_keys(&self, kv: &Kv, [queries, weights]: [&[f32]; 2], scores: &mut [f32]) {
         scores.fill(0.0);
-        // One head after the other, so that the products of a head are the only scratch memory.
-        float::with_buffer(scores.len(), |products| {
-            for (query, weight) in queries.chunks_exact(queries.len() / weights.len()).zip(weights) {
-                let mut at = 0;
-                for rows in kv.rows(Half::Keys, 0, 0, scores.len()) {
-                    rows.dot(self.instructions, query, &mut products[at..at + rows.len()]);
-                    at += rows.len();
+        let mut at = 0;
+        for rows in kv.rows(Half::Keys, 0, 0, scores.len()) {
+            let own = &mut scores[at..at + rows.len()];
+            at += rows.len();
+            // The products of a block of keys with all heads, so that each key is read once.
+            float::with_buffer(weights.len() * own.len(), |products| {
+                rows.dots(self.instructions, queries, products, own.len());
+                for (products, weight) in products.chunks_exact(own.len()).zip(weights) {
+                    for (score, product) in own.iter_mut().zip(products) {
+                        *score += weight * product.max(0.0);
+                    }
                 }
-                for (score, product) in scores.iter_mut().zip(&*products) {
-                    *score += weight * product.max(0.0);
-                }
-            }
-        });
+            });
+        }
     }
 }
 
