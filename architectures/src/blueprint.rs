@@ -239,7 +239,7 @@ impl Layer {
         }
     }
 
-    /// Returns the experts of each token and their number, if tokens decide them.
+    /// Returns the table of the experts of each token and their number, if there is one.
     pub fn experts_of_tokens(&self) -> Option<(&Tensor, u64)> {
         match &self.ffn {
             Ffn::Experts(own) => Some((own.router.of_tokens.as_ref()?, own.router.top_k)),

@@ -258,12 +258,19 @@ impl Encoding {
         scales.filter(|dtype| self.has_float_scale() && is_float(dtype)).unwrap_or(Dtype::F32)
     }
 
-    /// Whether the scales may have this element type: a float, or powers of two for block FP8. The
-    /// scales of some encodings have only one type, which [`parts`](Self::parts) tells.
-    pub fn allows_scale(self, dtype: Dtype) -> bool {
+    /// Checks the element type of scales: a float, or powers of two for block FP8. The scales of
+    /// some encodings have only one type, which [`parts`](Self::parts) tells.
+    ///
+    /// # Errors
+    /// The scales cannot have this type. The text states it and the possible ones.
+    pub fn check_scale(self, dtype: Dtype) -> Result<(), String> {
         let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::Bf16);
-        let is_power = dtype == Dtype::F8_E8M0 && matches!(self, Self::BlockFp8 { .. });
-        !self.has_float_scale() || is_float || is_power
+        let powers = matches!(self, Self::BlockFp8 { .. });
+        if !self.has_float_scale() || is_float || (powers && dtype == Dtype::F8_E8M0) {
+            return Ok(());
+        }
+        let types = if powers { "F32, F16, BF16 or F8_E8M0" } else { "F32, F16 or BF16" };
+        Err(format!("{dtype}, expected {types}"))
     }
 }
 

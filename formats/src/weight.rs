@@ -70,9 +70,7 @@ impl<'a> Weight<'a> {
     /// An array is missing, superfluous, or has another length than encoding and shape require.
     pub fn new(encoding: Encoding, shape: &[u64], arrays: Arrays<'a>) -> Result<Self, String> {
         let float = arrays.scale.map_or(Dtype::F32, |scale| scale.dtype);
-        if !encoding.allows_scale(float) {
-            return Err(format!("scales of type {float} are not supported for {encoding}"));
-        }
+        encoding.check_scale(float).map_err(|error| format!("{encoding} has scales of type {error}"))?;
         let parts = encoding.parts(shape, float)?;
         let given = [Some(arrays.data), arrays.scale.map(|scale| scale.bytes), arrays.bias.map(|bias| bias.bytes)];
         for (role, bytes) in Role::ALL.into_iter().zip(given) {

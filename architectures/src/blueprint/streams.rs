@@ -144,7 +144,7 @@ pub struct BalancedStreams {
 }
 
 /// Connections of the parts of a layer to streams that they mix. The numbers of a part are
-/// `[read, write, shares]`, of `count`, `count` and `count · count` numbers. It computes `y` of
+/// `[read, write, shares]`, of `count`, `count` and `count · count` numbers. It computes `y` from
 /// `Σ (sigmoid(read[k]) + epsilon) · stream[k]`, then
 /// `stream[k] ← 2 · sigmoid(write[k]) · y + Σ balanced[p][k] · stream[p]`.
 ///
@@ -160,7 +160,7 @@ pub struct BalancedConnections {
     pub ffn: StreamNumbers,
 }
 
-/// Numbers that are computed of all streams: `factor · projection(norm(streams)) + bias`.
+/// Numbers that are computed from all streams: `factor · projection(norm(streams)) + bias`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamNumbers {

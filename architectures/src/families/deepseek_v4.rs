@@ -1,5 +1,5 @@
 //! `DeepSeek` V4: attention to a window and to compressed entries, streams that parts of layers mix
-//! with balanced shares, experts that tokens decide in the first layers.
+//! with balanced shares, and in the first layers a table that gives experts to tokens.
 
 mod attention;
 
@@ -88,7 +88,7 @@ const OF_CLASS: &[(&str, f64)] = &[
     ("index_head_dim", 128.0),
     ("index_topk", 512.0),
 ];
-/// Number of first layers whose experts tokens decide, if the config states none.
+/// Number of first layers with a table of the experts of tokens, if the config states none.
 const HASH_LAYERS: usize = 3;
 /// Names of the modules of an expert: gate, up, down.
 const EXPERT_MODULES: Modules = ["w1", "w3", "w2"];
@@ -175,7 +175,7 @@ fn missing(keys: Keys<'_>, key: &str) -> Error {
 /// Limits up to this number mean that there is none.
 const NO_LIMIT: f64 = 1e-6;
 
-/// Lets a table decide the experts of tokens.
+/// Lets a table give experts to tokens.
 fn given(router: &mut Router, table: String) {
     (router.of_tokens, router.bias) = (Some(Tensor::named(table)), None);
 }
@@ -192,7 +192,7 @@ fn required_float(config: Config<'_>, key: &str) -> Result<f64, Error> {
     config.float(key)?.ok_or_else(|| fail(format!("`{key}` is missing")))
 }
 
-/// Returns for each layer whether tokens decide its experts.
+/// Returns for each layer whether a table gives its experts to tokens.
 fn hash_layers(config: Config<'_>, layers: usize) -> Result<Vec<bool>, Error> {
     let first = config.unsigned("num_hash_layers")?.map_or(HASH_LAYERS, |count| count as usize);
     let is_hashed = |kind: &Value| match kind.as_str() {

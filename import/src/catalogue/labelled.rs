@@ -97,9 +97,8 @@ impl<'a> Blob<'a> {
             }
             parts.push((part.role, array));
         }
-        if !encoding.allows_scale(float) {
-            return Err(format!("tensor `{name}{}` is {float}, expected F32, F16 or BF16", Role::Scale.suffix()));
-        }
+        let named = |error| format!("tensor `{name}{}` is {error}", Role::Scale.suffix());
+        encoding.check_scale(float).map_err(named)?;
         parts.extend(self.global_scale(name, encoding)?.map(|at| (Role::GlobalScale, at)));
         Ok(FoundWeight { name: name.clone(), encoding, shape, parts })
     }

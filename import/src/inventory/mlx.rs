@@ -66,9 +66,7 @@ impl Candidate<'_> {
     /// Returns the logical shape, or the reason why the arrays do not have that encoding.
     fn fits(&self, encoding: Encoding) -> Result<Vec<u64>, String> {
         let float = self.scales.dtype;
-        if !encoding.allows_scale(float) {
-            return Err(format!("its scales are {float}, expected F32, F16 or BF16"));
-        }
+        encoding.check_scale(float).map_err(|error| format!("its scales are {error}"))?;
         let shape = encoding.logical_shape(self.codes.shape).ok_or_else(|| {
             format!("rows of {:?} words are not whole groups of 32 codes", self.codes.shape.last().unwrap_or(&0))
         })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use candle_core::Tensor;
 use formats::encoding::Micro;
 use formats::{Dtype, Encoding, WeightKernels};
@@ -131,7 +131,7 @@ impl DeviceWeight {
         let shape = [rows as u64, columns as u64];
         let float = arrays.scales.as_ref().map_or(Dtype::F32, |(_, dtype)| *dtype);
         let parts = encoding.parts(&shape, float).map_err(anyhow::Error::msg)?;
-        ensure!(encoding.allows_scale(float), "scales of type {float} of {encoding}");
+        encoding.check_scale(float).map_err(|error| anyhow!("{encoding} has scales of type {error}"))?;
         let given = [Some(&arrays.codes), arrays.scales.as_ref().map(|(scales, _)| scales), arrays.biases.as_ref()];
         for (index, array) in given.into_iter().enumerate() {
             let expected = parts.get(index).map(formats::encoding::PartShape::size);
