@@ -37,7 +37,7 @@ pub use mixer::{
 };
 pub use ngrams::{NgramEmbedding, NgramInput};
 pub use reads::Reads;
-pub use scorer::{Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
+pub use scorer::{PooledActivation, Score, Scorer, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
 pub use streams::{
     BalancedConnections, BalancedStreams, ConnectedStreams, LayerStreams, LearnedResidual, PredictedStreams,
@@ -71,8 +71,8 @@ pub struct Blueprint {
     pub layers: Vec<Layer>,
     /// Norm of the stream after the last layer.
     pub norm: Option<Norm>,
-    /// Projections behind that norm, one after the other, if the model embeds with them. They may
-    /// precede pooling, because a mean of projections is the projection of the mean.
+    /// Layers that compute an embedding from the pooled hidden states, one after the other. Empty
+    /// if the pooled hidden states are the embedding.
     pub embedder: Vec<EmbedderLayer>,
     /// Projection from the stream to logits; `None` if the model only embeds or scores.
     pub output: Option<Output>,
@@ -80,14 +80,19 @@ pub struct Blueprint {
     pub scorer: Option<Scorer>,
 }
 
-/// Projection of hidden states on the way to an embedding.
+/// Layer behind pooling: `activation(projection(x))`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbedderLayer {
-    /// Number of rows.
+    /// Number of elements of `x`: the width of the layer before it; for the first layer, a multiple
+    /// of the hidden size, because several modes of pooling give one vector after the other.
+    pub inputs: u64,
+    /// Number of elements of the result.
     pub width: u64,
-    /// As many columns as the projection before it has rows; `[width, hidden]` for the first.
+    /// `[width, inputs]`.
     pub projection: Projection,
+    /// Activation of the projection.
+    pub activation: Option<PooledActivation>,
 }
 
 /// The token embedding: `norm(scale · weight[token] + positions[position + offset] + types[type])`.

@@ -16,7 +16,7 @@
 //! (`GenericForSequenceClassification`) of transformers; `build_pooling` of llama.cpp for files
 //! whose `pooling_type` is 4.
 
-use crate::blueprint::{Blueprint, Score, Scorer, ScorerActivation, ScorerDense, ScorerInput};
+use crate::blueprint::{Blueprint, PooledActivation, Score, Scorer, ScorerDense, ScorerInput};
 use crate::config_json::{self, Config};
 use crate::dense::layer_norm;
 use crate::dense::projection;
@@ -49,7 +49,7 @@ pub(crate) fn of_config(config: Config<'_>, names: &TensorNames, blueprint: &mut
     let label = |index: u64| names_of_labels?.text(&index.to_string());
     let dense = |module: &str| projection(names, module);
     let with_tanh =
-        |module: &str| Some(ScorerDense { projection: dense(module), activation: ScorerActivation::Tanh, norm: None });
+        |module: &str| Some(ScorerDense { projection: dense(module), activation: PooledActivation::Tanh, norm: None });
     let has = |module: &str| names.has(&format!("{module}.weight"));
     let pooler = ["bert.pooler.dense", "pooler.dense"].into_iter().find(|module| has(module));
     let (input, dense, output) = if has("score") {
@@ -96,7 +96,7 @@ fn modernbert_dense(config: Config<'_>, names: &TensorNames) -> Result<ScorerDen
     let norm = layer_norm(names, "head.norm", config.float("norm_eps")?.unwrap_or(1e-5));
     Ok(ScorerDense {
         projection: projection(names, "head.dense"),
-        activation: ScorerActivation::Gelu,
+        activation: PooledActivation::Gelu,
         norm: Some(norm),
     })
 }
@@ -117,7 +117,7 @@ pub(crate) fn of_gguf(keys: Keys<'_>, names: &TensorNames, blueprint: &mut Bluep
     let (dense, output, labels) = match (names.has("cls.weight"), names.has("cls.output.weight")) {
         (has_dense, true) => {
             let norm = names.has("cls.norm.weight").then(|| layer_norm(names, "cls.norm", blueprint.epsilon()));
-            let activation = if norm.is_some() { ScorerActivation::Gelu } else { ScorerActivation::Tanh };
+            let activation = if norm.is_some() { PooledActivation::Gelu } else { PooledActivation::Tanh };
             let dense = || ScorerDense { projection: projection(names, "cls"), activation, norm };
             (has_dense.then(dense), "cls.output", labels("cls.output.weight"))
         }

@@ -226,4 +226,14 @@ impl Decoder {
     pub(crate) fn hidden(&self, tokens: Range<usize>, take: &mut TakeRow<'_>) -> Result<()> {
         self.last()?.hidden(tokens, take)
     }
+
+    /// Applies the layers behind pooling to the pooled hidden states of a text. Without such
+    /// layers, the result is `pooled`.
+    ///
+    /// # Errors
+    /// Fails if `pooled` does not have as many elements as the first layer takes, or the device
+    /// fails.
+    pub(crate) fn embed(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        self.last()?.embed(pooled)
+    }
 }

@@ -1,6 +1,7 @@
 //! Embeddings: vectors for texts.
 //!
 //! The hidden states of an input, after the final norm, are pooled to one vector, see [`Pooling`].
+//! Some models have layers behind pooling, which compute another vector from it.
 //! The first `dimensions` elements of the vector are kept and divided by their length (L2).
 
 use std::borrow::Cow;
@@ -11,7 +12,9 @@ use protocol::{EmbedInput, EmbedReply, EmbedRequest};
 use tokio::sync::oneshot;
 
 use crate::cache::SlotCache;
-use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
+use crate::engine::{
+    Computed, Fault, Feed, Listener, Output, OutputKind, PassRows, Work, WorkProgress, check_vocabulary,
+};
 use crate::text::model::Model;
 use crate::text::pooling::{Pooled, Pooling};
 use crate::text::shorten::shorten;
@@ -85,9 +88,10 @@ impl Embedding {
     }
 
     /// Stores the vector of a completed input, and starts the next input.
-    fn complete(&mut self, cache: &mut SlotCache) -> Result<()> {
+    fn complete(&mut self, rows: &PassRows<'_>, cache: &mut SlotCache) -> Result<()> {
         let tokens = self.inputs[self.index].tokens.len();
-        let vector = self.pooling.finish(std::mem::take(&mut self.pooled));
+        let pooled = self.pooling.finish(std::mem::take(&mut self.pooled));
+        let vector = rows.embed(pooled.into_iter().map(|x| x as f32).collect())?;
         self.answer.embeddings.push(normalized(vector, self.dimensions)?);
         self.answer.prompt_tokens.push(tokens as u64);
         self.index += 1;
@@ -132,12 +136,12 @@ fn end(tokens: &[u32], empty: &[u32]) -> usize {
 
 /// Returns the first elements of a vector, divided by their length (L2). A vector of zeros stays
 /// one.
-fn normalized(mut vector: Vec<f64>, dimensions: Option<usize>) -> Result<Vec<f32>> {
+fn normalized(mut vector: Vec<f32>, dimensions: Option<usize>) -> Result<Vec<f32>> {
     vector.truncate(dimensions.unwrap_or(usize::MAX));
-    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let length = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     ensure!(length.is_finite(), "the model computed hidden states that are not numbers; its weights may be damaged");
     let scale = if length > 0.0 { 1.0 / length } else { 0.0 };
-    Ok(vector.into_iter().map(|x| (x * scale) as f32).collect())
+    Ok(vector.into_iter().map(|x| (f64::from(x) * scale) as f32).collect())
 }
 
 impl Work for Embedding {
@@ -181,7 +185,7 @@ impl Work for Embedding {
         })?;
         self.fed += computed.tokens;
         if self.fed == self.inputs[self.index].tokens.len() {
-            self.complete(cache)?;
+            self.complete(rows, cache)?;
         }
         if self.index < self.inputs.len() {
             return Ok(WorkProgress::More);
@@ -225,6 +229,6 @@ mod tests {
         assert_eq!(normalized(vec![3.0, 4.0], None).expect("a vector"), [0.6, 0.8]);
         assert_eq!(normalized(vec![3.0, 4.0], Some(1)).expect("a vector"), [1.0], "cut, then divided");
         assert_eq!(normalized(vec![0.0, 0.0], Some(9)).expect("a vector"), [0.0, 0.0]);
-        assert!(normalized(vec![f64::NAN], None).is_err());
+        assert!(normalized(vec![f32::NAN], None).is_err());
     }
 }

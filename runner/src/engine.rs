@@ -34,6 +34,7 @@ use tokio::sync::oneshot;
 use crate::cache::CacheShape;
 use crate::decoder::Decoder;
 use crate::text::model::Model;
+pub(crate) use pass_rows::PassRows;
 use thread::EngineThread;
 pub(crate) use work::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 

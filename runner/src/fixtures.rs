@@ -357,14 +357,15 @@ pub(crate) fn logits_of(
     Ok(found)
 }
 
-/// Returns the hidden states of a text, row by row.
+/// Returns the hidden states of a text, row by row, each through the layers behind pooling if the
+/// model has some.
 fn hidden(decoder: &Arc<Decoder>, ids: &[u32]) -> Result<Vec<f32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
     decoder.forward(ids, &[cache.sequence(0, ids.len())])?;
     let mut found = Vec::new();
     decoder.hidden(0..ids.len(), &mut |row| {
-        found.extend_from_slice(row);
+        found.extend(decoder.embed(row.to_vec())?);
         Ok(())
     })?;
     Ok(found)

@@ -54,6 +54,7 @@ mod load;
 mod load_resources;
 mod mapped;
 mod memory;
+mod pooled_activation;
 #[cfg(test)]
 mod quantized_experts;
 mod read_ahead;

@@ -60,10 +60,7 @@ impl Blueprint {
             positive([output.scale, output.soft_cap].into_iter().flatten())?;
             output.head.iter().map(|head| &head.norm).try_for_each(norm)?;
         }
-        self.embedder.iter().try_for_each(|layer| in_range("width of embeddings", layer.width, 1 << 20))?;
-        if !self.embedder.is_empty() && (self.output.is_some() || self.scorer.is_some()) {
-            return Err("a model with logits or scores has no projections to embeddings".to_owned());
-        }
+        self.check_embedder()?;
         if !self.causal && self.output.is_some() {
             return Err("a model that sees later tokens has no next one to tell".to_owned());
         }
@@ -90,6 +87,32 @@ impl Blueprint {
 }
 
 impl Blueprint {
+    /// Checks that each layer behind pooling takes what the one before it computes.
+    fn check_embedder(&self) -> Result<(), String> {
+        let Some(first) = self.embedder.first() else { return Ok(()) };
+        if self.scorer.is_some() {
+            return Err("a model with scores has no layers that compute embeddings".to_owned());
+        }
+        if !first.inputs.is_multiple_of(self.hidden) {
+            return Err(format!(
+                "the first layer behind pooling takes {} numbers, expected a multiple of the hidden size {}",
+                first.inputs, self.hidden
+            ));
+        }
+        for (layer, next) in self.embedder.iter().zip(self.embedder.iter().skip(1)) {
+            if layer.width != next.inputs {
+                let (width, inputs) = (layer.width, next.inputs);
+                return Err(format!(
+                    "a layer behind pooling takes {inputs} numbers, the one before it computes {width}"
+                ));
+            }
+        }
+        self.embedder.iter().try_for_each(|layer| {
+            in_range("inputs of a layer behind pooling", layer.inputs, 1 << 20)?;
+            in_range("width of embeddings", layer.width, 1 << 20)
+        })
+    }
+
     /// Checks the numbers of tokens that layers read besides the stream.
     fn check_token_rows(&self) -> Result<(), String> {
         let mut ngrams = self.layers.iter().filter_map(|layer| layer.ngrams.as_ref()).peekable();

@@ -50,17 +50,23 @@ pub struct ScorerDense {
     /// `[hidden, hidden]`.
     pub projection: Projection,
     /// Activation of the output of the projection.
-    pub activation: ScorerActivation,
+    pub activation: PooledActivation,
     /// Norm of the output of the activation.
     pub norm: Option<Norm>,
 }
 
-/// Element-wise activation.
+/// Element-wise activation of a vector behind pooling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ScorerActivation {
+pub enum PooledActivation {
     /// `tanh(x)`.
     Tanh,
     /// `x · Φ(x)`; Φ is the cumulative normal distribution.
     Gelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
 }

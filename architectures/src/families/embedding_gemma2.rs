@@ -67,9 +67,12 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
             norm: rms_norm(names, &format!("{module}.post_per_layer_input_norm"), epsilon),
         });
     }
+    // The class projects before pooling. The mean of projections is the projection of the mean.
     blueprint.embedder.push(EmbedderLayer {
+        inputs: hidden,
         width: config.unsigned("embedding_dim")?.unwrap_or(768),
         projection: projection(names, &format!("{root}embedding_projection")),
+        activation: None,
     });
     Ok(blueprint)
 }

@@ -126,8 +126,8 @@ fn embedder(keys: Keys<'_>, names: &TensorNames) -> Result<Vec<EmbedderLayer>, E
     let layer = |module: &str| {
         let projection = projection(names, module);
         let tensor = keys.gguf.tensors.iter().find(|tensor| tensor.name == projection.weight.name);
-        let width = tensor.and_then(|tensor| tensor.dims.get(1).copied()).unwrap_or(0);
-        EmbedderLayer { width, projection }
+        let dim = |at: usize| tensor.and_then(|tensor| tensor.dims.get(at).copied()).unwrap_or(0);
+        EmbedderLayer { inputs: dim(0), width: dim(1), projection, activation: None }
     };
     Ok(own.map(layer).collect())
 }

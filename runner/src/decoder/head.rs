@@ -1,18 +1,19 @@
-//! The end of a decoder: the final norm and the output projection.
+//! The end of a decoder: the final norm, the output projection, and the layers behind pooling.
 
-use anyhow::{Context, Result};
-use architectures::{Activation, Blueprint};
+use anyhow::{Context, Result, ensure};
+use architectures::{Activation, Blueprint, PooledActivation};
 
 use crate::backend::{Backend, Map, NormOf};
+use crate::pooled_activation::activate;
 use crate::weights::Weights;
 
-/// The final norm and the output projection.
+/// The final norm, the output projection, and the layers behind pooling.
 #[derive(Debug)]
 pub(super) struct Head<B: Backend> {
     /// `None` if the last layer normalizes its output.
     norm: Option<NormOf<B>>,
-    /// Projections of hidden states on the way to an embedding.
-    embedder: Vec<B::Matrix>,
+    /// Layers behind pooling.
+    embedder: Vec<EmbedderLayer<B>>,
     /// `None` if the model computes no logits.
     output: Option<Output<B>>,
 }
@@ -23,6 +24,14 @@ struct Output<B: Backend> {
     projection: B::Matrix,
     scale: Option<f32>,
     soft_cap: Option<f32>,
+}
+
+/// A layer behind pooling: `activation(projection(x))`.
+#[derive(Debug)]
+struct EmbedderLayer<B: Backend> {
+    inputs: usize,
+    projection: B::Matrix,
+    activation: Option<PooledActivation>,
 }
 
 /// The layer before the output projection: `norm(act(projection(x)))`.
@@ -51,30 +60,29 @@ impl<B: Backend> Head<B> {
                 soft_cap: output.soft_cap.map(|cap| cap as f32),
             })
         };
-        let mut width = hidden;
-        let mut embedder = Vec::with_capacity(blueprint.embedder.len());
-        for layer in &blueprint.embedder {
-            embedder.push(weights.matrix(backend, &layer.projection, width, layer.width as usize, None)?);
-            width = layer.width as usize;
-        }
+        let embedder_layer = |layer: &architectures::EmbedderLayer| -> Result<EmbedderLayer<B>> {
+            let inputs = layer.inputs as usize;
+            let projection = weights.matrix(backend, &layer.projection, inputs, layer.width as usize, None)?;
+            Ok(EmbedderLayer { inputs, projection, activation: layer.activation })
+        };
         Ok(Self {
             norm: blueprint.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
-            embedder,
+            embedder: blueprint.embedder.iter().map(embedder_layer).collect::<Result<_>>()?,
             output: blueprint.output.as_ref().map(output).transpose()?,
         })
     }
 
-    /// Applies the final norm to rows of the residual stream, `[rows, hidden]`, and the projections
-    /// to the elements of an embedding, if there are some.
+    /// Applies the final norm to rows of the residual stream, `[rows, hidden]`.
     pub(super) fn hidden(&self, backend: &B, rows: B::Act) -> Result<B::Act> {
-        let mut rows = match &self.norm {
-            Some(norm) => backend.norm(norm, &rows)?,
-            None => rows,
-        };
-        for matrix in &self.embedder {
-            [rows] = backend.project([matrix], &rows)?;
+        match &self.norm {
+            Some(norm) => backend.norm(norm, &rows),
+            None => Ok(rows),
         }
-        Ok(rows)
+    }
+
+    /// Applies the layers behind pooling to the pooled hidden states of a text.
+    pub(super) fn embed(&self, backend: &B, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        self.embedder.iter().try_fold(pooled, |x, layer| layer.apply(backend, &x))
     }
 
     /// Computes the logits of rows of the residual stream, `[rows, vocabulary]`.
@@ -93,5 +101,32 @@ impl<B: Backend> Head<B> {
             Some(cap) => backend.map(logits, Map::SoftCap(cap)),
             None => Ok(logits),
         }
+    }
+}
+
+impl<B: Backend> EmbedderLayer<B> {
+    fn apply(&self, backend: &B, x: &[f32]) -> Result<Vec<f32>> {
+        let (found, expected) = (x.len(), self.inputs);
+        ensure!(
+            found == expected,
+            "pooling gives a vector of {found} numbers, and the layer behind it takes {expected}; the model's modes of \
+             pooling do not match its layers"
+        );
+        let row = backend.rows(1, expected, |row| {
+            row.copy_from_slice(x);
+            Ok(())
+        })?;
+        let [row] = backend.project([&self.projection], &row)?;
+        let mut result = Vec::new();
+        backend.read(&row, 0..1, &mut |row| {
+            result.extend_from_slice(row);
+            Ok(())
+        })?;
+        if let Some(activation) = self.activation {
+            for x in &mut result {
+                *x = activate(activation, f64::from(*x)) as f32;
+            }
+        }
+        Ok(result)
     }
 }

@@ -339,6 +339,10 @@ impl<B: Backend> Stage for LayerStage<B> {
         self.backend.read(&hidden, 0..rows.len(), take)
     }
 
+    fn embed(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        self.head()?.embed(&self.backend, pooled)
+    }
+
     #[cfg(test)]
     fn replays(&self) -> u64 {
         self.execution.replays()

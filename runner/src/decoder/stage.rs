@@ -99,6 +99,9 @@ pub(super) trait Stage: Debug + Send + Sync {
     /// See [`Decoder::hidden`](super::Decoder::hidden).
     fn hidden(&self, tokens: Range<usize>, take: &mut TakeRow<'_>) -> Result<()>;
 
+    /// See [`Decoder::embed`](super::Decoder::embed).
+    fn embed(&self, pooled: Vec<f32>) -> Result<Vec<f32>>;
+
     /// Returns the number of passes that were replayed from a recording.
     #[cfg(test)]
     fn replays(&self) -> u64;

@@ -23,4 +23,9 @@ impl PassRows<'_> {
     pub(crate) fn hidden(&self, each: &mut TakeRow<'_>) -> Result<()> {
         self.decoder.hidden(self.tokens.clone(), each)
     }
+
+    /// Applies the layers behind pooling to the pooled hidden states of a text.
+    pub(crate) fn embed(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        self.decoder.embed(pooled)
+    }
 }

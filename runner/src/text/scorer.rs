@@ -4,10 +4,10 @@
 //! whichever backend computes the layers. Formula and sources: [`architectures::Scorer`].
 
 use anyhow::Result;
-use architectures::{Norm, NormKind, Projection, ScorerActivation, ScorerDense};
-use kernels::elementwise::gelu;
+use architectures::{Norm, NormKind, PooledActivation, Projection, ScorerDense};
 
 use crate::mapped::MappedTensor;
+use crate::pooled_activation::activate;
 use crate::text::pooling::Pooling;
 use crate::weights::Weights;
 
@@ -23,7 +23,7 @@ pub(crate) struct Scorer {
 #[derive(Debug)]
 struct Dense {
     projection: Linear,
-    activation: ScorerActivation,
+    activation: PooledActivation,
     norm: Option<Normed>,
 }
 
@@ -76,10 +76,7 @@ impl Dense {
     fn apply(&self, x: &[f64]) -> Vec<f64> {
         let mut y = self.projection.apply(x);
         for y in &mut y {
-            *y = match self.activation {
-                ScorerActivation::Tanh => y.tanh(),
-                ScorerActivation::Gelu => f64::from(gelu(*y as f32)),
-            };
+            *y = activate(self.activation, *y);
         }
         if let Some(norm) = &self.norm {
             norm.apply(&mut y);
