@@ -15,14 +15,22 @@ pub enum Error {
     #[error("{document}: {reason}")]
     Document {
         /// Name of the document.
-        document: &'static str,
+        document: String,
         /// Description of the invalid and the expected value.
         reason: String,
     },
 }
 
 impl Error {
-    pub(crate) fn new(document: &'static str, reason: impl Into<String>) -> Self {
-        Self::Document { document, reason: reason.into() }
+    pub(crate) fn new(document: &str, reason: impl Into<String>) -> Self {
+        Self::Document { document: document.to_owned(), reason: reason.into() }
+    }
+
+    /// Returns the error with the folder of the document before its name.
+    pub(crate) fn in_folder(self, folder: &str) -> Self {
+        match self {
+            Self::Document { document, reason } => Self::Document { document: format!("{folder}/{document}"), reason },
+            unsupported @ Self::Unsupported { .. } => unsupported,
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Files of a folder that hold no tensors. They are copied, except for statements that are true of
 //! the stored encoding only.
 
+use architectures::{MODULES, sentence_modules};
 use formats::Dtype;
 use manifests::{Layer, media_types};
 use serde_json::{Map, Value};
@@ -8,7 +9,8 @@ use serde_json::{Map, Value};
 use super::{ExportFile, FilePiece};
 use import::{Error, OpenBlob};
 
-/// Largest config that is read, in bytes.
+const CONFIG: &str = "config.json";
+/// Largest document that is read, in bytes.
 const MAX_CONFIG: u64 = 64 << 20;
 /// Keys of a config that describe the quantization of the weights.
 const QUANTIZATION: [&str; 2] = ["quantization", "quantization_config"];
@@ -30,16 +32,31 @@ pub(super) fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
     Ok(ExportFile::new(name, vec![piece])?.known_as(Some(*layer.digest())))
 }
 
-/// Reads the model's `config.json`; `None` if it has none.
-pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<String, Value>>, Error> {
-    let Some(layer) = config_layer(layers) else { return Ok(None) };
+/// Returns the folders of the model's modules, if it has modules of sentence-transformers. Tensors
+/// that were imported from these folders have their names as prefixes.
+pub(super) fn module_folders(layers: &[Layer], open: &OpenBlob) -> Result<Vec<String>, Error> {
+    let Some(raw) = read_json(MODULES, layers, open)? else { return Ok(Vec::new()) };
+    // An import of an invalid list finds no modules either.
+    let modules = sentence_modules(&raw).unwrap_or_default();
+    Ok(architectures::module_folders(&modules).map(str::to_owned).collect())
+}
+
+/// Reads a JSON document of the model; `None` if it has none with that name.
+fn read_json(name: &str, layers: &[Layer], open: &OpenBlob) -> Result<Option<Vec<u8>>, Error> {
+    let Some(layer) = json_layer(name, layers) else { return Ok(None) };
     if layer.size() > MAX_CONFIG {
         let size = layer.size();
-        return Err(Error::Source(format!("`config.json` has {size} bytes, at most {MAX_CONFIG} are read")));
+        return Err(Error::Source(format!("`{name}` has {size} bytes, at most {MAX_CONFIG} are read")));
     }
     let mut raw = vec![0; layer.size() as usize];
     let read = open(layer.digest()).and_then(|blob| blob.read_exact_at(&mut raw, 0));
     read.map_err(|e| Error::io("read blob", layer.digest(), e))?;
+    Ok(Some(raw))
+}
+
+/// Reads the model's `config.json`; `None` if it has none.
+pub(super) fn config(layers: &[Layer], open: &OpenBlob) -> Result<Option<Map<String, Value>>, Error> {
+    let Some(raw) = read_json(CONFIG, layers, open)? else { return Ok(None) };
     let parsed = serde_json::from_slice(&formats::json::tolerant(&raw));
     parsed.map(Some).map_err(|e| Error::Source(format!("the model's `config.json` is not a JSON object: {e}")))
 }
@@ -71,14 +88,14 @@ pub(super) fn with_dtype(config: &mut Map<String, Value>, dtype: Dtype) {
     }
 }
 
-fn config_layer(layers: &[Layer]) -> Option<&Layer> {
-    layers.iter().find(|layer| *layer.media_type() == media_types::JSON && layer.name() == Some("config.json"))
+fn json_layer<'a>(name: &str, layers: &'a [Layer]) -> Option<&'a Layer> {
+    layers.iter().find(|layer| *layer.media_type() == media_types::JSON && layer.name() == Some(name))
 }
 
 /// Returns the config as a file: the stored layer if nothing changed, else the config with its keys
 /// in their order.
 pub(super) fn config_file(config: &Map<String, Value>, layers: &[Layer], open: &OpenBlob) -> Result<ExportFile, Error> {
-    if let Some(layer) = config_layer(layers)
+    if let Some(layer) = json_layer(CONFIG, layers)
         && self::config(layers, open)?.as_ref() == Some(config)
     {
         return whole("config.json", layer);

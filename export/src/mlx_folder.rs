@@ -49,7 +49,9 @@ pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, 
     }
     let counts = model.tensors.iter().filter_map(|tensor| element_count(&tensor.shape));
     let parameters = Some(counts.fold(0, u64::saturating_add));
-    let mut files = shards(entries, shard_size, Label { format: "mlx", always_indexed: true, parameters })?;
+    let modules = documents::module_folders(model.layers, &**model.open)?;
+    let label = Label { format: "mlx", always_indexed: true, parameters };
+    let mut files = shards(entries, &modules, shard_size, label)?;
     files.push(documents::config_file(&config, model.layers, &**model.open)?);
     files.extend(documents::copied(model.layers)?);
     ExportPlan::new(files, documents::losses(model.layers))

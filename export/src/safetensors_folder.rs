@@ -57,7 +57,8 @@ pub fn safetensors_plan(model: &StoredModel<'_>, options: FolderOptions) -> Resu
     losses.extend(folder.rounding.losses());
     losses.extend(documents::losses(model.layers));
     let label = Label { format: "pt", always_indexed: false, parameters: None };
-    let mut all = shards(folder.entries, options.shard_size, label)?;
+    let modules = documents::module_folders(model.layers, &**model.open)?;
+    let mut all = shards(folder.entries, &modules, options.shard_size, label)?;
     all.append(&mut files);
     ExportPlan::new(all, losses)
 }

@@ -1,6 +1,9 @@
 //! Safetensors files with an index, as Hugging Face's libraries write them. Files are filled in the
 //! order of the tensors. A file exceeds the size limit only if a single tensor does.
 //!
+//! The tensors of a module of sentence-transformers are in a file of the module's folder, without
+//! the folder's name before their own.
+//!
 //! Source of names and rule: `split_torch_state_dict_into_shards` of `huggingface_hub`.
 
 use std::collections::{BTreeMap, HashSet};
@@ -11,6 +14,9 @@ use serde_json::{Map, Value, json};
 use super::array::ArrayEntry;
 use super::{ExportFile, FilePiece};
 use import::Error;
+
+/// File name of a model, or of a module, that is not split into shards.
+const WHOLE: &str = "model.safetensors";
 
 /// Metadata of a set of shards.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +29,43 @@ pub(super) struct Label {
     pub(super) parameters: Option<u64>,
 }
 
-/// Returns the files with these arrays, and the index.
+/// Returns the files with these arrays, and the index. `modules` are the folders of modules.
 ///
 /// # Errors
 /// [`Error::Source`] if two arrays have the same name, or an array has the name of the header's
 /// metadata entry.
-pub(super) fn shards(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
+pub(super) fn shards(
+    entries: Vec<ArrayEntry>,
+    modules: &[String],
+    largest: u64,
+    label: Label,
+) -> Result<Vec<ExportFile>, Error> {
     refuse_names(&entries)?;
+    let (mut files, mut rest) = (Vec::new(), entries);
+    for folder in modules {
+        let own;
+        (own, rest) = of_module(rest, folder);
+        if !own.is_empty() {
+            files.push(shard(&format!("{folder}/{WHOLE}"), own, label.format)?);
+        }
+    }
+    files.extend(indexed(rest, largest, label)?);
+    Ok(files)
+}
+
+/// Separates the arrays of the module in that folder, under their names in its file, from others.
+fn of_module(entries: Vec<ArrayEntry>, folder: &str) -> (Vec<ArrayEntry>, Vec<ArrayEntry>) {
+    let prefix = format!("{folder}.");
+    let (mut own, others): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|entry| entry.member.name.starts_with(&prefix));
+    for entry in &mut own {
+        entry.member.name.drain(..prefix.len());
+    }
+    (own, others)
+}
+
+/// Returns the files with the arrays of the model itself, and the index.
+fn indexed(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
     let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
     let groups = split(entries, largest);
     let count = groups.len();
@@ -37,7 +73,7 @@ pub(super) fn shards(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Re
     let mut files = Vec::new();
     for (number, group) in groups.into_iter().enumerate() {
         let name = match count {
-            1 => "model.safetensors".to_owned(),
+            1 => WHOLE.to_owned(),
             _ => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
         };
         homes.extend(group.iter().map(|entry| (entry.member.name.clone(), json!(name))));
@@ -115,7 +151,7 @@ mod tests {
     fn names(sizes: &[u64], largest: u64) -> Vec<String> {
         let entries = sizes.iter().enumerate().map(|(n, size)| entry(&format!("t{n}"), *size)).collect();
         let label = Label { format: "pt", always_indexed: false, parameters: None };
-        let files = shards(entries, largest, label).expect("files");
+        let files = shards(entries, &["2_Dense".to_owned()], largest, label).expect("files");
         files.iter().map(|file| file.name().to_owned()).collect()
     }
 
@@ -126,9 +162,26 @@ mod tests {
             [(["a", "a"], "two tensors would have the name `a`"), (["a", "__metadata__"], "`__metadata__`")]
         {
             // Each array is in its own file, so the names would not collide within one header.
-            let error = shards(names.map(|name| entry(name, 4)).to_vec(), 4, label).expect_err("a name is taken");
+            let error = shards(names.map(|name| entry(name, 4)).to_vec(), &[], 4, label).expect_err("a name is taken");
             assert!(error.to_string().contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn modules_have_files_of_their_own() {
+        let entries =
+            ["embed.weight", "2_Dense.linear.weight", "norm.weight", "2_Dense.linear.bias", "2_Densely.weight"];
+        let entries = entries.map(|name| entry(name, 4)).to_vec();
+        let label = Label { format: "pt", always_indexed: false, parameters: None };
+        let files = shards(entries, &["2_Dense".to_owned(), "3_Dense".to_owned()], 100, label).expect("files");
+        let files: Vec<(&str, u64)> = files.iter().map(|file| (file.name(), file.size())).collect();
+        let header = |names: [&str; 3], count: usize| {
+            let members: Vec<Member> = names[..count].iter().map(|name| entry(name, 4).member).collect();
+            canonical_header(&members, &BTreeMap::from([("format".to_owned(), "pt".to_owned())])).len() as u64
+        };
+        let own = header(["linear.weight", "linear.bias", ""], 2) + 8;
+        let rest = header(["embed.weight", "norm.weight", "2_Densely.weight"], 3) + 12;
+        assert_eq!(files, [("2_Dense/model.safetensors", own), ("model.safetensors", rest)]);
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub struct SourceFile {
     pub size: u64,
     /// Length of the header in bytes, including the padding after it.
     pub header: u64,
+    /// Prefix of its tensors' names in the model: the folder of a module of sentence-transformers
+    /// and a dot, because the files of several modules have the same names. Empty for other files.
+    pub prefix: String,
 }
 
 /// File without tensors.
@@ -92,7 +95,7 @@ pub enum Home {
 /// Tensor in a file: a weight, an array of a weight, or other data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTensor {
-    /// Name in the file.
+    /// Name in the model: the file's prefix and the name in the file.
     pub name: String,
     /// Position in [`Inventory::files`].
     pub file: usize,

@@ -270,15 +270,21 @@ fn origin(inventory: &Inventory, named: &[NamedPart<'_>]) -> Origin {
         name: file.name.clone(),
         size: file.size,
         header: file.header,
-        tensors: named.iter().filter(|named| named.tensor.file == position).map(origin_tensor).collect(),
+        tensors: named
+            .iter()
+            .filter(|named| named.tensor.file == position)
+            .map(|named| origin_tensor(named, &file.prefix))
+            .collect(),
         gaps: Vec::new(),
     });
     Origin { format: inventory.format.name().to_owned(), files: files.collect() }
 }
 
-fn origin_tensor(named: &NamedPart<'_>) -> OriginTensor {
+/// Describes a tensor of a file whose tensors have that prefix in the model.
+fn origin_tensor(named: &NamedPart<'_>, prefix: &str) -> OriginTensor {
+    let source = named.tensor.name.strip_prefix(prefix).unwrap_or(&named.tensor.name);
     OriginTensor {
-        source: Some(named.tensor.name.clone()).filter(|source| *source != named.name),
+        source: Some(source.to_owned()).filter(|source| *source != named.name),
         layer: Some(named.layer().into_owned()).filter(|layer| *layer != named.name),
         name: named.name.clone(),
         offset: named.tensor.offset,

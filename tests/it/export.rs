@@ -32,7 +32,7 @@ pub(super) fn digests(folder: &Path) -> BTreeMap<String, Digest> {
 }
 
 /// Exports a model and compares the printed digests to the written files.
-pub(super) fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTreeMap<String, Digest> {
+pub(crate) fn exported(server: &Server, model: &str, to: &Path, arguments: &[&str]) -> BTreeMap<String, Digest> {
     let out = done(server, &[&["export", model, "--to", text(to)], arguments].concat());
     let line = |line: &str| {
         let (hex, name) = line.split_once("  ").expect("a digest and a name");

@@ -1,12 +1,16 @@
-//! Embedding models that sentence-transformers describes: every kind of pooling, prompts, lengths.
-//! Unsupported modules are refused.
+//! Embedding models that sentence-transformers describes: every kind of pooling, layers behind it,
+//! prompts, lengths. Unsupported modules are refused.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use formats::Dtype;
+use formats::safetensors::{Header, Member, canonical_header};
 use serde_json::{Value, json};
 
+use crate::export::exported;
 use crate::server::Server;
-use crate::support::{fixtures, json as read_json, list, object, root};
+use crate::support::{fixtures, json as read_json, list, object, read, root};
 
 /// Copies the fixture with some files replaced.
 fn changed(model: &Path, files: &Value) -> tempfile::TempDir {
@@ -20,9 +24,32 @@ fn changed(model: &Path, files: &Value) -> tempfile::TempDir {
     std::fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
     std::fs::copy(model.join(pooling), folder.path().join(pooling)).expect("a copy");
     for (name, content) in object(files) {
-        std::fs::write(folder.path().join(name), content.to_string()).expect("a file");
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(&path, content.to_string()).expect("a file");
+        if name.contains("_Dense/") {
+            std::fs::write(path.with_file_name("model.safetensors"), dense_tensors(content)).expect("a file");
+        }
     }
     folder
+}
+
+/// Returns the file of a linear layer's tensors: sines of the positions of their numbers, as in
+/// `make_sentence_golden.py`.
+fn dense_tensors(config: &Value) -> Vec<u8> {
+    let width = |key: &str| config[key].as_u64().expect("a number");
+    let (inputs, outputs) = (width("in_features"), width("out_features"));
+    let member = |name: &str, shape: &[u64]| {
+        let size = 4 * shape.iter().product::<u64>();
+        Member { name: format!("linear.{name}"), dtype: Dtype::F32, shape: shape.to_vec(), size }
+    };
+    let mut members = vec![member("weight", &[outputs, inputs])];
+    members.extend(config["bias"].as_bool().expect("a flag").then(|| member("bias", &[outputs])));
+    let mut file = canonical_header(&members, &BTreeMap::new());
+    for member in &members {
+        file.extend((0..member.size / 4).flat_map(|at| (at as f32).sin().to_le_bytes()));
+    }
+    file
 }
 
 #[tokio::test]
@@ -57,17 +84,55 @@ async fn vectors_are_those_of_sentence_transformers() {
 }
 
 #[tokio::test]
+async fn layers_behind_pooling_are_exported_with_their_folders() {
+    let Some(hf) = fixtures("sentences::layers_behind_pooling_are_exported_with_their_folders", "hf") else { return };
+    let golden = read_json(&root().join("tests/models/sentence.json"));
+    let case = &golden["two layers"];
+    let folder = changed(&hf.join("bert/model"), &case["files"]);
+    let server = Server::start(&[]).await;
+    server.create("source", folder.path()).await;
+    let embed = async |model: &str| {
+        let answer = server.ask("/api/embed", &json!({"model": model, "input": case["texts"]})).await;
+        answer["embeddings"].clone()
+    };
+    let expected = embed("source").await;
+    let to = tempfile::tempdir().expect("a folder");
+    for (format, arguments) in
+        [("source", &[][..]), ("safetensors", &["--format", "safetensors"]), ("mlx", &["--format", "mlx"])]
+    {
+        let path = to.path().join(format);
+        exported(&server, "source", &path, arguments);
+        for module in ["2_Dense", "3_Dense"] {
+            let file = read(&path.join(module).join("model.safetensors"));
+            let header = Header::parse(&file, file.len() as u64).expect("a header");
+            let names: Vec<&str> = header.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+            assert_eq!(names, ["linear.weight"], "{format}, {module}");
+        }
+        server.create(format, &path).await;
+        assert_eq!(embed(format).await, expected, "{format}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_refused_by_name() {
     let Some(hf) = fixtures("sentences::what_is_not_there_is_refused_by_name", "hf") else { return };
     let server = Server::start(&[]).await;
-    let modules = json!([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    let modules = |last: &str| {
+        json!([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}]);
-    let dense = changed(&hf.join("bert/model"), &json!({"modules.json": modules}));
-    server.create("dense", dense.path()).await;
+        {"idx": 2, "name": "2", "path": "2_Last", "type": format!("sentence_transformers.models.{last}")}])
+    };
+    let lstm = changed(&hf.join("bert/model"), &json!({"modules.json": modules("LSTM")}));
+    let without_files = changed(&hf.join("bert/model"), &json!({"modules.json": modules("Dense")}));
+    server.create("lstm", lstm.path()).await;
+    server.create("without", without_files.path()).await;
     server.create("plain", &hf.join("bert/model")).await;
     for (body, expected) in [
-        (json!({"model": "dense", "input": "x"}), "`2_Dense` (sentence_transformers.models.Dense) is not supported"),
+        (json!({"model": "lstm", "input": "x"}), "`2_Last` (sentence_transformers.models.LSTM) is not supported"),
+        (
+            json!({"model": "without", "input": "x"}),
+            "2_Last/config.json: it is missing; `modules.json` lists its module",
+        ),
         (json!({"model": "plain", "input": "x", "prompt_name": "query"}), "no prompt"),
     ] {
         let (status, answer) = server.call("/api/embed", &body).await;

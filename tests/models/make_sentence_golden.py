@@ -12,6 +12,8 @@ import shutil
 import sys
 import tempfile
 
+import torch
+from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 
 TEXTS = ["The lighthouse keeper counted the ships.", "A baker weighs the flour by hand.", "café"]
@@ -33,7 +35,33 @@ CASES["a prompt that is not pooled"] = (
     {"config_sentence_transformers.json": PROMPTS, "1_Pooling/config.json": pooling(["mean_tokens"], False)},
     "query",
 )
+# Linear layers behind pooling. The numbers of their tensors follow a rule, which the tests repeat.
+IDENTITY, TANH = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Tanh"
+
+
+def with_dense(pools, *layers):
+    """Returns the files of a model with layers (inputs, outputs, has a bias, activation) behind pooling."""
+    kinds = ["Transformer", "Pooling"] + ["Dense"] * len(layers) + ["Normalize"]
+    path = lambda at, kind: "" if kind == "Transformer" else f"{at}_{kind}"
+    modules = [{"idx": at, "name": str(at), "path": path(at, kind), "type": f"sentence_transformers.models.{kind}"} for at, kind in enumerate(kinds)]
+    files = {"modules.json": modules, "1_Pooling/config.json": pooling(pools)}
+    for at, (inputs, outputs, bias, activation) in enumerate(layers, 2):
+        config = {"in_features": inputs, "out_features": outputs, "bias": bias, "activation_function": activation}
+        files[f"{at}_Dense/config.json"] = config
+    return files
+
+
+CASES["two layers"] = (with_dense(["mean_tokens"], (64, 192, False, IDENTITY), (192, 48, False, IDENTITY)), None)
+CASES["a layer with an activation"] = (with_dense(["mean_tokens"], (64, 32, True, TANH)), None)
+CASES["a layer behind two modes"] = (with_dense(["cls_token", "mean_tokens"], (128, 40, True, IDENTITY)), None)
 CASES["cut"] = ({"sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": False}}, None)
+
+
+def dense_tensors(config):
+    """Returns the tensors of a layer: sines of the positions of their numbers."""
+    inputs, outputs = config["in_features"], config["out_features"]
+    tensors = {"linear.weight": torch.arange(outputs * inputs).sin().reshape(outputs, inputs)}
+    return {**tensors, "linear.bias": torch.arange(outputs).sin()} if config["bias"] else tensors
 
 
 def main() -> None:
@@ -43,7 +71,10 @@ def main() -> None:
             copy = pathlib.Path(folder, "model")
             shutil.copytree(model, copy)
             for file, content in files.items():
+                (copy / file).parent.mkdir(exist_ok=True)
                 (copy / file).write_text(json.dumps(content))
+                if "_Dense/" in file:
+                    save_file(dense_tensors(content), copy / file.replace("config.json", "model.safetensors"))
             embedded = SentenceTransformer(str(copy), device="cpu").encode(TEXTS, prompt_name=prompt, normalize_embeddings=True)
         vectors = [[round(float(x), 7) for x in vector] for vector in embedded]
         golden[name] = {"files": files, "prompt_name": prompt, "texts": TEXTS, "vectors": vectors}

@@ -50,7 +50,7 @@ pub(super) fn read(files: &[&NamedFile]) -> Result<Adapter, Error> {
     let (weights, config) = weights_and_config(files)?;
     let raw = read_document(config, MAX_CONFIG)?;
     let config = Config { file: config, raw: &raw };
-    let (_, tensors) = shard_facts(weights, 0)?;
+    let (_, tensors) = shard_facts(weights, 0, "")?;
     let by_peft =
         tensors.iter().any(|tensor| tensor.name.contains(".lora_A") || tensor.name.contains(".lora_embedding_A"));
     let peft = by_peft.then(|| config.peft()).transpose()?;

@@ -131,6 +131,7 @@ fn facts(gguf: &Gguf<'_>, named: &NamedFile, tensors: Vec<SourceTensor>, size: u
         size,
         // A file without tensors may end before its data section would start.
         header: gguf.data_start.min(size),
+        prefix: String::new(),
     };
     let is_converted = gguf.tensors.iter().any(|tensor| tensor.ollama_mxfp4_at.is_some());
     Inventory {

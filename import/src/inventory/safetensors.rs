@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use architectures::{MODULES, sentence_modules};
 use formats::Encoding;
 use formats::encoding::Role;
 use formats::safetensors::Header;
@@ -31,11 +32,20 @@ struct ShardIndex {
 }
 
 pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<Inventory, Error> {
-    let (shards, index) = chosen(all, candidates)?;
+    let folders = module_folders(all)?;
+    let module_of = |file: &NamedFile| {
+        let folder = file.name.strip_suffix(WHOLE)?.strip_suffix('/')?;
+        folders.iter().find(|module| *module == folder)
+    };
+    let (of_modules, others): (Vec<&NamedFile>, Vec<&NamedFile>) =
+        candidates.iter().copied().partition(|file| module_of(file).is_some());
+    let (mut shards, index) = chosen(all, &others)?;
+    shards.extend(of_modules);
     let mut files = Vec::new();
     let mut tensors = Vec::new();
     for (position, shard) in shards.iter().enumerate() {
-        let (file, members) = shard_facts(shard, position)?;
+        let prefix = module_of(shard).map_or_else(String::new, |folder| format!("{folder}."));
+        let (file, members) = shard_facts(shard, position, &prefix)?;
         files.push(file);
         tensors.extend(members);
     }
@@ -52,7 +62,7 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     let architecture = config.as_deref().and_then(model_type).unwrap_or_default();
     let quantization = QuantizationConfig::from_config(config.as_deref().unwrap_or(b"{}"));
     if let Some(repacked) = repack::repacked(&files, &tensors, &quantization)? {
-        return of_repacked(&repacked, architecture, &others, config.as_deref());
+        return of_repacked(&repacked, &files, architecture, &others, config.as_deref());
     }
     let by_mlx = weights::find(&mut tensors, &quantization)?;
     Ok(Inventory {
@@ -69,6 +79,7 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
 /// that describes the new quantization.
 fn of_repacked(
     repacked: &Repacked,
+    sources: &[SourceFile],
     architecture: String,
     others: &[&NamedFile],
     config: Option<&[u8]>,
@@ -76,8 +87,8 @@ fn of_repacked(
     let (mut files, mut tensors) = (Vec::new(), Vec::new());
     for (position, RepackedFile { named, header }) in repacked.files.iter().enumerate() {
         let (file, members) = match header {
-            Some(header) => header_facts(named, position, header, size(named)?)?,
-            None => shard_facts(named, position)?,
+            Some(header) => header_facts(named, position, header, size(named)?, "")?,
+            None => shard_facts(named, position, &sources[position].prefix)?,
         };
         files.push(file);
         tensors.extend(members);
@@ -100,10 +111,20 @@ fn of_repacked(
 
 /// Returns the index of files whose tensors changed.
 fn new_index(files: &[SourceFile], tensors: &[SourceTensor]) -> Vec<u8> {
+    // Modules are not part of the index.
+    let indexed = || tensors.iter().filter(|tensor| files[tensor.file].prefix.is_empty());
     let map: BTreeMap<&str, &str> =
-        tensors.iter().map(|tensor| (tensor.name.as_str(), files[tensor.file].name.as_str())).collect();
-    let size: u64 = tensors.iter().map(|tensor| tensor.size).sum();
+        indexed().map(|tensor| (tensor.name.as_str(), files[tensor.file].name.as_str())).collect();
+    let size: u64 = indexed().map(|tensor| tensor.size).sum();
     serde_json::json!({"metadata": {"total_size": size}, "weight_map": map}).to_string().into_bytes()
+}
+
+/// Returns the folders of the modules that `modules.json` lists. An invalid
+/// list has none; the model then cannot be run, with the reason.
+fn module_folders(all: &[NamedFile]) -> Result<Vec<String>, Error> {
+    let Some(raw) = find_document(all, MODULES)? else { return Ok(Vec::new()) };
+    let modules = sentence_modules(&raw).unwrap_or_default();
+    Ok(architectures::module_folders(&modules).map(str::to_owned).collect())
 }
 
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -184,8 +205,13 @@ fn indexed<'a>(index: &ShardIndex, candidates: &[&'a NamedFile]) -> Result<Vec<&
         .collect()
 }
 
-/// Reads a file's header and returns the file and its tensors, all as weights of a plain type.
-pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
+/// Reads a file's header and returns the file and its tensors, all as weights of a plain type, with
+/// `prefix` before their names.
+pub(crate) fn shard_facts(
+    named: &NamedFile,
+    position: usize,
+    prefix: &str,
+) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
     let size = size(named)?;
     let mut beginning = read_at(named, 0, size.min(FIRST_READ))?;
     if let Some(first) = beginning.first_chunk::<8>() {
@@ -193,7 +219,7 @@ pub(crate) fn shard_facts(named: &NamedFile, position: usize) -> Result<(SourceF
         let had = beginning.len() as u64;
         beginning.extend(read_at(named, had, end.saturating_sub(had))?);
     }
-    header_facts(named, position, &beginning, size)
+    header_facts(named, position, &beginning, size, prefix)
 }
 
 /// Parses the header of a file with `size` bytes.
@@ -202,6 +228,7 @@ fn header_facts(
     position: usize,
     beginning: &[u8],
     size: u64,
+    prefix: &str,
 ) -> Result<(SourceFile, Vec<SourceTensor>), Error> {
     let header = Header::parse(beginning, size).map_err(|e| Error::format(named.source.name(), e))?;
     let members = header
@@ -211,23 +238,29 @@ fn header_facts(
             if tensor.name.is_empty() {
                 return Err(Error::Source(format!("`{}` has a tensor without a name", named.source.name())));
             }
+            let name = format!("{prefix}{}", tensor.name);
             Ok(SourceTensor {
                 file: position,
                 offset: header.data_start + tensor.begin,
                 size: tensor.size(),
                 dtype: tensor.dtype,
                 dims: tensor.shape.clone(),
-                weight: tensor.name.clone(),
+                weight: name.clone(),
                 role: Role::Weight,
                 home: Home::Own,
                 encoding: Encoding::Plain(tensor.dtype),
                 shape: tensor.shape,
-                name: tensor.name,
+                name,
             })
         })
         .collect::<Result<_, _>>()?;
-    let source =
-        SourceFile { name: named.name.clone(), source: Arc::clone(&named.source), size, header: header.data_start };
+    let source = SourceFile {
+        name: named.name.clone(),
+        source: Arc::clone(&named.source),
+        size,
+        header: header.data_start,
+        prefix: prefix.to_owned(),
+    };
     Ok((source, members))
 }
 

@@ -1,11 +1,11 @@
 //! Detection of a model's capabilities, cached so that its template and vocabulary are read once.
 
+use architectures::{MODULES, sentence_modules};
 use content::ensure;
 use content::operation::Result;
 use formats::Gguf;
 use import::{MAX_GGUF_HEADER, NamedFile, ReadAt};
 use manifests::media_types;
-use serde::Deserialize;
 use vocabulary::chat_templates::{self, DEFAULT, NamedTemplate, OfFolder};
 use vocabulary::{abilities, insert, renderers};
 
@@ -145,7 +145,7 @@ impl Facts {
                     let vocabulary = text(&*document.source)?;
                     facts.inserts |= insert::marks(&|token| vocabulary.contains(&format!("\"{token}\""))).is_some();
                 }
-                "modules.json" => facts.read_modules(&text(&*document.source)?),
+                MODULES => facts.read_modules(&text(&*document.source)?),
                 "1_Pooling/config.json" => facts.embeds = true,
                 _ => facts.read_gguf(&*document.source)?,
             }
@@ -160,8 +160,8 @@ impl Facts {
     /// Reads the modules of sentence-transformers. A model without a pooling module makes no
     /// embeddings.
     fn read_modules(&mut self, text: &str) {
-        let modules: Vec<Module> = serde_json::from_str(text).unwrap_or_default();
-        let has = |name: &str| modules.iter().any(|module| module.kind.rsplit('.').next() == Some(name));
+        let modules = sentence_modules(text.as_bytes()).unwrap_or_default();
+        let has = |name: &str| modules.iter().any(|module| module.name() == name);
         self.embeds |= has("Pooling");
         self.ranks |= has("LogitScore");
     }
@@ -188,13 +188,6 @@ impl Facts {
         self.embeds |= pools.is_some_and(|pools| pools != RANK);
         Ok(())
     }
-}
-
-/// An entry of `modules.json`.
-#[derive(Deserialize)]
-struct Module {
-    #[serde(rename = "type")]
-    kind: String,
 }
 
 /// Whether a token can be a fill-in-the-middle token: all of them contain a bracket.

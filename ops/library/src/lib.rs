@@ -28,6 +28,7 @@ mod device_layers;
 mod documents;
 mod error;
 mod file_digests;
+mod folder_documents;
 mod general;
 mod index;
 mod layer_split;

@@ -14,6 +14,7 @@ use manifests::{Layer, Manifest, media_types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::folder_documents::FolderDocuments;
 use crate::limits::MAX_DOCUMENT;
 
 /// Opens a blob in the store or at a registry; the text is its name in the manifest.
@@ -118,8 +119,8 @@ pub(crate) fn tokenizer_json(manifest: &Manifest) -> Option<&Layer> {
 pub(crate) enum SourceDocument {
     /// Header of a GGUF file; for a split model, of the first file.
     Gguf(Vec<u8>),
-    /// A `config.json`.
-    Config(Vec<u8>),
+    /// A `config.json`, with the linear layers behind pooling that `modules.json` lists.
+    Config(FolderDocuments),
     /// The source has neither.
     Missing,
 }
@@ -137,10 +138,11 @@ impl SourceDocument {
                 return Ok(Self::Gguf(read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)?));
             }
         }
-        match manifest.json("config.json") {
-            Some(layer) => Ok(Self::Config(read_document("config.json", &layer.descriptor, MAX_DOCUMENT, open)?)),
-            None => Ok(Self::Missing),
-        }
+        let read = |name: &str| {
+            let layer = manifest.json(name);
+            layer.map(|layer| read_document(name, &layer.descriptor, MAX_DOCUMENT, open)).transpose()
+        };
+        Ok(FolderDocuments::read(read)?.map_or(Self::Missing, Self::Config))
     }
 
     /// Reads the document of a model of whole files.
@@ -150,15 +152,15 @@ impl SourceDocument {
             source.read_exact_at(&mut bytes, 0).with_context(|| format!("cannot read `{}`", source.name()))?;
             Ok(bytes)
         };
-        let config = || inventory.side_files.iter().find(|file| file.name == "config.json");
+        let document = |name: &str| {
+            let file = inventory.side_files.iter().find(|file| file.name == name);
+            file.map(|file| read(&*file.source, file.size, MAX_DOCUMENT)).transpose()
+        };
         match inventory.files.first() {
             Some(file) if inventory.format == import::SourceFormat::Gguf => {
                 Ok(Self::Gguf(read(&*file.source, file.header, MAX_GGUF_HEADER)?))
             }
-            _ => match config() {
-                Some(file) => Ok(Self::Config(read(&*file.source, file.size, MAX_DOCUMENT)?)),
-                None => Ok(Self::Missing),
-            },
+            _ => Ok(FolderDocuments::read(document)?.map_or(Self::Missing, Self::Config)),
         }
     }
 
@@ -166,7 +168,10 @@ impl SourceDocument {
     /// `given` is the kind of the model's `tokenizer.json`, if it has one.
     pub(crate) fn parsed_facts(&self, names: &TensorNames, given: Option<Tokenizer>) -> ParsedFacts {
         let gguf = match self {
-            Self::Config(raw) => return read(Document::Config(raw), names, given.unwrap_or(Tokenizer::Json)),
+            Self::Config(folder) => {
+                let described = folder.describe(names);
+                return facts(described, Document::Config(&folder.config), given.unwrap_or(Tokenizer::Json));
+            }
             Self::Missing => {
                 return ParsedFacts::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
             }
@@ -175,17 +180,18 @@ impl SourceDocument {
         match gguf {
             Ok(gguf) => {
                 let tokenizer = given.unwrap_or_else(|| tokenizer(&gguf));
-                read(Document::Gguf(&gguf), names, tokenizer)
+                let document = Document::Gguf(&gguf);
+                facts(describe(document, names).map_err(|error| error.to_string()), document, tokenizer)
             }
             Err(error) => ParsedFacts::Unknown(Unknown::because(error.to_string())),
         }
     }
 }
 
-fn read(document: Document<'_>, names: &TensorNames, tokenizer: Tokenizer) -> ParsedFacts {
-    match describe(document, names) {
+fn facts(described: Result<Architecture, String>, document: Document<'_>, tokenizer: Tokenizer) -> ParsedFacts {
+    match described {
         Ok(architecture) => ParsedFacts::Known(Box::new(Described { architecture, tokenizer })),
-        Err(error) => ParsedFacts::Unknown(Unknown::sized(error.to_string(), document)),
+        Err(reason) => ParsedFacts::Unknown(Unknown::sized(reason, document)),
     }
 }
 

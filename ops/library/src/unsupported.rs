@@ -100,9 +100,11 @@ impl Library {
         let family = described.architecture.family.name;
         // The header of a GGUF file is long, and is not needed here.
         let may_have_config = manifest.json("config.json").is_some() || !self.whole_files(manifest).is_empty();
-        if may_have_config && let SourceDocument::Config(raw) = self.source_document(manifest)? {
+        if may_have_config && let SourceDocument::Config(folder) = self.source_document(manifest)? {
             let names: TensorNames = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-            let keys = unread_keys(Document::Config(&raw), &names).internal().context("the config was read before")?;
+            let keys = unread_keys(Document::Config(&folder.config), &names)
+                .internal()
+                .context("the config was read before")?;
             if !keys.is_empty() {
                 let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
                 return Ok(Some(format!(

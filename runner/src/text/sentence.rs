@@ -9,15 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
+use architectures::{MODULES, SentenceModule, sentence_modules};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::documents::Documents;
 use crate::text::pooling::Pooling;
 
-/// Supported modules. Vectors are divided by their length in any case, also without `Normalize`.
-const KNOWN: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
+/// Supported modules, in the order in which they may occur. Vectors are divided by their length in
+/// any case, also without `Normalize`.
+const KNOWN: [&str; 4] = ["Transformer", "Pooling", "Dense", "Normalize"];
+/// Position of the layers behind pooling in [`KNOWN`].
+const DENSE: usize = 2;
 
 /// How a model embeds.
 #[derive(Clone, Debug, Default)]
@@ -34,31 +38,33 @@ pub(crate) struct Sentence {
     obstacle: Option<String>,
 }
 
-/// A step that processes a text.
-#[derive(Deserialize)]
-pub(crate) struct Module {
-    /// The class in sentence-transformers, with the names of its packages.
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    /// The folder of its files.
-    #[serde(default)]
-    pub(crate) path: String,
-}
-
-impl Module {
-    /// Returns the name of the class.
-    pub(crate) fn name(&self) -> &str {
-        self.kind.rsplit('.').next().unwrap_or_default()
-    }
-}
-
 /// Returns the modules that `modules.json` lists; none if there is no such file.
 ///
 /// # Errors
 /// Fails if the file is not a list of modules.
-pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<Module>> {
-    let Some(raw) = documents.find("modules.json") else { return Ok(Vec::new()) };
-    serde_json::from_slice(&formats::json::tolerant(raw)).context("`modules.json` is no list of modules")
+pub(crate) fn modules(documents: Documents<'_>) -> Result<Vec<SentenceModule>> {
+    documents.find(MODULES).map_or_else(|| Ok(Vec::new()), |raw| Ok(sentence_modules(raw)?))
+}
+
+/// Refuses modules that are not supported, and those in another order than [`KNOWN`]: the layers
+/// `Dense` get pooled hidden states, and only the last vector is divided by its length.
+fn check_modules(modules: &[SentenceModule]) -> Result<()> {
+    let has_pooling = modules.iter().any(|module| module.name() == "Pooling");
+    let mut last = 0;
+    for module in modules {
+        let place = KNOWN.iter().position(|name| *name == module.name());
+        let is_in_order = place.is_some_and(|place| place >= last && (place != DENSE || has_pooling));
+        ensure!(
+            is_in_order,
+            "its module `{}` ({}) is not supported {}, and the vectors would be wrong without it; expected {}",
+            module.path,
+            module.kind,
+            if place.is_some() { "at that place of `modules.json`" } else { "here" },
+            KNOWN.join(", ")
+        );
+        last = place.unwrap_or(last);
+    }
+    Ok(())
 }
 
 #[derive(Default, Deserialize)]
@@ -79,15 +85,8 @@ impl Sentence {
     /// Reads the settings from the documents of a model. Unsupported ones are reported when an
     /// embedding is requested.
     pub(crate) fn of(documents: Documents<'_>) -> Self {
-        let mut obstacle = match modules(documents) {
-            Ok(modules) => modules.into_iter().find(|module| !KNOWN.contains(&module.name())).map(|module| {
-                format!(
-                    "its module `{}` ({}) is not supported, and the vectors would be wrong without it",
-                    module.path, module.kind
-                )
-            }),
-            Err(error) => Some(format!("{error:#}")),
-        };
+        let checked = modules(documents).and_then(|modules| check_modules(&modules));
+        let mut obstacle = checked.err().map(|error| format!("{error:#}"));
         let pooling = Pooling::of(documents).unwrap_or_else(|error| {
             obstacle = Some(error.to_string());
             Pooling::default()
@@ -166,12 +165,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_computed_is_named() {
-        let modules = |kind: &str| json!([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "2_Dense", "type": kind}]);
-        assert!(of(&[("modules.json", modules("sentence_transformers.models.Normalize"))]).check().is_ok());
-        let dense = of(&[("modules.json", modules("sentence_transformers.models.Dense"))]);
-        let error = dense.check().expect_err("refused").to_string();
-        assert!(error.contains("`2_Dense` (sentence_transformers.models.Dense)"), "{error}");
+    fn unsupported_modules_are_named() {
+        let modules = |kinds: &[&str]| {
+            let module = |kind: &&str| json!({"path": format!("of_{kind}"), "type": format!("sentence_transformers.models.{kind}")});
+            of(&[("modules.json", kinds.iter().map(module).collect())]).check()
+        };
+        for kinds in [&["Transformer", "Normalize"][..], &["Transformer", "Pooling", "Dense", "Dense", "Normalize"]] {
+            assert!(modules(kinds).is_ok(), "{kinds:?}");
+        }
+        for (kinds, says) in [
+            (&["Transformer", "LSTM"][..], "`of_LSTM` (sentence_transformers.models.LSTM) is not supported here"),
+            (
+                &["Transformer", "Dense"],
+                "`of_Dense` (sentence_transformers.models.Dense) is not supported at that place",
+            ),
+            (&["Transformer", "Dense", "Pooling"], "`of_Pooling`"),
+            (&["Transformer", "Pooling", "Normalize", "Dense"], "`of_Dense`"),
+        ] {
+            let error = modules(kinds).expect_err("refused").to_string();
+            assert!(error.contains(says), "{error}");
+        }
         let pooling = of(&[("1_Pooling/config.json", json!({"pooling_mode": "attention"}))]);
         assert!(pooling.check().is_err());
     }

@@ -1,0 +1,43 @@
+//! The documents that describe the model of a folder: `config.json`, and those of the linear layers
+//! behind pooling.
+
+use architectures::{
+    Architecture, DenseModule, Document, MODULES, TensorNames, dense_modules, describe, sentence_modules,
+};
+use content::operation::Result;
+
+/// Documents that describe the model of a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct FolderDocuments {
+    /// Contents of `config.json`.
+    pub(crate) config: Vec<u8>,
+    /// Linear layers behind pooling, or the reason why their list cannot be read.
+    dense: Result<Vec<DenseModule>, String>,
+}
+
+impl FolderDocuments {
+    /// Reads the documents; `None` if there is no `config.json`. `read` returns the contents of a
+    /// document, if there is one with that name.
+    pub(crate) fn read(read: impl Fn(&str) -> Result<Option<Vec<u8>>>) -> Result<Option<Self>> {
+        let Some(config) = read("config.json")? else { return Ok(None) };
+        let listed = read(MODULES)?.map_or_else(|| Ok(Vec::new()), |raw| sentence_modules(&raw));
+        let dense = match listed {
+            Ok(modules) => Ok(dense_modules(&modules)
+                .map(|module| Ok(DenseModule { path: module.path.clone(), config: read(&module.config_name())? }))
+                .collect::<Result<_>>()?),
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(Some(Self { config, dense }))
+    }
+
+    /// Derives the architecture. `names` are the names of the model's tensors.
+    ///
+    /// # Errors
+    /// The architecture is not supported, or the documents contradict themselves; the text is the
+    /// reason.
+    pub(crate) fn describe(&self, names: &TensorNames) -> Result<Architecture, String> {
+        let architecture = describe(Document::Config(&self.config), names).map_err(|error| error.to_string())?;
+        let dense = self.dense.as_ref().map_err(Clone::clone)?;
+        architecture.with_dense_modules(dense, names).map_err(|error| error.to_string())
+    }
+}
