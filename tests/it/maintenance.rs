@@ -59,7 +59,7 @@ pub(super) fn fine_tune() -> tempfile::TempDir {
 }
 
 /// Returns the files below a folder.
-pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }

@@ -2,13 +2,16 @@
 //! prompts, lengths. Unsupported modules are refused.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use axum::body::Bytes;
 use formats::Dtype;
 use formats::safetensors::{Header, Member, canonical_header};
 use serde_json::{Value, json};
 
 use crate::export::exported;
+use crate::maintenance::files;
+use crate::real_registry::hub::Hub;
 use crate::server::Server;
 use crate::support::{fixtures, json as read_json, list, object, read, root};
 
@@ -111,6 +114,30 @@ async fn layers_behind_pooling_are_exported_with_their_folders() {
         server.create(format, &path).await;
         assert_eq!(embed(format).await, expected, "{format}");
     }
+}
+
+/// A hub lists the modules' files besides those of the model.
+#[tokio::test]
+async fn modules_come_from_a_hub() {
+    let Some(hf) = fixtures("sentences::modules_come_from_a_hub", "hf") else { return };
+    let golden = read_json(&root().join("tests/models/sentence.json"));
+    let case = &golden["a layer behind two modes"];
+    let folder = changed(&hf.join("bert/model"), &case["files"]);
+    let file = |path: &PathBuf| {
+        let name = path.strip_prefix(folder.path()).expect("below").to_string_lossy().into_owned();
+        (name, Bytes::from(read(path)))
+    };
+    let hub = Hub::start();
+    hub.publish(&"c0ffee00".repeat(5), &files(folder.path()).iter().map(file).collect());
+    let endpoint = format!("http://{}", hub.service.address);
+    let server = Server::start(&[("HF_ENDPOINT", &endpoint)]).await;
+    server.pull("hf.co/someone/tiny").await;
+    server.create("folder", folder.path()).await;
+    let embed = async |model: &str| {
+        let answer = server.ask("/api/embed", &json!({"model": model, "input": case["texts"]})).await;
+        answer["embeddings"].clone()
+    };
+    assert_eq!(embed("hf.co/someone/tiny").await, embed("folder").await);
 }
 
 #[tokio::test]

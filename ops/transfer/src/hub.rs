@@ -130,9 +130,10 @@ impl HubReference {
             "`{}` has neither GGUF files nor model*.safetensors; other formats cannot be imported",
             self.repository
         );
+        let of_modules = listing.files.iter().filter(|file| module_file(&file.path) == Some("model.safetensors"));
         let side = listing.files.iter().filter(|file| is_side_file(&file.path));
         let index = listing.file(INDEX).filter(|_| index.is_some());
-        Ok(weights.into_iter().chain(side).chain(index).cloned().collect())
+        Ok(weights.into_iter().chain(of_modules).chain(side).chain(index).cloned().collect())
     }
 
     /// The safetensors file that the reference names.
@@ -329,16 +330,34 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
 
 /// Whether the file belongs to a safetensors model besides its weights.
 fn is_side_file(path: &str) -> bool {
-    const NAMES: [&str; 5] =
-        ["config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"];
+    const NAMES: [&str; 8] = [
+        "config.json",
+        "generation_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "merges.txt",
+        "modules.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+    ];
     const BEGINNINGS: [&str; 6] = ["tokenizer", "tekken.", "tiktoken.", "vocab.", "chat_template.", "LICENSE"];
     let is_template =
         path.strip_prefix("additional_chat_templates/").is_some_and(|name| name.strip_suffix(".jinja").is_some());
     is_template
+        || module_file(path) == Some("config.json")
         || !path.contains('/')
             && (NAMES.contains(&path)
                 || path.strip_suffix(".tiktoken").is_some()
                 || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning)))
+}
+
+/// Returns the name of a file in the folder of a module of sentence-transformers, such as
+/// `1_Pooling`; `None` for other files.
+fn module_file(path: &str) -> Option<&str> {
+    let (folder, file) = path.split_once('/')?;
+    let (number, class) = folder.split_once('_')?;
+    let is_module = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && !class.is_empty();
+    is_module.then_some(file)
 }
 
 fn is_plain(text: &str, longest: usize) -> bool {

@@ -158,3 +158,31 @@ fn chooses_safetensors_files() {
     assert!(reference.choose(&listing, Some(missing.as_bytes())).is_err());
     assert!(reference.choose(&super::tests::listing(&["model.bin"]), None).is_err());
 }
+
+#[test]
+fn chooses_the_modules_of_sentence_transformers() {
+    let files = [
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "2_Dense/pytorch_model.bin",
+        "config.json",
+        "config_sentence_transformers.json",
+        "model.safetensors",
+        "modules.json",
+        "onnx/config.json",
+        "onnx/model.safetensors",
+        "sentence_bert_config.json",
+    ];
+    let side = [
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "config.json",
+        "config_sentence_transformers.json",
+        "modules.json",
+        "sentence_bert_config.json",
+    ];
+    let chosen = [&["model.safetensors", "2_Dense/model.safetensors"][..], &side].concat();
+    check("hf.co/u/r", &files, &chosen);
+    check("hf.co/u/r:model.safetensors", &files, &chosen);
+}
