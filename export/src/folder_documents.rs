@@ -54,8 +54,13 @@ pub struct HuggingFaceFiles {
 /// The vocabulary contradicts itself, or no `RoPE` scaling of a config gives the `RoPE` divisors.
 pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error> {
     let (family, blueprint) = (model.architecture.family, &model.architecture.blueprint);
-    if !family.hugging_face.is_written || blueprint.gated().count() != blueprint.layers.len() {
-        let which = if family.hugging_face.is_written { " with experts" } else { "" };
+    let which = match blueprint {
+        _ if !family.hugging_face.is_written => Some(""),
+        _ if blueprint.gated().count() != blueprint.layers.len() => Some(" with experts"),
+        _ if !blueprint.causal || !blueprint.embedder.is_empty() => Some(" that only embed"),
+        _ => None,
+    };
+    if let Some(which) = which {
         let name = family.name;
         return Err(fail(format!(
             "models of the family {name}{which} cannot be written as a folder yet; export it as GGUF"
@@ -98,4 +103,35 @@ fn vocabulary(gguf: &Gguf<'_>) -> Result<Option<Vocabulary>, Error> {
 
 fn fail(reason: impl std::fmt::Display) -> Error {
     refused("GGUF metadata", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use architectures::{Document, describe};
+    use formats::gguf::{OwnedValue, write_header};
+
+    use super::*;
+
+    #[test]
+    fn models_that_only_embed_are_refused() {
+        let number = |key: &str, number: u32| (format!("gemma3.{key}"), OwnedValue::from(number));
+        let keys = |pooling: Option<u32>| {
+            let mut keys = vec![("general.architecture".to_owned(), OwnedValue::from("gemma3"))];
+            let sizes = ["block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size"];
+            keys.extend(sizes.map(|key| number(key, 64)));
+            keys.push(number("attention.head_count", 4));
+            keys.extend(pooling.map(|kind| number("pooling_type", kind)));
+            keys
+        };
+        for (pooling, is_written) in [(None, true), (Some(1), false)] {
+            let header = write_header(&keys(pooling), &[]).expect("a header");
+            let gguf = Gguf::parse_header(&header.bytes).expect("it is read");
+            let architecture = describe(Document::Gguf(&gguf), &[].into_iter().collect()).expect("it is described");
+            let model = GgufModel { gguf: &gguf, architecture: &architecture, dtype: Dtype::Bf16, rope_divisors: None };
+            match folder_documents(&model) {
+                Ok(_) => assert!(is_written),
+                Err(error) => assert!(!is_written && error.to_string().contains("gemma3 that only embed"), "{error}"),
+            }
+        }
+    }
 }
