@@ -9,7 +9,7 @@ use crate::support::root;
 
 /// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
 /// test.
-pub(super) const EDGES: [(&str, &str, &[&str]); 25] = [
+pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -23,6 +23,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 25] = [
     ("runner", "runner", &["architectures", "device", "formats", "kernels", "prompt", "protocol", "vocabulary"]),
     ("runner/cpu", "kernels", &["architectures", "formats", "protocol"]),
     ("runner/device", "device", &["architectures", "formats", "protocol"]),
+    ("runner/pictures", "pictures", &[]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
     ("estimate", "estimate", &["architectures", "protocol"]),

@@ -1,0 +1,18 @@
+//! Pictures in prompts: from the bytes of a file to the pixels that a model takes.
+//!
+//! ```text
+//! file ─▶ decode ─▶ Picture ─▶ resize ─▶ Picture
+//! ```
+//!
+//! The crate is pure: the input is bytes, the output is values. It reads untrusted files, so it
+//! runs in the sandboxed runner only.
+
+mod decode;
+#[cfg(test)]
+mod made;
+mod picture;
+mod resample;
+
+pub use decode::{PictureError, PictureLimits, decode};
+pub use picture::{CHANNELS, Picture, PictureSize};
+pub use resample::{ResizeFilter, resize};
