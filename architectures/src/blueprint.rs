@@ -16,6 +16,7 @@ pub(crate) mod check;
 mod ffn;
 mod mixer;
 mod ngrams;
+mod picture_input;
 mod reads;
 mod scorer;
 mod state;
@@ -36,6 +37,7 @@ pub use mixer::{
     SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use ngrams::{NgramEmbedding, NgramInput};
+pub use picture_input::{PatchOrder, PictureFilter, PictureInput, PictureResize};
 pub use reads::Reads;
 pub use scorer::{PooledActivation, Score, Scorer, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};

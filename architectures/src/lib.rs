@@ -38,6 +38,7 @@ mod keys_read;
 mod name_tables;
 pub mod names;
 mod names_of_0_1;
+mod picture_settings;
 mod plain;
 mod rope;
 mod selective_scan;
@@ -54,17 +55,18 @@ pub use blueprint::{
     DeltaNet, EmbedderLayer, Embedding, EntryIndexer, ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups,
     HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams,
     LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices, Mixer, Network, NgramEmbedding, NgramInput,
-    Norm, NormKind, NormedPart, Output, OutputHead, Plain, PooledActivation, PositionBias, PositionTable, Positions,
-    PredictedStreams, Projection, QueryGrowth, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerDense,
-    ScorerInput, SecondMixer, SelectiveScan, SharedExpert, ShortConv, StateSpace, StateSpaceNorm, StreamConnection,
-    StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, View,
-    Xielu,
+    Norm, NormKind, NormedPart, Output, OutputHead, PatchOrder, PictureFilter, PictureInput, PictureResize, Plain,
+    PooledActivation, PositionBias, PositionTable, Positions, PredictedStreams, Projection, QueryGrowth, Reads,
+    Residual, Router, RouterScores, Rows, Score, Scorer, ScorerDense, ScorerInput, SecondMixer, SelectiveScan,
+    SharedExpert, ShortConv, StateSpace, StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers,
+    StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, View, Xielu,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;
 pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, HuggingFaceForm};
 pub use harmless_keys::is_harmless as is_harmless_key;
 pub use names_of_0_1::source_name;
+pub use picture_settings::picture_input;
 pub use rope::{Divisors, Rope, RopeScaling, Switch};
 pub use sentence_modules::{DenseModule, MODULES, SentenceModule, dense_modules, module_folders, sentence_modules};
 pub use sizes::Sizes;

@@ -23,7 +23,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
     ("runner", "runner", &["architectures", "device", "formats", "kernels", "prompt", "protocol", "vocabulary"]),
     ("runner/cpu", "kernels", &["architectures", "formats", "protocol"]),
     ("runner/device", "device", &["architectures", "formats", "protocol"]),
-    ("runner/pictures", "pictures", &[]),
+    ("runner/pictures", "pictures", &["architectures"]),
     ("runner/protocol", "protocol", &[]),
     ("runner/prompt", "prompt", &["protocol", "vocabulary"]),
     ("estimate", "estimate", &["architectures", "protocol"]),

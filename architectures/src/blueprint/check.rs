@@ -251,7 +251,7 @@ fn layer_embeddings(own: &LayerEmbeddings) -> Result<(), String> {
     norm(&own.norm)
 }
 
-fn in_range(what: &str, value: u64, largest: u64) -> Result<(), String> {
+pub(super) fn in_range(what: &str, value: u64, largest: u64) -> Result<(), String> {
     if value == 0 || value > largest {
         return Err(format!("{what} is {value}, expected 1 to {largest}"));
     }

@@ -1,7 +1,7 @@
 //! Pictures in prompts: from the bytes of a file to the pixels that a model takes.
 //!
 //! ```text
-//! file ─▶ decode ─▶ Picture ─▶ resize ─▶ Picture
+//! file ─▶ decode ─▶ Picture ─▶ resize ─▶ cut ─▶ numbers ─▶ Patches
 //! ```
 //!
 //! The crate is pure: the input is bytes, the output is values. It reads untrusted files, so it
@@ -10,9 +10,13 @@
 mod decode;
 #[cfg(test)]
 mod made;
+mod patches;
 mod picture;
 mod resample;
+mod sizes;
 
 pub use decode::{PictureError, PictureLimits, decode};
+pub use patches::{Patches, patches};
 pub use picture::{CHANNELS, Picture, PictureSize};
 pub use resample::{ResizeFilter, resize};
+pub use sizes::SizeError;

@@ -1,0 +1,177 @@
+//! How a picture becomes the patches that a tower takes.
+
+use serde::{Deserialize, Serialize};
+
+use super::check::in_range;
+
+/// Number of channels: red, green and blue.
+const CHANNELS: usize = 3;
+/// Limit of the sides of a resized picture, in pixels; more than any model takes.
+const MAX_SIDE: u64 = 1 << 16;
+/// Limit of the pixels of a resized picture; more than any model takes.
+const MAX_PIXELS: u64 = 1 << 28;
+
+/// Steps from a picture to the rows that a tower takes, one for each patch: resize, convert bytes
+/// to numbers, cut into patches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PictureInput {
+    /// Size of the resized picture.
+    pub resize: PictureResize,
+    /// Filter of the resize.
+    pub filter: PictureFilter,
+    /// Factor of the bytes.
+    pub scale: f64,
+    /// Number that is subtracted from a scaled byte, for each channel.
+    pub mean: [f64; CHANNELS],
+    /// Divisor of the difference, for each channel.
+    pub deviation: [f64; CHANNELS],
+    /// Pixels of each side of a patch.
+    pub patch: u64,
+    /// Patches of each side of a block. The patches of a block are consecutive rows; 1 means that
+    /// patches follow each other as in the picture.
+    pub block: u64,
+    /// Number of equal frames of which a patch consists.
+    pub frames: u64,
+    /// Order of the numbers of a patch.
+    pub order: PatchOrder,
+}
+
+/// Size of a resized picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PictureResize {
+    /// One size for all pictures.
+    Fixed {
+        /// Pixels of a row.
+        width: u64,
+        /// Pixels of a column.
+        height: u64,
+    },
+    /// The shorter side gets this length, then the middle of the picture is cut out.
+    Cropped {
+        /// Length of the shorter side.
+        shorter: u64,
+        /// Pixels of a row of the cut part; at most `shorter`.
+        width: u64,
+        /// Pixels of a column of the cut part; at most `shorter`.
+        height: u64,
+    },
+    /// Sides become multiples of a length, and the number of pixels is within bounds.
+    Area {
+        /// Length of which the sides are multiples.
+        multiple: u64,
+        /// Smallest number of pixels.
+        least: u64,
+        /// Largest number of pixels.
+        most: u64,
+    },
+    /// A picture with a longer side shrinks to it; then sides are rounded up to multiples of a
+    /// length.
+    Longest {
+        /// Length of the longest side.
+        longest: u64,
+        /// Length of which the sides are multiples.
+        multiple: u64,
+    },
+    /// The largest picture with at most this number of pixels, with sides rounded down to multiples
+    /// of a length.
+    Largest {
+        /// Length of which the sides are multiples.
+        multiple: u64,
+        /// Largest number of pixels.
+        most: u64,
+    },
+}
+
+/// Filter of a resize, as Pillow defines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PictureFilter {
+    /// Equal weights within half a pixel.
+    Box,
+    /// Weights that decrease linearly within one pixel.
+    Bilinear,
+    /// Hamming window within one pixel.
+    Hamming,
+    /// Cubic convolution with a = −0.5 within two pixels.
+    Bicubic,
+    /// Windowed sinc within three pixels.
+    Lanczos,
+}
+
+/// Order of the numbers of a patch, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchOrder {
+    /// `[channel, frame, row, column]`.
+    Channels,
+    /// `[row, column, channel]`.
+    Pixels,
+}
+
+impl PictureInput {
+    /// Returns the number of numbers of a patch.
+    pub fn patch_width(&self) -> u64 {
+        self.patch * self.patch * self.frames * CHANNELS as u64
+    }
+
+    /// Checks that the numbers are consistent and bounded.
+    ///
+    /// # Errors
+    /// A value is invalid; the text states the expected value.
+    pub(crate) fn check(self) -> Result<Self, String> {
+        in_range("pixels of a patch's side", self.patch, 1 << 10)?;
+        in_range("patches of a block's side", self.block, 1 << 6)?;
+        in_range("frames of a patch", self.frames, 1 << 6)?;
+        let factors = [self.scale].into_iter().chain(self.deviation);
+        if let Some(factor) = factors.into_iter().find(|factor| !factor.is_finite() || *factor <= 0.0) {
+            return Err(format!("a factor or deviation of the channels is {factor}, expected a positive number"));
+        }
+        if !self.mean.iter().all(|mean| mean.is_finite()) {
+            return Err(format!("means of the channels are {:?}, expected finite numbers", self.mean));
+        }
+        if self.order == PatchOrder::Pixels && self.frames != 1 {
+            return Err(format!("patches of {} frames have their channels first", self.frames));
+        }
+        let unit = self.patch * self.block;
+        let whole = |side: u64| -> Result<(), String> {
+            in_range("pixels of a picture's side", side, MAX_SIDE)?;
+            if side.is_multiple_of(unit) {
+                Ok(())
+            } else {
+                Err(format!("{side} pixels are not whole blocks of {unit}"))
+            }
+        };
+        match self.resize {
+            PictureResize::Fixed { width, height } => {
+                [width, height].into_iter().try_for_each(whole)?;
+                in_range("pixels of a picture", width * height, MAX_PIXELS)?;
+            }
+            PictureResize::Cropped { shorter, width, height } => {
+                [width, height].into_iter().try_for_each(whole)?;
+                if shorter < width.max(height) || shorter > MAX_SIDE {
+                    return Err(format!("a picture of {shorter} pixels is cut to {width} x {height}"));
+                }
+            }
+            PictureResize::Longest { longest, multiple } => {
+                in_range("pixels of a picture's side", longest, MAX_SIDE)?;
+                in_range("pixels of a picture", longest * longest, MAX_PIXELS)?;
+                whole(multiple)?;
+            }
+            PictureResize::Area { multiple, most, .. } | PictureResize::Largest { multiple, most } => {
+                whole(multiple)?;
+                in_range("pixels of a picture", most, MAX_PIXELS)?;
+                if most < multiple * multiple {
+                    return Err(format!("at most {most} pixels are no square of {multiple}"));
+                }
+            }
+        }
+        if let PictureResize::Area { least, most, .. } = self.resize
+            && least > most
+        {
+            return Err(format!("a picture has at least {least} and at most {most} pixels"));
+        }
+        Ok(self)
+    }
+}

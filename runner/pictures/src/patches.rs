@@ -1,0 +1,136 @@
+//! From a picture to the rows that a tower takes.
+
+use architectures::{PatchOrder, PictureFilter, PictureInput};
+
+use crate::picture::{CHANNELS, Picture, PictureSize};
+use crate::resample::{ResizeFilter, resize};
+use crate::sizes::{SizeError, target_size};
+
+/// The patches of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patches {
+    /// Number of patches in a row of the picture.
+    pub columns: usize,
+    /// Number of rows of patches.
+    pub rows: usize,
+    /// `[columns · rows, numbers of a patch]`.
+    pub numbers: Vec<f32>,
+}
+
+/// Returns the patches of a picture.
+///
+/// # Errors
+/// The picture is too narrow for the model.
+pub fn patches(picture: &Picture, input: &PictureInput) -> Result<Patches, SizeError> {
+    let target = target_size(picture.size(), input.resize)?;
+    let filter = match input.filter {
+        PictureFilter::Box => ResizeFilter::Box,
+        PictureFilter::Bilinear => ResizeFilter::Bilinear,
+        PictureFilter::Hamming => ResizeFilter::Hamming,
+        PictureFilter::Bicubic => ResizeFilter::Bicubic,
+        PictureFilter::Lanczos => ResizeFilter::Lanczos,
+    };
+    let resized = resize(picture, target.resized, filter);
+    let picture = if target.cut == target.resized { resized } else { middle(&resized, target.cut) };
+    let patch = input.patch as usize;
+    let (columns, rows) = (picture.size().width / patch, picture.size().height / patch);
+    let table = NumberTable::new(input);
+    let mut numbers = Vec::with_capacity(columns * rows * input.patch_width() as usize);
+    for [row, column] in places(rows, columns, input.block as usize) {
+        let area = Area { picture: &picture, left: column * patch, top: row * patch, side: patch };
+        match input.order {
+            PatchOrder::Channels => table.by_channels(&area, input.frames as usize, &mut numbers),
+            PatchOrder::Pixels => table.by_pixels(&area, &mut numbers),
+        }
+    }
+    Ok(Patches { columns, rows, numbers })
+}
+
+/// Returns row and column of each patch, block by block.
+fn places(rows: usize, columns: usize, block: usize) -> impl Iterator<Item = [usize; 2]> {
+    let blocks = (0..rows / block).flat_map(move |row| (0..columns / block).map(move |column| [row, column]));
+    blocks.flat_map(move |[row, column]| {
+        (0..block).flat_map(move |y| (0..block).map(move |x| [row * block + y, column * block + x]))
+    })
+}
+
+/// Cuts the middle out of a picture. As in transformers, an odd pixel is cut from the end.
+fn middle(picture: &Picture, to: PictureSize) -> Picture {
+    let from = picture.size();
+    let (left, top) = ((from.width - to.width) / 2, (from.height - to.height) / 2);
+    let rows = (top..top + to.height).map(|row| &picture.row(row)[left * CHANNELS..(left + to.width) * CHANNELS]);
+    Picture::new(to, rows.collect::<Vec<_>>().concat())
+}
+
+/// A square of a picture.
+struct Area<'a> {
+    picture: &'a Picture,
+    left: usize,
+    top: usize,
+    side: usize,
+}
+
+impl Area<'_> {
+    /// Returns the bytes of each row.
+    fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        let columns = self.left * CHANNELS..(self.left + self.side) * CHANNELS;
+        (self.top..self.top + self.side).map(move |row| &self.picture.row(row)[columns.clone()])
+    }
+}
+
+/// The number for each byte of each channel.
+struct NumberTable([[f32; 256]; CHANNELS]);
+
+impl NumberTable {
+    fn new(input: &PictureInput) -> Self {
+        let number = |channel: usize, byte: usize| {
+            let scaled = (byte as f64 * input.scale) as f32;
+            (scaled - input.mean[channel] as f32) / input.deviation[channel] as f32
+        };
+        Self(std::array::from_fn(|channel| std::array::from_fn(|byte| number(channel, byte))))
+    }
+
+    /// Appends a patch, `[channel, frame, row, column]`.
+    fn by_channels(&self, area: &Area<'_>, frames: usize, numbers: &mut Vec<f32>) {
+        for (channel, table) in self.0.iter().enumerate() {
+            for _ in 0..frames {
+                for row in area.rows() {
+                    numbers.extend(row.iter().skip(channel).step_by(CHANNELS).map(|byte| table[usize::from(*byte)]));
+                }
+            }
+        }
+    }
+
+    /// Appends a patch, `[row, column, channel]`.
+    fn by_pixels(&self, area: &Area<'_>, numbers: &mut Vec<f32>) {
+        for pixel in area.rows().flat_map(|row| row.chunks_exact(CHANNELS)) {
+            numbers.extend(pixel.iter().zip(&self.0).map(|(byte, table)| table[usize::from(*byte)]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use architectures::picture_input;
+    use content::Digest;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::made::made;
+
+    #[test]
+    fn patches_are_those_of_transformers() {
+        let golden: Value =
+            serde_json::from_str(include_str!("../../../tests/pictures/patches.json")).expect("golden digests");
+        for case in golden.as_array().expect("cases") {
+            let number = |value: &Value| value.as_u64().expect("a number") as usize;
+            let input = picture_input(case["settings"].to_string().as_bytes(), number(&case["patch"]) as u64);
+            let input = input.unwrap_or_else(|error| panic!("{case}: {error}"));
+            let size = PictureSize::new(number(&case["size"][0]), number(&case["size"][1]));
+            let found = patches(&made(case["rule"].as_str().expect("a rule"), size), &input).expect("patches");
+            assert_eq!([found.columns, found.rows], ["columns", "rows"].map(|key| number(&case[key])), "{case}");
+            let bytes: Vec<u8> = found.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            assert_eq!(Digest::of(&bytes).hex(), case["sha256"].as_str().expect("a digest"), "{case}");
+        }
+    }
+}
