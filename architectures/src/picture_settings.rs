@@ -30,7 +30,14 @@ enum ProcessorKind {
     Longest,
     /// A number of tokens.
     Tokens,
+    /// A longest side, and tiles.
+    Tiles,
+    /// An arrangement of tiles.
+    Arranged,
 }
+
+/// Classes of processors that cut pictures into tiles, whatever the settings of pictures say.
+const CUTTING: [&str; 2] = ["InternVLProcessor", "AyaVisionProcessor"];
 
 /// Values of a processor's class.
 struct Defaults {
@@ -41,7 +48,13 @@ struct Defaults {
 }
 
 /// Classes of transformers, without the suffix of their implementation.
-const CLASSES: [(&str, Defaults); 8] = [
+const CLASSES: [(&str, Defaults); 11] = [
+    ("Idefics3ImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
+    ("SmolVLMImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
+    (
+        "GotOcr2ImageProcessor",
+        Defaults::new(ProcessorKind::Arranged, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION),
+    ),
     ("Qwen2VLImageProcessor", Defaults::new(ProcessorKind::Area, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("Qwen3VLImageProcessor", Defaults::new(ProcessorKind::Area, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("SiglipImageProcessor", Defaults::new(ProcessorKind::Fixed, PictureFilter::Bicubic, HALF, HALF)),
@@ -71,7 +84,9 @@ pub fn picture_input(raw: &[u8], patch: u64) -> Result<PictureInput, Error> {
         _ => &whole,
     };
     let read = KeysRead::default();
-    of_config(Config::new(map, &read), patch).map_err(|error| match error {
+    let class = whole.get("processor_class").or(map.get("processor_class")).and_then(Value::as_str);
+    let cuts = class.is_some_and(|class| CUTTING.contains(&class));
+    of_config(Config::new(map, &read), patch, cuts).map_err(|error| match error {
         Error::Document { reason, .. } => fail(reason),
         unsupported @ Error::Unsupported { .. } => unsupported,
     })
@@ -81,7 +96,7 @@ fn fail(reason: impl Into<String>) -> Error {
     Error::new(SOURCE, reason)
 }
 
-fn of_config(config: Config<'_>, patch: u64) -> Result<PictureInput, Error> {
+fn of_config(config: Config<'_>, patch: u64, cuts: bool) -> Result<PictureInput, Error> {
     let class = config.text("image_processor_type").ok_or_else(|| fail("`image_processor_type` is missing"))?;
     let name = ["Fast", "Pil"].iter().find_map(|suffix| class.strip_suffix(suffix)).unwrap_or(class);
     let found = CLASSES.iter().find(|(own, _)| *own == name);
@@ -112,7 +127,7 @@ fn of_config(config: Config<'_>, patch: u64) -> Result<PictureInput, Error> {
         _ => 1,
     };
     let input = PictureInput {
-        resize: resize(config, defaults.kind, [patch, block])?,
+        resize: resize(config, defaults.kind, [patch, block], cuts)?,
         filter: filter(config, defaults.filter)?,
         scale: config.float("rescale_factor")?.unwrap_or(1.0 / 255.0),
         mean: channels("image_mean", defaults.mean, 0.0)?,
@@ -158,7 +173,13 @@ fn filter(config: Config<'_>, default: PictureFilter) -> Result<PictureFilter, E
     }
 }
 
-fn resize(config: Config<'_>, kind: ProcessorKind, [patch, block]: [u64; 2]) -> Result<PictureResize, Error> {
+/// Reads the rule of sizes; `cuts` says whether an arrangement of tiles is used in any case.
+fn resize(
+    config: Config<'_>,
+    kind: ProcessorKind,
+    [patch, block]: [u64; 2],
+    cuts: bool,
+) -> Result<PictureResize, Error> {
     let size = Sides::read(config, "size")?;
     let multiple = patch.saturating_mul(block);
     Ok(match kind {
@@ -186,6 +207,24 @@ fn resize(config: Config<'_>, kind: ProcessorKind, [patch, block]: [u64; 2]) -> 
         }
         ProcessorKind::Longest => {
             PictureResize::Longest { longest: size.side("longest_edge")?.unwrap_or(1024), multiple }
+        }
+        ProcessorKind::Tiles => {
+            let longest = size.side("longest_edge")?.unwrap_or(4 * 364);
+            let tile = Sides::read(config, "max_image_size")?.side("longest_edge")?.unwrap_or(364);
+            match config.flag("do_image_splitting")? {
+                Some(false) => PictureResize::Square { longest, side: tile },
+                _ => PictureResize::Tiles { longest, tile },
+            }
+        }
+        ProcessorKind::Arranged => {
+            let [width, height] = [size.side("width")?.unwrap_or(384), size.side("height")?.unwrap_or(384)];
+            let most = config.unsigned("max_patches")?.unwrap_or(12);
+            let cuts = cuts || config.flag("crop_to_patches")?.unwrap_or(false);
+            if cuts && most > 1 {
+                PictureResize::Arranged { width, height, least: config.unsigned("min_patches")?.unwrap_or(1), most }
+            } else {
+                PictureResize::Fixed { width, height }
+            }
         }
         ProcessorKind::Tokens => {
             let kernel = config.unsigned("pooling_kernel_size")?.unwrap_or(3);
@@ -238,6 +277,14 @@ mod tests {
         assert_eq!(input.resize, PictureResize::Area { multiple: 28, least: 784, most: 78_400 });
         assert_eq!((input.filter, input.mean, input.deviation), (PictureFilter::Lanczos, [0.0; 3], [1.0; 3]));
         assert_eq!((input.block, input.frames, input.patch_width()), (2, 2, 1176));
+        let own = json!({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": false});
+        for (class, resize) in [
+            ("InternVLProcessor", PictureResize::Arranged { width: 384, height: 384, least: 1, most: 12 }),
+            ("GotOcr2Processor", PictureResize::Fixed { width: 384, height: 384 }),
+        ] {
+            let input = read(&json!({"image_processor": own, "processor_class": class})).expect("settings");
+            assert_eq!(input.resize, resize, "{class}");
+        }
     }
 
     #[test]
@@ -278,6 +325,9 @@ mod tests {
             json!({"image_processor_type": "Qwen2VLImageProcessor", "merge_size": 0}),
             json!({"image_processor_type": "Gemma4ImageProcessor", "max_soft_tokens": u64::MAX}),
             json!({"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 0}}),
+            json!({"image_processor_type": "Idefics3ImageProcessor", "max_image_size": {"longest_edge": 360}}),
+            json!({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": true, "max_patches": 5000}),
+            json!({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": true, "min_patches": 0}),
             json!({"image_processor_type": "SiglipImageProcessor", "size": {"height": 1_u64 << 40, "width": 64}}),
         ] {
             assert!(read(&settings).is_err(), "{settings}");

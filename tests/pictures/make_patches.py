@@ -16,10 +16,13 @@ from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil, get_optimal_tiled_canvas
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from make_resampled import noise, waves
 
@@ -36,6 +39,12 @@ PROCESSORS = [
     (LlavaImageProcessorPil, {"size": {"shortest_edge": 57}, "crop_size": {"height": 56, "width": 56}}, 14),
     (PixtralImageProcessorPil, {"size": {"longest_edge": 128}, "patch_size": {"height": 16, "width": 16}}, 16),
     (PixtralImageProcessorPil, {"size": {"longest_edge": 154}, "patch_size": 14, "do_normalize": False}, 14),
+    (Idefics3ImageProcessorPil, {"size": {"longest_edge": 224}, "max_image_size": {"longest_edge": 64}}, 16),
+    (Idefics3ImageProcessorPil, {"size": {"longest_edge": 112}, "max_image_size": {"longest_edge": 56}, "do_image_splitting": False}, 14),
+    (SmolVLMImageProcessorPil, {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 64}, "resample": 3}, 16),
+    (GotOcr2ImageProcessorPil, {"size": {"height": 56, "width": 56}, "crop_to_patches": True}, 14),
+    (GotOcr2ImageProcessorPil, {"size": {"height": 64, "width": 48}, "crop_to_patches": True, "min_patches": 3, "max_patches": 7}, 16),
+    (GotOcr2ImageProcessorPil, {"size": {"height": 56, "width": 56}}, 14),
     (Gemma4ImageProcessorPil, {"max_soft_tokens": 70, "patch_size": 16, "pooling_kernel_size": 3}, 16),
 ]
 
@@ -58,8 +67,21 @@ def patches(processor, picture, patch):
         places = made["image_position_ids"][0]
         columns, rows = (int(side) + 1 for side in places.max(axis=0))
         return pixels[0][: columns * rows], columns, rows
-    pixels = pixels[0]
-    return cut(pixels, patch), pixels.shape[2] // patch, pixels.shape[1] // patch
+    # Idefics 3 has the parts of each picture behind one more dimension.
+    parts = pixels[0] if pixels.ndim == 5 else pixels
+    rows, columns = (side // patch for side in parts.shape[2:])
+    return numpy.concatenate([cut(part, patch) for part in parts]), columns, rows
+
+
+def tiles(processor, picture, parts):
+    """Returns the number of columns and rows of tiles."""
+    if parts == 1:
+        return 1, 1
+    if isinstance(processor, GotOcr2ImageProcessorPil):
+        size = (processor.size["height"], processor.size["width"])
+        return get_optimal_tiled_canvas((picture.height, picture.width), size, processor.min_patches, processor.max_patches)
+    made = processor(picture, return_tensors="np", return_row_col_info=True)
+    return made["cols"][0][0], made["rows"][0][0]
 
 
 def main() -> None:
@@ -71,9 +93,10 @@ def main() -> None:
             rule = [noise, waves][number % 2]
             picture = Image.fromarray(rule(width, height).reshape(height, width, 3), "RGB")
             numbers, columns, rows = patches(processor, picture, patch)
+            tile_columns, tile_rows = tiles(processor, picture, len(numbers) // (columns * rows))
             digest = hashlib.sha256(numpy.ascontiguousarray(numbers, dtype="<f4").tobytes()).hexdigest()
             settings_of_file = {"image_processor_type": name, **settings}
-            sizes = {"rule": rule.__name__, "size": [width, height], "columns": columns, "rows": rows}
+            sizes = {"rule": rule.__name__, "size": [width, height], "columns": columns, "rows": rows, "tile_columns": tile_columns, "tile_rows": tile_rows}
             cases.append({"settings": settings_of_file, "patch": patch, **sizes, "sha256": digest})
     lines = ",\n".join(json.dumps(case) for case in cases)
     pathlib.Path(__file__).with_name("patches.json").write_text(f"[\n{lines}\n]\n")

@@ -11,6 +11,9 @@ const MAX_SIDE: u64 = 1 << 16;
 /// Limit of the pixels of a resized picture; more than any model takes.
 const MAX_PIXELS: u64 = 1 << 28;
 
+/// Limit of the number of tiles of a picture; more than any model takes.
+const MAX_TILES: u64 = 1 << 10;
+
 /// Steps from a picture to the rows that a tower takes, one for each patch: resize, convert bytes
 /// to numbers, cut into patches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +77,34 @@ pub enum PictureResize {
         /// Length of which the sides are multiples.
         multiple: u64,
     },
+    /// The longest side gets a length, then both are rounded up to multiples of the side of a tile,
+    /// and the picture is cut into tiles. If there are several, a small copy of the picture follows
+    /// them.
+    Tiles {
+        /// Length of the longest side.
+        longest: u64,
+        /// Pixels of each side of a tile.
+        tile: u64,
+    },
+    /// The longest side gets a length, then the picture is resized to a square.
+    Square {
+        /// Length of the longest side.
+        longest: u64,
+        /// Pixels of each side of the square.
+        side: u64,
+    },
+    /// The picture is resized to the arrangement of tiles with the closest ratio of sides, and cut
+    /// into them. If there are several, a small copy of the picture follows them.
+    Arranged {
+        /// Pixels of a row of a tile.
+        width: u64,
+        /// Pixels of a column of a tile.
+        height: u64,
+        /// Smallest number of tiles.
+        least: u64,
+        /// Largest number of tiles.
+        most: u64,
+    },
     /// The largest picture with at most this number of pixels, with sides rounded down to multiples
     /// of a length.
     Largest {
@@ -134,7 +165,14 @@ impl PictureInput {
         if self.order == PatchOrder::Pixels && self.frames != 1 {
             return Err(format!("patches of {} frames have their channels first", self.frames));
         }
-        let unit = self.patch * self.block;
+        self.resize.check(self.patch * self.block)?;
+        Ok(self)
+    }
+}
+
+impl PictureResize {
+    /// Checks the sizes of a picture whose sides are multiples of `unit`.
+    fn check(self, unit: u64) -> Result<(), String> {
         let whole = |side: u64| -> Result<(), String> {
             in_range("pixels of a picture's side", side, MAX_SIDE)?;
             if side.is_multiple_of(unit) {
@@ -143,23 +181,35 @@ impl PictureInput {
                 Err(format!("{side} pixels are not whole blocks of {unit}"))
             }
         };
-        match self.resize {
-            PictureResize::Fixed { width, height } => {
+        match self {
+            Self::Fixed { width, height } => {
                 [width, height].into_iter().try_for_each(whole)?;
                 in_range("pixels of a picture", width * height, MAX_PIXELS)?;
             }
-            PictureResize::Cropped { shorter, width, height } => {
+            Self::Cropped { shorter, width, height } => {
                 [width, height].into_iter().try_for_each(whole)?;
                 if shorter < width.max(height) || shorter > MAX_SIDE {
                     return Err(format!("a picture of {shorter} pixels is cut to {width} x {height}"));
                 }
             }
-            PictureResize::Longest { longest, multiple } => {
+            Self::Longest { longest, multiple } => {
                 in_range("pixels of a picture's side", longest, MAX_SIDE)?;
                 in_range("pixels of a picture", longest * longest, MAX_PIXELS)?;
                 whole(multiple)?;
             }
-            PictureResize::Area { multiple, most, .. } | PictureResize::Largest { multiple, most } => {
+            Self::Tiles { longest, tile: side } | Self::Square { longest, side } => {
+                in_range("pixels of a picture's side", longest, MAX_SIDE)?;
+                in_range("pixels of a picture", longest * longest, MAX_PIXELS)?;
+                whole(side)?;
+                in_range("pixels of a tile", side * side, MAX_PIXELS)?;
+            }
+            Self::Arranged { width, height, least, most } => {
+                [width, height].into_iter().try_for_each(whole)?;
+                in_range("smallest number of tiles", least, most)?;
+                in_range("largest number of tiles", most, MAX_TILES)?;
+                in_range("pixels of all tiles", width * height * most, MAX_PIXELS)?;
+            }
+            Self::Area { multiple, most, .. } | Self::Largest { multiple, most } => {
                 whole(multiple)?;
                 in_range("pixels of a picture", most, MAX_PIXELS)?;
                 if most < multiple * multiple {
@@ -167,11 +217,11 @@ impl PictureInput {
                 }
             }
         }
-        if let PictureResize::Area { least, most, .. } = self.resize
+        if let Self::Area { least, most, .. } = self
             && least > most
         {
             return Err(format!("a picture has at least {least} and at most {most} pixels"));
         }
-        Ok(self)
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Pictures in prompts: from the bytes of a file to the pixels that a model takes.
 //!
 //! ```text
-//! file ─▶ decode ─▶ Picture ─▶ resize ─▶ cut ─▶ numbers ─▶ Patches
+//! file ─▶ decode ─▶ Picture ─▶ resize ─▶ cut ─▶ numbers ─▶ PictureParts
 //! ```
 //!
 //! The crate is pure: the input is bytes, the output is values. It reads untrusted files, so it
@@ -16,7 +16,7 @@ mod resample;
 mod sizes;
 
 pub use decode::{PictureError, PictureLimits, decode};
-pub use patches::{Patches, patches};
+pub use patches::{Patches, PictureParts, picture_parts};
 pub use picture::{CHANNELS, Picture, PictureSize};
 pub use resample::{ResizeFilter, resize};
 pub use sizes::SizeError;

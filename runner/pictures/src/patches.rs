@@ -1,12 +1,25 @@
 //! From a picture to the rows that a tower takes.
 
+use std::borrow::Cow;
+
 use architectures::{PatchOrder, PictureFilter, PictureInput};
 
 use crate::picture::{CHANNELS, Picture, PictureSize};
 use crate::resample::{ResizeFilter, resize};
-use crate::sizes::{SizeError, target_size};
+use crate::sizes::{Overview, SizeError, target_sizes};
 
-/// The patches of a picture.
+/// The parts of a picture that a tower takes, one by one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PictureParts {
+    /// Number of tiles in a row of the picture; 1 if it is not cut.
+    pub columns: usize,
+    /// Number of rows of tiles; 1 if it is not cut.
+    pub rows: usize,
+    /// The tiles, row by row. If there are several, a small copy of the picture follows them.
+    pub parts: Vec<Patches>,
+}
+
+/// The patches of a picture, or of a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patches {
     /// Number of patches in a row of the picture.
@@ -17,12 +30,12 @@ pub struct Patches {
     pub numbers: Vec<f32>,
 }
 
-/// Returns the patches of a picture.
+/// Returns the parts of a picture with their patches.
 ///
 /// # Errors
 /// The picture is too narrow for the model.
-pub fn patches(picture: &Picture, input: &PictureInput) -> Result<Patches, SizeError> {
-    let target = target_size(picture.size(), input.resize)?;
+pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureParts, SizeError> {
+    let target = target_sizes(picture.size(), input.resize)?;
     let filter = match input.filter {
         PictureFilter::Box => ResizeFilter::Box,
         PictureFilter::Bilinear => ResizeFilter::Bilinear,
@@ -30,20 +43,41 @@ pub fn patches(picture: &Picture, input: &PictureInput) -> Result<Patches, SizeE
         PictureFilter::Bicubic => ResizeFilter::Bicubic,
         PictureFilter::Lanczos => ResizeFilter::Lanczos,
     };
-    let resized = resize(picture, target.resized, filter);
-    let picture = if target.cut == target.resized { resized } else { middle(&resized, target.cut) };
+    let mut resized = Cow::Borrowed(picture);
+    for size in target.resized {
+        resized = Cow::Owned(resize(&resized, size, filter));
+    }
+    let table = NumberTable::new(input);
+    let (size, part) = (resized.size(), target.part);
+    if target.overview == Overview::None {
+        let part = if size == part { resized } else { Cow::Owned(middle(&resized, part)) };
+        return Ok(PictureParts { columns: 1, rows: 1, parts: vec![patches(&part, input, &table)] });
+    }
+    let (columns, rows) = (size.width / part.width, size.height / part.height);
+    let mut parts = Vec::with_capacity(columns * rows + 1);
+    for [row, column] in places(rows, columns, 1) {
+        parts.push(patches(&cut(&resized, [column * part.width, row * part.height], part), input, &table));
+    }
+    if parts.len() > 1 {
+        let of = if target.overview == Overview::OfOriginal { picture } else { &resized };
+        parts.push(patches(&resize(of, part, filter), input, &table));
+    }
+    Ok(PictureParts { columns, rows, parts })
+}
+
+/// Returns the patches of a picture that has whole patches.
+fn patches(picture: &Picture, input: &PictureInput, table: &NumberTable) -> Patches {
     let patch = input.patch as usize;
     let (columns, rows) = (picture.size().width / patch, picture.size().height / patch);
-    let table = NumberTable::new(input);
     let mut numbers = Vec::with_capacity(columns * rows * input.patch_width() as usize);
     for [row, column] in places(rows, columns, input.block as usize) {
-        let area = Area { picture: &picture, left: column * patch, top: row * patch, side: patch };
+        let area = Area { picture, left: column * patch, top: row * patch, side: patch };
         match input.order {
             PatchOrder::Channels => table.by_channels(&area, input.frames as usize, &mut numbers),
             PatchOrder::Pixels => table.by_pixels(&area, &mut numbers),
         }
     }
-    Ok(Patches { columns, rows, numbers })
+    Patches { columns, rows, numbers }
 }
 
 /// Returns row and column of each patch, block by block.
@@ -57,7 +91,11 @@ fn places(rows: usize, columns: usize, block: usize) -> impl Iterator<Item = [us
 /// Cuts the middle out of a picture. As in transformers, an odd pixel is cut from the end.
 fn middle(picture: &Picture, to: PictureSize) -> Picture {
     let from = picture.size();
-    let (left, top) = ((from.width - to.width) / 2, (from.height - to.height) / 2);
+    cut(picture, [(from.width - to.width) / 2, (from.height - to.height) / 2], to)
+}
+
+/// Cuts a part out of a picture; `left` and `top` are the position of its first pixel.
+fn cut(picture: &Picture, [left, top]: [usize; 2], to: PictureSize) -> Picture {
     let rows = (top..top + to.height).map(|row| &picture.row(row)[left * CHANNELS..(left + to.width) * CHANNELS]);
     Picture::new(to, rows.collect::<Vec<_>>().concat())
 }
@@ -127,9 +165,16 @@ mod tests {
             let input = picture_input(case["settings"].to_string().as_bytes(), number(&case["patch"]) as u64);
             let input = input.unwrap_or_else(|error| panic!("{case}: {error}"));
             let size = PictureSize::new(number(&case["size"][0]), number(&case["size"][1]));
-            let found = patches(&made(case["rule"].as_str().expect("a rule"), size), &input).expect("patches");
-            assert_eq!([found.columns, found.rows], ["columns", "rows"].map(|key| number(&case[key])), "{case}");
-            let bytes: Vec<u8> = found.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let found = picture_parts(&made(case["rule"].as_str().expect("a rule"), size), &input).expect("parts");
+            let part = &found.parts[0];
+            assert_eq!([part.columns, part.rows], ["columns", "rows"].map(|key| number(&case[key])), "{case}");
+            assert_eq!(
+                [found.columns, found.rows],
+                ["tile_columns", "tile_rows"].map(|key| number(&case[key])),
+                "{case}"
+            );
+            let numbers = found.parts.iter().flat_map(|part| &part.numbers);
+            let bytes: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
             assert_eq!(Digest::of(&bytes).hex(), case["sha256"].as_str().expect("a digest"), "{case}");
         }
     }

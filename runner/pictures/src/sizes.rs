@@ -21,34 +21,126 @@ pub enum SizeError {
 }
 
 /// Sizes of a picture on its way to a tower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TargetSizes {
+    /// Sizes to which the whole picture is resized, one after the other.
+    pub(crate) resized: Vec<PictureSize>,
+    /// Size of the part of which the tower gets the patches: the middle of the resized picture, or
+    /// a tile.
+    pub(crate) part: PictureSize,
+    /// The picture of which a small copy follows the tiles, if there are several.
+    pub(crate) overview: Overview,
+}
+
+/// The picture from which the small copy behind tiles is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TargetSize {
-    /// Size to which the whole picture is resized.
-    pub(crate) resized: PictureSize,
-    /// Size of the middle that is cut out of it; the same size if nothing is cut.
-    pub(crate) cut: PictureSize,
+pub(crate) enum Overview {
+    /// There are no tiles.
+    None,
+    /// The picture before it was resized.
+    OfOriginal,
+    /// The picture of which the tiles were cut.
+    OfResized,
 }
 
 /// Returns the sizes for a picture.
 ///
 /// # Errors
 /// The picture is too narrow.
-pub(crate) fn target_size(from: PictureSize, resize: PictureResize) -> Result<TargetSize, SizeError> {
+pub(crate) fn target_sizes(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, SizeError> {
     let target = of_rule(from, resize)?;
-    if target.resized.pixels() > MAX_RESIZED { Err(SizeError::Narrow(from)) } else { Ok(target) }
+    let is_large = target.resized.iter().any(|size| size.pixels() > MAX_RESIZED);
+    if is_large { Err(SizeError::Narrow(from)) } else { Ok(target) }
 }
 
-fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSize, SizeError> {
-    let whole = |resized| TargetSize { resized, cut: resized };
+fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, SizeError> {
+    let size = |width: u64, height: u64| PictureSize::new(width as usize, height as usize);
+    let whole = |part| TargetSizes { resized: vec![part], part, overview: Overview::None };
     Ok(match resize {
-        PictureResize::Fixed { width, height } => whole(PictureSize::new(width as usize, height as usize)),
-        PictureResize::Cropped { shorter, width, height } => {
-            TargetSize { resized: of_shorter(from, shorter), cut: PictureSize::new(width as usize, height as usize) }
-        }
+        PictureResize::Fixed { width, height } => whole(size(width, height)),
+        PictureResize::Cropped { shorter, width, height } => TargetSizes {
+            resized: vec![of_shorter(from, shorter)],
+            part: size(width, height),
+            overview: Overview::None,
+        },
         PictureResize::Area { multiple, least, most } => whole(of_area(from, multiple, [least, most])?),
         PictureResize::Longest { longest, multiple } => whole(of_longest(from, longest, multiple)),
         PictureResize::Largest { multiple, most } => whole(largest(from, multiple, most)?),
+        PictureResize::Square { longest, side } => {
+            let square = size(side, side);
+            TargetSizes { resized: vec![with_longest(from, longest), square], ..whole(square) }
+        }
+        PictureResize::Tiles { longest, tile } => {
+            let first = with_longest(from, longest);
+            let resized = vec![first, of_tiles(first, tile as usize)];
+            TargetSizes { resized, part: size(tile, tile), overview: Overview::OfResized }
+        }
+        PictureResize::Arranged { width, height, least, most } => {
+            let part = size(width, height);
+            let [columns, rows] = arrangement(from, part, [least as usize, most as usize]);
+            let resized = vec![PictureSize::new(columns * part.width, rows * part.height)];
+            TargetSizes { resized, part, overview: Overview::OfOriginal }
+        }
     })
+}
+
+/// Largest side of a picture before it is cut into tiles, `MAX_IMAGE_SIZE` of Idefics 3's
+/// processor.
+const MAX_SIDE: usize = 4096;
+
+/// `get_resize_output_image_size` of Idefics 3's processor: the longest side has a given length,
+/// and the other one is even.
+fn with_longest(from: PictureSize, longest: u64) -> PictureSize {
+    let ratio = from.width as f64 / from.height as f64;
+    let even = |side: f64| (side as usize).next_multiple_of(2).max(1);
+    let size = if from.width >= from.height {
+        PictureSize::new(longest as usize, even(longest as f64 / ratio))
+    } else {
+        PictureSize::new(even(longest as f64 * ratio), longest as usize)
+    };
+    let ratio = size.width as f64 / size.height as f64;
+    if size.width >= size.height && size.width > MAX_SIDE {
+        PictureSize::new(MAX_SIDE, ((MAX_SIDE as f64 / ratio) as usize).max(1))
+    } else if size.height > size.width && size.height > MAX_SIDE {
+        PictureSize::new(((MAX_SIDE as f64 * ratio) as usize).max(1), MAX_SIDE)
+    } else {
+        size
+    }
+}
+
+/// `resize_for_vision_encoder` of Idefics 3's processor: sides are multiples of a tile's.
+fn of_tiles(from: PictureSize, tile: usize) -> PictureSize {
+    let ratio = from.width as f64 / from.height as f64;
+    if from.width >= from.height {
+        let width = from.width.next_multiple_of(tile);
+        PictureSize::new(width, ((width as f64 / ratio) as usize).max(1).next_multiple_of(tile))
+    } else {
+        let height = from.height.next_multiple_of(tile);
+        PictureSize::new(((height as f64 * ratio) as usize).max(1).next_multiple_of(tile), height)
+    }
+}
+
+/// `get_optimal_tiled_canvas` of GOT-OCR 2's processor: the numbers of columns and rows of tiles
+/// whose ratio is closest to that of the picture's sides. Of equal ratios, the one with more tiles
+/// is used unless the tiles have more than twice the pixels of the picture.
+fn arrangement(from: PictureSize, tile: PictureSize, [least, most]: [usize; 2]) -> [usize; 2] {
+    let mut possible: Vec<[usize; 2]> = (1..=most)
+        .flat_map(|columns| (1..=most / columns).map(move |rows| [columns, rows]))
+        .filter(|[columns, rows]| columns * rows >= least)
+        .collect();
+    possible.sort_by_key(|[columns, rows]| columns * rows);
+    let ratio = from.width as f64 / from.height as f64;
+    let (mut best, mut nearest) = ([1, 1], f64::INFINITY);
+    for [columns, rows] in possible {
+        let distance = (ratio - columns as f64 / rows as f64).abs();
+        let is_filled = from.pixels() * 2 > tile.pixels() * columns * rows;
+        if distance < nearest {
+            (best, nearest) = ([columns, rows], distance);
+        } else if distance.total_cmp(&nearest).is_eq() && is_filled {
+            best = [columns, rows];
+        }
+    }
+    best
 }
 
 /// `get_resize_output_image_size` of `image_transforms.py`: the shorter side has a given length.
@@ -120,22 +212,22 @@ mod tests {
             PictureResize::Area { multiple: 28, least: 3136, most: 100_352 },
             PictureResize::Cropped { shorter: 224, width: 224, height: 224 },
         ] {
-            let error = target_size(narrow, resize).expect_err("refused").to_string();
+            let error = target_sizes(narrow, resize).expect_err("refused").to_string();
             assert_eq!(error, "the picture is 20000 x 1 pixels, which is too narrow for this model");
         }
-        let fixed = target_size(narrow, PictureResize::Fixed { width: 64, height: 64 }).expect("a size");
-        assert_eq!(fixed.resized, PictureSize::new(64, 64));
+        let fixed = target_sizes(narrow, PictureResize::Fixed { width: 64, height: 64 }).expect("sizes");
+        assert_eq!(fixed.resized, [PictureSize::new(64, 64)]);
     }
 
     #[test]
     fn every_side_has_a_pixel() {
         let longest = PictureResize::Longest { longest: 128, multiple: 16 };
         for (from, to) in [((1000, 1), (128, 16)), ((1, 1), (16, 16)), ((129, 128), (128, 128)), ((17, 16), (32, 16))] {
-            let resized = target_size(PictureSize::new(from.0, from.1), longest).expect("a size").resized;
+            let resized = target_sizes(PictureSize::new(from.0, from.1), longest).expect("sizes").part;
             assert_eq!((resized.width, resized.height), to, "{from:?}");
         }
         let largest = PictureResize::Largest { multiple: 48, most: 70 * 48 * 48 };
-        let wide = target_size(PictureSize::new(10_000, 20), largest).expect("a size").resized;
+        let wide = target_sizes(PictureSize::new(10_000, 20), largest).expect("sizes").part;
         assert_eq!((wide.width, wide.height), (70 * 48, 48));
     }
 }
