@@ -19,6 +19,9 @@ use crate::{Error, TensorNames};
 /// Document that lists the modules of a model.
 pub const MODULES: &str = "modules.json";
 
+/// Limit of the number of modules; more than any model has.
+const MAX_MODULES: usize = 64;
+
 /// Entry of [`MODULES`].
 #[derive(Clone, Debug, Deserialize)]
 pub struct SentenceModule {
@@ -42,19 +45,30 @@ impl SentenceModule {
     }
 }
 
-/// Returns the modules that the document lists.
+/// Returns the modules that the document lists, with folders in their shortest form.
 ///
 /// # Errors
-/// The document is not a list of modules.
+/// The document is not a list of modules, or it is longer than that of any model.
 pub fn sentence_modules(raw: &[u8]) -> Result<Vec<SentenceModule>, Error> {
-    serde_json::from_slice(&formats::json::tolerant(raw))
-        .map_err(|error| Error::new(MODULES, format!("it is not a list of modules: {error}")))
+    let mut modules: Vec<SentenceModule> = serde_json::from_slice(&formats::json::tolerant(raw))
+        .map_err(|error| Error::new(MODULES, format!("it is not a list of modules: {error}")))?;
+    if modules.len() > MAX_MODULES {
+        let found = modules.len();
+        return Err(Error::new(MODULES, format!("it lists {found} modules, expected at most {MAX_MODULES}")));
+    }
+    for module in &mut modules {
+        let path = module.path.trim_start_matches("./").trim_end_matches('/');
+        module.path = if path == "." { String::new() } else { path.to_owned() };
+    }
+    Ok(modules)
 }
 
 /// Returns the folders of modules besides the transformer, whose files lie in the model's folder.
-pub fn module_folders(modules: &[SentenceModule]) -> impl Iterator<Item = &str> {
-    let folders = modules.iter().filter(|module| module.name() != "Transformer");
-    folders.map(|module| module.path.as_str()).filter(|path| !path.is_empty())
+/// An invalid list has none: its model cannot embed, and says so when it is described.
+pub fn module_folders(raw: &[u8]) -> Vec<String> {
+    let modules = sentence_modules(raw).unwrap_or_default();
+    let behind = modules.into_iter().filter(|module| module.name() != "Transformer" && !module.path.is_empty());
+    behind.map(|module| module.path).collect()
 }
 
 /// Returns the linear layers behind pooling, in order.
@@ -108,7 +122,8 @@ fn layer(module: &DenseModule, names: &TensorNames) -> Result<EmbedderLayer, Err
     let projection = projection(names, &own);
     if !names.has(&projection.weight.name) {
         return Err(fail(format!(
-            "the tensor `linear.weight` of this layer is missing; expected it in `{}/model.safetensors`",
+            "the tensor `linear.weight` of this layer is missing; expected it in `{}/model.safetensors`; if that file has \
+             it, create or pull the model again",
             module.path
         )));
     }
@@ -215,5 +230,10 @@ mod tests {
         let paths: Vec<&str> = dense_modules(&modules).map(|module| module.path.as_str()).collect();
         assert_eq!(paths, ["2_Dense"]);
         assert!(sentence_modules(b"{}").is_err());
+        let raw = br#"[{"type": "a.Transformer", "path": "."}, {"type": "a.LSTM", "path": "./1_LSTM/"}]"#;
+        assert_eq!(module_folders(raw), ["1_LSTM"]);
+        let many = format!("[{}]", vec![r#"{"type": "Dense", "path": "d"}"#; 65].join(","));
+        assert!(sentence_modules(many.as_bytes()).expect_err("too long").to_string().contains("65 modules"));
+        assert!(module_folders(many.as_bytes()).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! Files of a folder that hold no tensors. They are copied, except for statements that are true of
 //! the stored encoding only.
 
-use architectures::{MODULES, sentence_modules};
+use architectures::MODULES;
 use formats::Dtype;
 use manifests::{Layer, media_types};
 use serde_json::{Map, Value};
@@ -36,9 +36,7 @@ pub(super) fn whole(name: &str, layer: &Layer) -> Result<ExportFile, Error> {
 /// that were imported from these folders have their names as prefixes.
 pub(super) fn module_folders(layers: &[Layer], open: &OpenBlob) -> Result<Vec<String>, Error> {
     let Some(raw) = read_json(MODULES, layers, open)? else { return Ok(Vec::new()) };
-    // An import of an invalid list finds no modules either.
-    let modules = sentence_modules(&raw).unwrap_or_default();
-    Ok(architectures::module_folders(&modules).map(str::to_owned).collect())
+    Ok(architectures::module_folders(&raw))
 }
 
 /// Reads a JSON document of the model; `None` if it has none with that name.

@@ -40,12 +40,12 @@ pub(super) fn shards(
     largest: u64,
     label: Label,
 ) -> Result<Vec<ExportFile>, Error> {
-    refuse_names(&entries)?;
     let (mut files, mut rest) = (Vec::new(), entries);
     for folder in modules {
         let own;
         (own, rest) = of_module(rest, folder);
         if !own.is_empty() {
+            refuse_names(&own)?;
             files.push(shard(&format!("{folder}/{WHOLE}"), own, label.format)?);
         }
     }
@@ -66,6 +66,7 @@ fn of_module(entries: Vec<ArrayEntry>, folder: &str) -> (Vec<ArrayEntry>, Vec<Ar
 
 /// Returns the files with the arrays of the model itself, and the index.
 fn indexed(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Result<Vec<ExportFile>, Error> {
+    refuse_names(&entries)?;
     let total: u64 = entries.iter().map(|entry| entry.member.size).fold(0, u64::saturating_add);
     let groups = split(entries, largest);
     let count = groups.len();
@@ -85,8 +86,8 @@ fn indexed(entries: Vec<ArrayEntry>, largest: u64, label: Label) -> Result<Vec<E
     Ok(files)
 }
 
-/// Refuses duplicate names, and the name of the metadata entry: a header is one map from names to
-/// arrays and metadata.
+/// Refuses duplicate and empty names, and the name of the metadata entry: a header is one map from
+/// names to arrays and metadata.
 fn refuse_names(entries: &[ArrayEntry]) -> Result<(), Error> {
     let mut names = HashSet::new();
     for name in entries.iter().map(|entry| entry.member.name.as_str()) {
@@ -94,6 +95,9 @@ fn refuse_names(entries: &[ArrayEntry]) -> Result<(), Error> {
             return Err(Error::Source(
                 "a tensor is named `__metadata__`, which is reserved in safetensors files".to_owned(),
             ));
+        }
+        if name.is_empty() {
+            return Err(Error::Source("a tensor has no name".to_owned()));
         }
         if !names.insert(name) {
             return Err(Error::Source(format!(
@@ -182,6 +186,15 @@ mod tests {
         let own = header(["linear.weight", "linear.bias", ""], 2) + 8;
         let rest = header(["embed.weight", "norm.weight", "2_Densely.weight"], 3) + 12;
         assert_eq!(files, [("2_Dense/model.safetensors", own), ("model.safetensors", rest)]);
+    }
+
+    #[test]
+    fn names_of_modules_are_checked_without_their_prefix() {
+        let label = Label { format: "pt", always_indexed: false, parameters: None };
+        for (name, says) in [("2_Dense.__metadata__", "`__metadata__`"), ("2_Dense.", "has no name")] {
+            let error = shards(vec![entry(name, 4)], &["2_Dense".to_owned()], 100, label).expect_err("refused");
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Inventory of a folder with safetensors files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use architectures::{MODULES, sentence_modules};
+use architectures::MODULES;
 use formats::Encoding;
 use formats::encoding::Role;
 use formats::safetensors::Header;
@@ -32,23 +32,24 @@ struct ShardIndex {
 }
 
 pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<Inventory, Error> {
-    let folders = module_folders(all)?;
-    let module_of = |file: &NamedFile| {
-        let folder = file.name.strip_suffix(WHOLE)?.strip_suffix('/')?;
-        folders.iter().find(|module| *module == folder)
-    };
-    let (of_modules, others): (Vec<&NamedFile>, Vec<&NamedFile>) =
-        candidates.iter().copied().partition(|file| module_of(file).is_some());
-    let (mut shards, index) = chosen(all, &others)?;
+    let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
+    let modules = Modules::read(all, index.as_ref())?;
+    let (of_modules, others): (Vec<&NamedFile>, Vec<&NamedFile>) = candidates
+        .iter()
+        .copied()
+        .filter(|file| modules.has_place_for(file))
+        .partition(|file| modules.of(file).is_some());
+    let (mut shards, index) = chosen(index, &others)?;
     shards.extend(of_modules);
     let mut files = Vec::new();
     let mut tensors = Vec::new();
     for (position, shard) in shards.iter().enumerate() {
-        let prefix = module_of(shard).map_or_else(String::new, |folder| format!("{folder}."));
+        let prefix = modules.of(shard).map_or_else(String::new, |folder| format!("{folder}."));
         let (file, members) = shard_facts(shard, position, &prefix)?;
         files.push(file);
         tensors.extend(members);
     }
+    modules.check_prefixes(&files, &tensors)?;
     let homes = homes(&tensors, &files)?;
     let config = find_document(all, "config.json")?;
     if let Some(index) = &index {
@@ -87,7 +88,7 @@ fn of_repacked(
     let (mut files, mut tensors) = (Vec::new(), Vec::new());
     for (position, RepackedFile { named, header }) in repacked.files.iter().enumerate() {
         let (file, members) = match header {
-            Some(header) => header_facts(named, position, header, size(named)?, "")?,
+            Some(header) => header_facts(named, position, header, size(named)?, &sources[position].prefix)?,
             None => shard_facts(named, position, &sources[position].prefix)?,
         };
         files.push(file);
@@ -119,12 +120,55 @@ fn new_index(files: &[SourceFile], tensors: &[SourceTensor]) -> Vec<u8> {
     serde_json::json!({"metadata": {"total_size": size}, "weight_map": map}).to_string().into_bytes()
 }
 
-/// Returns the folders of the modules that `modules.json` lists. An invalid
-/// list has none; the model then cannot be run, with the reason.
-fn module_folders(all: &[NamedFile]) -> Result<Vec<String>, Error> {
-    let Some(raw) = find_document(all, MODULES)? else { return Ok(Vec::new()) };
-    let modules = sentence_modules(&raw).unwrap_or_default();
-    Ok(architectures::module_folders(&modules).map(str::to_owned).collect())
+/// The modules of sentence-transformers in a folder.
+struct Modules {
+    /// Folders of the modules; `None` without a list of modules.
+    folders: Option<Vec<String>>,
+    /// Files that the index names.
+    indexed: HashSet<String>,
+}
+
+impl Modules {
+    fn read(all: &[NamedFile], index: Option<&ShardIndex>) -> Result<Self, Error> {
+        let folders = find_document(all, MODULES)?.map(|raw| architectures::module_folders(&raw));
+        let indexed = index.iter().flat_map(|index| index.weight_map.values().cloned()).collect();
+        Ok(Self { folders: folders.filter(|folders| !folders.is_empty()), indexed })
+    }
+
+    /// Returns the folder of the module whose weights the file has. Files that the index names are
+    /// part of the model itself.
+    fn of(&self, file: &NamedFile) -> Option<&str> {
+        let folder = file.name.strip_suffix(WHOLE)?.strip_suffix('/')?;
+        let found = self.folders.iter().flatten().find(|module| *module == folder)?;
+        (!self.is_indexed(file)).then_some(found)
+    }
+
+    /// Whether a file can be part of the model. Beside the folders of modules, some models have
+    /// others of the same form that are not in use, such as one for each width of their vectors.
+    fn has_place_for(&self, file: &NamedFile) -> bool {
+        self.folders.is_none() || !file.name.contains('/') || self.is_indexed(file) || self.of(file).is_some()
+    }
+
+    fn is_indexed(&self, file: &NamedFile) -> bool {
+        self.indexed.contains(&file.name)
+    }
+
+    /// Refuses tensors whose names begin like those of a module that they do not belong to: an
+    /// export could not tell them apart.
+    fn check_prefixes(&self, files: &[SourceFile], tensors: &[SourceTensor]) -> Result<(), Error> {
+        for folder in self.folders.iter().flatten() {
+            let prefix = format!("{folder}.");
+            let other =
+                tensors.iter().find(|tensor| tensor.name.starts_with(&prefix) && files[tensor.file].prefix != prefix);
+            if let Some(other) = other {
+                return Err(Error::Source(format!(
+                    "tensor `{}` in `{}` begins like the tensors of the module in `{folder}`",
+                    other.name, files[other.file].name
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -150,11 +194,10 @@ fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
 /// Returns the files that form the model, and their index. As in transformers, `model.safetensors`
 /// is the model if the shards of an index are missing.
 fn chosen<'a>(
-    all: &[NamedFile],
+    index: Option<ShardIndex>,
     candidates: &[&'a NamedFile],
 ) -> Result<(Vec<&'a NamedFile>, Option<ShardIndex>), Error> {
     let has = |name: &str| candidates.iter().any(|file| file.name == name);
-    let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
     let is_whole = |index: &ShardIndex| index.weight_map.values().all(|shard| has(shard));
     match index {
         Some(index) if is_whole(&index) || !has(WHOLE) => Ok((indexed(&index, candidates)?, Some(index))),
@@ -379,5 +422,55 @@ mod tests {
             let error = folder(config, &[embedding, other]).map(|_| ()).expect_err("it is missing");
             assert!(error.contains(&format!("tensor `{other}` is missing")), "{error}");
         }
+    }
+
+    /// Returns the names of the tensors of a folder with `modules.json`, or the error. Each file has
+    /// one tensor of that name.
+    fn names_of(
+        modules: &[&str],
+        files: &[(&str, &str)],
+        index: Option<&[(&str, &str)]>,
+    ) -> Result<Vec<String>, String> {
+        let weights = |name: &str| {
+            let member = Member { name: name.to_owned(), dtype: formats::Dtype::F32, shape: vec![1, 1], size: 4 };
+            [canonical_header(&[member], &BTreeMap::new()), vec![0; 4]].concat()
+        };
+        let modules: Vec<Value> =
+            modules.iter().map(|path| serde_json::json!({"type": "a.Dense", "path": path})).collect();
+        let named = |name: &str, bytes| NamedFile { name: name.to_owned(), source: Arc::new(InMemory(bytes)) };
+        let mut all: Vec<NamedFile> = files.iter().map(|(file, tensor)| named(file, weights(tensor))).collect();
+        all.push(named("modules.json", Value::from(modules).to_string().into_bytes()));
+        all.extend(index.map(|index| {
+            let map: BTreeMap<&str, &str> = index.iter().copied().collect();
+            named(INDEX, serde_json::json!({"weight_map": map}).to_string().into_bytes())
+        }));
+        let inventory = crate::inventory(&all).map_err(|e| e.to_string())?;
+        Ok(inventory.tensors.into_iter().map(|tensor| tensor.name).collect())
+    }
+
+    #[test]
+    fn tensors_of_modules_have_their_folder_as_prefix() {
+        let own = ("model.safetensors", "embed.weight");
+        let dense = |file| (file, "linear.weight");
+        let two = [own, dense("2_Dense/model.safetensors"), dense("3_Dense/model.safetensors")];
+        let all = ["embed.weight", "2_Dense.linear.weight", "3_Dense.linear.weight"];
+        assert_eq!(names_of(&["2_Dense", "./3_Dense/"], &two, None).expect("names"), all);
+        // Folders that are not listed are not part of the model.
+        assert_eq!(names_of(&["2_Dense"], &two, None).expect("names"), all[..2]);
+        let shard = [("model-1.safetensors", "embed.weight"), two[1], two[2]];
+        let index = [("embed.weight", "model-1.safetensors")];
+        assert_eq!(names_of(&["3_Dense"], &shard, Some(&index)).expect("names"), [all[0], all[2]]);
+        // A file that the index names is part of the model itself.
+        let index = [index[0], ("linear.weight", "2_Dense/model.safetensors")];
+        let mut found = names_of(&["2_Dense", "3_Dense"], &shard, Some(&index)).expect("names");
+        found.sort();
+        assert_eq!(found, ["3_Dense.linear.weight", "embed.weight", "linear.weight"]);
+    }
+
+    #[test]
+    fn prefixes_are_those_of_one_module() {
+        let files = [("model.safetensors", "model.norm.weight"), ("model/model.safetensors", "linear.weight")];
+        let error = names_of(&["model"], &files, None).expect_err("refused");
+        assert!(error.contains("`model.norm.weight` in `model.safetensors` begins like"), "{error}");
     }
 }

@@ -69,6 +69,12 @@ impl Shard {
                 None => members.push(source.copied(at, tensor.name.clone())),
             }
         }
+        for (member, _) in &mut members {
+            // The file has the names without the prefix that they have in the model.
+            if let Some(name) = member.name.strip_prefix(&files[number].prefix) {
+                member.name = name.to_owned();
+            }
+        }
         let (members, contents): (Vec<Member>, Vec<ShardContent>) = members.into_iter().unzip();
         let header = canonical_header(&members, &BTreeMap::from([("format".to_owned(), "mlx".to_owned())]));
         let mut end = header.len() as u64;

@@ -130,7 +130,13 @@ impl HubReference {
             "`{}` has neither GGUF files nor model*.safetensors; other formats cannot be imported",
             self.repository
         );
-        let of_modules = listing.files.iter().filter(|file| module_file(&file.path) == Some("model.safetensors"));
+        let is_chosen = |file: &HubFile| weights.iter().any(|chosen| chosen.path == file.path);
+        let has_modules = listing.file("modules.json").is_some();
+        let of_modules: Vec<&HubFile> = listing
+            .files
+            .iter()
+            .filter(|file| has_modules && module_file(&file.path) == Some("model.safetensors") && !is_chosen(file))
+            .collect();
         let side = listing.files.iter().filter(|file| is_side_file(&file.path));
         let index = listing.file(INDEX).filter(|_| index.is_some());
         Ok(weights.into_iter().chain(of_modules).chain(side).chain(index).cloned().collect())

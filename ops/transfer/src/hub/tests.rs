@@ -185,4 +185,9 @@ fn chooses_the_modules_of_sentence_transformers() {
     let chosen = [&["model.safetensors", "2_Dense/model.safetensors"][..], &side].concat();
     check("hf.co/u/r", &files, &chosen);
     check("hf.co/u/r:model.safetensors", &files, &chosen);
+    let index = json!({"weight_map": {"a": "model.safetensors", "b": "2_Dense/model.safetensors"}}).to_string();
+    let listing = listing(&[&files[..], &[INDEX]].concat());
+    let indexed = reference("hf.co/u/r").choose(&listing, Some(index.as_bytes())).expect("chosen");
+    let count = indexed.iter().filter(|file| file.path == "2_Dense/model.safetensors").count();
+    assert_eq!(count, 1, "the index names it too");
 }
