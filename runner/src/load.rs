@@ -168,7 +168,7 @@ impl Loaded {
             text,
             vocabulary: blueprint.vocabulary as usize,
             generates: decoder.generates(),
-            sentence: Sentence::of(documents),
+            sentence: Sentence::of(documents, &blueprint),
             ranking,
             scorer,
         });

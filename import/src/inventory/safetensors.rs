@@ -424,8 +424,8 @@ mod tests {
         }
     }
 
-    /// Returns the names of the tensors of a folder with `modules.json`, or the error. Each file has
-    /// one tensor of that name.
+    /// Returns the names of the tensors of a folder with `modules.json`, or the error. `files` are
+    /// files of one tensor with its name in the file.
     fn names_of(
         modules: &[&str],
         files: &[(&str, &str)],

@@ -14,7 +14,7 @@ use manifests::{Layer, Manifest, media_types};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::folder_documents::FolderDocuments;
+use crate::config_documents::ConfigDocuments;
 use crate::limits::MAX_DOCUMENT;
 
 /// Opens a blob in the store or at a registry; the text is its name in the manifest.
@@ -120,7 +120,7 @@ pub(crate) enum SourceDocument {
     /// Header of a GGUF file; for a split model, of the first file.
     Gguf(Vec<u8>),
     /// A `config.json`, with the linear layers behind pooling that `modules.json` lists.
-    Config(FolderDocuments),
+    Config(ConfigDocuments),
     /// The source has neither.
     Missing,
 }
@@ -142,7 +142,7 @@ impl SourceDocument {
             let layer = manifest.json(name);
             layer.map(|layer| read_document(name, &layer.descriptor, MAX_DOCUMENT, open)).transpose()
         };
-        Ok(FolderDocuments::read(read)?.map_or(Self::Missing, Self::Config))
+        Ok(ConfigDocuments::read(read)?.map_or(Self::Missing, Self::Config))
     }
 
     /// Reads the document of a model of whole files.
@@ -160,7 +160,7 @@ impl SourceDocument {
             Some(file) if inventory.format == import::SourceFormat::Gguf => {
                 Ok(Self::Gguf(read(&*file.source, file.header, MAX_GGUF_HEADER)?))
             }
-            _ => Ok(FolderDocuments::read(document)?.map_or(Self::Missing, Self::Config)),
+            _ => Ok(ConfigDocuments::read(document)?.map_or(Self::Missing, Self::Config)),
         }
     }
 

@@ -107,11 +107,7 @@ impl<B: Backend> Head<B> {
 impl<B: Backend> EmbedderLayer<B> {
     fn apply(&self, backend: &B, x: &[f32]) -> Result<Vec<f32>> {
         let (found, expected) = (x.len(), self.inputs);
-        ensure!(
-            found == expected,
-            "pooling gives a vector of {found} numbers, and the layer behind it takes {expected}; the model's modes of \
-             pooling do not match its layers"
-        );
+        ensure!(found == expected, "invariant: a layer that takes {expected} numbers gets {found}");
         let row = backend.rows(1, expected, |row| {
             row.copy_from_slice(x);
             Ok(())

@@ -130,6 +130,16 @@ impl Pooling {
         Some(Self::of_mode(mode))
     }
 
+    /// Returns the number of modes, each of which gives a vector.
+    pub(crate) fn modes(&self) -> usize {
+        self.modes.len()
+    }
+
+    /// Whether a mode is the maximum of each element.
+    pub(crate) fn has_maximum(&self) -> bool {
+        self.modes.contains(&Mode::Max)
+    }
+
     /// Adds the hidden state of the token at `position`, counted from the beginning of the text.
     pub(crate) fn add(&self, pooled: &mut Pooled, hidden: &[f32], position: usize) {
         let width = hidden.len();

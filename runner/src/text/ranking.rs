@@ -134,7 +134,7 @@ fn of_logits(documents: Documents<'_>, blueprint: &Blueprint) -> Result<Score> {
     let module = modules(documents)?.into_iter().find(|module| module.name() == LOGIT_SCORE);
     let module = module.context("it has neither a head that scores texts nor a module `LogitScore`")?;
     ensure!(blueprint.output.is_some(), "its module `LogitScore` needs logits, which the model does not give");
-    let name = format!("{}/config.json", module.path);
+    let name = module.config_name();
     let config = documents.json(&name)?;
     let token = |key: &str| -> Result<Option<u64>> {
         let Some(id) = config.get(key).filter(|id| !id.is_null()) else { return Ok(None) };

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail, ensure};
-use architectures::{MODULES, SentenceModule, sentence_modules};
+use anyhow::{Result, anyhow, bail, ensure};
+use architectures::{Blueprint, MODULES, SentenceModule, dense_modules, sentence_modules};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ fn check_modules(modules: &[SentenceModule]) -> Result<()> {
         let is_in_order = place.is_some_and(|place| place >= last && (place != DENSE || has_pooling));
         ensure!(
             is_in_order,
-            "its module `{}` ({}) is not supported {}, and the vectors would be wrong without it; expected {}",
+            "its module `{}` ({}) is not supported {}, and the vectors would be wrong without it; expected {}, in this order",
             module.path,
             module.kind,
             if place.is_some() { "at that place of `modules.json`" } else { "here" },
@@ -64,6 +64,29 @@ fn check_modules(modules: &[SentenceModule]) -> Result<()> {
         );
         last = place.unwrap_or(last);
     }
+    Ok(())
+}
+
+/// Refuses layers behind pooling that are missing in the model, or do not match its pooling.
+fn check_layers(modules: &[SentenceModule], pooling: &Pooling, blueprint: &Blueprint) -> Result<()> {
+    let (listed, found) = (dense_modules(modules).count(), blueprint.embedder.len());
+    ensure!(
+        listed <= found,
+        "`{MODULES}` lists {listed} modules `Dense`, and {found} layers behind pooling can be run here; the vectors would be wrong \
+         without the others"
+    );
+    let Some(first) = blueprint.embedder.first() else { return Ok(()) };
+    let pooled = pooling.modes() as u64 * blueprint.hidden;
+    ensure!(
+        pooled == first.inputs,
+        "its modes of pooling give {pooled} numbers, and the layer behind pooling takes {}",
+        first.inputs
+    );
+    // A layer that is not in the list projects before pooling; its place matters for the maximum.
+    ensure!(
+        listed == found || !pooling.has_maximum(),
+        "it pools by the maximum of projected hidden states, which is not supported"
+    );
     Ok(())
 }
 
@@ -84,13 +107,15 @@ struct Texts {
 impl Sentence {
     /// Reads the settings from the documents of a model. Unsupported ones are reported when an
     /// embedding is requested.
-    pub(crate) fn of(documents: Documents<'_>) -> Self {
-        let checked = modules(documents).and_then(|modules| check_modules(&modules));
-        let mut obstacle = checked.err().map(|error| format!("{error:#}"));
-        let pooling = Pooling::of(documents).unwrap_or_else(|error| {
-            obstacle = Some(error.to_string());
-            Pooling::default()
-        });
+    pub(crate) fn of(documents: Documents<'_>, blueprint: &Blueprint) -> Self {
+        let pooling = Pooling::of(documents);
+        let check = || -> Result<()> {
+            let modules = modules(documents)?;
+            check_modules(&modules)?;
+            check_layers(&modules, pooling.as_ref().map_err(|error| anyhow!("{error:#}"))?, blueprint)
+        };
+        let obstacle = check().err().map(|error| format!("{error:#}"));
+        let pooling = pooling.unwrap_or_default();
         let texts: Texts = of_json(documents.find("sentence_bert_config.json"));
         let prompts: Prompts = of_json(documents.find("config_sentence_transformers.json"));
         let text = |(name, text): (String, Value)| Some((name, text.as_str()?.to_owned()));
@@ -140,6 +165,7 @@ fn of_json<T: Default + for<'d> Deserialize<'d>>(raw: Option<&[u8]>) -> T {
 mod tests {
     use std::sync::Arc;
 
+    use architectures::{Document, EmbedderLayer, TensorNames, describe};
     use serde_json::json;
 
     use super::*;
@@ -149,7 +175,52 @@ mod tests {
         let document =
             |(name, json): &(&str, Value)| ((*name).to_owned(), Arc::new(Blob::Read(json.to_string().into_bytes())));
         let documents: Vec<_> = documents.iter().map(document).collect();
-        Sentence::of(Documents::new(&documents))
+        Sentence::of(Documents::new(&documents), &with_embedder(&[8, 8]))
+    }
+
+    /// Returns a model of 8 hidden elements whose layers behind pooling take these numbers.
+    fn with_embedder(inputs: &[u64]) -> Blueprint {
+        let config = br#"{"model_type":"bert","hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,
+            "num_attention_heads":1,"vocab_size":8}"#;
+        let described = describe(Document::Config(config), &TensorNames::default()).expect("it is described");
+        let mut blueprint = described.blueprint;
+        let output = blueprint.attentions().next().expect("a layer").output.clone();
+        blueprint.embedder = inputs
+            .iter()
+            .map(|inputs| EmbedderLayer { inputs: *inputs, width: 8, projection: output.clone(), activation: None })
+            .collect();
+        blueprint
+    }
+
+    #[test]
+    fn layers_behind_pooling_match_the_settings() {
+        let kinds = |kinds: &[&str]| -> Vec<SentenceModule> {
+            let module = |kind: &&str| SentenceModule { kind: (*kind).to_owned(), path: (*kind).to_owned() };
+            kinds.iter().map(module).collect()
+        };
+        let (none, one) = (kinds(&["Pooling"]), kinds(&["Pooling", "Dense"]));
+        let pooling = |mode: &str| {
+            let config = json!({"pooling_mode": mode}).to_string().into_bytes();
+            let documents = [("1_Pooling/config.json".to_owned(), Arc::new(Blob::Read(config)))];
+            Pooling::of(Documents::new(&documents)).expect("a pooling")
+        };
+        for (modules, mode, inputs, says) in [
+            (&one, "mean", &[8][..], None),
+            (&one, "max", &[8], None),
+            (&none, "mean", &[8], None),
+            (&none, "max", &[8], Some("the maximum of projected hidden states")),
+            (&one, "mean", &[], Some("lists 1 modules `Dense`, and 0 layers")),
+            (&one, "mean", &[16], Some("give 8 numbers, and the layer behind pooling takes 16")),
+        ] {
+            let checked = check_layers(modules, &pooling(mode), &with_embedder(inputs));
+            match says {
+                None => checked.expect("it embeds"),
+                Some(says) => {
+                    let error = checked.expect_err("refused").to_string();
+                    assert!(error.contains(says), "{error}");
+                }
+            }
+        }
     }
 
     #[test]

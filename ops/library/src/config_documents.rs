@@ -8,14 +8,14 @@ use content::operation::Result;
 
 /// Documents that describe the model of a folder.
 #[derive(Clone, Debug)]
-pub(crate) struct FolderDocuments {
+pub(crate) struct ConfigDocuments {
     /// Contents of `config.json`.
     pub(crate) config: Vec<u8>,
     /// Linear layers behind pooling, or the reason why their list cannot be read.
     dense: Result<Vec<DenseModule>, String>,
 }
 
-impl FolderDocuments {
+impl ConfigDocuments {
     /// Reads the documents; `None` if there is no `config.json`. `read` returns the contents of a
     /// document, if there is one with that name.
     pub(crate) fn read(read: impl Fn(&str) -> Result<Option<Vec<u8>>>) -> Result<Option<Self>> {
@@ -37,7 +37,10 @@ impl FolderDocuments {
     /// reason.
     pub(crate) fn describe(&self, names: &TensorNames) -> Result<Architecture, String> {
         let architecture = describe(Document::Config(&self.config), names).map_err(|error| error.to_string())?;
-        let dense = self.dense.as_ref().map_err(Clone::clone)?;
-        architecture.with_dense_modules(dense, names).map_err(|error| error.to_string())
+        let dense = self.dense.as_ref().map_err(Clone::clone);
+        let added =
+            dense.and_then(|dense| architecture.clone().with_dense_modules(dense, names).map_err(|e| e.to_string()));
+        // A model that generates is of use without them; the runner then refuses to embed.
+        if added.is_err() && architecture.blueprint.output.is_some() { Ok(architecture) } else { added }
     }
 }
