@@ -54,11 +54,14 @@ pub struct HuggingFaceFiles {
 /// The vocabulary contradicts itself, or no `RoPE` scaling of a config gives the `RoPE` divisors.
 pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error> {
     let (family, blueprint) = (model.architecture.family, &model.architecture.blueprint);
-    let which = match blueprint {
-        _ if !family.hugging_face.is_written => Some(""),
-        _ if blueprint.gated().count() != blueprint.layers.len() => Some(" with experts"),
-        _ if !blueprint.causal || !blueprint.embedder.is_empty() => Some(" that only embed"),
-        _ => None,
+    let which = if !family.hugging_face.is_written {
+        Some("")
+    } else if blueprint.gated().count() != blueprint.layers.len() {
+        Some(" with experts")
+    } else if !blueprint.causal {
+        Some(" that only embed")
+    } else {
+        None
     };
     if let Some(which) = which {
         let name = family.name;
@@ -70,6 +73,10 @@ pub fn folder_documents(model: &GgufModel<'_>) -> Result<HuggingFaceFiles, Error
     let vocabulary = vocabulary(model.gguf)?;
     let config = config::config(model, vocabulary.as_ref(), &mut losses)?;
     config_losses::note(model, &config, &mut losses)?;
+    let architecture = model.gguf.text("general.architecture").unwrap_or_default();
+    if model.gguf.unsigned(&format!("{architecture}.pooling_type")).is_some_and(|kind| kind > 0) {
+        losses.push("the folder will not say how hidden states are pooled for an embedding".to_owned());
+    }
     let mut files = vec![("config.json".to_owned(), pretty(&config))];
     files.push(("generation_config.json".to_owned(), pretty(&special::generation_config(vocabulary.as_ref()))));
     match vocabulary {
