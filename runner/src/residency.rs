@@ -172,7 +172,8 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
         let of = places.iter().map(|place| in_memory(&after, place));
         let (here, all) = of.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
         if CHOSEN.contains(&index) {
-            assert_eq!(here, all, "expert {index} was used");
+            // The system may drop a few clean pages in the meantime.
+            assert!(here + all / 100 >= all, "expert {index} was used: {here} of {all} pages are in memory");
             used += all;
         } else {
             others += here;
