@@ -36,7 +36,7 @@ enum ProcessorKind {
     Arranged,
 }
 
-/// Classes of processors that cut pictures into tiles, whatever the settings of pictures say.
+/// Classes of processors that always cut pictures into tiles: they override `crop_to_patches`.
 const CUTTING: [&str; 2] = ["InternVLProcessor", "AyaVisionProcessor"];
 
 /// Values of a processor's class.

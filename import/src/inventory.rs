@@ -4,6 +4,7 @@ mod gguf;
 mod mlx;
 mod model_opt;
 mod safetensors;
+mod sentence_modules;
 mod weights;
 
 use std::sync::Arc;

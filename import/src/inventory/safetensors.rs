@@ -1,6 +1,6 @@
 //! Inventory of a folder with safetensors files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use architectures::MODULES;
@@ -10,14 +10,15 @@ use formats::safetensors::Header;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::sentence_modules::SentenceFolders;
 use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
 use crate::read_at::GeneratedDocument;
 use crate::repack::{self, Repacked, RepackedFile};
 use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
-/// File name of a model that is not split into shards.
-const WHOLE: &str = "model.safetensors";
+/// File name of a model, or of a module, that is not split into shards.
+pub(super) const WHOLE: &str = "model.safetensors";
 
 /// Largest side file that is parsed, in bytes: tokenizers of large vocabularies have tens of MB.
 const MAX_DOCUMENT: u64 = 256 << 20;
@@ -33,13 +34,10 @@ struct ShardIndex {
 
 pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<Inventory, Error> {
     let index = all.iter().find(|file| file.name == INDEX).map(read_index).transpose()?;
-    let modules = Modules::read(all, index.as_ref())?;
-    let (of_modules, others): (Vec<&NamedFile>, Vec<&NamedFile>) = candidates
-        .iter()
-        .copied()
-        .filter(|file| modules.has_place_for(file))
-        .partition(|file| modules.of(file).is_some());
-    let (mut shards, index) = chosen(index, &others)?;
+    let list = find_document(all, MODULES)?;
+    let modules = SentenceFolders::new(list.as_deref(), index.iter().flat_map(|index| index.weight_map.values()));
+    let (of_modules, of_model) = modules.sorted(candidates);
+    let (mut shards, index) = chosen(index.as_ref(), &of_model)?;
     shards.extend(of_modules);
     let mut files = Vec::new();
     let mut tensors = Vec::new();
@@ -52,7 +50,7 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
     modules.check_prefixes(&files, &tensors)?;
     let homes = homes(&tensors, &files)?;
     let config = find_document(all, "config.json")?;
-    if let Some(index) = &index {
+    if let Some(index) = index {
         check_index(index, &homes, config.as_deref().is_some_and(is_tied))?;
     }
     let in_shards = |file: &&NamedFile| shards.iter().any(|shard| shard.name == file.name);
@@ -120,57 +118,6 @@ fn new_index(files: &[SourceFile], tensors: &[SourceTensor]) -> Vec<u8> {
     serde_json::json!({"metadata": {"total_size": size}, "weight_map": map}).to_string().into_bytes()
 }
 
-/// The modules of sentence-transformers in a folder.
-struct Modules {
-    /// Folders of the modules; `None` without a list of modules.
-    folders: Option<Vec<String>>,
-    /// Files that the index names.
-    indexed: HashSet<String>,
-}
-
-impl Modules {
-    fn read(all: &[NamedFile], index: Option<&ShardIndex>) -> Result<Self, Error> {
-        let folders = find_document(all, MODULES)?.map(|raw| architectures::module_folders(&raw));
-        let indexed = index.iter().flat_map(|index| index.weight_map.values().cloned()).collect();
-        Ok(Self { folders: folders.filter(|folders| !folders.is_empty()), indexed })
-    }
-
-    /// Returns the folder of the module whose weights the file has. Files that the index names are
-    /// part of the model itself.
-    fn of(&self, file: &NamedFile) -> Option<&str> {
-        let folder = file.name.strip_suffix(WHOLE)?.strip_suffix('/')?;
-        let found = self.folders.iter().flatten().find(|module| *module == folder)?;
-        (!self.is_indexed(file)).then_some(found)
-    }
-
-    /// Whether a file can be part of the model. Beside the folders of modules, some models have
-    /// others of the same form that are not in use, such as one for each width of their vectors.
-    fn has_place_for(&self, file: &NamedFile) -> bool {
-        self.folders.is_none() || !file.name.contains('/') || self.is_indexed(file) || self.of(file).is_some()
-    }
-
-    fn is_indexed(&self, file: &NamedFile) -> bool {
-        self.indexed.contains(&file.name)
-    }
-
-    /// Refuses tensors whose names begin like those of a module that they do not belong to: an
-    /// export could not tell them apart.
-    fn check_prefixes(&self, files: &[SourceFile], tensors: &[SourceTensor]) -> Result<(), Error> {
-        for folder in self.folders.iter().flatten() {
-            let prefix = format!("{folder}.");
-            let other =
-                tensors.iter().find(|tensor| tensor.name.starts_with(&prefix) && files[tensor.file].prefix != prefix);
-            if let Some(other) = other {
-                return Err(Error::Source(format!(
-                    "tensor `{}` in `{}` begins like the tensors of the module in `{folder}`",
-                    other.name, files[other.file].name
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
 fn find_document(all: &[NamedFile], name: &str) -> Result<Option<Vec<u8>>, Error> {
     all.iter().find(|file| file.name == name).map(|file| read_document(file, MAX_DOCUMENT)).transpose()
 }
@@ -193,14 +140,14 @@ fn read_index(named: &NamedFile) -> Result<ShardIndex, Error> {
 
 /// Returns the files that form the model, and their index. As in transformers, `model.safetensors`
 /// is the model if the shards of an index are missing.
-fn chosen<'a>(
-    index: Option<ShardIndex>,
+fn chosen<'a, 'i>(
+    index: Option<&'i ShardIndex>,
     candidates: &[&'a NamedFile],
-) -> Result<(Vec<&'a NamedFile>, Option<ShardIndex>), Error> {
+) -> Result<(Vec<&'a NamedFile>, Option<&'i ShardIndex>), Error> {
     let has = |name: &str| candidates.iter().any(|file| file.name == name);
     let is_whole = |index: &ShardIndex| index.weight_map.values().all(|shard| has(shard));
     match index {
-        Some(index) if is_whole(&index) || !has(WHOLE) => Ok((indexed(&index, candidates)?, Some(index))),
+        Some(index) if is_whole(index) || !has(WHOLE) => Ok((indexed(index, candidates)?, Some(index))),
         _ => {
             let (spare, model): (Vec<&NamedFile>, Vec<&NamedFile>) =
                 candidates.iter().copied().partition(|file| is_spare(&file.name, has(WHOLE)));
@@ -465,6 +412,16 @@ mod tests {
         let mut found = names_of(&["2_Dense", "3_Dense"], &shard, Some(&index)).expect("names");
         found.sort();
         assert_eq!(found, ["3_Dense.linear.weight", "embed.weight", "linear.weight"]);
+    }
+
+    /// sentence-transformers once saved the transformer in a folder too.
+    #[test]
+    fn a_model_may_lie_in_a_folder() {
+        let files =
+            [("0_Transformer/model.safetensors", "embed.weight"), ("1_Dense/model.safetensors", "linear.weight")];
+        let mut names = names_of(&["1_Dense"], &files, None).expect("names");
+        names.sort();
+        assert_eq!(names, ["1_Dense.linear.weight", "embed.weight"]);
     }
 
     #[test]

@@ -18,5 +18,5 @@ mod sizes;
 pub use decode::{PictureError, PictureLimits, decode};
 pub use patches::{Patches, PictureParts, picture_parts};
 pub use picture::{CHANNELS, Picture, PictureSize};
-pub use resample::{ResizeFilter, resize};
+pub use resample::resize;
 pub use sizes::SizeError;

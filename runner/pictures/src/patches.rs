@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use architectures::{PatchOrder, PictureFilter, PictureInput};
+use architectures::{PatchOrder, PictureInput};
 
 use crate::picture::{CHANNELS, Picture, PictureSize};
-use crate::resample::{ResizeFilter, resize};
+use crate::resample::resize;
 use crate::sizes::{Overview, SizeError, target_sizes};
 
 /// The parts of a picture that a tower takes, one by one.
@@ -36,16 +36,11 @@ pub struct Patches {
 /// The picture is too narrow for the model.
 pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureParts, SizeError> {
     let target = target_sizes(picture.size(), input.resize)?;
-    let filter = match input.filter {
-        PictureFilter::Box => ResizeFilter::Box,
-        PictureFilter::Bilinear => ResizeFilter::Bilinear,
-        PictureFilter::Hamming => ResizeFilter::Hamming,
-        PictureFilter::Bicubic => ResizeFilter::Bicubic,
-        PictureFilter::Lanczos => ResizeFilter::Lanczos,
-    };
     let mut resized = Cow::Borrowed(picture);
     for size in target.resized {
-        resized = Cow::Owned(resize(&resized, size, filter));
+        if size != resized.size() {
+            resized = Cow::Owned(resize(&resized, size, input.filter));
+        }
     }
     let table = NumberTable::new(input);
     let (size, part) = (resized.size(), target.part);
@@ -60,7 +55,7 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
     }
     if parts.len() > 1 {
         let of = if target.overview == Overview::OfOriginal { picture } else { &resized };
-        parts.push(patches(&resize(of, part, filter), input, &table));
+        parts.push(patches(&resize(of, part, input.filter), input, &table));
     }
     Ok(PictureParts { columns, rows, parts })
 }

@@ -12,6 +12,8 @@
 
 use std::borrow::Cow;
 
+use architectures::PictureFilter;
+
 use crate::picture::{CHANNELS, Picture, PictureSize};
 
 /// Bits behind the point of a weight. The sum of the weighted bytes of a pixel has 8 bits more, and
@@ -20,43 +22,26 @@ const PRECISION: u32 = 32 - 8 - 2;
 /// Half of a weight of 1, which rounds a sum to the nearest byte.
 const HALF: i32 = 1 << (PRECISION - 1);
 
-/// Filter of a resize.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResizeFilter {
-    /// Equal weights within half a pixel.
-    Box,
-    /// Weights that decrease linearly within one pixel.
-    Bilinear,
-    /// Hamming window within one pixel.
-    Hamming,
-    /// Cubic convolution with a = −0.5 within two pixels.
-    Bicubic,
-    /// Windowed sinc within three pixels.
-    Lanczos,
+/// Distance, in pixels, beyond which a filter is zero.
+fn support(filter: PictureFilter) -> f64 {
+    match filter {
+        PictureFilter::Box => 0.5,
+        PictureFilter::Bilinear | PictureFilter::Hamming => 1.0,
+        PictureFilter::Bicubic => 2.0,
+        PictureFilter::Lanczos => 3.0,
+    }
 }
 
-impl ResizeFilter {
-    /// Distance, in pixels, beyond which the filter is zero.
-    fn support(self) -> f64 {
-        match self {
-            Self::Box => 0.5,
-            Self::Bilinear | Self::Hamming => 1.0,
-            Self::Bicubic => 2.0,
-            Self::Lanczos => 3.0,
-        }
-    }
-
-    /// Returns the weight at a distance in pixels.
-    fn weight(self, x: f64) -> f64 {
-        match self {
-            // The bounds are not symmetric, so that a pixel on the edge of two has one weight.
-            Self::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),
-            Self::Bilinear => (1.0 - x.abs()).max(0.0),
-            Self::Hamming => hamming(x.abs()),
-            Self::Bicubic => bicubic(x.abs()),
-            Self::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-            Self::Lanczos => 0.0,
-        }
+/// Returns the weight of a filter at a distance in pixels.
+fn weight(filter: PictureFilter, x: f64) -> f64 {
+    match filter {
+        // The bounds are not symmetric, so that a pixel on the edge of two has one weight.
+        PictureFilter::Box => f64::from(u8::from(x > -0.5 && x <= 0.5)),
+        PictureFilter::Bilinear => (1.0 - x.abs()).max(0.0),
+        PictureFilter::Hamming => hamming(x.abs()),
+        PictureFilter::Bicubic => bicubic(x.abs()),
+        PictureFilter::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
+        PictureFilter::Lanczos => 0.0,
     }
 }
 
@@ -102,16 +87,16 @@ struct PixelWeights {
 
 /// Returns the weights of each output pixel of a side.
 #[expect(clippy::cast_sign_loss, reason = "positions before the first pixel become 0")]
-fn side(input: usize, output: usize, filter: ResizeFilter) -> Vec<PixelWeights> {
+fn side(input: usize, output: usize, filter: PictureFilter) -> Vec<PixelWeights> {
     let scale = input as f64 / output as f64;
     let stretch = scale.max(1.0);
-    let support = filter.support() * stretch;
+    let reach = support(filter) * stretch;
     let of_pixel = |pixel: usize| {
         let center = (pixel as f64 + 0.5) * scale;
-        let first = (center - support + 0.5) as usize;
-        let end = ((center + support + 0.5) as usize).min(input);
-        let weight = |at: usize| filter.weight((at as f64 - center + 0.5) * (1.0 / stretch));
-        let weights: Vec<f64> = (first..end).map(weight).collect();
+        let first = (center - reach + 0.5) as usize;
+        let end = ((center + reach + 0.5) as usize).min(input);
+        let of_input = |at: usize| weight(filter, (at as f64 - center + 0.5) * (1.0 / stretch));
+        let weights: Vec<f64> = (first..end).map(of_input).collect();
         let sum: f64 = weights.iter().sum();
         let normal = |weight: f64| if sum == 0.0 { weight } else { weight / sum };
         PixelWeights { first, weights: weights.into_iter().map(|weight| fixed(normal(weight))).collect() }
@@ -135,7 +120,7 @@ fn byte(sum: i32) -> u8 {
 /// # Panics
 /// If a side of the picture or of the new size is 0.
 #[must_use]
-pub fn resize(picture: &Picture, to: PictureSize, filter: ResizeFilter) -> Picture {
+pub fn resize(picture: &Picture, to: PictureSize, filter: PictureFilter) -> Picture {
     let from = picture.size();
     assert!(from.pixels() > 0 && to.pixels() > 0, "invariant: {from:?} and {to:?} have pixels");
     let passes = if columns_come_first(from, to) { [Pass::Height, Pass::Width] } else { [Pass::Width, Pass::Height] };
@@ -224,11 +209,11 @@ mod tests {
                 PictureSize::new(side(0), side(1))
             };
             let filter = match case["filter"].as_str().expect("a filter") {
-                "box" => ResizeFilter::Box,
-                "bilinear" => ResizeFilter::Bilinear,
-                "hamming" => ResizeFilter::Hamming,
-                "bicubic" => ResizeFilter::Bicubic,
-                "lanczos" => ResizeFilter::Lanczos,
+                "box" => PictureFilter::Box,
+                "bilinear" => PictureFilter::Bilinear,
+                "hamming" => PictureFilter::Hamming,
+                "bicubic" => PictureFilter::Bicubic,
+                "lanczos" => PictureFilter::Lanczos,
                 other => panic!("the filter {other}"),
             };
             let resized = resize(&made(case["rule"].as_str().expect("a rule"), size("from")), size("to"), filter);
@@ -241,11 +226,11 @@ mod tests {
     fn a_picture_of_one_color_keeps_it() {
         let white = Picture::new(PictureSize::new(7, 5), vec![255; 105]);
         for filter in [
-            ResizeFilter::Box,
-            ResizeFilter::Bilinear,
-            ResizeFilter::Hamming,
-            ResizeFilter::Bicubic,
-            ResizeFilter::Lanczos,
+            PictureFilter::Box,
+            PictureFilter::Bilinear,
+            PictureFilter::Hamming,
+            PictureFilter::Bicubic,
+            PictureFilter::Lanczos,
         ] {
             let resized = resize(&white, PictureSize::new(13, 2), filter);
             assert!(resized.pixels().iter().all(|byte| *byte == 255), "{filter:?}");
