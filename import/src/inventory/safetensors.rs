@@ -48,7 +48,13 @@ pub(super) fn inventory(all: &[NamedFile], candidates: &[&NamedFile]) -> Result<
         tensors.extend(members);
     }
     modules.check_prefixes(&files, &tensors)?;
-    let homes = homes(&tensors, &files)?;
+    let homes = homes(&tensors, &files).map_err(|error| {
+        // The tensors of modules have no prefixes if the list of modules cannot be read.
+        match list.as_deref().and_then(|raw| architectures::sentence_modules(raw).err()) {
+            Some(reason) => Error::Source(format!("{error}; {reason}")),
+            None => error,
+        }
+    })?;
     let config = find_document(all, "config.json")?;
     if let Some(index) = index {
         check_index(index, &homes, config.as_deref().is_some_and(is_tied))?;
@@ -422,6 +428,13 @@ mod tests {
         let mut names = names_of(&["1_Dense"], &files, None).expect("names");
         names.sort();
         assert_eq!(names, ["1_Dense.linear.weight", "embed.weight"]);
+    }
+
+    #[test]
+    fn a_broken_list_of_modules_is_named() {
+        let files = [("2_Dense/model.safetensors", "linear.weight"), ("3_Dense/model.safetensors", "linear.weight")];
+        let error = names_of(&["d"; 65], &files, None).expect_err("refused");
+        assert!(error.contains("in `3_Dense/model.safetensors`; modules.json: it lists 65 modules"), "{error}");
     }
 
     #[test]
