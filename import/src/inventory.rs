@@ -18,6 +18,9 @@ pub(crate) use gguf::read_header as read_gguf_header;
 pub use safetensors::is_spare;
 pub(crate) use safetensors::{read_document, shard_facts};
 
+/// Name of the safetensors file of a model, or of a module, that is not split into shards.
+const WHOLE: &str = "model.safetensors";
+
 /// Format of a model's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceFormat {

@@ -11,14 +11,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sentence_modules::SentenceFolders;
-use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, read_at, size, weights};
+use super::{Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, WHOLE, read_at, size, weights};
 use crate::read_at::GeneratedDocument;
 use crate::repack::{self, Repacked, RepackedFile};
 use crate::{Error, NamedFile, QuantizationConfig};
 
 const INDEX: &str = "model.safetensors.index.json";
-/// File name of a model, or of a module, that is not split into shards.
-pub(super) const WHOLE: &str = "model.safetensors";
 
 /// Largest side file that is parsed, in bytes: tokenizers of large vocabularies have tens of MB.
 const MAX_DOCUMENT: u64 = 256 << 20;

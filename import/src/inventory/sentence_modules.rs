@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::safetensors::WHOLE;
-use super::{SourceFile, SourceTensor};
+use super::{SourceFile, SourceTensor, WHOLE};
 use crate::{Error, NamedFile};
 
 /// Folders of modules.
