@@ -67,7 +67,7 @@ pub use family::{Architecture, Document, Fact, Family, Fields, GgufForm, Hugging
 pub use harmless_keys::is_harmless as is_harmless_key;
 pub use names_of_0_1::source_name;
 pub use picture_settings::picture_input;
-pub use rope::{Divisors, Rope, RopeScaling, Switch};
+pub use rope::{Axis, Divisors, Rope, RopeAxes, RopeScaling, Switch};
 pub use sentence_modules::{DenseModule, MODULES, SentenceModule, dense_modules, module_folders, sentence_modules};
 pub use sizes::Sizes;
 pub use tensor_names::TensorNames;

@@ -81,6 +81,32 @@ pub enum Divisors {
     },
 }
 
+/// Position of a token on which an angle depends. A token of text has the same position on all
+/// axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axis {
+    /// Place of the token, or of the picture that it is a part of, in the sequence.
+    Time,
+    /// Row in the picture.
+    Row,
+    /// Column in the picture.
+    Column,
+}
+
+/// Axes of the pairs of a head, for models whose tokens have several positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RopeAxes {
+    /// Runs of pairs for time, row and column, with these lengths (Qwen2-VL, arXiv 2409.12191).
+    Runs([u64; 3]),
+    /// Every third pair from the second one on is for rows, and from the third one on for columns,
+    /// as many as the numbers say; all others are for time (Qwen3-VL).
+    Interleaved([u64; 3]),
+    /// The first half of the pairs is for rows, the second half for columns. Both have the
+    /// frequencies of a head of half the size.
+    Halves,
+}
+
 /// Criterion for choosing between a model's two sets of frequencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
@@ -106,12 +132,44 @@ pub struct Rope {
     pub magnitude: f64,
     /// Whether pairs are rotated by the negative angles.
     pub reversed: bool,
+    /// Axes of the pairs; `None` if tokens have one position.
+    pub axes: Option<RopeAxes>,
+}
+
+impl RopeAxes {
+    /// Returns the axis of each of the `count` pairs of a head. Pairs beyond those that the numbers
+    /// give to an axis are for time.
+    pub fn of_pairs(self, count: usize) -> Vec<Axis> {
+        (0..count).map(|pair| self.of_pair(pair, count)).collect()
+    }
+
+    fn of_pair(self, pair: usize, count: usize) -> Axis {
+        match self {
+            Self::Runs([time, rows, columns]) => {
+                let (pair, ends) = (pair as u64, [time, time.saturating_add(rows)]);
+                if (ends[0]..ends[1]).contains(&pair) {
+                    Axis::Row
+                } else if (ends[1]..ends[1].saturating_add(columns)).contains(&pair) {
+                    Axis::Column
+                } else {
+                    Axis::Time
+                }
+            }
+            Self::Interleaved([_, rows, columns]) => match (pair % 3, pair as u64 / 3) {
+                (1, before) if before < rows => Axis::Row,
+                (2, before) if before < columns => Axis::Column,
+                _ => Axis::Time,
+            },
+            Self::Halves if pair < count / 2 => Axis::Row,
+            Self::Halves => Axis::Column,
+        }
+    }
 }
 
 impl Rope {
     /// Creates a `RoPE` with unscaled frequencies.
     pub fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0, reversed: false }
+        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0, reversed: false, axes: None }
     }
 
     /// Returns a `RoPE` with the same base and this scaling; rotated elements are multiplied by
@@ -168,11 +226,15 @@ impl Rope {
     }
 
     /// Returns the rotary frequencies (radians per position) for a head of `head_dim` elements, one
-    /// for each pair of rotated elements. `long` selects one of two sets, see
+    /// for each pair of rotated elements, on the pair's axis. `long` selects one of two sets, see
     /// [`switch`](Self::switch). [`divisors`](Self::divisors) are not applied.
     ///
     /// Source of the rules: `modeling_rope_utils.py` of Hugging Face transformers.
     pub fn frequencies(&self, head_dim: u64, long: bool) -> Vec<f64> {
+        if self.axes == Some(RopeAxes::Halves) {
+            let half = Self { axes: None, dimension: None, ..self.clone() };
+            return half.frequencies(self.rotated(head_dim) / 2, long).repeat(2);
+        }
         let dimension = self.rotated(head_dim);
         let sign = if self.reversed { -1.0 } else { 1.0 };
         let plain = (0..dimension / 2).map(|i| sign * self.theta.powf(-((2 * i) as f64) / dimension as f64));
@@ -277,6 +339,26 @@ mod tests {
         assert!((a[0] - 1.0).abs() < 1e-12 && (b[0] - 1.0).abs() < 1e-12);
         assert!((a[63] / b[63] - 8.0).abs() < 1e-9);
         assert!(b.windows(2).all(|pair| pair[0] > pair[1]));
+    }
+
+    #[test]
+    fn pairs_have_axes() {
+        let axes = |axes: RopeAxes, count| -> String {
+            let letter = |axis: &Axis| match axis {
+                Axis::Time => 't',
+                Axis::Row => 'r',
+                Axis::Column => 'c',
+            };
+            axes.of_pairs(count).iter().map(letter).collect()
+        };
+        assert_eq!(axes(RopeAxes::Runs([4, 2, 2]), 8), "ttttrrcc");
+        assert_eq!(axes(RopeAxes::Runs([1, u64::MAX, 2]), 4), "trrr");
+        assert_eq!(axes(RopeAxes::Interleaved([4, 2, 2]), 8), "trctrctt");
+        assert_eq!(axes(RopeAxes::Interleaved([11, 11, 10]), 32).matches('c').count(), 10);
+        assert_eq!(axes(RopeAxes::Halves, 4), "rrcc");
+        let halves = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(100.0) };
+        let found = halves.frequencies(8, false);
+        assert!(found.iter().zip([1.0, 0.1, 1.0, 0.1]).all(|(found, expected)| (found - expected).abs() < 1e-12));
     }
 
     #[test]

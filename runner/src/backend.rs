@@ -32,7 +32,7 @@ pub(crate) use matrix_source::{LowRank, MatrixSource, WeightSource};
 pub(crate) use pass::{DirectExecution, Inputs, PassExecution, PassParts};
 pub(crate) use position_bias::PositionBias;
 pub(crate) use recurrence::{LENGTH_EPSILON, Recurrence, RecurrenceInputs, RecurrenceRule};
-pub(crate) use rotary::{AnglesOf, HeadPart};
+pub(crate) use rotary::{AnglesOf, HeadPart, TokenPosition};
 pub(crate) use routing::{ExpertsOf, RoutedExperts, RoutingRule};
 pub(crate) use run::Run;
 pub(crate) use selection::Selection;

@@ -28,7 +28,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, Switch};
 
-use crate::backend::{Selection, Sequence};
+use crate::backend::{Selection, Sequence, TokenPosition};
 use crate::heartbeat::Heartbeat;
 use crate::weights::Weights;
 use embedding::{Embedding, TokenPlace};
@@ -59,7 +59,7 @@ pub(crate) struct Decoder {
 #[derive(Debug, Default)]
 struct Buffers {
     places: Vec<TokenPlace>,
-    positions: Vec<usize>,
+    positions: Vec<TokenPosition>,
     long: Vec<bool>,
     /// Rows between two stages, `[tokens, hidden]`.
     rows: Vec<f32>,
@@ -151,7 +151,7 @@ impl Decoder {
         long.clear();
         for sequence in sequences {
             let span = sequence.span;
-            positions.extend(span.position..span.end());
+            positions.extend((span.position..span.end()).map(TokenPosition::of_text));
             let second = sequence.second.unwrap_or(usize::MAX);
             let place = |index| TokenPlace {
                 sequence: sequence.id,

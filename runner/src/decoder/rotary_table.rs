@@ -2,7 +2,7 @@
 //! of queries with the position is a table whose angles are 0, so that only its factor applies.
 
 use anyhow::{Result, ensure};
-use architectures::{BlockRule, Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
+use architectures::{Axis, BlockRule, Blueprint, HeadLayout, Mixer, QueryGrowth, Rope, Switch};
 
 use super::stage::PassTokens;
 use crate::backend::{AnglesOf, KeyRotation};
@@ -14,6 +14,8 @@ pub(super) struct RotaryTable {
     key: TableKey,
     /// Radians per position: for short sequences, then for long ones.
     frequencies: [Vec<f64>; 2],
+    /// Axis of each pair; empty if tokens have one position.
+    axes: Vec<Axis>,
 }
 
 /// The parameters of a table.
@@ -147,7 +149,9 @@ impl RotaryTable {
     /// Returns the index of a table, after adding it if it has no equal.
     fn index(key: TableKey, frequencies: [Vec<f64>; 2], tables: &mut Vec<Self>) -> usize {
         tables.iter().position(|table| table.key == key).unwrap_or_else(|| {
-            tables.push(Self { key, frequencies });
+            let axes = key.rope.as_ref().and_then(|rope| rope.axes);
+            let axes = axes.map_or_else(Vec::new, |axes| axes.of_pairs(frequencies[0].len()));
+            tables.push(Self { key, frequencies, axes });
             tables.len() - 1
         })
     }
@@ -172,6 +176,7 @@ impl RotaryTable {
         AnglesOf {
             frequencies: [&self.frequencies[0], &self.frequencies[1]],
             positions: tokens.positions,
+            axes: &self.axes,
             back: self.key.back as usize,
             long: tokens.long,
             magnitude: self.key.rope.as_ref().map_or(1.0, |rope| rope.magnitude),

@@ -7,13 +7,13 @@ use std::ops::Range;
 use anyhow::Result;
 use protocol::KvType;
 
-use crate::backend::{Best, Selection, Sequence, SequenceId};
+use crate::backend::{Best, Selection, Sequence, SequenceId, TokenPosition};
 
 /// The tokens of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassTokens<'a> {
-    /// Position of each token in its sequence.
-    pub(super) positions: &'a [usize],
+    /// Positions of each token in its sequence.
+    pub(super) positions: &'a [TokenPosition],
     /// For each token, whether its sequence uses the frequencies of long sequences.
     pub(super) long: &'a [bool],
     pub(super) sequences: &'a [Sequence],
