@@ -22,6 +22,7 @@ mod scorer;
 mod state;
 mod streams;
 mod tensor;
+mod tower;
 mod wire;
 
 pub use adaptable::Adaptable;
@@ -46,6 +47,7 @@ pub use streams::{
     StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams,
 };
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
+pub use tower::{DeepProjector, PatchPositions, PictureText, Pictures, Projector, ProjectorLayer, Tower};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +82,8 @@ pub struct Blueprint {
     pub output: Option<Output>,
     /// Head that computes scores of a text from the stream.
     pub scorer: Option<Scorer>,
+    /// Pictures, if the model was made for them.
+    pub pictures: Option<Pictures>,
 }
 
 /// Layer behind pooling: `activation(projection(x))`.
@@ -350,6 +354,14 @@ impl Blueprint {
             Mixer::Attention(attention) => Some(attention.as_ref()),
             _ => None,
         })
+    }
+
+    /// Returns the tower, if the model sees pictures.
+    pub fn tower(&self) -> Option<&Tower> {
+        match &self.pictures {
+            Some(Pictures::Seen(tower)) => Some(tower),
+            _ => None,
+        }
     }
 
     /// Returns the softmax attention of each layer that has one, mutable.

@@ -135,6 +135,25 @@ impl<'a> Config<'a> {
         self.value(key).map(read).transpose()
     }
 
+    /// Returns a list of whole numbers.
+    pub(crate) fn whole_numbers(self, key: &str) -> Result<Option<Vec<u64>>, Error> {
+        let number =
+            |value: &Value| value.as_u64().ok_or_else(|| fail(format!("`{key}` has {value}, expected whole numbers")));
+        self.list(key)?.map(|list| list.iter().map(number).collect()).transpose()
+    }
+
+    /// Returns the numbers of pairs of a head that read the time, the row and the column of a
+    /// token, for models whose tokens have several positions.
+    pub(crate) fn rope_sections(self) -> Result<Option<[u64; 3]>, Error> {
+        let parameters = self.object("rope_parameters")?.or(self.object("rope_scaling")?);
+        let Some(sections) = parameters.map(|own| own.whole_numbers("mrope_section")).transpose()?.flatten() else {
+            return Ok(None);
+        };
+        let count = sections.len();
+        let sections = sections.try_into();
+        sections.map(Some).map_err(|_| fail(format!("`mrope_section` has {count} numbers, expected 3")))
+    }
+
     /// Returns the major version of transformers that saved the config, if it says so.
     pub(crate) fn saved_by(self) -> Result<Option<u64>, Error> {
         let Some(version) = self.text("transformers_version") else { return Ok(None) };

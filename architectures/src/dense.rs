@@ -299,6 +299,7 @@ impl Dense {
             embedder: Vec::new(),
             output: Some(Output { scale: self.output_scale, ..Output::of(output) }),
             scorer: None,
+            pictures: None,
         }
     }
 

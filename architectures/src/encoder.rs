@@ -188,6 +188,7 @@ impl Encoder {
             embedder: Vec::new(),
             output: None,
             scorer: None,
+            pictures: None,
         }
     }
 

@@ -46,20 +46,22 @@ mod sentence_modules;
 mod sizes;
 mod state_space;
 mod tensor_names;
+mod towers;
 mod unsupported;
 
 pub use adapted::AdaptedName;
 pub use blueprint::{
     Activation, Adaptable, Attention, AttentionGate, BalancedConnections, BalancedStreams, BlockIndexer, BlockRule,
-    Blueprint, Branch, CompressedAttention, CompressedEntries, Compression, ConnectedStreams, DecayRate, DeltaInput,
-    DeltaNet, EmbedderLayer, Embedding, EntryIndexer, ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups,
-    HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams,
+    Blueprint, Branch, CompressedAttention, CompressedEntries, Compression, ConnectedStreams, DecayRate, DeepProjector,
+    DeltaInput, DeltaNet, EmbedderLayer, Embedding, EntryIndexer, ExpertLatent, Experts, Ffn, GateFunction, Gated,
+    Groups, HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams,
     LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices, Mixer, Network, NgramEmbedding, NgramInput,
-    Norm, NormKind, NormedPart, Output, OutputHead, PatchOrder, PictureFilter, PictureInput, PictureResize, Plain,
-    PooledActivation, PositionBias, PositionTable, Positions, PredictedStreams, Projection, QueryGrowth, Reads,
-    Residual, Router, RouterScores, Rows, Score, Scorer, ScorerDense, ScorerInput, SecondMixer, SelectiveScan,
-    SharedExpert, ShortConv, StateSpace, StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers,
-    StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, View, Xielu,
+    Norm, NormKind, NormedPart, Output, OutputHead, PatchOrder, PatchPositions, PictureFilter, PictureInput,
+    PictureResize, PictureText, Pictures, Plain, PooledActivation, PositionBias, PositionTable, Positions,
+    PredictedStreams, Projection, Projector, ProjectorLayer, QueryGrowth, Reads, Residual, Router, RouterScores, Rows,
+    Score, Scorer, ScorerDense, ScorerInput, SecondMixer, SelectiveScan, SharedExpert, ShortConv, StateSpace,
+    StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams, Tensor,
+    TokenInput, TokenTypes, Tower, View, Xielu,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;
@@ -71,6 +73,7 @@ pub use rope::{Axis, Divisors, Rope, RopeAxes, RopeScaling, Switch};
 pub use sentence_modules::{DenseModule, MODULES, SentenceModule, dense_modules, module_folders, sentence_modules};
 pub use sizes::Sizes;
 pub use tensor_names::TensorNames;
+pub use towers::PICTURE_DOCUMENTS;
 
 /// Version of the sources of this crate and of `formats`. Every stored derivation carries it.
 pub const VERSION: &str = env!("LODE_SOURCES_VERSION");

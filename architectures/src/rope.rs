@@ -169,7 +169,15 @@ impl RopeAxes {
 impl Rope {
     /// Creates a `RoPE` with unscaled frequencies.
     pub fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::None, dimension: None, divisors: None, magnitude: 1.0, reversed: false, axes: None }
+        Self {
+            theta,
+            scaling: RopeScaling::None,
+            dimension: None,
+            divisors: None,
+            magnitude: 1.0,
+            reversed: false,
+            axes: None,
+        }
     }
 
     /// Returns a `RoPE` with the same base and this scaling; rotated elements are multiplied by

@@ -3,6 +3,7 @@
 
 mod mixers;
 mod named;
+mod tower;
 
 use mixers::mixer;
 pub(crate) use named::adaptable;
@@ -81,6 +82,8 @@ impl Blueprint {
                 return Err("an indexer cannot choose among later tokens".to_owned());
             }
         }
+        let count = self.layers.len();
+        self.pictures.iter().try_for_each(|pictures| tower::pictures(pictures, self.hidden, count))?;
         named::check(&self)?;
         Ok(self)
     }

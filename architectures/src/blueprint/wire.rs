@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Blueprint, EmbedderLayer, Embedding, Layer, Norm, Output, Scorer, Streams};
+use super::{Blueprint, EmbedderLayer, Embedding, Layer, Norm, Output, Pictures, Scorer, Streams};
 
 /// Blueprint that is not checked yet.
 #[derive(Deserialize)]
@@ -20,6 +20,7 @@ pub(super) struct WireBlueprint {
     embedder: Vec<EmbedderLayer>,
     output: Option<Output>,
     scorer: Option<Scorer>,
+    pictures: Option<Pictures>,
 }
 
 impl TryFrom<WireBlueprint> for Blueprint {
@@ -38,8 +39,23 @@ impl TryFrom<WireBlueprint> for Blueprint {
             embedder,
             output,
             scorer,
+            pictures,
         } = wire;
-        Self { vocabulary, hidden, context, causal, embedding, streams, layers, norm, embedder, output, scorer }.check()
+        let read = Self {
+            vocabulary,
+            hidden,
+            context,
+            causal,
+            embedding,
+            streams,
+            layers,
+            norm,
+            embedder,
+            output,
+            scorer,
+            pictures,
+        };
+        read.check()
     }
 }
 

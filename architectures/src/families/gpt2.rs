@@ -82,6 +82,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         embedder: Vec::new(),
         output: Some(Output::of(projection)),
         scorer: None,
+        pictures: None,
     })
 }
 

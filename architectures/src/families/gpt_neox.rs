@@ -70,6 +70,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
         embedder: Vec::new(),
         output: Some(Output::of(output)),
         scorer: None,
+        pictures: None,
     })
 }
 

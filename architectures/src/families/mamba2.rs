@@ -124,5 +124,6 @@ pub(super) fn blueprint(names: &TensorNames, sizes: &MambaSizes, mixer: impl Fn(
         embedder: Vec::new(),
         output: Some(Output::of(output)),
         scorer: None,
+        pictures: None,
     }
 }

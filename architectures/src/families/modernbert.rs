@@ -156,6 +156,7 @@ fn blueprint(names: &TensorNames, root: &str, sizes: &ModernBertSizes) -> Bluepr
         embedder: Vec::new(),
         output: None,
         scorer: None,
+        pictures: None,
     }
 }
 

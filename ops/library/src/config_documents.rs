@@ -1,8 +1,9 @@
-//! The documents that describe the model of a folder: `config.json`, and those of the linear layers
-//! behind pooling.
+//! The documents that describe the model of a folder: `config.json`, and those of its pictures and
+//! of the linear layers behind pooling.
 
 use architectures::{
-    Architecture, DenseModule, Document, MODULES, TensorNames, dense_modules, describe, sentence_modules,
+    Architecture, DenseModule, Document, MODULES, PICTURE_DOCUMENTS, TensorNames, dense_modules, describe,
+    sentence_modules,
 };
 use content::operation::Result;
 
@@ -11,6 +12,8 @@ use content::operation::Result;
 pub(crate) struct ConfigDocuments {
     /// Contents of `config.json`.
     pub(crate) config: Vec<u8>,
+    /// Settings of pictures.
+    pictures: Vec<Vec<u8>>,
     /// Linear layers behind pooling, or the reason why their list cannot be read.
     dense: Result<Vec<DenseModule>, String>,
 }
@@ -27,7 +30,9 @@ impl ConfigDocuments {
                 .collect::<Result<_>>()?),
             Err(error) => Err(error.to_string()),
         };
-        Ok(Some(Self { config, dense }))
+        let pictures =
+            PICTURE_DOCUMENTS.into_iter().filter_map(|name| read(name).transpose()).collect::<Result<_>>()?;
+        Ok(Some(Self { config, pictures, dense }))
     }
 
     /// Derives the architecture. `names` are the names of the model's tensors.
@@ -37,6 +42,7 @@ impl ConfigDocuments {
     /// reason.
     pub(crate) fn describe(&self, names: &TensorNames) -> Result<Architecture, String> {
         let architecture = describe(Document::Config(&self.config), names).map_err(|error| error.to_string())?;
+        let architecture = architecture.with_pictures(&self.config, &self.pictures, names);
         let dense = self.dense.as_ref().map_err(Clone::clone);
         let added =
             dense.and_then(|dense| architecture.clone().with_dense_modules(dense, names).map_err(|e| e.to_string()));

@@ -4,7 +4,7 @@
 use crate::blueprint::{
     Adaptable, Blueprint, CompressedAttention, Compression, Experts, Ffn, Gated, Latent, LatentQuery, Layer,
     LayerStreams, Matrices, Mixer, Network, Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix,
-    StreamNumbers, Streams, Tensor, View,
+    StreamNumbers, Streams, Tensor, Tower, View,
 };
 use crate::rope::Divisors;
 
@@ -107,6 +107,19 @@ impl<'a> NamedParts<'a> {
         self.tensors.extend(blueprint.layer_tables());
         self.scorer(blueprint);
         blueprint.layers.iter().for_each(|layer| self.layer(layer));
+        if let Some(tower) = blueprint.tower() {
+            self.tower(tower);
+        }
+    }
+
+    fn tower(&mut self, tower: &'a Tower) {
+        self.projections([&tower.patches]);
+        self.tensors.extend(tower.positions.iter().map(|positions| &positions.table));
+        tower.layers.iter().for_each(|layer| self.layer(layer));
+        for projector in tower.projectors() {
+            self.norms(projector.norm.iter().chain(&projector.joined_norm));
+            self.projections(projector.layers.iter().map(|layer| &layer.projection));
+        }
     }
 
     fn output(&mut self, blueprint: &'a Blueprint) {

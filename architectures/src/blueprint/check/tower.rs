@@ -1,0 +1,59 @@
+//! Checks of the numbers of towers.
+
+use super::super::{Mixer, Pictures, Projector, Tower};
+use super::{MAX_LAYERS, in_range, layer, norm};
+
+/// Limit of the width of joined rows; more than any tower has.
+const MAX_WIDTH: u64 = 1 << 20;
+
+/// Checks the tower of a decoder with `layers` layers of width `hidden`.
+pub(super) fn pictures(pictures: &Pictures, hidden: u64, layers: usize) -> Result<(), String> {
+    match pictures {
+        Pictures::Seen(tower) => check(tower, hidden, layers),
+        Pictures::Unsupported(_) => Ok(()),
+    }
+}
+
+fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
+    tower.input.clone().check()?;
+    in_range("width of the tower", tower.hidden, MAX_WIDTH)?;
+    in_range("number of layers of the tower", tower.layers.len() as u64, MAX_LAYERS)?;
+    if let Some(positions) = &tower.positions {
+        in_range("side of the square of positions", positions.side, 1 << 12)?;
+    }
+    for own in &tower.layers {
+        layer(own)?;
+        let is_plain = |mixer: &Mixer| matches!(mixer, Mixer::Attention(own) if own.reads_layer.is_none());
+        if !own.mixers().all(is_plain) || !own.mixer.has_plain_scores() || own.token_row_width() > 0 {
+            return Err("a layer of a tower has something else than attention and a network".to_owned());
+        }
+        if own.streams.is_some() || own.ngrams.is_some() || own.token_input.is_some() {
+            return Err("a layer of a tower has several streams or reads numbers of tokens".to_owned());
+        }
+    }
+    in_range("width of joined rows", tower.hidden.saturating_mul(tower.joined()), MAX_WIDTH)?;
+    tower.projectors().try_for_each(|own| projector(own, hidden))?;
+    if tower.deep.len() > layers {
+        return Err(format!("rows of pictures are added behind {} of {layers} layers", tower.deep.len()));
+    }
+    let before = tower.deep.iter().zip(tower.deep.iter().skip(1));
+    let is_sorted = before.into_iter().all(|(own, next)| own.layer < next.layer);
+    if !is_sorted || tower.deep.last().is_some_and(|last| last.layer >= tower.layers.len() as u64) {
+        return Err("projectors are behind layers that the tower does not have, or not in their order".to_owned());
+    }
+    let text = &tower.text;
+    if text.mark.is_empty() || text.token.is_empty() || text.framed.matches(&text.mark).count() != 1 {
+        return Err("the text that stands for pictures is empty, or does not contain its mark once".to_owned());
+    }
+    Ok(())
+}
+
+fn projector(projector: &Projector, hidden: u64) -> Result<(), String> {
+    projector.norm.iter().chain(&projector.joined_norm).try_for_each(norm)?;
+    projector.layers.iter().try_for_each(|layer| in_range("width of a projector", layer.width, MAX_WIDTH))?;
+    match projector.layers.last() {
+        Some(last) if last.width == hidden => Ok(()),
+        Some(last) => Err(format!("rows of pictures have {} elements, those of the decoder {hidden}", last.width)),
+        None => Err("a projector has no projection".to_owned()),
+    }
+}

@@ -1,0 +1,120 @@
+//! Towers: the part of a model that computes rows of the decoder's width from the patches of a
+//! picture.
+//!
+//! ```text
+//! patches ─▶ projection (+ positions) ─▶ layers ─▶ projector ─▶ rows in place of the tokens
+//!                                          └─────▶ deep projectors ─▶ + behind layers of the decoder
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::{Activation, Layer, Norm, PictureInput, Projection, Tensor};
+
+/// The pictures of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pictures {
+    /// The model sees pictures.
+    Seen(Box<Tower>),
+    /// The model was made for pictures, and this version cannot run that part; the text is the
+    /// reason.
+    Unsupported(String),
+}
+
+/// A tower and its projectors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tower {
+    /// Steps from a picture to patches.
+    pub input: PictureInput,
+    /// Width of the tower's stream.
+    pub hidden: u64,
+    /// `[hidden, numbers of a patch]`. Tensors of more dimensions are read as if those after the
+    /// first were one.
+    pub patches: Projection,
+    /// Position embedding of patches.
+    pub positions: Option<PatchPositions>,
+    /// Layers in order. Their mixers are attention, in which each patch sees all others.
+    pub layers: Vec<Layer>,
+    /// Projector of the stream after the last layer.
+    pub projector: Projector,
+    /// Projectors of the stream after earlier layers. The rows of the first one are added to the
+    /// stream of the decoder behind its first layer, and so on.
+    pub deep: Vec<DeepProjector>,
+    /// Text that stands for pictures.
+    pub text: PictureText,
+}
+
+/// Learned positions of patches: a square of rows, which is stretched over the picture by bilinear
+/// interpolation between the centers of its corners.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchPositions {
+    /// `[side · side, hidden]`.
+    pub table: Tensor,
+    /// Number of rows of each side of the square.
+    pub side: u64,
+}
+
+/// Projector: normalizes rows, joins the rows of each block of patches to one, and projects it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Projector {
+    /// Norm of the rows before they are joined.
+    pub norm: Option<Norm>,
+    /// Norm of the joined rows.
+    pub joined_norm: Option<Norm>,
+    /// Projections, one after the other. The last one computes rows of the decoder's width.
+    pub layers: Vec<ProjectorLayer>,
+}
+
+/// Layer of a projector: `activation(projection(x))`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectorLayer {
+    /// Number of elements of the result.
+    pub width: u64,
+    /// `[width, elements of x]`.
+    pub projection: Projection,
+    /// Activation of the output of the projection.
+    pub activation: Option<Activation>,
+}
+
+/// Projector of the stream after a layer of the tower.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeepProjector {
+    /// Index of the layer of the tower.
+    pub layer: u64,
+    /// The projector.
+    pub projector: Projector,
+}
+
+/// Text that stands for pictures in prompts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PictureText {
+    /// Text that a chat template writes where a picture is.
+    pub mark: String,
+    /// Text for a picture in prompts of templates that do not know pictures; contains the mark
+    /// once.
+    pub framed: String,
+    /// Text that replaces the mark before the tokens of the picture.
+    pub before: String,
+    /// Text of the token that is repeated for each row of the picture.
+    pub token: String,
+    /// Text after the tokens of the picture.
+    pub after: String,
+}
+
+impl Tower {
+    /// Returns the number of rows of the stream that a projector joins to one.
+    pub fn joined(&self) -> u64 {
+        self.input.block * self.input.block
+    }
+
+    /// Returns all projectors: the last one first.
+    pub fn projectors(&self) -> impl Iterator<Item = &Projector> {
+        std::iter::once(&self.projector).chain(self.deep.iter().map(|deep| &deep.projector))
+    }
+}

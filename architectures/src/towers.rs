@@ -1,0 +1,141 @@
+//! Readers of towers: from the documents of a folder to the part of the blueprint that sees
+//! pictures.
+
+mod qwen3_vl;
+
+use serde_json::{Map, Value};
+
+use crate::blueprint::{PictureResize, Pictures, Tower};
+use crate::config_json::{self, Config};
+use crate::keys_read::KeysRead;
+use crate::picture_settings::picture_input;
+use crate::rope::RopeAxes;
+use crate::{Architecture, Error, PictureInput, TensorNames, names};
+
+/// Documents with the settings of a folder's pictures, the first one that applies first.
+pub const PICTURE_DOCUMENTS: [&str; 2] = ["processor_config.json", "preprocessor_config.json"];
+
+/// Largest number of rows that a picture becomes. Larger pictures shrink further than in
+/// transformers; llama.cpp has the same bound.
+const MOST_ROWS: u64 = 4096;
+
+/// Tower, and the axes of the decoder's rotary embedding if its tokens have several positions.
+struct Read {
+    tower: Tower,
+    axes: Option<RopeAxes>,
+}
+
+/// The sources of a tower.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    /// Config of the whole model.
+    whole: Config<'a>,
+    /// Config of the tower.
+    tower: Config<'a>,
+    names: &'a TensorNames,
+    /// Width of the decoder.
+    hidden: u64,
+    /// Contents of the [documents](PICTURE_DOCUMENTS) that there are.
+    settings: &'a [Vec<u8>],
+}
+
+type Reader = fn(Source<'_>) -> Result<Read, Error>;
+
+/// Readers by `model_type` of the whole model.
+const READERS: [(&str, Reader); 4] = [
+    ("qwen3_vl", qwen3_vl::read),
+    ("qwen3_vl_moe", qwen3_vl::read),
+    ("qwen3_5", qwen3_vl::read),
+    ("qwen3_5_moe", qwen3_vl::read),
+];
+
+impl Architecture {
+    /// Adds the tower of a folder. `config` is its `config.json`, `settings` are the contents of
+    /// the [documents](PICTURE_DOCUMENTS) that it has, and `names` are the names of the model's
+    /// tensors. A model whose tower cannot be run says why in its blueprint; it still generates
+    /// text.
+    #[must_use]
+    pub fn with_pictures(mut self, config: &[u8], settings: &[Vec<u8>], names: &TensorNames) -> Self {
+        let Ok(Value::Object(map)) = serde_json::from_slice(&formats::json::tolerant(config)) else { return self };
+        let read = KeysRead::default();
+        let whole = Config::new(&map, &read);
+        let names = names.map(names::of_folder);
+        let found = match read_tower((whole, &read), &names, self.blueprint.hidden, settings) {
+            Ok(None) => return self,
+            Ok(Some(found)) => found,
+            Err(error) => {
+                self.blueprint.pictures = Some(Pictures::Unsupported(error.to_string()));
+                return self;
+            }
+        };
+        let mut seeing = self.blueprint.clone();
+        seeing.pictures = Some(Pictures::Seen(Box::new(found.tower)));
+        for rope in seeing.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
+            rope.axes = found.axes;
+        }
+        match seeing.check() {
+            Ok(blueprint) => self.blueprint = blueprint,
+            Err(reason) => self.blueprint.pictures = Some(Pictures::Unsupported(reason)),
+        }
+        self
+    }
+}
+
+/// Returns the tower; `None` if the model was made for text only.
+fn read_tower(
+    (whole, keys): (Config<'_>, &KeysRead),
+    names: &TensorNames,
+    hidden: u64,
+    settings: &[Vec<u8>],
+) -> Result<Option<Read>, Error> {
+    let Some(tower) = whole.object("vision_config")? else { return Ok(None) };
+    let kind = whole.text("model_type").unwrap_or_default();
+    let Some((_, read)) = READERS.iter().find(|(own, _)| *own == kind) else {
+        let known: Vec<&str> = READERS.iter().map(|(own, _)| *own).collect();
+        let known = known.join(", ");
+        return Err(config_json::fail(format!("the tower of `{kind}` cannot be run yet, expected one of {known}")));
+    };
+    tower.text("model_type");
+    let found = read(Source { whole, tower, names, hidden, settings })?;
+    match keys.unread(kind, tower.map()).as_slice() {
+        [] => Ok(Some(found)),
+        [key, ..] => Err(config_json::fail(format!("`{key}` of the tower is not known, and may change what it sees"))),
+    }
+}
+
+/// Bounds the pixels of a picture, so that the memory of the tower is bounded.
+fn bounded(mut input: PictureInput) -> PictureInput {
+    if let PictureResize::Area { multiple, least, most } = input.resize {
+        let bound = MOST_ROWS.saturating_mul(multiple).saturating_mul(multiple);
+        input.resize = PictureResize::Area { multiple, least: least.min(bound), most: most.min(bound) };
+    }
+    input
+}
+
+impl Source<'_> {
+    /// Returns the prefix of the tower's tensors among the possible ones: the first one below which
+    /// there is the tensor `own`.
+    fn prefix(&self, possible: &[&'static str], own: &str) -> Result<&'static str, Error> {
+        let found = possible.iter().find(|prefix| self.names.has(&format!("{prefix}{own}")));
+        found.copied().ok_or_else(|| {
+            let name = format!("{}{own}", possible.first().unwrap_or(&""));
+            config_json::fail(format!("there is a `vision_config`, but no tensor `{name}`"))
+        })
+    }
+
+    /// Returns the steps from a picture to patches. `patch` is the number of pixels of a patch's
+    /// side.
+    fn input(&self, patch: u64) -> Result<PictureInput, Error> {
+        let has_processor = |raw: &&Vec<u8>| {
+            let map: Result<Map<String, Value>, _> = serde_json::from_slice(&formats::json::tolerant(raw));
+            map.is_ok_and(|map| map.contains_key("image_processor") || map.contains_key("image_processor_type"))
+        };
+        // Processors of other inputs have such documents, too.
+        let found = self.settings.iter().find(has_processor).or(self.settings.first());
+        let raw = found.ok_or_else(|| {
+            let names = PICTURE_DOCUMENTS.join("` nor `");
+            config_json::fail(format!("there is neither `{names}`, which say how pictures are resized"))
+        })?;
+        Ok(bounded(picture_input(raw, patch)?))
+    }
+}
