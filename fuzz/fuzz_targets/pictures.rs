@@ -4,7 +4,7 @@
 
 use architectures::{PictureInput, picture_input};
 use lode_fuzz::assert_told;
-use pictures::{PictureLimits, decode, picture_parts};
+use pictures::{Patches, PictureLimits, decode, picture_parts};
 
 /// Small, so that an input costs little time.
 const LIMITS: PictureLimits = PictureLimits { bytes: 1 << 16, side: 2048, pixels: 1 << 18 };
@@ -33,6 +33,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 let tiles = made.columns * made.rows;
                 assert_eq!(made.parts.len(), if tiles > 1 { tiles + 1 } else { 1 });
                 for part in made.parts {
+                    let part = Patches::of(&part, &input);
                     assert!(part.columns > 0 && part.rows > 0);
                     assert_eq!(part.numbers.len(), part.columns * part.rows * input.patch_width() as usize);
                     assert!(part.numbers.iter().all(|number| number.is_finite()));

@@ -2,8 +2,11 @@
 
 use crate::picture::{CHANNELS, Picture, PictureSize};
 
-/// Returns a picture whose bytes follow a rule of `make_resampled.py`.
-pub(crate) fn made(rule: &str, size: PictureSize) -> Picture {
+/// Returns a picture whose bytes follow a rule of `make_resampled.py`: `noise` or `waves`.
+///
+/// # Panics
+/// There is no such rule.
+pub fn made(rule: &str, size: PictureSize) -> Picture {
     let byte = |at: usize| {
         let (x, y, channel) = (at / CHANNELS % size.width, at / CHANNELS / size.width, at % CHANNELS);
         match rule {

@@ -16,21 +16,21 @@ pub struct PictureParts {
     /// Number of rows of tiles; 1 if it is not cut.
     pub rows: usize,
     /// The tiles, row by row. If there are several, a small copy of the picture follows them.
-    pub parts: Vec<Patches>,
+    pub parts: Vec<Picture>,
 }
 
-/// The patches of a picture, or of a part of it.
+/// The patches of a part of a picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patches {
     /// Number of patches in a row of the picture.
     pub columns: usize,
     /// Number of rows of patches.
     pub rows: usize,
-    /// `[columns · rows, numbers of a patch]`.
+    /// `[columns · rows, numbers of a patch]`, in the order of [`patch_places`].
     pub numbers: Vec<f32>,
 }
 
-/// Returns the parts of a picture with their patches.
+/// Returns the parts of a picture, resized for a tower.
 ///
 /// # Errors
 /// The picture is too narrow for the model.
@@ -42,41 +42,44 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
             resized = Cow::Owned(resize(&resized, size, input.filter));
         }
     }
-    let table = NumberTable::new(input);
     let (size, part) = (resized.size(), target.part);
     if target.overview == Overview::None {
-        let part = if size == part { resized } else { Cow::Owned(middle(&resized, part)) };
-        return Ok(PictureParts { columns: 1, rows: 1, parts: vec![patches(&part, input, &table)] });
+        let part = if size == part { resized.into_owned() } else { middle(&resized, part) };
+        return Ok(PictureParts { columns: 1, rows: 1, parts: vec![part] });
     }
     let (columns, rows) = (size.width / part.width, size.height / part.height);
     let mut parts = Vec::with_capacity(columns * rows + 1);
-    for [row, column] in places(rows, columns, 1) {
-        parts.push(patches(&cut(&resized, [column * part.width, row * part.height], part), input, &table));
+    for [row, column] in patch_places(rows, columns, 1) {
+        parts.push(cut(&resized, [column * part.width, row * part.height], part));
     }
     if parts.len() > 1 {
         let of = if target.overview == Overview::OfOriginal { picture } else { &resized };
-        parts.push(patches(&resize(of, part, input.filter), input, &table));
+        parts.push(resize(of, part, input.filter));
     }
     Ok(PictureParts { columns, rows, parts })
 }
 
-/// Returns the patches of a picture that has whole patches.
-fn patches(picture: &Picture, input: &PictureInput, table: &NumberTable) -> Patches {
-    let patch = input.patch as usize;
-    let (columns, rows) = (picture.size().width / patch, picture.size().height / patch);
-    let mut numbers = Vec::with_capacity(columns * rows * input.patch_width() as usize);
-    for [row, column] in places(rows, columns, input.block as usize) {
-        let area = Area { picture, left: column * patch, top: row * patch, side: patch };
-        match input.order {
-            PatchOrder::Channels => table.by_channels(&area, input.frames as usize, &mut numbers),
-            PatchOrder::Pixels => table.by_pixels(&area, &mut numbers),
+impl Patches {
+    /// Cuts a part of a picture, whose sides are whole patches, into patches.
+    pub fn of(picture: &Picture, input: &PictureInput) -> Self {
+        let table = NumberTable::new(input);
+        let patch = input.patch as usize;
+        let (columns, rows) = (picture.size().width / patch, picture.size().height / patch);
+        let mut numbers = Vec::with_capacity(columns * rows * input.patch_width() as usize);
+        for [row, column] in patch_places(rows, columns, input.block as usize) {
+            let area = Area { picture, left: column * patch, top: row * patch, side: patch };
+            match input.order {
+                PatchOrder::Channels => table.by_channels(&area, input.frames as usize, &mut numbers),
+                PatchOrder::Pixels => table.by_pixels(&area, &mut numbers),
+            }
         }
+        Self { columns, rows, numbers }
     }
-    Patches { columns, rows, numbers }
 }
 
-/// Returns row and column of each patch, block by block.
-fn places(rows: usize, columns: usize, block: usize) -> impl Iterator<Item = [usize; 2]> {
+/// Returns row and column of each patch. Blocks of `block · block` patches follow each other row by
+/// row, and so do the patches of a block.
+pub fn patch_places(rows: usize, columns: usize, block: usize) -> impl Iterator<Item = [usize; 2]> {
     let blocks = (0..rows / block).flat_map(move |row| (0..columns / block).map(move |column| [row, column]));
     blocks.flat_map(move |[row, column]| {
         (0..block).flat_map(move |y| (0..block).map(move |x| [row * block + y, column * block + x]))
@@ -161,14 +164,15 @@ mod tests {
             let input = input.unwrap_or_else(|error| panic!("{case}: {error}"));
             let size = PictureSize::new(number(&case["size"][0]), number(&case["size"][1]));
             let found = picture_parts(&made(case["rule"].as_str().expect("a rule"), size), &input).expect("parts");
-            let part = &found.parts[0];
+            let all: Vec<Patches> = found.parts.iter().map(|part| Patches::of(part, &input)).collect();
+            let part = &all[0];
             assert_eq!([part.columns, part.rows], ["columns", "rows"].map(|key| number(&case[key])), "{case}");
             assert_eq!(
                 [found.columns, found.rows],
                 ["tile_columns", "tile_rows"].map(|key| number(&case[key])),
                 "{case}"
             );
-            let numbers = found.parts.iter().flat_map(|part| &part.numbers);
+            let numbers = all.iter().flat_map(|part| &part.numbers);
             let bytes: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
             assert_eq!(Digest::of(&bytes).hex(), case["sha256"].as_str().expect("a digest"), "{case}");
         }
