@@ -8,6 +8,7 @@ use protocol::KvType;
 
 use crate::backend::{Sequence, Span};
 use crate::decoder::{Decoder, OpenSequence, Removal};
+use crate::picture_rows::{self, PictureRows, begin_of_picture, end_of_cut_picture, is_row};
 
 /// Size and type of the caches of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub(crate) struct SlotCache {
     tokens: Vec<u32>,
     states: OpenSequence,
     context: usize,
+    /// For each complete picture among the tokens, the index behind it, and the number of positions
+    /// that it [saves](crate::picture_rows::PictureGrid::saved).
+    pictures: Vec<(usize, usize)>,
     /// Whether the sequence uses the second of two sets of rotary frequencies.
     long: bool,
 }
@@ -36,7 +40,7 @@ impl SlotCache {
     /// Fails if the device has no memory for it, or cannot store that type.
     pub(crate) fn new(shape: CacheShape, decoder: &Arc<Decoder>) -> Result<Self> {
         let states = OpenSequence::open(decoder, shape.context, shape.kv_type)?;
-        let mut cache = Self { tokens: Vec::new(), states, context: shape.context, long: false };
+        let mut cache = Self { tokens: Vec::new(), states, context: shape.context, pictures: Vec::new(), long: false };
         cache.long = cache.is_long(0);
         Ok(cache)
     }
@@ -45,11 +49,18 @@ impl SlotCache {
     /// of the first of them in the pass.
     pub(crate) fn sequence(&self, first: usize, tokens: usize) -> Sequence {
         let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false };
-        Sequence { id: self.states.id(), span, long: self.long, second: None }
+        let saved = self.pictures.iter().map(|(_, saved)| saved).sum();
+        Sequence { id: self.states.id(), span, long: self.long, second: None, saved }
     }
 
-    /// Records tokens that a pass has appended.
-    pub(crate) fn advance(&mut self, tokens: &[u32]) {
+    /// Records tokens that a pass has appended. `pictures` has all pictures with rows among them.
+    pub(crate) fn advance(&mut self, tokens: &[u32], pictures: &[PictureRows]) {
+        if self.states.decoder().has_axes() {
+            for (index, id) in (self.tokens.len()..).zip(tokens).filter(|(_, id)| is_row(**id)) {
+                let last = picture_rows::find(pictures, *id).filter(|(picture, row)| row + 1 == picture.grid.count());
+                self.pictures.extend(last.map(|(picture, _)| (index + 1, picture.grid.saved())));
+            }
+        }
         self.tokens.extend_from_slice(tokens);
         if tokens.len() > 1 {
             self.states.checkpoint();
@@ -65,6 +76,7 @@ impl SlotCache {
     fn truncate(&mut self, length: usize) {
         self.states.truncate(length);
         self.tokens.truncate(length);
+        self.pictures.retain(|(end, _)| *end <= length);
     }
 
     /// Takes over the first tokens of another slot's sequence, if this needs no computation and
@@ -79,6 +91,7 @@ impl SlotCache {
         let Some(states) = other.states.share(length) else { return 0 };
         self.states = states;
         self.tokens = other.tokens[..length].to_vec();
+        self.pictures = other.pictures.iter().copied().filter(|(end, _)| *end <= length).collect();
         self.long = other.long;
         length
     }
@@ -131,11 +144,14 @@ impl SlotCache {
     pub(crate) fn shift(&mut self, keep: usize) -> Vec<u32> {
         let keep = keep.min(self.tokens.len() / 2);
         let dropped = (self.tokens.len() - keep).div_ceil(2);
-        let removed = keep..keep + dropped;
+        // A picture stays whole or goes.
+        let keep = begin_of_picture(&self.tokens, keep);
+        let removed = keep..end_of_cut_picture(&self.tokens, keep + dropped);
         let rest = [&self.tokens[..keep], &self.tokens[removed.end..]].concat();
         let removal = Removal { removed, long: self.long };
         let same = self.is_long(rest.len() + 1) == self.long;
-        let possible = same && self.states.can_shift(&removal);
+        // Positions behind pictures are not those of their rows.
+        let possible = same && self.pictures.is_empty() && self.states.can_shift(&removal);
         let shifted = possible && self.states.shift(&removal).is_ok();
         if shifted {
             self.tokens.clone_from(&rest);

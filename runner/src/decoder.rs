@@ -4,6 +4,8 @@
 //! ids ──▶ embedding ──▶ stage ──▶ … ──▶ last stage ──▶ logits
 //! ```
 //!
+//! For the ids of pictures, rows that the tower computed take the place of embeddings.
+//!
 //! Rows of activations pass from one stage to the next through host memory. Most models have one
 //! stage; there are several if a load plan assigns layers to several devices.
 
@@ -21,23 +23,27 @@ mod stage;
 mod state_shapes;
 mod token_history;
 mod token_rows;
+mod tower;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use architectures::{Blueprint, Switch};
+use pictures::Patches;
 
 use crate::backend::{Selection, Sequence, TokenPosition};
 use crate::heartbeat::Heartbeat;
+use crate::picture_rows::{self, EncodedPicture, PictureRows, is_row};
 use crate::weights::Weights;
 use embedding::{Embedding, TokenPlace};
 pub(crate) use layer_backends::{DeviceBackend, LayerBackends};
 use layer_stage::{LayerStage, StageSource};
 pub(crate) use open_sequence::OpenSequence;
 use sequence_ids::SequenceIds;
+use stage::{DeepRows, PassTokens, Stage};
 pub(crate) use stage::{Logits, Removal, TakeLogits, TakeRow};
-use stage::{PassTokens, Stage};
+use tower::{PictureEncoder, Tower};
 
 /// A decoder with its weights.
 #[derive(Debug)]
@@ -50,6 +56,10 @@ pub(crate) struct Decoder {
     causal: bool,
     /// Rule that selects one of two sets of rotary frequencies for a sequence.
     switch: Option<Switch>,
+    /// Computes the rows of pictures, if the model sees them.
+    tower: Option<Box<dyn PictureEncoder>>,
+    /// Whether the rows of a picture have positions by row and column.
+    has_axes: bool,
     /// Buffers of a pass.
     buffers: Mutex<Buffers>,
     heartbeat: Heartbeat,
@@ -63,6 +73,7 @@ struct Buffers {
     long: Vec<bool>,
     /// Rows between two stages, `[tokens, hidden]`.
     rows: Vec<f32>,
+    deep: DeepRows,
 }
 
 impl Decoder {
@@ -84,7 +95,18 @@ impl Decoder {
                 DeviceBackend::Candle(candle) => Box::new(LayerStage::load(&**candle, &source)?),
             });
         }
+        let tower = blueprint.tower().map(|own| -> Result<Box<dyn PictureEncoder>> {
+            let (_, backend) = ranges.last().context("invariant: a decoder has a stage")?;
+            Ok(match backend {
+                DeviceBackend::Cpu(cpu) => Box::new(Tower::load(cpu, weights, own, &heartbeat)?),
+                DeviceBackend::Candle(candle) => Box::new(Tower::load(&**candle, weights, own, &heartbeat)?),
+            })
+        });
         let decoder = Self {
+            tower: tower.transpose()?,
+            has_axes: blueprint
+                .attentions()
+                .any(|attention| attention.rope.as_ref().is_some_and(|rope| rope.axes.is_some())),
             embedding: Embedding::load(weights, blueprint)?,
             stages,
             sequence_ids: SequenceIds::default(),
@@ -134,24 +156,38 @@ impl Decoder {
         !self.causal
     }
 
+    /// Computes the rows of a picture, or of a part of one. Only for models that see pictures.
+    ///
+    /// # Errors
+    /// Fails if there is no memory.
+    pub(crate) fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
+        self.tower.as_ref().context("invariant: the model sees pictures")?.encode(patches)
+    }
+
+    /// Whether the rows of a picture take fewer positions than there are rows.
+    pub(crate) fn has_axes(&self) -> bool {
+        self.has_axes
+    }
+
     /// Appends tokens to open sequences, all in one pass. `ids` are the tokens of all sequences,
-    /// one sequence after the other. The results are kept until the next pass, or until
-    /// [`forget`](Self::forget).
+    /// one sequence after the other; `pictures` has all pictures with rows among them. The results
+    /// are kept until the next pass, or until [`forget`](Self::forget).
     ///
     /// # Errors
     /// Fails if a token is not in the vocabulary, or there is no memory. The states are then valid
     /// only for the tokens from before the pass, and there are no results.
-    pub(crate) fn forward(&self, ids: &[u32], sequences: &[Sequence]) -> Result<()> {
+    pub(crate) fn forward(&self, ids: &[u32], sequences: &[Sequence], pictures: &[PictureRows]) -> Result<()> {
         // This pass can use the memory of the last one's rows, and a failed pass leaves no results.
         self.forget();
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
-        let Buffers { places, positions, long, rows } = &mut *buffers;
+        let Buffers { places, positions, long, rows, deep } = &mut *buffers;
         places.clear();
         positions.clear();
         long.clear();
         for sequence in sequences {
             let span = sequence.span;
-            positions.extend((span.position..span.end()).map(TokenPosition::of_text));
+            let own = ids.get(span.first..span.first + span.tokens).unwrap_or_default();
+            self.add_positions(own, sequence, pictures, positions);
             let second = sequence.second.unwrap_or(usize::MAX);
             let place = |index| TokenPlace {
                 sequence: sequence.id,
@@ -165,9 +201,10 @@ impl Decoder {
         if let Some(history) = self.embedding.history() {
             history.append(ids, sequences)?;
         }
-        let tokens = PassTokens { positions, long, sequences };
+        deep.fill(ids, pictures);
+        let tokens = PassTokens { positions, long, sequences, deep };
         let (first, rest) = self.stages.split_first().context("invariant: a decoder has a stage")?;
-        first.forward(tokens, &mut |rows| self.embedding.fill(ids, places, rows))?;
+        first.forward(tokens, &mut |rows| self.embedding.fill((ids, pictures), places, rows))?;
         let mut before = first;
         for stage in rest {
             rows.clear();
@@ -182,6 +219,31 @@ impl Decoder {
             before = stage;
         }
         Ok(())
+    }
+
+    /// Appends the positions of a sequence's tokens. If rows of pictures have positions by row and
+    /// column, a picture takes as many positions as its longer side has rows.
+    fn add_positions(
+        &self,
+        ids: &[u32],
+        sequence: &Sequence,
+        pictures: &[PictureRows],
+        positions: &mut Vec<TokenPosition>,
+    ) {
+        let mut saved = sequence.saved;
+        for (index, id) in (sequence.span.position..).zip(ids) {
+            let found = if self.has_axes && is_row(*id) { picture_rows::find(pictures, *id) } else { None };
+            let Some((picture, row)) = found else {
+                positions.push(TokenPosition::of_text(index - saved));
+                continue;
+            };
+            let (grid, begin) = (picture.grid, index - row - saved);
+            let (line, column) = (row / grid.columns, row % grid.columns);
+            positions.push(TokenPosition { time: begin, row: begin + line, column: begin + column });
+            if row + 1 == grid.count() {
+                saved += grid.saved();
+            }
+        }
     }
 
     /// Drops the results of the last pass.

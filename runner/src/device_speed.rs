@@ -109,8 +109,8 @@ impl Measured<'_> {
         let ids: Vec<u32> = (0..depth as u32).map(|at| at % 500).collect();
         let begin = Instant::now();
         for chunk in ids.chunks(CHUNK) {
-            self.decoder.forward(chunk, &[first.sequence(0, chunk.len())])?;
-            first.advance(chunk);
+            self.decoder.forward(chunk, &[first.sequence(0, chunk.len())], &[])?;
+            first.advance(chunk, &[]);
         }
         self.machine.wait()?;
         let prompt = depth as f64 / begin.elapsed().as_secs_f64();
@@ -119,8 +119,8 @@ impl Measured<'_> {
             let mut slot = SlotCache::new(shape, &self.decoder)?;
             slot.share(&first, &[ids.clone(), vec![1]].concat());
             for chunk in ids[slot.len()..].chunks(CHUNK) {
-                self.decoder.forward(chunk, &[slot.sequence(0, chunk.len())])?;
-                slot.advance(chunk);
+                self.decoder.forward(chunk, &[slot.sequence(0, chunk.len())], &[])?;
+                slot.advance(chunk, &[]);
             }
             slots.push(slot);
         }
@@ -131,9 +131,9 @@ impl Measured<'_> {
         let wanted: Vec<_> = (0..sequences).map(|row| (row, Some(selection.clone()))).collect();
         let mut step = || -> Result<()> {
             let all: Vec<_> = slots.iter().enumerate().map(|(at, slot)| slot.sequence(at, 1)).collect();
-            self.decoder.forward(&tokens, &all)?;
+            self.decoder.forward(&tokens, &all, &[])?;
             self.decoder.best(&wanted, &mut |_, _| Ok(()))?;
-            slots.iter_mut().zip(&tokens).for_each(|(slot, token)| slot.advance(&[*token]));
+            slots.iter_mut().zip(&tokens).for_each(|(slot, token)| slot.advance(&[*token], &[]));
             Ok(())
         };
         // The first pass launches kernels one by one, the second is recorded, later ones launch the

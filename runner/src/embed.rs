@@ -168,7 +168,7 @@ impl Work for Embedding {
 
     fn feed(&self) -> Feed<'_> {
         let tokens = self.inputs.get(self.index).map_or(&[][..], |input| &input.tokens[self.fed..]);
-        Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
+        Feed::of_tokens(tokens, OutputKind::Each, true)
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {

@@ -54,7 +54,7 @@ impl Work for Evaluation {
     fn feed(&self) -> Feed<'_> {
         let rest = &self.request.tokens[self.fed..];
         let tokens = if self.request.stepwise { &rest[..1] } else { rest };
-        Feed { tokens, wanted: OutputKind::Each, second: None, is_prompt: true }
+        Feed::of_tokens(tokens, OutputKind::Each, true)
     }
 
     fn take(&mut self, computed: Computed<'_>, _cache: &mut SlotCache) -> Result<WorkProgress, Fault> {

@@ -28,6 +28,7 @@ mod passes;
 mod several_devices;
 mod synthetic_models;
 mod tests;
+mod towers;
 mod zoo2026;
 
 pub(crate) use tests::by_kernels;
@@ -347,8 +348,8 @@ pub(crate) fn logits_of(
 ) -> Result<Vec<f32>> {
     let mut sequence = cache.sequence(0, ids.len());
     sequence.span.is_prompt = is_prompt;
-    decoder.forward(ids, &[sequence])?;
-    cache.advance(ids);
+    decoder.forward(ids, &[sequence], &[])?;
+    cache.advance(ids, &[]);
     let (all, mut found): (Vec<usize>, _) = ((0..ids.len()).collect(), Vec::new());
     decoder.logits(&all, &mut |row| {
         found.extend_from_slice(row);
@@ -362,7 +363,7 @@ pub(crate) fn logits_of(
 fn hidden(decoder: &Arc<Decoder>, ids: &[u32]) -> Result<Vec<f32>> {
     let mut cache = cache(decoder)?;
     cache.keep_prefix(ids);
-    decoder.forward(ids, &[cache.sequence(0, ids.len())])?;
+    decoder.forward(ids, &[cache.sequence(0, ids.len())], &[])?;
     let mut found = Vec::new();
     decoder.hidden(0..ids.len(), &mut |row| {
         found.extend(decoder.embed(row.to_vec())?);

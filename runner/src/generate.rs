@@ -226,7 +226,7 @@ impl Work for Generation {
 
     fn feed(&self) -> Feed<'_> {
         let is_prompt = self.answering.is_none();
-        Feed { tokens: &self.pending[self.fed..], wanted: OutputKind::Last, second: None, is_prompt }
+        Feed::of_tokens(&self.pending[self.fed..], OutputKind::Last, is_prompt)
     }
 
     fn selection(&mut self) -> Option<Selection> {

@@ -136,12 +136,20 @@ impl MappedTensor {
         }
     }
 
-    /// Returns a vector as a matrix of one row, and any other tensor unchanged.
+    /// Returns a vector as a matrix of one row, and a tensor of more than two dimensions, such as the
+    /// kernels of a convolution, as a matrix in which those after the first are one.
     #[must_use]
     pub(crate) fn into_matrix(mut self) -> Self {
-        if self.shape.len() == 1 {
-            self.shape.insert(0, 1);
-            self.dimensions.insert(0, 1);
+        match self.shape.len() {
+            1 => {
+                self.shape.insert(0, 1);
+                self.dimensions.insert(0, 1);
+            }
+            3.. => {
+                self.shape = vec![self.shape[0], self.shape[1..].iter().product()];
+                self.dimensions = vec![self.dimensions[0], self.dimensions[1..].iter().product()];
+            }
+            _ => {}
         }
         self
     }

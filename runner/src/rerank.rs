@@ -153,7 +153,7 @@ impl Work for Rerank {
             ScoreSource::Logits => OutputKind::Last,
         };
         let second = self.input.second.map(|place| place.saturating_sub(self.fed));
-        Feed { tokens: &self.input.tokens[self.fed..], wanted, second, is_prompt: true }
+        Feed { second, ..Feed::of_tokens(&self.input.tokens[self.fed..], wanted, true) }
     }
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {

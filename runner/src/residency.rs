@@ -165,7 +165,7 @@ fn only_the_experts_that_are_chosen_are_read() -> Result<()> {
     assert_eq!(loaded, 0, "a load reads no expert");
     let cache = SlotCache::new(CacheShape { context: 64, kv_type: KvType::F32 }, &decoder)?;
     let tokens = [1, 2, 3];
-    decoder.forward(&tokens, &[cache.sequence(0, tokens.len())])?;
+    decoder.forward(&tokens, &[cache.sequence(0, tokens.len())], &[])?;
     let after = resident(&map)?;
     let (mut used, mut others) = (0, 0);
     for (index, places) in (0..).zip(&experts) {

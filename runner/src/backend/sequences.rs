@@ -15,6 +15,9 @@ pub(crate) struct Sequence {
     /// Index of the first token of the second text, counted among the sequence's tokens in this
     /// pass. `None` if no token belongs to a second text.
     pub(crate) second: Option<usize>,
+    /// Number of positions fewer than tokens that earlier pictures take, see
+    /// [`PictureGrid::saved`](crate::picture_rows::PictureGrid::saved).
+    pub(crate) saved: usize,
 }
 
 /// The tokens of a sequence in a pass.

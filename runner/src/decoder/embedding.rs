@@ -9,6 +9,7 @@ use super::ngram_tables::NgramTables;
 use super::token_history::TokenHistory;
 use crate::backend::SequenceId;
 use crate::mapped::MappedTensor;
+use crate::picture_rows::{self, PictureRows};
 use crate::weights::Weights;
 
 #[derive(Debug)]
@@ -100,7 +101,14 @@ impl Embedding {
     /// or n-grams, or the experts of layers, behind each. Rows are decoded one by one and exactly,
     /// for every backend. The first stage applies the norm that some models have behind the
     /// embedding.
-    pub(super) fn fill(&self, ids: &[u32], places: &[TokenPlace], out: &mut [f32]) -> Result<()> {
+    ///
+    /// Rows of pictures are written as the tower computed them.
+    pub(super) fn fill(
+        &self,
+        (ids, pictures): (&[u32], &[PictureRows]),
+        places: &[TokenPlace],
+        out: &mut [f32],
+    ) -> Result<()> {
         let weight = self.weight.weight();
         let (rows, columns) = (weight.rows(), weight.columns());
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,6 +125,11 @@ impl Embedding {
             });
         }
         for ((id, place), out) in ids.iter().zip(places).zip(out.chunks_exact_mut(width)) {
+            if let Some((picture, row)) = picture_rows::find(pictures, *id) {
+                ensure!(out.len() == columns, "invariant: models that see pictures have no numbers behind the stream");
+                out.copy_from_slice(&picture.encoded.rows[row * columns..(row + 1) * columns]);
+                continue;
+            }
             ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");
             let (out, own) = out.split_at_mut(columns);
             weight.decode_row(*id as usize, out);

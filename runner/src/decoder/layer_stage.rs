@@ -10,7 +10,7 @@ use protocol::KvType;
 use super::head::Head;
 use super::layer::{Layer, LayerPlace};
 use super::rotary_table::{InverseRotary, KeyRotary, LayerTables, RotaryTable};
-use super::stage::{Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
+use super::stage::{DeepRows, Fill, Logits, PassTokens, Removal, Stage, TakeLogits, TakeRow};
 use super::state_shapes::{MixerShape, StateShapes};
 use super::token_rows::TokenRows;
 use crate::backend::{
@@ -39,6 +39,8 @@ pub(super) struct LayerStage<B: Backend> {
     /// Several residual streams, if the model has them.
     streams: Option<Streams<B>>,
     layers: Vec<Layer<B>>,
+    /// Index of the first layer in the decoder.
+    first_layer: usize,
     /// The place of each layer.
     places: Vec<LayerPlace>,
     /// Whether rotating keys moves them to other positions: not if norms with weights follow RoPE,
@@ -116,6 +118,7 @@ impl<B: Backend> LayerStage<B> {
             token_rows,
             streams: Streams::load(backend, weights, blueprint)?,
             layers,
+            first_layer: range.start,
             places,
             rotates_keys: blueprint.embedding.positions.is_none()
                 && blueprint.layers.iter().all(|layer| rotates_keys(&layer.mixer)),
@@ -137,6 +140,18 @@ impl<B: Backend> LayerStage<B> {
     /// the reader may use the states of sequences.
     fn select(&self, rows: &[usize]) -> Result<B::Act> {
         self.backend.select(self.memory().stream.as_ref().context(NO_PASS)?, rows)
+    }
+
+    /// Returns the rows of pictures that are added behind this stage's first layers.
+    fn deep_rows(&self, deep: &DeepRows) -> Result<Vec<B::Act>> {
+        let own = deep.layers.iter().skip(self.first_layer).take(self.layers.len());
+        let rows = |numbers: &Vec<f32>| {
+            self.backend.rows(deep.tokens.len(), self.hidden, |rows| {
+                rows.copy_from_slice(numbers);
+                Ok(())
+            })
+        };
+        own.map(rows).collect()
     }
 
     fn head(&self) -> Result<&Head<B>> {
@@ -244,6 +259,7 @@ impl<B: Backend> Stage for LayerStage<B> {
 
     fn forward(&self, tokens: PassTokens<'_>, fill: &mut Fill<'_>) -> Result<()> {
         let (backend, count) = (&self.backend, tokens.positions.len());
+        let deep = self.deep_rows(tokens.deep)?;
         let mut memory = self.memory();
         let StageMemory { states, angles, stream } = &mut *memory;
         // A backend may record the layers and replay them, so the pass is handed over in two parts.
@@ -275,8 +291,12 @@ impl<B: Backend> Stage for LayerStage<B> {
                     Some((token_rows, all)) => token_rows.of_layer(backend, all, place.mixer.layer)?,
                     None => None,
                 };
-                let tokens = LayerTokens { count, own: own.as_ref() };
-                x = layer.forward(&pass, x, &tokens, (sequences, *place))?;
+                let own_tokens = LayerTokens { count, own: own.as_ref() };
+                x = layer.forward(&pass, x, &own_tokens, (sequences, *place))?;
+                if let Some(rows) = deep.get(place.mixer.layer) {
+                    let picture_tokens = &tokens.deep.tokens;
+                    x = backend.scatter(x, rows, picture_tokens, &vec![1.0; picture_tokens.len()])?;
+                }
             }
             match &self.streams {
                 Some(streams) => streams.leave(backend, &x),

@@ -8,6 +8,7 @@ use anyhow::Result;
 use protocol::KvType;
 
 use crate::backend::{Best, Selection, Sequence, SequenceId, TokenPosition};
+use crate::picture_rows::{self, PictureRows, is_row};
 
 /// The tokens of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,38 @@ pub(super) struct PassTokens<'a> {
     /// For each token, whether its sequence uses the frequencies of long sequences.
     pub(super) long: &'a [bool],
     pub(super) sequences: &'a [Sequence],
+    /// Rows that are added to the stream behind the first layers of the decoder.
+    pub(super) deep: &'a DeepRows,
+}
+
+/// Rows of pictures that are added to the stream behind the first layers of the decoder.
+#[derive(Debug, Default)]
+pub(super) struct DeepRows {
+    /// Indexes of the rows' tokens in the pass.
+    pub(super) tokens: Vec<usize>,
+    /// For each of these layers, `[rows, hidden]`.
+    pub(super) layers: Vec<Vec<f32>>,
+}
+
+impl DeepRows {
+    /// Collects the rows of the tokens of a pass.
+    pub(super) fn fill(&mut self, ids: &[u32], pictures: &[PictureRows]) {
+        self.tokens.clear();
+        self.layers.clear();
+        if pictures.iter().all(|picture| picture.encoded.deep.is_empty()) {
+            return;
+        }
+        for (token, id) in ids.iter().enumerate().filter(|(_, id)| is_row(**id)) {
+            let Some((picture, row)) = picture_rows::find(pictures, *id) else { continue };
+            self.tokens.push(token);
+            let PictureRows { grid, encoded } = picture;
+            self.layers.resize(encoded.deep.len(), Vec::new());
+            for (layer, deep) in self.layers.iter_mut().zip(&encoded.deep) {
+                let width = deep.len() / grid.count();
+                layer.extend_from_slice(&deep[row * width..(row + 1) * width]);
+            }
+        }
+    }
 }
 
 /// Tokens that are removed from a sequence; later tokens move up.

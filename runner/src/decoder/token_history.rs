@@ -74,6 +74,7 @@ mod tests {
             span: Span { first, position, tokens, is_prompt: true },
             long: false,
             second: None,
+            saved: 0,
         };
         history.append(&[1, 2, 3, 7], &[sequence(first, 0, 0, 3), sequence(second, 3, 0, 1)]).expect("both");
         history.append(&[9], &[sequence(first, 0, 1, 1)]).expect("a shorter sequence");

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::choice::Candidate;
 use super::work::guarded;
-use super::{Computed, Slots, Work, WorkProgress};
+use super::{Computed, Listener, Slots, Work, WorkProgress};
 use crate::cache::SlotCache;
 use crate::decoder::Decoder;
 
@@ -48,6 +48,11 @@ impl Slot {
             self.cache.keep_prefix(&[]);
             domain.clone_into(&mut self.domain);
         }
+    }
+
+    /// Whether there is work whose listener accepts results.
+    pub(super) fn is_ready(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready)
     }
 
     /// Passes a result to the work, and removes the work once it has ended.

@@ -15,6 +15,7 @@ use super::{Change, Job, Slots};
 use crate::backend::{Best, Sequence};
 use crate::cache::common_prefix;
 use crate::decoder::{Decoder, Logits};
+use crate::picture_rows::PictureRows;
 use crate::text::model::Model;
 
 /// Largest number of prompt tokens in a step while other slots decode and wait for the step.
@@ -53,6 +54,8 @@ pub(super) struct EngineThread {
     ids: Vec<u32>,
     /// The sequences of a pass.
     sequences: Vec<Sequence>,
+    /// The pictures with rows in a pass.
+    pictures: Vec<PictureRows>,
     /// Rows of logits of a pass, `[wanted, vocabulary]`.
     logits: Vec<f32>,
     /// For each run that needs logits after its last token, the selected candidates; `None` if it
@@ -77,6 +80,7 @@ impl EngineThread {
             next_slot: 0,
             ids: Vec::new(),
             sequences: Vec::new(),
+            pictures: Vec::new(),
             logits: Vec::new(),
             best: Vec::new(),
         })
@@ -99,6 +103,7 @@ impl EngineThread {
         self.retire();
         self.replace();
         self.assign();
+        self.prepare();
         let runs = self.select();
         if !runs.is_empty() {
             self.run(runs);
@@ -207,17 +212,31 @@ impl EngineThread {
         }
     }
 
+    /// Lets the work of the slot that computes a prompt next prepare a picture.
+    fn prepare(&mut self) {
+        let Some(index) = self.long_run() else { return };
+        let Some(mut work) = self.slots[index].work.take() else { return };
+        match guarded(|| work.prepare(&self.model, &self.decoder)) {
+            Ok(()) => self.slots[index].work = Some(work),
+            Err(fault) => work.fail(fault),
+        }
+    }
+
+    /// Returns the slot that computes more than one token in the next step, if there is one.
+    fn long_run(&self) -> Option<usize> {
+        let count = self.slots.len();
+        (0..count).map(|i| (self.next_slot + i) % count).find(|index| {
+            let slot = &self.slots[*index];
+            slot.is_ready() && slot.work.as_ref().is_some_and(|work| work.feed().needs_a_run())
+        })
+    }
+
     /// Selects the runs of the next step: one token of each slot that needs only one, and more of
     /// one slot.
     fn select(&mut self) -> Vec<Run> {
-        let ready = |slot: &&Slot| slot.work.as_ref().is_some_and(|work| work.listener() == Listener::Ready);
-        let count = self.slots.len();
-        let long = (0..count).map(|i| (self.next_slot + i) % count).find(|index| {
-            let slot = &self.slots[*index];
-            ready(&slot) && slot.work.as_ref().is_some_and(|work| work.feed().tokens.len() > 1)
-        });
+        let long = self.long_run();
         let mut runs = Vec::new();
-        let others = self.slots.iter().enumerate().filter(|(index, slot)| Some(*index) != long && ready(slot));
+        let others = self.slots.iter().enumerate().filter(|(index, slot)| Some(*index) != long && slot.is_ready());
         for (index, slot) in others {
             runs.extend(
                 slot.work.as_ref().map(|work| work.feed()).filter(|feed| feed.tokens.len() == 1).map(|feed| Run {
@@ -232,7 +251,7 @@ impl EngineThread {
         if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {
             let most = if runs.is_empty() { protocol::limits::CHUNK } else { CHUNK_BESIDE };
             let most = if self.decoder.sees_whole_texts() { feed.tokens.len() } else { most };
-            let tokens = self.decoder.chunk(self.slots[index].cache.len(), most.min(feed.tokens.len()));
+            let tokens = self.decoder.chunk(self.slots[index].cache.len(), most.min(feed.ready));
             let all = tokens == feed.tokens.len();
             runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });
         }
@@ -285,6 +304,7 @@ impl EngineThread {
     fn compute(&mut self, runs: &[Run]) -> Result<()> {
         self.ids.clear();
         self.sequences.clear();
+        self.pictures.clear();
         for run in runs {
             let slot = &self.slots[run.slot];
             let work = slot.work.as_ref().context("invariant: a run has work")?;
@@ -295,10 +315,12 @@ impl EngineThread {
             let mut sequence = slot.cache.sequence(run.first, run.tokens);
             (sequence.second, sequence.span.is_prompt) = (second, is_prompt);
             self.sequences.push(sequence);
+            self.pictures.extend_from_slice(feed.pictures);
         }
-        self.decoder.forward(&self.ids, &self.sequences)?;
+        self.decoder.forward(&self.ids, &self.sequences, &self.pictures)?;
         for run in runs {
-            self.slots[run.slot].cache.advance(&self.ids[run.first..run.first + run.tokens]);
+            let own = &self.ids[run.first..run.first + run.tokens];
+            self.slots[run.slot].cache.advance(own, &self.pictures);
         }
         self.find_last(runs)
     }

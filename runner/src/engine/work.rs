@@ -10,7 +10,9 @@ use protocol::FailureKind;
 use super::pass_rows::PassRows;
 use crate::backend::{Best, Selection};
 use crate::cache::SlotCache;
+use crate::decoder::Decoder;
 use crate::failure;
+use crate::picture_rows::PictureRows;
 use crate::text::model::Model;
 
 /// Work on a slot: generation, evaluation, embedding or ranking.
@@ -43,6 +45,15 @@ pub(crate) trait Work: Send {
     /// `None` if it needs all of them. `take` may find that it needs all logits after all.
     fn selection(&mut self) -> Option<Selection> {
         None
+    }
+
+    /// Prepares the next tokens of the feed: computes the rows of a picture at their beginning, if
+    /// there is one. Called before each step in which the work takes part.
+    ///
+    /// # Errors
+    /// An error ends the work.
+    fn prepare(&mut self, _model: &Model, _decoder: &Decoder) -> Result<(), Fault> {
+        Ok(())
     }
 
     /// Returns the tokens to compute next. A step computes as many of them as it has room for.
@@ -80,6 +91,23 @@ pub(crate) struct Feed<'a> {
     pub(crate) second: Option<usize>,
     /// Whether the tokens are given, as those of a prompt, and not generated one by one.
     pub(crate) is_prompt: bool,
+    /// Number of tokens at the beginning that can be computed: up to the first picture that is not
+    /// [prepared](Work::prepare) yet.
+    pub(crate) ready: usize,
+    /// The prepared pictures with rows among the tokens.
+    pub(crate) pictures: &'a [PictureRows],
+}
+
+impl<'a> Feed<'a> {
+    /// Returns a feed of tokens without pictures.
+    pub(crate) fn of_tokens(tokens: &'a [u32], wanted: OutputKind, is_prompt: bool) -> Self {
+        Self { tokens, wanted, second: None, is_prompt, ready: tokens.len(), pictures: &[] }
+    }
+
+    /// Whether there is more than one token to compute, or a picture to prepare.
+    pub(super) fn needs_a_run(&self) -> bool {
+        self.tokens.len() > 1 || self.ready == 0
+    }
 }
 
 /// Output that is needed for computed tokens.

@@ -1,0 +1,73 @@
+//! The projector of a tower: rows of patches become rows of the decoder's width.
+
+use anyhow::{Context, Result, ensure};
+use architectures::Activation;
+
+use super::numbers;
+use crate::backend::{Activations, Backend, Map, NormOf};
+use crate::weights::Weights;
+
+/// Normalizes rows, joins those of each block of patches to one, and projects them.
+#[derive(Debug)]
+pub(super) struct Projector<B: Backend> {
+    norm: Option<NormOf<B>>,
+    /// Number of rows that become one.
+    joined: usize,
+    joined_norm: Option<NormOf<B>>,
+    layers: Vec<(B::Matrix, Option<Activation>)>,
+}
+
+impl<B: Backend> Projector<B> {
+    /// Loads a projector of rows of width `hidden`, `joined` of which become one.
+    pub(super) fn load(
+        backend: &B,
+        weights: &Weights,
+        own: &architectures::Projector,
+        [hidden, joined]: [usize; 2],
+    ) -> Result<Self> {
+        let norm = |norm: &Option<architectures::Norm>, width: usize| {
+            norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()
+        };
+        let mut width = hidden * joined;
+        let mut layers = Vec::with_capacity(own.layers.len());
+        for layer in &own.layers {
+            let output = layer.width as usize;
+            layers.push((weights.matrix(backend, &layer.projection, width, output, None)?, layer.activation));
+            width = output;
+        }
+        Ok(Self {
+            norm: norm(&own.norm, hidden)?,
+            joined,
+            joined_norm: norm(&own.joined_norm, hidden * joined)?,
+            layers,
+        })
+    }
+
+    /// Returns the rows for the decoder, `[rows, hidden]`.
+    pub(super) fn project(&self, backend: &B, x: &B::Act) -> Result<Vec<f32>> {
+        let normed = self.norm.as_ref().map(|norm| backend.norm(norm, x)).transpose()?;
+        let mut x = self.joined(backend, normed.as_ref().unwrap_or(x))?;
+        if let Some(norm) = &self.joined_norm {
+            x = backend.norm(norm, &x)?;
+        }
+        for (projection, activation) in &self.layers {
+            [x] = backend.project([projection], &x)?;
+            if let Some(activation) = activation {
+                x = backend.map(x, Map::Activate(*activation))?;
+            }
+        }
+        numbers(backend, &x)
+    }
+
+    /// Joins the rows of each block to one. The rows of a block follow each other.
+    fn joined(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
+        let rows = x.count() / self.joined;
+        ensure!(rows * self.joined == x.count(), "invariant: the patches are whole blocks");
+        let numbers = numbers(backend, x)?;
+        let width = numbers.len().checked_div(rows).context("invariant: a picture has patches")?;
+        backend.rows(rows, width, |out| {
+            out.copy_from_slice(&numbers);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Rows of pictures in sequences: the ids that stand for them, and the rows that a tower computed.
+//!
+//! A row of a picture has an id beyond all vocabularies. Equal ids stand for the same row of the
+//! same picture, so the prefixes of sequences are compared as if there were tokens only.
+
+use std::sync::Arc;
+
+/// Ids from here on stand for rows of pictures.
+pub(crate) const FIRST_ROW: u32 = 1 << 31;
+
+/// True if the id stands for a row of a picture.
+pub(crate) fn is_row(id: u32) -> bool {
+    id >= FIRST_ROW
+}
+
+/// True if a picture goes on across the boundary before index `at`. Pictures that follow each other
+/// have no consecutive ids.
+fn cuts_picture(ids: &[u32], at: usize) -> bool {
+    at > 0 && at < ids.len() && is_row(ids[at - 1]) && ids[at] == ids[at - 1].wrapping_add(1)
+}
+
+/// Returns the index where the picture begins that the boundary before index `at` cuts; `at` if it
+/// cuts none.
+pub(crate) fn begin_of_picture(ids: &[u32], mut at: usize) -> usize {
+    while cuts_picture(ids, at) {
+        at -= 1;
+    }
+    at
+}
+
+/// Returns the index where the picture ends that the boundary before index `at` cuts; `at` if it
+/// cuts none.
+pub(crate) fn end_of_cut_picture(ids: &[u32], mut at: usize) -> usize {
+    while cuts_picture(ids, at) {
+        at += 1;
+    }
+    at
+}
+
+/// The ids of a picture, and the arrangement of its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PictureGrid {
+    /// Id of the first row.
+    pub(crate) first: u32,
+    /// Number of rows in a line of the picture.
+    pub(crate) columns: usize,
+    /// Number of lines.
+    pub(crate) lines: usize,
+}
+
+/// A picture that a tower has computed.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct EncodedPicture {
+    /// In place of embeddings, `[rows, hidden]`.
+    pub(crate) rows: Vec<f32>,
+    /// Added to the stream behind the first layers of the decoder, `[rows, hidden]` each.
+    pub(crate) deep: Vec<Vec<f32>>,
+}
+
+/// The rows of a picture in a sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct PictureRows {
+    pub(crate) grid: PictureGrid,
+    pub(crate) encoded: Arc<EncodedPicture>,
+}
+
+impl PictureGrid {
+    /// Returns the number of rows.
+    pub(crate) fn count(self) -> usize {
+        self.columns * self.lines
+    }
+
+    /// Returns the ids of all rows.
+    pub(crate) fn ids(self) -> std::ops::Range<u32> {
+        self.first..self.first + self.count() as u32
+    }
+
+    /// Returns the index of the row that an id stands for, if it is a row of this picture.
+    pub(crate) fn index(self, id: u32) -> Option<usize> {
+        self.ids().contains(&id).then(|| (id - self.first) as usize)
+    }
+
+    /// Returns how many positions fewer than rows the picture takes, in a decoder whose tokens have
+    /// several positions: it is as long as its longer side.
+    pub(crate) fn saved(self) -> usize {
+        self.count() - self.columns.max(self.lines)
+    }
+}
+
+impl EncodedPicture {
+    /// Returns the size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let numbers = self.rows.len() + self.deep.iter().map(Vec::len).sum::<usize>();
+        numbers * size_of::<f32>()
+    }
+}
+
+/// Returns the picture, and the index of its row that an id stands for.
+pub(crate) fn find(pictures: &[PictureRows], id: u32) -> Option<(&PictureRows, usize)> {
+    pictures.iter().find_map(|picture| Some((picture, picture.grid.index(id)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boundaries_move_to_the_ends_of_pictures() {
+        let ids = [7, FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 3, 8, 9];
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|at| begin_of_picture(&ids, at)), [0, 1, 1, 3, 4, 5, 6]);
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|at| end_of_cut_picture(&ids, at)), [0, 1, 3, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_picture_takes_the_positions_of_its_longer_side() {
+        let grid = PictureGrid { first: FIRST_ROW + 4, columns: 3, lines: 2 };
+        assert_eq!((grid.count(), grid.saved()), (6, 3));
+        assert_eq!([3, 4, 9, 10].map(|id| grid.index(FIRST_ROW + id)), [None, Some(0), Some(5), None]);
+    }
+}

@@ -1,0 +1,83 @@
+"""Makes towers.json: rows that towers of transformers compute of pictures, and the logits behind them.
+
+    python make_towers.py ZOO        (transformers 5.24, PyTorch, Pillow 13.0, NumPy)
+
+ZOO is the folder with the tiny models of 2026 from the reference data. A case has the model, the settings of its picture processor, and
+sequences. The bytes of a picture follow the rules of make_resampled.py. A sequence is a list of token ids; {"picture": N} stands for the
+rows of its Nth picture. "rows" are every 7th number of the rows of each picture, and "logits" are those behind the last token.
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from make_resampled import noise, waves
+
+# Photo-like noise, wide, tall and tiny.
+PICTURES = [(noise, (40, 30)), (waves, (64, 10)), (noise, (9, 50)), (waves, (3, 2))]
+HALF = [0.5, 0.5, 0.5]
+QWEN = {"size": {"shortest_edge": 64, "longest_edge": 1024}, "patch_size": 4, "image_mean": HALF, "image_std": HALF}
+# Model, class of its processor, and the settings.
+MODELS = [
+    ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
+    ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
+    ("qwen3_5", Qwen2VLImageProcessorPil, QWEN),
+    ("qwen3_5_moe", Qwen2VLImageProcessorPil, QWEN),
+]
+
+
+def made(rule, size):
+    width, height = size
+    return Image.fromarray(rule(width, height).reshape(height, width, 3), "RGB")
+
+
+def rows_of(model, inputs):
+    """Returns the rows of the pictures, one tensor each."""
+    found = model.model.get_image_features(**inputs).pooler_output
+    return list(found)
+
+
+def sequence(model, processor, pictures, parts):
+    """Computes a sequence; `parts` are its ids, with None where the next picture is."""
+    token = model.config.image_token_id
+    inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt"))
+    rows = rows_of(model, inputs)
+    left, ids, named = list(rows), [], []
+    for part in parts:
+        if part is None:
+            named.append({"picture": len(rows) - len(left)})
+            ids += [token] * len(left.pop(0))
+        else:
+            named.append(part)
+            ids.append(part)
+    kinds = torch.tensor([[int(own == token) for own in ids]])
+    logits = model(input_ids=torch.tensor([ids]), mm_token_type_ids=kinds, **inputs).logits[0, -1]
+    return {
+        "pictures": [{"rule": rule.__name__, "size": size} for rule, size in pictures],
+        "ids": named,
+        "rows": [[round(float(x), 5) for x in own.flatten()[::7]] for own in rows],
+        "logits": [round(float(x), 5) for x in logits],
+    }
+
+
+@torch.no_grad()
+def main() -> None:
+    cases = []
+    for name, kind, settings in MODELS:
+        folder = pathlib.Path(sys.argv[1]) / name / "model"
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        processor = kind(**settings)
+        sequences = [sequence(model, processor, [picture], [5, 17, None, 40, 41, 99]) for picture in PICTURES]
+        sequences.append(sequence(model, processor, PICTURES[:2], [None, 7, 8, 9, None, 250]))
+        settings = {"image_processor_type": kind.__name__.removesuffix("Pil"), **settings}
+        cases.append({"model": name, "settings": settings, "sequences": sequences})
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    pathlib.Path(__file__).with_name("towers.json").write_text(f"[\n{lines}\n]\n")
+
+
+main()
