@@ -26,6 +26,8 @@ pub struct ChatInput {
     pub variables: Map<String, Value>,
     /// Documents to base the answer on, in the form that templates expect.
     pub documents: Option<Value>,
+    /// Files of the pictures whose [marks](protocol::picture_mark) are in the messages, as base64.
+    pub pictures: Vec<String>,
 }
 
 impl ChatInput {
@@ -51,6 +53,7 @@ impl ChatInput {
             documents: self.documents,
             suffix: None,
             now: Some(now),
+            typed_pictures: 0,
         }
     }
 

@@ -12,7 +12,7 @@ mod go;
 mod jinja;
 mod reshape;
 
-use protocol::RenderRequest;
+use protocol::{Message, RenderRequest, TextPart, text_parts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use vocabulary::chat_templates::{NamedTemplate, is_go};
@@ -112,7 +112,8 @@ impl ChatTemplate {
             return GoTemplate::read(source)?.render(&request, &clock);
         }
         let mut context = self.variables.clone();
-        context.insert("messages".to_owned(), json!(messages));
+        let messages: Vec<Value> = messages.iter().map(|message| typed(message, request.typed_pictures)).collect();
+        context.insert("messages".to_owned(), Value::Array(messages));
         context.insert("tools".to_owned(), if has_tools { json!(request.tools) } else { Value::Null });
         context.insert("documents".to_owned(), json!(request.documents));
         context.insert("add_generation_prompt".to_owned(), json!(request.add_generation_prompt));
@@ -126,6 +127,22 @@ impl ChatTemplate {
         let for_tools = has_tools.then(|| named("tool_use")).flatten();
         for_tools.or_else(|| named("default")).or(self.named.first())
     }
+}
+
+/// Returns a message for templates. A content with marks of pictures becomes a list of parts.
+fn typed(message: &Message, pictures: usize) -> Value {
+    let mut value = json!(message);
+    if pictures > 0 && message.content.contains(protocol::PICTURE_MARK) {
+        let parts = text_parts(&message.content, pictures);
+        let part = |part: &TextPart<'_>| match part {
+            TextPart::Text(text) => json!({"type": "text", "text": text}),
+            TextPart::Picture(_) => json!({"type": "image"}),
+        };
+        if parts.iter().any(|part| matches!(part, TextPart::Picture(_))) {
+            value["content"] = parts.iter().map(part).collect();
+        }
+    }
+    value
 }
 
 /// Returns the error message for a text that is too long.
@@ -164,6 +181,20 @@ mod tests {
         }
         let long = "x".repeat(MAX_TEMPLATE + 1);
         assert!(template.render(&request(Some(&long))).expect_err("refused").to_string().contains("1048577 bytes"));
+    }
+
+    #[test]
+    fn pictures_reach_the_template_as_parts() {
+        let text = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}\
+            {% for part in m.content %}<{{ part.type }}>{{ part.text }}{% endfor %}{% endif %}|{% endfor %}";
+        let template = ChatTemplate::new(text, Map::new());
+        let content = format!("What is {}?", protocol::picture_mark(0));
+        let messages = json!([{"role": "system", "content": "s"}, {"role": "user", "content": content}]);
+        let messages = serde_json::from_value(messages).expect("messages");
+        let request = RenderRequest { messages, typed_pictures: 1, ..RenderRequest::default() };
+        assert_eq!(template.render(&request).expect("text"), "s|<text>What is <image><text>?|");
+        let request = RenderRequest { typed_pictures: 0, ..request };
+        assert_eq!(template.render(&request).expect("text"), format!("s|{content}|"));
     }
 
     #[test]

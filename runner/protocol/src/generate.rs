@@ -83,6 +83,10 @@ pub struct GenerateRequest {
     /// Tokens of an earlier generation, which precede those of the prompt.
     #[serde(default)]
     pub before: Vec<u32>,
+    /// Files of the pictures in the prompt: PNG, JPEG, WebP or GIF, as base64. The prompt contains
+    /// the [mark](crate::picture_mark) of each of them once, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pictures: Vec<String>,
     /// Sampling parameters.
     #[serde(default)]
     pub sampling: Sampling,
@@ -144,6 +148,7 @@ impl GenerateRequest {
         Self {
             prompt,
             before: Vec::new(),
+            pictures: Vec::new(),
             sampling: Sampling::default(),
             stop: Vec::new(),
             max_tokens: None,
@@ -236,6 +241,13 @@ pub struct Usage {
     pub tokens: u64,
     /// Nanoseconds spent on generating them.
     pub nanos: u64,
+    /// Number of pictures that the tower computed for the prompt; others were known, or in the KV
+    /// cache.
+    #[serde(default)]
+    pub encoded_pictures: u64,
+    /// Nanoseconds that the tower took, which are part of `prompt_nanos`.
+    #[serde(default)]
+    pub picture_nanos: u64,
 }
 
 /// A token with its log-probability, as the model computes it: before sampling changes the logits.

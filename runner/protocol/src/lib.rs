@@ -57,7 +57,9 @@ pub use load::{
     Tensor,
 };
 pub use rerank::{RerankReply, RerankRequest};
-pub use text::{Message, RenderRequest, Text, TokenCount, TokenizeRequest, Tokens};
+pub use text::{
+    Message, PICTURE_MARK, RenderRequest, Text, TextPart, TokenCount, TokenizeRequest, Tokens, picture_mark, text_parts,
+};
 
 use serde::{Deserialize, Serialize};
 

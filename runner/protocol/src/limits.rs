@@ -14,5 +14,9 @@ pub const TILE: (usize, usize) = (96, 128);
 /// Maximum number of attention scores in memory at a time, on a device without our kernels. Our
 /// kernels do not store scores.
 pub const DEVICE_SCORES: usize = 1 << 25;
+/// Maximum number of pictures in a prompt.
+pub const PICTURES: usize = 64;
+/// Maximum bytes of computed pictures that a runner keeps for later prompts.
+pub const ENCODED_PICTURES: usize = 64 << 20;
 /// Maximum bytes of all recorded passes of a model on a device.
 pub const DEVICE_RECORDINGS: usize = 128 << 20;
