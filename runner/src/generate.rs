@@ -4,6 +4,7 @@ mod answer;
 mod answer_constraint;
 mod logprobs;
 mod long_repetition;
+mod prompt_pictures;
 mod short_repetition;
 mod truncation;
 
@@ -15,6 +16,7 @@ use protocol::{FinishReason, GenerateEvent, GenerateRequest, Prompt, ToolChoice,
 
 use crate::backend::Selection;
 use crate::cache::SlotCache;
+use crate::decoder::Decoder;
 use crate::engine::{Computed, Fault, Feed, Listener, Output, OutputKind, Work, WorkProgress, check_vocabulary};
 use crate::sampler::{Sampler, log_softmax};
 use crate::text::model::Model;
@@ -22,6 +24,7 @@ use crate::text::text_model::Prompted;
 use answer::{AnswerStream, Heard};
 use answer_constraint::AnswerConstraint;
 use long_repetition::LongRepetition;
+use prompt_pictures::PromptPictures;
 use short_repetition::ShortRepetition;
 
 /// A generation without a token limit, whose oldest tokens are dropped, ends after the tokens of so
@@ -47,6 +50,8 @@ pub(crate) struct Generation {
     request: GenerateRequest,
     /// All tokens so far: the prompt's, then the answer's.
     tokens: Vec<u32>,
+    /// Pictures of the prompt.
+    pictures: PromptPictures,
     /// Tokens to compute; the first `fed` of them are done.
     pending: Vec<u32>,
     fed: usize,
@@ -68,11 +73,12 @@ impl Generation {
     /// Returns the sink and a fault if the request cannot be served.
     pub(crate) fn prepare(
         model: &Model,
-        request: GenerateRequest,
+        mut request: GenerateRequest,
         sink: Box<dyn Sink>,
     ) -> Result<Self, (Box<dyn Sink>, Fault)> {
-        match prepared(model, &request) {
-            Ok((tokens, answer, constraint)) => Ok(Self {
+        match prepared(model, &mut request) {
+            Ok((tokens, pictures, answer, constraint)) => Ok(Self {
+                pictures,
                 sink,
                 sampler: Sampler::new(request.sampling, &[]),
                 short_repetition: ShortRepetition::new(request.repeat_limit),
@@ -134,7 +140,7 @@ impl Generation {
         let complete = self.constraint.accept(&self.answer.reader, token)?;
         self.usage.tokens += 1;
         if let (Some(count), Some(logprobs)) = (self.request.top_logprobs, logprobs) {
-            let previous = self.tokens.last().copied().unwrap_or(token);
+            let previous = self.tokens.last().map_or(token, |last| self.pictures.token_of(*last));
             self.answer.logprobs.push(logprobs::logprob(model, previous, token, &logprobs, count)?);
         }
         self.tokens.push(token);
@@ -181,7 +187,8 @@ impl Generation {
     fn finish(&mut self, model: &Model, reason: FinishReason) -> Result<WorkProgress, Fault> {
         self.usage.nanos = self.answering.map_or(0, nanos);
         self.answer.finish(model, reason, &*self.sink)?;
-        let tokens = if self.request.tell_tokens { std::mem::take(&mut self.tokens) } else { Vec::new() };
+        let tokens =
+            if self.request.tell_tokens { self.pictures.tokens_of(&self.tokens).into_owned() } else { Vec::new() };
         self.sink.send(GenerateEvent::Done { reason, usage: self.usage, tokens, stop: self.answer.stop.take() });
         Ok(WorkProgress::Finished)
     }
@@ -213,20 +220,28 @@ impl Work for Generation {
         }
         let count = tokens.len();
         self.tokens = truncation::fit(tokens, self.request.keep as usize, cache.context());
+        self.pictures.check_kept(&self.tokens, [count, cache.context()])?;
         self.usage.truncated_tokens = (count - self.tokens.len()) as u64;
         self.usage.prompt_tokens = self.tokens.len() as u64;
         let cached = cache.keep_prefix(&self.tokens);
         self.usage.cached_tokens = cached as u64;
         self.pending = self.tokens[cached..].to_vec();
-        self.sampler = Sampler::new(self.request.sampling, &self.tokens);
-        self.answer.follow(&model.text, &self.tokens);
+        let tokens = self.pictures.tokens_of(&self.tokens);
+        self.sampler = Sampler::new(self.request.sampling, &tokens);
+        self.answer.follow(&model.text, &tokens);
         self.begin = Instant::now();
         Ok(())
     }
 
     fn feed(&self) -> Feed<'_> {
-        let is_prompt = self.answering.is_none();
-        Feed::of_tokens(&self.pending[self.fed..], OutputKind::Last, is_prompt)
+        let (tokens, is_prompt) = (&self.pending[self.fed..], self.answering.is_none());
+        let feed = Feed::of_tokens(tokens, OutputKind::Last, is_prompt);
+        Feed { ready: self.pictures.ready(tokens), pictures: self.pictures.rows(), ..feed }
+    }
+
+    fn prepare(&mut self, model: &Model, decoder: &Decoder) -> Result<(), Fault> {
+        let next = self.pending.get(self.fed).copied();
+        self.pictures.prepare(model, decoder, next, &mut self.usage)
     }
 
     fn selection(&mut self) -> Option<Selection> {
@@ -269,13 +284,19 @@ fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the tokens of the prompt, preceded by the tokens that the request puts before it.
+/// Returns the tokens of the prompt, preceded by the tokens that the request puts before it, and the
+/// pictures of the prompt, whose files are taken out of the request.
 ///
 /// # Errors
-/// Fails if the template or the tokenizer refuses the prompt.
-pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Prompted, Fault> {
+/// Fails if the template or the tokenizer refuses the prompt, or if a picture cannot be read.
+pub(crate) fn prompted(model: &Model, request: &mut GenerateRequest) -> Result<(Prompted, PromptPictures), Fault> {
     let blame = |error: anyhow::Error| Fault::Request(format!("{error:#}"));
-    let mut prompt = model.text.prompt(&request.prompt).map_err(blame)?;
+    let pictures = PromptPictures::read(model, request)?;
+    let prompt = match pictures.text(model) {
+        None => model.text.prompt(&request.prompt),
+        Some(text) => model.text.prompt_with(&request.prompt, &pictures.grids(), text),
+    };
+    let mut prompt = prompt.map_err(blame)?;
     if !request.before.is_empty() && matches!(request.prompt, Prompt::Text { .. } | Prompt::Chat(_)) {
         // The request's tokens already include the tokens that begin every text.
         let lead = model.text.tokenizer.encode("", Special { add: true, parse: false })?;
@@ -284,12 +305,16 @@ pub(crate) fn prompted(model: &Model, request: &GenerateRequest) -> Result<Promp
         }
     }
     let tokens = [request.before.as_slice(), &prompt.tokens].concat();
-    Ok(Prompted { tokens, ..prompt })
+    Ok((Prompted { tokens, ..prompt }, pictures))
 }
 
-/// Returns the tokens to begin with, the reader of the answer, and the constraint on the answer.
-fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, AnswerStream, AnswerConstraint), Fault> {
-    let Prompted { tokens, rendered } = prompted(model, request)?;
+/// Returns the tokens to begin with, the pictures among them, the reader of the answer, and the
+/// constraint on the answer.
+fn prepared(
+    model: &Model,
+    request: &mut GenerateRequest,
+) -> Result<(Vec<u32>, PromptPictures, AnswerStream, AnswerConstraint), Fault> {
+    let (Prompted { tokens, rendered }, pictures) = prompted(model, request)?;
     if tokens.is_empty() {
         return Err(Fault::Request("the prompt is empty".to_owned()));
     }
@@ -297,13 +322,13 @@ fn prepared(model: &Model, request: &GenerateRequest) -> Result<(Vec<u32>, Answe
         let reason = "this model cannot generate: it only embeds or scores texts";
         return Err(Fault::Request(reason.to_owned()));
     }
-    check_vocabulary(&tokens, model.vocabulary)?;
+    check_vocabulary(&pictures.tokens_of(&tokens), model.vocabulary)?;
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
     check_vocabulary(&biased, model.vocabulary)?;
     let tools = offered(request);
     let answer = AnswerStream::new(&model.text, request, &rendered, tools.clone());
     let constraint = AnswerConstraint::new(&model.text, request, &tools, &answer.reader)?;
-    Ok((tokens, answer, constraint))
+    Ok((tokens, pictures, answer, constraint))
 }
 
 /// Returns the tools that the model may call.

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use architectures::{Blueprint, LayerState};
+use architectures::{Blueprint, LayerState, Pictures};
 use protocol::limits::{AHEAD, CHECKPOINTS};
 use protocol::{BlobPart, ContextRequest, KvType, LoadReply, LoadRequest};
 
@@ -22,6 +22,7 @@ use crate::layer_devices::{self, LayerDevices};
 use crate::load_resources::LoadResources;
 use crate::mapped::Blobs;
 use crate::memory::Account;
+use crate::picture_reader::PictureReader;
 use crate::read_ahead::{self, ReadAhead};
 use crate::text::model::Model;
 use crate::text::ranking::Ranking;
@@ -163,6 +164,11 @@ impl Loaded {
             let copied = holder.finish()?;
             tracing::info!(copied, "weights are held on the device");
         }
+        let pictures = match &blueprint.pictures {
+            Some(Pictures::Seen(tower)) => PictureReader::new(tower, &text.tokenizer),
+            Some(Pictures::Unsupported(reason)) => Err(reason.clone()),
+            None => Err("it was made for text only".to_owned()),
+        };
         let ranking = Ranking::of(documents, &blueprint, &text);
         let model = Arc::new(Model {
             text,
@@ -171,6 +177,7 @@ impl Loaded {
             sentence: Sentence::of(documents, &blueprint),
             ranking,
             scorer,
+            pictures,
         });
         let wanted = ContextRequest { context: request.context, slots: request.slots, kv_type: request.kv_type };
         let slots = slots(blueprint.context, request.reference, wanted);

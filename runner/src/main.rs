@@ -54,6 +54,7 @@ mod load;
 mod load_resources;
 mod mapped;
 mod memory;
+mod picture_reader;
 mod picture_rows;
 mod pooled_activation;
 #[cfg(test)]

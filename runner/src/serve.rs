@@ -265,10 +265,10 @@ async fn generate_text(
 /// Returns the number of tokens of a generation's prompt.
 async fn count(
     State(runner): State<Runner>,
-    Json(request): Json<GenerateRequest>,
+    Json(mut request): Json<GenerateRequest>,
 ) -> Result<Json<TokenCount>, Refusal> {
     let model = runner.loaded()?.model.clone();
-    let prompt = compute(move || Ok(generate::prompted(&model, &request))).await??;
+    let (prompt, _) = compute(move || Ok(generate::prompted(&model, &mut request))).await??;
     Ok(Json(TokenCount { tokens: prompt.tokens.len() as u64 }))
 }
 

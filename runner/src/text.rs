@@ -2,6 +2,7 @@
 //! and rankings. It knows no decoder.
 
 pub(crate) mod model;
+pub(crate) mod picture_text;
 pub(crate) mod pooling;
 pub(crate) mod ranking;
 pub(crate) mod renderer;

@@ -212,13 +212,18 @@ impl EngineThread {
         }
     }
 
-    /// Lets the work of the slot that computes a prompt next prepare a picture.
+    /// Lets the work of the slot that computes a prompt next prepare a picture. Work that fails
+    /// leaves the turn to the next slot.
     fn prepare(&mut self) {
-        let Some(index) = self.long_run() else { return };
-        let Some(mut work) = self.slots[index].work.take() else { return };
-        match guarded(|| work.prepare(&self.model, &self.decoder)) {
-            Ok(()) => self.slots[index].work = Some(work),
-            Err(fault) => work.fail(fault),
+        while let Some(index) = self.long_run() {
+            let Some(mut work) = self.slots[index].work.take() else { return };
+            match guarded(|| work.prepare(&self.model, &self.decoder)) {
+                Ok(()) => {
+                    self.slots[index].work = Some(work);
+                    return;
+                }
+                Err(fault) => work.fail(fault),
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::picture_reader::PictureReader;
 use crate::text::ranking::Ranking;
 use crate::text::scorer::Scorer;
 use crate::text::sentence::Sentence;
@@ -21,4 +22,6 @@ pub(crate) struct Model {
     pub(crate) ranking: Result<Ranking>,
     /// The head that scores texts, if the model has one.
     pub(crate) scorer: Option<Scorer>,
+    /// Reads pictures, or the reason why the model cannot see them.
+    pub(crate) pictures: Result<PictureReader, String>,
 }

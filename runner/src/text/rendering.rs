@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use vocabulary::abilities;
 use vocabulary::chat_templates::{self, NamedTemplate};
 
+use crate::text::picture_text::PictureText;
 use crate::text::renderer::Renderer;
 
 /// The inputs for choosing a model's template.
@@ -84,6 +85,28 @@ impl Rendering {
             ..RenderRequest::default()
         };
         Some(self.renderer.render(template, &request).map_err(Into::into))
+    }
+
+    /// Renders a conversation with pictures. A template that knows pictures writes the model's mark
+    /// for each; for others, the marks of the request are replaced by the text that the model's
+    /// authors put around pictures.
+    ///
+    /// # Errors
+    /// See [`render`](Self::render).
+    pub(crate) fn render_with_pictures(
+        &self,
+        request: &RenderRequest,
+        count: usize,
+        text: &PictureText,
+    ) -> Result<String> {
+        let typed = RenderRequest { typed_pictures: count, ..request.clone() };
+        if self.has_template(request)
+            && let Ok(rendered) = self.render(&typed)
+            && text.marks(&rendered, count)
+        {
+            return Ok(rendered);
+        }
+        Ok(text.framed(&self.render(request)?, count))
     }
 
     /// Renders a conversation. Without a template, the contents of the messages are joined, a line

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use formats::Gguf;
 use prompt::{ConstraintFactory, Dialect, Markers, Special, Tokenizer};
 use protocol::{Prompt, RenderRequest};
@@ -13,6 +13,8 @@ use vocabulary::{TokenTable, Vocabulary, byte_ranks, special_tokens};
 
 use crate::documents::Documents;
 use crate::mapped::Blob;
+use crate::picture_rows::PictureGrid;
+use crate::text::picture_text::{PictureText, check_marks};
 use crate::text::rendering::{Rendering, TemplateChoice};
 
 /// The part of a model that handles text.
@@ -79,6 +81,38 @@ impl TextModel {
             }
         }
         load(None)
+    }
+
+    /// Converts a prompt with pictures to tokens and the ids of their rows.
+    ///
+    /// # Errors
+    /// The marks of the pictures are not in the prompt in order, or the template or the tokenizer
+    /// refuses the prompt.
+    pub(crate) fn prompt_with(
+        &self,
+        prompt: &Prompt,
+        pictures: &[PictureGrid],
+        text: &PictureText,
+    ) -> Result<Prompted> {
+        let count = pictures.len();
+        let (rendered, add) = match prompt {
+            Prompt::Chat(request) => {
+                let contents = || request.messages.iter().map(|message| message.content.as_str());
+                check_marks(contents(), count)?;
+                contents().try_for_each(|content| text.check(content))?;
+                (self.rendering.render_with_pictures(request, count, text)?, !self.rendering.has_template(request))
+            }
+            Prompt::Text { text: own } => {
+                check_marks(std::iter::once(own.as_str()), count)?;
+                text.check(own)?;
+                (text.framed(own, count), true)
+            }
+            Prompt::Tokens { .. } | Prompt::Insert { .. } => bail!("only chats and texts can have pictures"),
+        };
+        ensure!(text.marks(&rendered, count), "the text of the prompt has marks of pictures that are not its own");
+        let tokens = text.placed(self.rendered(&text.expanded(&rendered, pictures), add)?, pictures)?;
+        let rendered = if matches!(prompt, Prompt::Chat(_)) { rendered } else { String::new() };
+        Ok(Prompted { tokens, rendered })
     }
 
     /// Converts a prompt to tokens.

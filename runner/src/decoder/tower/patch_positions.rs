@@ -24,9 +24,9 @@ impl Between {
     /// Returns the place of patch `at` of `count` on a side of `side` rows. The first and the last
     /// patch are at the ends of the side.
     fn of(at: usize, count: usize, side: usize) -> Self {
-        let place = if count > 1 { (at * (side - 1)) as f32 / (count - 1) as f32 } else { 0.0 };
-        let first = place.floor() as usize;
-        Self { rows: [first, (first + 1).min(side - 1)], share: place - first as f32 }
+        let (place, steps) = (at * (side - 1), count.max(2) - 1);
+        let first = place / steps;
+        Self { rows: [first, (first + 1).min(side - 1)], share: (place % steps) as f32 / steps as f32 }
     }
 }
 
@@ -65,10 +65,12 @@ mod tests {
     #[test]
     fn positions_are_stretched_over_the_picture() {
         let square = PatchPositions { numbers: vec![0.0, 1.0, 2.0, 3.0], side: 2, width: 1 };
-        let mut out = [0.0; 4];
-        square.fill(&[[0, 0], [0, 1], [0, 2], [1, 2]], [2, 3], &mut out);
-        assert_eq!(out, [0.0, 0.5, 1.0, 3.0]);
-        square.fill(&[[0, 0]], [1, 1], &mut out[..1]);
-        assert_eq!(out[0], 0.0, "a picture of one patch has the first position");
+        let filled = |places: &[[usize; 2]], sides| {
+            let mut out = vec![0.0; places.len()];
+            square.fill(places, sides, &mut out);
+            out.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(filled(&[[0, 0], [0, 1], [0, 2], [1, 2]], [2, 3]), "0 0.5 1 3");
+        assert_eq!(filled(&[[0, 0]], [1, 1]), "0", "a picture of one patch has the first position");
     }
 }
