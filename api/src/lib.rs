@@ -15,6 +15,7 @@ pub mod modelfile;
 mod nearest;
 pub mod ollama;
 pub mod openai;
+mod pictures;
 mod refusal;
 pub mod rerank;
 mod shapes;

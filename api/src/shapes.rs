@@ -24,7 +24,7 @@ pub(crate) fn messages(_: &mut SchemaGenerator) -> Schema {
                 "role": { "type": "string", "description": "`system`, `user`, `assistant` or `tool`." },
                 "content": { "type": ["string", "null"], "description": "Text of the message." },
                 "thinking": { "type": "string", "description": "Reasoning of the model." },
-                "images": { "type": "array", "items": { "type": "string" }, "description": "Images; refused." },
+                "images": { "type": "array", "items": { "type": "string" }, "description": "Images of the message: PNG, JPEG, WebP or GIF files, as base64." },
                 "tool_calls": { "type": "array", "items": { "type": "object" }, "description": "Tool calls of the assistant." },
                 "tool_name": { "type": "string", "description": "Name of the tool, in its result." },
             },

@@ -94,7 +94,9 @@ pub(crate) async fn count_tokens(
     let name = request.model.clone();
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::GenerationOptions::default()).await?.aside();
-    let prompt = call.with_own_messages(dialogue)?.prompt(clock::now());
-    let input_tokens = call.ready(&daemon).await?.runner().count(&GenerateRequest::new(prompt)).await?;
+    let mut dialogue = call.with_own_messages(dialogue)?;
+    let pictures = std::mem::take(&mut dialogue.pictures);
+    let request = GenerateRequest { pictures, ..GenerateRequest::new(dialogue.prompt(clock::now())) };
+    let input_tokens = call.ready(&daemon).await?.runner().count(&request).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))
 }

@@ -129,6 +129,17 @@ impl Call {
         if only && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
     }
 
+    /// Checks that the model sees pictures. The load of a model with an unknown architecture reports
+    /// a better error.
+    ///
+    /// # Errors
+    /// 400, with the reason if the model was made for pictures.
+    pub(crate) fn require_vision(&self) -> Result<(), Failed> {
+        let Some(reason) = self.model.parsed_facts.blindness() else { return Ok(()) };
+        let colon = if reason.is_empty() { "" } else { ": " };
+        Err(Failed::bad_request(format!("this model does not support images{colon}{reason}")))
+    }
+
     fn unsupported(&self, what: &str) -> Failed {
         Failed::bad_request(format!("\"{}\" does not support {what}", self.name))
     }
@@ -177,6 +188,9 @@ impl Call {
         self.require_text("chat")?;
         if !asked.tools.is_empty() {
             self.require(Capability::Tools)?;
+        }
+        if !asked.pictures.is_empty() {
+            self.require_vision()?;
         }
         let think = self.thinking(asked.think.clone(), asked.thinking_is_optional)?;
         let brings_system = asked.messages.first().is_some_and(|message| message.role == "system");

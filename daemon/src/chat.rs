@@ -59,8 +59,10 @@ pub(crate) async fn answer<F: ChatFormat>(
     let Chat { model, input, options, choices, streams } = chat;
     let call = Call::begin(daemon, &model, &options).await?.of(daemon, caller);
     let ignored = call.ignored(&input);
-    let input = call.with_own_messages(input)?;
+    let mut input = call.with_own_messages(input)?;
+    let pictures = std::mem::take(&mut input.pictures);
     let request = call.request(daemon, input.prompt(clock::now()), &options);
+    let request = GenerateRequest { pictures, ..request };
     let format = format(&call);
     let response = respond(daemon, &call, request, Answers { choices, streams }, &options, format).await?;
     Ok(with_ignored(attested(response, &call.digest()), &ignored))

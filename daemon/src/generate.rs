@@ -30,9 +30,10 @@ pub(crate) async fn generate(
     let (streams, render_only) = (request.stream.unwrap_or(true), request.debug_render_only);
     let demand = request.demand().map_err(Failed::bad_request)?;
     let before = request.before().map_err(Failed::bad_request)?;
+    let (text, pictures) = request.prompt_with_pictures().map_err(Failed::bad_request)?;
     let call = Call::begin(&daemon, &request.model, &demand).await?.of(&daemon, &caller);
     let lines = answer(&call, Endpoint::Generate);
-    if request.prompt.is_empty() && call.wants_no_keeping() {
+    if text.is_empty() && call.wants_no_keeping() {
         return Ok(unload(&daemon, &call, &lines));
     }
     call.require_text("generate")?;
@@ -40,12 +41,15 @@ pub(crate) async fn generate(
     if !request.suffix.is_empty() {
         call.require(Capability::Insert)?;
     }
-    if request.prompt.is_empty() {
+    if text.is_empty() {
         return load(&daemon, &call, &lines).await;
+    }
+    if !pictures.is_empty() {
+        call.require_vision()?;
     }
     let tell_tokens = !request.raw;
     let prompt = if request.raw {
-        Prompt::Text { text: request.prompt }
+        Prompt::Text { text }
     } else if request.suffix.is_empty() {
         let mut messages = if before.is_empty() {
             call.opening(request.system)?
@@ -53,13 +57,14 @@ pub(crate) async fn generate(
             // The tokens of `before` already contain the model's messages.
             request.system.into_iter().filter(|text| !text.is_empty()).map(|text| message("system", text)).collect()
         };
-        messages.push(message("user", request.prompt));
+        messages.push(message("user", text));
         let template = Some(request.template).filter(|template| !template.is_empty());
         ChatInput { messages, think, template, ..ChatInput::default() }.prompt(clock::now())
     } else {
-        Prompt::Insert { prefix: request.prompt, suffix: request.suffix }
+        Prompt::Insert { prefix: text, suffix: request.suffix }
     };
-    let asked = protocol::GenerateRequest { before, tell_tokens, ..call.request(&daemon, prompt, &demand) };
+    let asked = call.request(&daemon, prompt, &demand);
+    let asked = protocol::GenerateRequest { before, pictures, tell_tokens, ..asked };
     if render_only {
         return rendered(&daemon, &call, &asked, &lines).await;
     }
@@ -81,8 +86,10 @@ pub(crate) async fn chat(
     }
     if render_only {
         let call = Call::begin(&daemon, &model, &options).await?.of(&daemon, &caller);
-        let prompt = call.with_own_messages(input)?.prompt(clock::now());
-        let asked = call.request(&daemon, prompt, &options);
+        let mut input = call.with_own_messages(input)?;
+        let pictures = std::mem::take(&mut input.pictures);
+        let asked = call.request(&daemon, input.prompt(clock::now()), &options);
+        let asked = protocol::GenerateRequest { pictures, ..asked };
         return rendered(&daemon, &call, &asked, &answer(&call, Endpoint::Chat)).await;
     }
     let asked = Chat { model, input, options, choices: 1, streams };

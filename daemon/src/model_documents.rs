@@ -83,7 +83,7 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         details: details(&Summary::of(model, capabilities.clone(), &general)),
         messages: given.messages,
         model_info: model_info(model, metadata),
-        projector_info: Map::new(),
+        projector_info: projector_info(model),
         tensors: if request.verbose { tensors(library, model)? } else { Vec::new() },
         capabilities: capabilities.names(),
         only_completes: capabilities.only_completes(),
@@ -92,6 +92,17 @@ pub(crate) fn show(library: &Library, model: &Model, request: &ShowRequest) -> R
         sampling: general.sampling,
         sampling_source: general.sampling_source,
     })
+}
+
+/// Returns the numbers of the tower, if the model sees pictures.
+fn projector_info(model: &Model) -> Map<String, Value> {
+    let facts = model.parsed_facts.tower_facts();
+    if facts.is_empty() {
+        return Map::new();
+    }
+    let general = [("general.architecture", Value::from("clip")), ("clip.has_vision_encoder", true.into())];
+    let numbers = facts.into_iter().map(|(key, number)| (key, number.into()));
+    general.into_iter().chain(numbers).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 fn tensors(library: &Library, model: &Model) -> Result<Vec<TensorEntry>> {

@@ -49,12 +49,14 @@ struct Source {
 pub(super) enum Piece {
     /// Text.
     Text(String),
+    /// A picture, as base64.
+    Picture(String),
     /// Reasoning of the model.
     Thinking(String),
     /// A tool call, in the form that templates expect.
     Call { id: String, name: String, call: Value },
     /// The result of a tool.
-    Result { id: String, text: String },
+    Result { id: String, content: Vec<Piece> },
     /// Content that a model here cannot read.
     Nothing,
 }
@@ -101,10 +103,19 @@ impl Block {
                 Some(Source { kind, data: Some(text) }) if kind == "text" => Ok(Piece::Text(text)),
                 _ => Err(Refusal::new(format!("{param}.source"), "this model reads documents of plain text only")),
             },
-            "image" => Err(Refusal::new(param, "this model does not support images")),
+            "image" => match self.source {
+                Some(Source { kind, data: Some(file) }) if kind == "base64" => Ok(Piece::Picture(file)),
+                Some(Source { kind, .. }) if kind == "url" || kind == "file" => Err(Refusal::new(
+                    format!("{param}.source"),
+                    "pictures are not fetched; send the picture itself, as base64",
+                )),
+                _ => Err(Refusal::new(format!("{param}.source"), "a picture needs a source of the type base64")),
+            },
             other => Err(Refusal::new(
                 format!("{param}.type"),
-                format!("blocks of type `{other}` are not supported; expected text, thinking, tool_use or tool_result"),
+                format!(
+                    "blocks of type `{other}` are not supported; expected text, image, thinking, tool_use or tool_result"
+                ),
             )),
         }
     }
@@ -129,11 +140,18 @@ impl Block {
     }
 
     fn result(self, param: &str) -> Result<Piece, Refusal> {
-        let text = self.content.map(|content| content.text(&format!("{param}.content"))).transpose()?;
-        let text = text.unwrap_or_default();
-        let failed = self.is_error.unwrap_or(false);
-        // Templates have no field for failed tool calls, so the error goes into the text.
-        let text = if failed { format!("error: {text}") } else { text };
-        Ok(Piece::Result { id: self.tool_use_id, text })
+        let content = self.content.map(|content| content.pieces(&format!("{param}.content"))).transpose()?;
+        let mut content = content.unwrap_or_default();
+        if content.iter().any(|piece| !matches!(piece, Piece::Text(_) | Piece::Picture(_))) {
+            return Err(Refusal::new(format!("{param}.content"), "only blocks of text and images can be here"));
+        }
+        if self.is_error.unwrap_or(false) {
+            // Templates have no field for failed tool calls, so the error goes into the text.
+            match content.first_mut() {
+                Some(Piece::Text(text)) => *text = format!("error: {text}"),
+                _ => content.insert(0, Piece::Text("error: ".to_owned())),
+            }
+        }
+        Ok(Piece::Result { id: self.tool_use_id, content })
     }
 }

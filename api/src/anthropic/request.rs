@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Limits;
 use super::content::{Content, Piece};
 use crate::ollama::{KeepAliveSpec, Options, Think};
+use crate::pictures::{JoinedText, Pictures};
 use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/messages`. `POST /v1/messages/count_tokens` takes the same body and ignores
@@ -187,9 +188,10 @@ impl MessagesRequest {
         for (at, turn) in self.messages.into_iter().enumerate() {
             conversation.take(turn, &format!("messages.{at}"))?;
         }
-        let messages = conversation.messages;
+        let Conversation { messages, pictures, .. } = conversation;
+        let pictures = pictures.into_files();
         let dialogue =
-            ChatInput { messages, tools, think, thinking_is_optional, omitted_tools, ..ChatInput::default() };
+            ChatInput { messages, tools, think, thinking_is_optional, omitted_tools, pictures, ..ChatInput::default() };
         Ok((dialogue, choice))
     }
 }
@@ -281,11 +283,25 @@ struct Conversation {
     messages: Vec<Message>,
     /// Tool names by call id.
     names: HashMap<String, String>,
+    pictures: Pictures,
 }
 
 impl Conversation {
     fn say(&mut self, role: &str, content: String, rest: Map<String, Value>) {
         self.messages.push(Message { role: role.to_owned(), content, rest });
+    }
+
+    /// Returns the text of a tool's result, with the marks of its pictures.
+    fn result(&mut self, content: Vec<Piece>) -> String {
+        let mut joined = JoinedText::default();
+        for piece in content {
+            match piece {
+                Piece::Text(text) => joined.push_text(&text),
+                Piece::Picture(file) => joined.push_mark(&self.pictures.add(file)),
+                _ => {}
+            }
+        }
+        joined.into_text()
     }
 
     /// Converts a turn to a message. Tool results become separate messages before the text of the
@@ -301,22 +317,32 @@ impl Conversation {
         let Some(content) = turn.content else {
             return Err(Refusal::new(format!("{path}.content"), "Field required"));
         };
-        let (mut texts, mut thinking, mut calls, mut results) = (Vec::new(), String::new(), Vec::new(), false);
+        let (mut text, mut thinking, mut calls, mut results) =
+            (JoinedText::default(), String::new(), Vec::new(), false);
+        let mut is_empty = true;
         for piece in content.pieces(&format!("{path}.content"))? {
             match piece {
-                Piece::Text(text) => texts.push(text),
+                Piece::Text(own) => {
+                    is_empty = false;
+                    text.push_text(&own);
+                }
+                Piece::Picture(file) => {
+                    is_empty = false;
+                    text.push_mark(&self.pictures.add(file));
+                }
                 Piece::Thinking(text) => thinking.push_str(&text),
                 Piece::Call { id, name, call } => {
                     self.names.insert(id, name);
                     calls.push(call);
                 }
-                Piece::Result { id, text } => {
+                Piece::Result { id, content } => {
                     results = true;
                     let mut rest = Map::new();
                     if let Some(name) = self.names.get(&id) {
                         rest.insert("name".to_owned(), name.clone().into());
                     }
                     rest.insert("tool_call_id".to_owned(), id.into());
+                    let text = self.result(content);
                     self.say("tool", text, rest);
                 }
                 Piece::Nothing => {}
@@ -331,8 +357,8 @@ impl Conversation {
         if !calls.is_empty() {
             rest.insert("tool_calls".to_owned(), calls.into());
         }
-        if !(results && texts.is_empty()) {
-            self.say(&role, texts.join("\n"), rest);
+        if !(results && is_empty) {
+            self.say(&role, text.into_text(), rest);
         }
         Ok(())
     }

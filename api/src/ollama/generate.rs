@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::null::or_default;
 use super::{KeepAliveSpec, Options, Think};
+use crate::pictures::Pictures;
 use crate::{ChatInput, GenerationOptions, grammar, shapes};
 
 /// Body of `POST /api/generate`.
@@ -91,7 +92,6 @@ pub struct ChatRequest {
 
 /// Valid roles of messages.
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
-const NO_IMAGES: &str = "this model does not support images";
 
 impl GenerateRequest {
     /// Converts the request to generation options.
@@ -99,9 +99,6 @@ impl GenerateRequest {
     /// # Errors
     /// Describes the invalid field, in Ollama's wording.
     pub fn demand(&self) -> Result<GenerationOptions, String> {
-        if !self.images.is_empty() {
-            return Err(NO_IMAGES.to_owned());
-        }
         let has_system = self.system.as_ref().is_some_and(|system| !system.is_empty());
         if self.raw && (!self.template.is_empty() || has_system || !self.context.is_empty()) {
             return Err("raw mode does not support template, system, or context".to_owned());
@@ -117,6 +114,16 @@ impl GenerateRequest {
             shift: self.shift.unwrap_or(true),
             ..demand
         })
+    }
+
+    /// Returns the prompt with the marks of the pictures, and their files.
+    ///
+    /// # Errors
+    /// Fails if an image is not text.
+    pub fn prompt_with_pictures(&self) -> Result<(String, Vec<String>), String> {
+        let mut pictures = Pictures::default();
+        let prompt = pictures.add_tagged(&self.prompt, &files(&self.images)?);
+        Ok((prompt, pictures.into_files()))
     }
 
     /// Returns the tokens that the prompt continues.
@@ -143,12 +150,19 @@ impl ChatRequest {
             shift: self.shift.unwrap_or(true),
             ..demand
         };
-        self.messages.iter_mut().try_for_each(check)?;
+        let mut pictures = Pictures::default();
+        self.messages.iter_mut().try_for_each(|message| check(message, &mut pictures))?;
         if let Some(tool) = self.tools.iter().find(|tool| !tool["function"]["name"].is_string()) {
             return Err(format!("the tool {tool} has no function with a name"));
         }
         Ok((
-            ChatInput { messages: self.messages, tools: self.tools, think: self.think, ..ChatInput::default() },
+            ChatInput {
+                messages: self.messages,
+                tools: self.tools,
+                think: self.think,
+                pictures: pictures.into_files(),
+                ..ChatInput::default()
+            },
             demand,
         ))
     }
@@ -183,17 +197,24 @@ fn format(format: Option<&Value>) -> Result<Option<Format>, String> {
     }
 }
 
-/// Lowercases the role, and refuses a message with an unknown role or with images.
-fn check(message: &mut Message) -> Result<(), String> {
+/// Lowercases the role, refuses a message with an unknown one, and replaces the images by marks in
+/// the text.
+fn check(message: &mut Message, pictures: &mut Pictures) -> Result<(), String> {
     message.role.make_ascii_lowercase();
     if !ROLES.contains(&message.role.as_str()) {
         let role = &message.role;
         return Err(format!("invalid role: {role}, must be one of [{}]", ROLES.join(", ")));
     }
-    if message.rest.get("images").and_then(Value::as_array).is_some_and(|images| !images.is_empty()) {
-        return Err(NO_IMAGES.to_owned());
+    if let Some(Value::Array(images)) = message.rest.remove("images") {
+        message.content = pictures.add_tagged(&message.content, &files(&images)?);
     }
     Ok(())
+}
+
+/// Returns the files of images, as base64.
+fn files(images: &[Value]) -> Result<Vec<String>, String> {
+    let file = |image: &Value| image.as_str().map(str::to_owned);
+    images.iter().map(file).collect::<Option<_>>().ok_or_else(|| "images are a list of base64 texts".to_owned())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const BARE_PROMPT: &str = "{{ .Prompt }}";
 /// `pooling_type` of a GGUF file whose model computes scores.
 const RANK: u64 = 4;
 
-/// Cached note with the names of the capabilities other than completion.
+/// Cached note with the names of the capabilities other than completion and vision.
 const DERIVATION: Derivation = Derivation { kind: "capabilities", version: 9 };
 
 impl Library {
@@ -44,12 +44,15 @@ impl Library {
                 // vectors are pooled.
                 let generates = blueprint.output.is_some();
                 all.0.insert(0, if generates { Capability::Completion } else { Capability::Embedding });
+                if generates && blueprint.tower().is_some() {
+                    all.0.insert(1, Capability::Vision);
+                }
             }
         }
         Ok(all)
     }
 
-    /// Returns all capabilities except completion.
+    /// Returns all capabilities except completion and vision.
     fn found_capabilities(&self, model: &Model) -> Result<Capabilities> {
         let facts = Facts::read(&self.document_files(model))?;
         let templates = match self.own_template(model)? {

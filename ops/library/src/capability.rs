@@ -15,14 +15,24 @@ pub enum Capability {
     Thinking,
     /// Scores how well texts answer a query. Not a capability of Ollama.
     Rerank,
+    /// Sees pictures.
+    Vision,
     /// Distinguishes the messages of a conversation: it has a chat template or a renderer. Ollama
     /// has no name for it.
     Chat,
 }
 
 impl Capability {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Completion, Self::Tools, Self::Insert, Self::Embedding, Self::Thinking, Self::Rerank, Self::Chat];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Completion,
+        Self::Tools,
+        Self::Insert,
+        Self::Embedding,
+        Self::Thinking,
+        Self::Rerank,
+        Self::Vision,
+        Self::Chat,
+    ];
 
     /// Returns the name in Ollama's API.
     pub fn name(self) -> &'static str {
@@ -33,6 +43,7 @@ impl Capability {
             Self::Embedding => "embedding",
             Self::Thinking => "thinking",
             Self::Rerank => "rerank",
+            Self::Vision => "vision",
             Self::Chat => "chat",
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use architectures::{Architecture, Document, Fact, Sizes, TensorNames, describe};
+use architectures::{Architecture, Document, Fact, Pictures, Sizes, TensorNames, describe};
 use content::operation::{Context, Result};
 use content::{Descriptor, Hasher};
 use content::{bail, ensure};
@@ -100,6 +100,31 @@ impl ParsedFacts {
     /// Returns the longest context that the model was made for, in tokens; 0 if unknown.
     pub fn context(&self) -> u64 {
         self.known().map_or(0, |described| described.architecture.blueprint.context)
+    }
+
+    /// Returns why the model sees no pictures; the reason is empty if it was made for text only.
+    /// `None` if it sees them, or if its architecture is not known.
+    pub fn blindness(&self) -> Option<&str> {
+        match &self.known()?.architecture.blueprint.pictures {
+            Some(Pictures::Seen(_)) => None,
+            Some(Pictures::Unsupported(reason)) => Some(reason),
+            None => Some(""),
+        }
+    }
+
+    /// Returns the numbers of the model's tower under GGUF's keys, if it sees pictures.
+    pub fn tower_facts(&self) -> Vec<(&'static str, u64)> {
+        let Some(tower) = self.known().and_then(|described| described.architecture.blueprint.tower()) else {
+            return Vec::new();
+        };
+        let first = tower.layers.first();
+        vec![
+            ("clip.vision.block_count", tower.layers.len() as u64),
+            ("clip.vision.embedding_length", tower.hidden),
+            ("clip.vision.attention.head_count", first.map_or(0, |layer| layer.mixer.heads())),
+            ("clip.vision.patch_size", tower.input.patch),
+            ("clip.vision.projection_dim", tower.projector.layers.last().map_or(0, |layer| layer.width)),
+        ]
     }
 
     /// Returns the architecture's name in GGUF.

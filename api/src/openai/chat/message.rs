@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::Refusal;
 use crate::openai::content::Content;
 use crate::openai::tools;
+use crate::pictures::Pictures;
 
 /// A message as `OpenAI`'s clients send it.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -47,21 +48,26 @@ struct Function {
 
 /// Converts messages to the form that templates expect. A tool's answer has the id of its call;
 /// templates need the tool's name. An answer without `name` gets it from an earlier call with that
-/// id.
-pub(super) fn messages(given: Vec<ChatMessage>) -> Result<Vec<Message>, Refusal> {
+/// id. The pictures are added to `pictures`.
+pub(super) fn messages(given: Vec<ChatMessage>, pictures: &mut Pictures) -> Result<Vec<Message>, Refusal> {
     let mut names = HashMap::new();
     let mut all = Vec::with_capacity(given.len());
     for (at, message) in given.into_iter().enumerate() {
         for call in message.tool_calls.iter().flatten() {
             names.insert(call.id.clone(), call.function.name.clone());
         }
-        all.push(message.translate(&format!("messages[{at}]"), &names)?);
+        all.push(message.translate(&format!("messages[{at}]"), &names, pictures)?);
     }
     Ok(all)
 }
 
 impl ChatMessage {
-    fn translate(self, path: &str, names: &HashMap<String, String>) -> Result<Message, Refusal> {
+    fn translate(
+        self,
+        path: &str,
+        names: &HashMap<String, String>,
+        pictures: &mut Pictures,
+    ) -> Result<Message, Refusal> {
         let role = match self.role.as_str() {
             "system" | "developer" => "system",
             "user" => "user",
@@ -96,7 +102,7 @@ impl ChatMessage {
                 calls.into_iter().enumerate().map(|(at, call)| call.translate(path, at)).collect();
             rest.insert("tool_calls".to_owned(), calls?.into());
         }
-        let content = self.content.map(|content| content.text(&format!("{path}.content"))).transpose()?;
+        let content = self.content.map(|content| content.text(&format!("{path}.content"), pictures)).transpose()?;
         if content.is_none() && !rest.contains_key("tool_calls") {
             return Err(Refusal::new(format!("{path}.content"), "a message needs content, or tool calls"));
         }

@@ -8,6 +8,7 @@ use super::message::{ChatMessage, messages};
 use crate::openai::format::TextFormat;
 use crate::openai::sampling::{Sampling, top_logprobs};
 use crate::openai::tools::{self, Reasoning};
+use crate::pictures::Pictures;
 use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/chat/completions`.
@@ -102,7 +103,8 @@ impl ChatRequest {
         let tools = tools::tools(self.tools.as_deref().unwrap_or_default())?;
         let (tools, tool_choice) = tools::choose(tools, self.tool_choice.as_ref())?;
         let one_tool_call = self.parallel_tool_calls == Some(false);
-        let messages = messages(self.messages)?;
+        let mut pictures = Pictures::default();
+        let messages = messages(self.messages, &mut pictures)?;
         let (variables, documents) = (self.chat_template_kwargs.unwrap_or_default(), self.documents);
         if documents
             .as_ref()
@@ -121,6 +123,7 @@ impl ChatRequest {
                 thinking_is_optional: true,
                 variables,
                 documents,
+                pictures: pictures.into_files(),
                 ..ChatInput::default()
             },
             GenerationOptions { top_logprobs, format, tool_choice, one_tool_call, ..demand },

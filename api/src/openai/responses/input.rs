@@ -11,6 +11,7 @@ use crate::Refusal;
 use crate::openai::chat::insert_reasoning;
 use crate::openai::content::Content;
 use crate::openai::tools;
+use crate::pictures::Pictures;
 
 use super::tools::joined;
 
@@ -62,8 +63,13 @@ pub(super) struct Item {
 
 /// Converts items to messages in the form that templates expect. Calls join the preceding assistant
 /// message; reasoning joins the following one.
-pub(super) fn messages(input: Input, instructions: Option<String>) -> Result<Vec<Message>, Refusal> {
-    let mut conversation = Conversation::default();
+pub(super) fn messages(
+    input: Input,
+    instructions: Option<String>,
+    pictures: &mut Pictures,
+) -> Result<Vec<Message>, Refusal> {
+    let mut conversation =
+        Conversation { messages: Vec::new(), thinking: String::new(), names: HashMap::new(), pictures };
     if let Some(instructions) = instructions.filter(|text| !text.is_empty()) {
         conversation.say("system", instructions);
     }
@@ -78,16 +84,17 @@ pub(super) fn messages(input: Input, instructions: Option<String>) -> Result<Vec
     Ok(conversation.messages)
 }
 
-#[derive(Debug, Default)]
-struct Conversation {
+#[derive(Debug)]
+struct Conversation<'a> {
     messages: Vec<Message>,
     /// Reasoning for the next assistant message.
     thinking: String,
     /// Function names by call id.
     names: HashMap<String, String>,
+    pictures: &'a mut Pictures,
 }
 
-impl Conversation {
+impl Conversation<'_> {
     fn say(&mut self, role: &str, content: String) {
         let mut rest = Map::new();
         if role == "assistant" && !self.thinking.is_empty() {
@@ -100,7 +107,8 @@ impl Conversation {
         match item.kind.as_deref() {
             None | Some("message") => self.message(item, path),
             Some("reasoning") => {
-                let text = item.content.or(item.summary).map(|content| content.text(&format!("{path}.content")));
+                let content = item.content.or(item.summary);
+                let text = content.map(|content| content.text(&format!("{path}.content"), self.pictures));
                 self.thinking = text.transpose()?.unwrap_or_default();
                 Ok(())
             }
@@ -142,7 +150,8 @@ impl Conversation {
         let Some(content) = item.content else {
             return Err(Refusal::new(format!("{path}.content"), "a message needs content"));
         };
-        self.say(role, content.text(&format!("{path}.content"))?);
+        let content = content.text(&format!("{path}.content"), self.pictures)?;
+        self.say(role, content);
         Ok(())
     }
 
@@ -171,7 +180,7 @@ impl Conversation {
             rest.insert("name".to_owned(), name.clone().into());
         }
         rest.insert("tool_call_id".to_owned(), item.call_id.into());
-        let content = output.text(&format!("{path}.output"))?;
+        let content = output.text(&format!("{path}.output"), self.pictures)?;
         self.messages.push(Message { role: "tool".to_owned(), content, rest });
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::ollama::{KeepAliveSpec, Options};
 use crate::openai::format::TextFormat;
 use crate::openai::sampling::{top_logprobs, within};
 use crate::openai::tools;
+use crate::pictures::Pictures;
 use crate::{ChatInput, GenerationOptions, Refusal};
 
 /// Body of `POST /v1/responses`.
@@ -98,7 +99,8 @@ impl ResponsesRequest {
         let tools = tools::tools(&offered.functions)?;
         let (tools, tool_choice) = tools::choose(tools, echo.tool_choice.as_ref())?;
         let input = self.input.ok_or_else(|| Refusal::new("input", "there is no input to respond to"))?;
-        let messages = messages(input, echo.instructions.clone())?;
+        let mut pictures = Pictures::default();
+        let messages = messages(input, echo.instructions.clone(), &mut pictures)?;
         if messages.iter().all(|message| message.role == "system") {
             return Err(Refusal::new("input", "there is no input to respond to"));
         }
@@ -109,6 +111,7 @@ impl ResponsesRequest {
                 think,
                 thinking_is_optional: true,
                 omitted_tools: offered.omitted.clone(),
+                pictures: pictures.into_files(),
                 ..ChatInput::default()
             },
             GenerationOptions { tool_choice, ..demand },
