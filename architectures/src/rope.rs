@@ -137,8 +137,8 @@ pub struct Rope {
 }
 
 impl RopeAxes {
-    /// Returns the axis of each of the `count` pairs of a head. Pairs beyond those that the numbers
-    /// give to an axis are for time.
+    /// Returns the axis of each of the `count` pairs of a head. Pairs to which the numbers give no
+    /// axis are for time.
     pub fn of_pairs(self, count: usize) -> Vec<Axis> {
         (0..count).map(|pair| self.of_pair(pair, count)).collect()
     }

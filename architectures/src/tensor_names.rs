@@ -12,6 +12,11 @@ impl TensorNames {
         self.0.contains(name)
     }
 
+    /// Returns all names, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Returns the names after applying `rename` to each of them.
     pub(crate) fn map(&self, rename: impl Fn(&str) -> String) -> Self {
         self.0.iter().map(|name| rename(name)).collect()

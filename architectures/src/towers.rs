@@ -5,7 +5,7 @@ mod qwen3_vl;
 
 use serde_json::{Map, Value};
 
-use crate::blueprint::{PictureResize, Pictures, Tower};
+use crate::blueprint::{Blueprint, PictureResize, Pictures, Tower};
 use crate::config_json::{self, Config};
 use crate::keys_read::KeysRead;
 use crate::picture_settings::picture_input;
@@ -20,7 +20,7 @@ pub const PICTURE_DOCUMENTS: [&str; 2] = ["processor_config.json", "preprocessor
 const MOST_ROWS: u64 = 4096;
 
 /// Tower, and the axes of the decoder's rotary embedding if its tokens have several positions.
-struct Read {
+struct FoundTower {
     tower: Tower,
     axes: Option<RopeAxes>,
 }
@@ -39,10 +39,10 @@ struct Source<'a> {
     settings: &'a [Vec<u8>],
 }
 
-type Reader = fn(Source<'_>) -> Result<Read, Error>;
+type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, Reader); 4] = [
+const READERS: [(&str, ReadTower); 4] = [
     ("qwen3_vl", qwen3_vl::read),
     ("qwen3_vl_moe", qwen3_vl::read),
     ("qwen3_5", qwen3_vl::read),
@@ -73,12 +73,26 @@ impl Architecture {
         for rope in seeing.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
             rope.axes = found.axes;
         }
-        match seeing.check() {
+        let checked = seeing.check().and_then(|blueprint| match unread(&blueprint, &self.blueprint, &names) {
+            None => Ok(blueprint),
+            Some(name) => Err(format!("the tower has the tensor `{name}`, which is not known for towers of its kind")),
+        });
+        match checked {
             Ok(blueprint) => self.blueprint = blueprint,
             Err(reason) => self.blueprint.pictures = Some(Pictures::Unsupported(reason)),
         }
         self
     }
+}
+
+/// Returns a tensor in a layer of the tower that the tower does not read. `seeing` is the blueprint
+/// with the tower, `blind` the one without.
+fn unread<'n>(seeing: &Blueprint, blind: &Blueprint, names: &'n TensorNames) -> Option<&'n str> {
+    let (all, of_decoder) = (seeing.reads(), blind.reads());
+    let is_computed = |name: &str| name.ends_with(".inv_freq") || name.ends_with(".position_ids");
+    let is_unread =
+        |name: &&str| all.has_layer_of(name) && !of_decoder.has_layer_of(name) && !all.has(name) && !is_computed(name);
+    names.iter().find(is_unread)
 }
 
 /// Returns the tower; `None` if the model was made for text only.
@@ -87,7 +101,7 @@ fn read_tower(
     names: &TensorNames,
     hidden: u64,
     settings: &[Vec<u8>],
-) -> Result<Option<Read>, Error> {
+) -> Result<Option<FoundTower>, Error> {
     let Some(tower) = whole.object("vision_config")? else { return Ok(None) };
     let kind = whole.text("model_type").unwrap_or_default();
     let Some((_, read)) = READERS.iter().find(|(own, _)| *own == kind) else {

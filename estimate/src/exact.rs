@@ -7,6 +7,7 @@
 //! | runner, private | KV cache on the CPU | key heads × rows × (key + value) bytes, per slot |
 //! | runner, private | recurrent states | the states and their checkpoints, per slot |
 //! | runner, private | activations of a chunk | see [`Decoder`] |
+//! | runner, private | pictures: decoding, the tower, kept rows | see `tower` |
 //! | runner, private | the process, its tokenizer | constants of this file |
 //! | device | layers, their KV cache, activations | the same sizes |
 //!
@@ -15,6 +16,7 @@
 //! while it lasts. Layers go to devices by the rules of [`super::layout`].
 
 mod scores;
+mod tower;
 mod widths;
 
 use architectures::{Blueprint, Layer, Streams};
@@ -113,7 +115,10 @@ impl Decoder<'_> {
         let rounded = 5 * (tokens * self.widest()) / 4;
         let logits = CANDIDATE * Amount(cache.slots) * Amount(self.blueprint.vocabulary);
         let stream = self.streams() + self.layer_embeddings();
-        (FLOAT * tokens * (stream + mixer + ffn) + rounded + logits + self.choices(cache)).0
+        let text = FLOAT * tokens * (stream + mixer + ffn) + rounded + logits + self.choices(cache);
+        // The tower uses the memory of the decoder's activations, and the other way round.
+        let Some(own) = self.blueprint.tower() else { return text.0 };
+        (text.max(tower::cpu_activations(own)) + tower::pictures()).0
     }
 
     /// Returns the bytes of activations while our kernels compute a chunk on a device, and of
@@ -124,7 +129,8 @@ impl Decoder<'_> {
         let largest = (tokens * mixer).max(tokens * ffn).max(logits);
         let recordings = self.recordings(cache).min(Amount(DEVICE_RECORDINGS as u64));
         let stream = self.streams() + self.layer_embeddings();
-        (FLOAT * (tokens * stream + largest) + recordings + self.device_scores(cache)).0
+        let text = FLOAT * (tokens * stream + largest) + recordings + self.device_scores(cache);
+        self.blueprint.tower().map_or(text, |own| text.max(tower::device_activations(own))).0
     }
 
     /// Returns the bytes of recordings of all passes that compute one token per sequence. There is

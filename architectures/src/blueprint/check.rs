@@ -7,7 +7,7 @@ mod tower;
 
 use mixers::mixer;
 pub(crate) use named::adaptable;
-pub(super) use named::{names as names_of, names_of_every_token};
+pub(super) use named::{names as names_of, names_of_every_token, names_of_tower};
 
 use super::{
     Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LayerStreams,

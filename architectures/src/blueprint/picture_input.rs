@@ -147,6 +147,23 @@ impl PictureInput {
         self.patch * self.patch * self.frames * CHANNELS as u64
     }
 
+    /// Returns the largest number of patches that a tower takes at a time: those of a picture, or
+    /// of a tile.
+    pub fn most_patches(&self) -> u64 {
+        let pixels = match self.resize {
+            PictureResize::Fixed { width, height }
+            | PictureResize::Cropped { width, height, .. }
+            | PictureResize::Arranged { width, height, .. } => width.saturating_mul(height),
+            PictureResize::Area { most, .. } | PictureResize::Largest { most, .. } => most,
+            PictureResize::Tiles { tile: side, .. } | PictureResize::Square { side, .. } => side.saturating_mul(side),
+            PictureResize::Longest { longest, multiple } => {
+                let side = longest.next_multiple_of(multiple.max(1));
+                side.saturating_mul(side)
+            }
+        };
+        pixels / self.patch.saturating_mul(self.patch).max(1)
+    }
+
     /// Checks that the numbers are consistent and bounded.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::check::{names_of, names_of_every_token};
+use super::check::{names_of, names_of_every_token, names_of_tower};
 use super::{Blueprint, Positions, Tensor};
 
 /// Names of the tensors that a decoder reads. The model may have more tensors, for instance of a
@@ -25,6 +25,11 @@ impl Blueprint {
     /// Tables of which a token reads one row, and experts, are not among them.
     pub fn read_by_every_token(&self) -> impl Iterator<Item = &str> {
         names_of_every_token(self)
+    }
+
+    /// Returns the names of the tensors of the tower, if the model sees pictures.
+    pub fn read_by_tower(&self) -> impl Iterator<Item = &str> {
+        names_of_tower(self)
     }
 
     /// Returns the tables of layers: of n-grams, and of the experts of tokens. A token reads a few

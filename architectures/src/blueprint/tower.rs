@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! patches ─▶ projection (+ positions) ─▶ layers ─▶ projector ─▶ rows in place of the tokens
-//!                                          └─────▶ deep projectors ─▶ + behind layers of the decoder
+//!                                          └─▶ deep projectors ─▶ rows added behind other layers
 //! ```
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! The tower of Qwen3-VL, Qwen 3.5 and Qwen 3.6: learned positions that are stretched over the
 //! picture, rotary positions by row and column, and blocks of patches that become one token.
 
-use super::{Read, Source};
+use super::{FoundTower, Source};
 use crate::blueprint::{
     Activation, DeepProjector, Ffn, Layer, Mixer, Norm, PatchPositions, PictureInput, PictureText, Plain, Projector,
     ProjectorLayer, Residual, Tensor, Tower,
@@ -33,7 +33,7 @@ struct Sizes {
     decoder: u64,
 }
 
-pub(super) fn read(source: Source<'_>) -> Result<Read, Error> {
+pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let Source { whole, tower, names, .. } = source;
     let root = source.prefix(&["model.visual.", "visual."], "patch_embed.proj.weight")?;
     let sizes = Sizes::of(source)?;
@@ -64,11 +64,10 @@ pub(super) fn read(source: Source<'_>) -> Result<Read, Error> {
     };
     let text = whole.object("text_config")?.unwrap_or(whole);
     let sections = text.rope_sections()?.unwrap_or_else(|| usual_sections(text));
-    Ok(Read { tower, axes: Some(RopeAxes::Interleaved(sections)) })
+    Ok(FoundTower { tower, axes: Some(RopeAxes::Interleaved(sections)) })
 }
 
-/// Returns the steps from a picture to patches, after checking that they are those that the tower
-/// takes.
+/// Returns the steps from a picture to patches, after checking that the tower takes such patches.
 fn input(source: Source<'_>) -> Result<PictureInput, Error> {
     let tower = source.tower;
     let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));

@@ -47,6 +47,13 @@ pub(in crate::blueprint) fn names_of_every_token(blueprint: &Blueprint) -> impl 
     all.tensors.into_iter().map(|tensor| tensor.name.as_str())
 }
 
+/// Returns the names of the tensors of the tower.
+pub(in crate::blueprint) fn names_of_tower(blueprint: &Blueprint) -> impl Iterator<Item = &str> {
+    let mut all = NamedParts::default();
+    blueprint.tower().into_iter().for_each(|tower| all.tower(tower));
+    all.tensors.into_iter().map(|tensor| tensor.name.as_str())
+}
+
 /// Returns the projections that adapters can change.
 pub(crate) fn adaptable(blueprint: &Blueprint) -> Vec<Adaptable<'_>> {
     let mut all = NamedParts::default();

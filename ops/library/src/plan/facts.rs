@@ -36,6 +36,8 @@ pub(crate) struct Facts {
     pub(crate) weights: Weights,
     /// Bytes of its adapters, which Ollama's estimate ignores.
     pub(crate) adapters: u64,
+    /// Bytes of its tower for pictures.
+    tower: u64,
     /// The architecture, or why Lode cannot run the model.
     pub(crate) described: Result<Box<Described>, String>,
     /// Longest context that the model was made for; 0 if unknown.
@@ -43,13 +45,15 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Returns the weights including adapters. The projections that adapters change are unknown
-    /// without reading them, so all adapters count as part of the first layer.
+    /// Returns the weights including adapters and the tower. The projections that adapters change
+    /// are unknown without reading them, so all adapters count as part of the first layer. The
+    /// tower is on the device of the output.
     pub(crate) fn all_weights(&self) -> Weights {
         let mut weights = self.weights.clone();
         if let Some(first) = weights.blocks.first_mut() {
             *first = first.map(|bytes| bytes.saturating_add(self.adapters));
         }
+        weights.output_norm = weights.output_norm.map(|bytes| bytes.saturating_add(self.tower));
         weights
     }
 }
@@ -153,8 +157,12 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
     // These tables are in layers, but no device holds them.
     let tables: HashSet<&str> = blueprint.layer_tables().map(|tensor| tensor.name.as_str()).collect();
     let placed = tensors.iter().filter(|tensor| !tables.contains(&*names::of_folder(&tensor.name)));
+    let of_tower: HashSet<&str> = blueprint.read_by_tower().collect();
+    let tower = tensors.iter().filter(|tensor| of_tower.contains(tensor.name.as_str()));
+    let tower = tower.map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
     let (tensors, weights) = by_gguf_name(name, placed, blueprint.layers.len() as u64);
     Facts {
+        tower,
         model: Model {
             architecture: name.to_owned(),
             metadata: keys.collect(),
@@ -203,7 +211,7 @@ fn of_sizes(tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
 fn undescribed(reason: String, model: Model, number: impl Fn(&str) -> u64, tensors: &[Listed]) -> Facts {
     let (tensors, weights) = by_gguf_name(&model.architecture, tensors, number("block_count"));
     let context = number("context_length");
-    Facts { weights, adapters: 0, described: Err(reason), context, model: Model { tensors, ..model } }
+    Facts { weights, adapters: 0, tower: 0, described: Err(reason), context, model: Model { tensors, ..model } }
 }
 
 /// Converts the metadata values that an estimate uses.
