@@ -26,6 +26,7 @@ mod login;
 mod manage;
 mod password;
 mod perplexity;
+mod pictures;
 mod pipe;
 mod plan;
 mod progress;

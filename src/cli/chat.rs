@@ -57,11 +57,11 @@ pub(super) fn message(role: &str, content: impl Into<String>) -> Message {
 }
 
 impl Conversation {
-    /// Sends a user message and prints the answer as it arrives. Adds both to the conversation.
-    pub(super) async fn say(&mut self, client: &Client, text: &str) -> Result<()> {
+    /// Sends a message of the user and prints the answer as it arrives. Adds both to the
+    /// conversation.
+    pub(super) async fn say(&mut self, client: &Client, question: Message) -> Result<()> {
         // The question joins the conversation only with its answer, so an interrupted turn leaves
         // no trace.
-        let question = message("user", text);
         let messages: Vec<&Message> = self.messages.iter().chain([&question]).collect();
         let mut request = json!({"model": self.model, "messages": messages, "options": self.options});
         let keep_alive = self.keep_alive.as_deref().map(Value::from);

@@ -8,6 +8,7 @@ use api::ollama::{CreateRequest, Progress, ShowRequest, ShowResponse};
 
 use super::chat::{Conversation, message};
 use super::client::Client;
+use super::pictures::{PicturePrompt, begins_with_picture};
 use super::quiet::Quiet;
 use super::text::{plain_for_terminal, tell_error};
 use super::{show, transfer};
@@ -43,7 +44,8 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
         if text.is_empty() {
             continue;
         }
-        let done = match text.strip_prefix('/').map(command::parse) {
+        let command = text.strip_prefix('/').filter(|_| !begins_with_picture(text));
+        let done = match command.map(command::parse) {
             Some(Ok(SessionCommand::Leave)) => break,
             Some(Ok(SessionCommand::Set(Setting::History(on)))) => {
                 prompts.set_kept(on);
@@ -57,7 +59,11 @@ pub(super) async fn run(config: &Config, client: &Client, mut conversation: Conv
             }
             None => {
                 let _quiet = Quiet::begin();
-                interruptible(conversation.say(client, command::without_block_quotes(text))).await
+                let prompt = PicturePrompt::of_text(command::without_block_quotes(text));
+                match prompt.into_message() {
+                    Ok(question) => interruptible(conversation.say(client, question)).await,
+                    Err(error) => Err(error),
+                }
             }
         };
         if let Err(error) = done {

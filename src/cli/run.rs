@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::chat::Conversation;
 use super::client::Client;
+use super::pictures::PicturePrompt;
 use super::{interactive, transfer};
 use crate::config::Config;
 
@@ -19,7 +20,7 @@ pub(super) struct RunArguments {
     /// Name of the model
     #[arg(add = ArgValueCompleter::new(super::completion::models))]
     model: String,
-    /// The prompt; text on standard input is appended
+    /// The prompt, with the files of pictures; text on standard input is appended
     prompt: Vec<String>,
     /// Print counts and rates after each answer
     #[arg(long)]
@@ -61,7 +62,7 @@ pub(super) async fn run(config: &Config, arguments: &RunArguments) -> Result<()>
     };
     let prompt = prompt(&arguments.prompt)?;
     if !prompt.is_empty() {
-        return conversation.say(&client, &prompt).await;
+        return conversation.say(&client, prompt.into_message()?).await;
     }
     if !std::io::stdin().is_terminal() {
         bail!("there is no prompt: neither after the model's name nor on standard input");
@@ -107,17 +108,14 @@ pub(super) fn think(text: &str) -> Value {
     text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool)
 }
 
-/// Joins the words after the model and the text on standard input.
-fn prompt(words: &[String]) -> Result<String> {
-    let mut prompt = words.join(" ");
+/// Joins the words after the model and the text on standard input, and takes out the pictures.
+fn prompt(words: &[String]) -> Result<PicturePrompt> {
+    let mut prompt = PicturePrompt::of_words(words);
     if !std::io::stdin().is_terminal() {
         let mut piped = String::new();
         std::io::stdin().read_to_string(&mut piped).context("standard input is not text")?;
         if !piped.trim().is_empty() {
-            if !prompt.is_empty() {
-                prompt.push_str("\n\n");
-            }
-            prompt.push_str(piped.trim_end());
+            prompt.append(piped.trim_end());
         }
     }
     Ok(prompt)
