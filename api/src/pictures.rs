@@ -130,7 +130,7 @@ mod tests {
             let mut pictures = Pictures::default();
             let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
             let text = pictures.add_tagged(text, &files);
-            let text = (0..files.len() + 1).fold(text, |text, at| text.replace(&picture_mark(at), &format!("<{at}>")));
+            let text = (0..=files.len()).fold(text, |text, at| text.replace(&picture_mark(at), &format!("<{at}>")));
             (text, pictures.into_files().join(""))
         };
         let expected = |text: &str, files: &str| (text.to_owned(), files.to_owned());

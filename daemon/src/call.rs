@@ -129,8 +129,8 @@ impl Call {
         if only && !has(Capability::Completion) { Err(self.unsupported(what)) } else { Ok(()) }
     }
 
-    /// Checks that the model sees pictures. The load of a model with an unknown architecture reports
-    /// a better error.
+    /// Checks that the model sees pictures. For a model with an unknown architecture, the load
+    /// reports a better error.
     ///
     /// # Errors
     /// 400, with the reason if the model was made for pictures.

@@ -284,8 +284,8 @@ fn nanos(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the tokens of the prompt, preceded by the tokens that the request puts before it, and the
-/// pictures of the prompt, whose files are taken out of the request.
+/// Returns the tokens of the prompt, preceded by the tokens that the request puts before it, and
+/// the pictures of the prompt, whose files are taken out of the request.
 ///
 /// # Errors
 /// Fails if the template or the tokenizer refuses the prompt, or if a picture cannot be read.

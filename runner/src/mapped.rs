@@ -136,8 +136,8 @@ impl MappedTensor {
         }
     }
 
-    /// Returns a vector as a matrix of one row, and a tensor of more than two dimensions, such as the
-    /// kernels of a convolution, as a matrix in which those after the first are one.
+    /// Returns a vector as a matrix of one row, and a tensor of more than two dimensions, such as
+    /// the kernels of a convolution, as a matrix in which those after the first are one.
     #[must_use]
     pub(crate) fn into_matrix(mut self) -> Self {
         match self.shape.len() {

@@ -13,15 +13,14 @@ use protocol::limits::{ENCODED_PICTURES, PICTURES};
 use sha2::{Digest, Sha256};
 
 use crate::decoder::Decoder;
-use crate::engine::Fault;
 use crate::picture_rows::{EncodedPicture, FIRST_ROW, PictureGrid, PictureRows};
 use crate::text::picture_text::PictureText;
 
 /// Number of pictures whose ids are remembered. The prefixes of others are computed again.
 const REMEMBERED: usize = 1 << 14;
 
-/// Largest number of bytes of resized pictures that a prompt keeps until the tower takes them. Other
-/// pictures are decoded again.
+/// Largest number of bytes of resized pictures that a prompt keeps until the tower takes them.
+/// Other pictures are decoded again.
 const RESIZED: usize = 16 << 20;
 
 /// Reads the pictures of prompts.
@@ -29,7 +28,7 @@ const RESIZED: usize = 16 << 20;
 pub(crate) struct PictureReader {
     input: PictureInput,
     pub(crate) text: PictureText,
-    known: Mutex<Known>,
+    known: Mutex<KnownPictures>,
     /// Locked while a picture is decoded: one after the other, which bounds the memory.
     decoding: Mutex<()>,
 }
@@ -38,7 +37,7 @@ pub(crate) struct PictureReader {
 type Key = [u8; 32];
 
 #[derive(Debug)]
-struct Known {
+struct KnownPictures {
     /// Id of the first row of the next picture.
     next: u32,
     /// How often the ids began anew.
@@ -61,7 +60,7 @@ impl PictureReader {
     /// # Errors
     /// The tokenizer has no token for pictures; the text is the reason.
     pub(crate) fn new(tower: &Tower, tokenizer: &Tokenizer) -> Result<Self, String> {
-        let known = Known { next: FIRST_ROW, epoch: 0, grids: HashMap::new(), encoded: Vec::new() };
+        let known = KnownPictures { next: FIRST_ROW, epoch: 0, grids: HashMap::new(), encoded: Vec::new() };
         Ok(Self {
             input: tower.input.clone(),
             text: PictureText::new(&tower.text, tokenizer)?,
@@ -75,18 +74,14 @@ impl PictureReader {
     ///
     /// # Errors
     /// There are too many pictures, or one of them is not a picture.
-    pub(crate) fn read(&self, files: &[String], domain: &str) -> Result<(Vec<PromptPicture>, String), Fault> {
-        if files.len() > PICTURES {
-            let count = files.len();
-            return Err(Fault::Request(format!("the prompt has {count} pictures, expected at most {PICTURES}")));
-        }
+    pub(crate) fn read(&self, files: &[String], domain: &str) -> Result<(Vec<PromptPicture>, String)> {
+        let count = files.len();
+        ensure!(count <= PICTURES, "the prompt has {count} pictures, expected at most {PICTURES}");
         let epoch = self.known().epoch;
         let (mut pictures, mut bytes) = (Vec::with_capacity(files.len()), 0);
         for (index, file) in files.iter().enumerate() {
             let mut picture = self.picture(file, domain).map_err(|error| {
-                let count = files.len();
-                let place = if count > 1 { format!("picture {} of {count}: ", index + 1) } else { String::new() };
-                Fault::Request(format!("{place}{error:#}"))
+                if count > 1 { error.context(format!("picture {} of {count}", index + 1)) } else { error }
             })?;
             bytes += picture.resized.as_ref().map_or(0, |resized| resized.size().pixels() * CHANNELS);
             if bytes > RESIZED {
@@ -129,8 +124,8 @@ impl PictureReader {
         parts.pop().filter(|_| parts.is_empty()).context("invariant: pictures of this tower have one part")
     }
 
-    /// Returns the rows of a picture, and whether the tower computed them now. `file` is the picture
-    /// as base64.
+    /// Returns the rows of a picture, and whether the tower computed them now. `file` is the
+    /// picture as base64.
     ///
     /// # Errors
     /// Fails if there is no memory.
@@ -153,12 +148,12 @@ impl PictureReader {
         Ok((PictureRows { grid, encoded }, true))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownPictures> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl KnownPictures {
     /// Gives ids to a picture, unless another request has done so.
     fn place(&mut self, key: Key, columns: usize, lines: usize) -> PictureGrid {
         if let Some(grid) = self.grids.get(&key) {
@@ -200,8 +195,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn known(next: u32) -> Known {
-        Known { next, epoch: 0, grids: HashMap::new(), encoded: Vec::new() }
+    fn known(next: u32) -> KnownPictures {
+        KnownPictures { next, epoch: 0, grids: HashMap::new(), encoded: Vec::new() }
     }
 
     #[test]

@@ -95,7 +95,10 @@ pub(crate) fn loaded<'a>(
         let is_read = every_token.contains_key(tensor.name.as_str()) || (reads.has(&tensor.name) && !is_table());
         is_read && tensor.shape.len() > 1
     };
-    let mut all: Vec<_> = tensors.iter().filter(is_loaded).map(|tensor| (layer_of(&tensor.name), tensor)).collect();
+    // The tower is loaded behind everything else, on the device of the last layer.
+    let of_tower: HashSet<&str> = blueprint.read_by_tower().collect();
+    let layer = |name: &str| if of_tower.contains(name) { None } else { layer_of(name) };
+    let mut all: Vec<_> = tensors.iter().filter(is_loaded).map(|tensor| (layer(&tensor.name), tensor)).collect();
     // Experts come last in their layer.
     all.sort_by_key(|(layer, tensor)| {
         (layer.unwrap_or(usize::MAX), every_token.get(tensor.name.as_str()).copied().unwrap_or(usize::MAX))

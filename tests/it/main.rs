@@ -48,6 +48,7 @@ mod operation;
 mod page;
 mod peers;
 mod perplexity;
+mod pictures;
 mod plan;
 mod port;
 #[cfg(target_os = "linux")]

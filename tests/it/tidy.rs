@@ -20,7 +20,11 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
     ("import", "import", &["architectures", "archive", "content", "formats", "manifests"]),
     ("export", "export", &["architectures", "content", "formats", "import", "manifests", "vocabulary"]),
     ("registry", "registry", &["content", "manifests"]),
-    ("runner", "runner", &["architectures", "device", "formats", "kernels", "prompt", "protocol", "vocabulary"]),
+    (
+        "runner",
+        "runner",
+        &["architectures", "device", "formats", "kernels", "pictures", "prompt", "protocol", "vocabulary"],
+    ),
     ("runner/cpu", "kernels", &["architectures", "formats", "protocol"]),
     ("runner/device", "device", &["architectures", "formats", "protocol"]),
     ("runner/pictures", "pictures", &["architectures"]),

@@ -41,7 +41,8 @@ impl PromptPictures {
             .as_ref()
             .map_err(|reason| Fault::Request(format!("this model does not support images: {reason}")))?;
         let files = std::mem::take(&mut request.pictures);
-        let (pictures, domain) = reader.read(&files, &request.domain)?;
+        let (pictures, domain) =
+            reader.read(&files, &request.domain).map_err(|error| Fault::Request(format!("{error:#}")))?;
         request.domain = domain;
         let last = match &request.prompt {
             Prompt::Chat(chat) => chat.messages.iter().rev().find(|message| message.role != "assistant"),

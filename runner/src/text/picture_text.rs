@@ -2,7 +2,7 @@
 //! pictures, and then the ids of their rows.
 //!
 //! ```text
-//! content with marks ─▶ template ─▶ text with the model's marks ─▶ expanded text ─▶ tokens and rows
+//! content with marks ─▶ template ─▶ text with the model's marks ─▶ expanded text ─▶ ids
 //! ```
 
 use anyhow::{Result, ensure};

@@ -76,8 +76,8 @@ struct Recorded {
 }
 
 impl PassKind {
-    /// Returns `None` if a sequence has more than one token in the pass, or one of a prompt, which may
-    /// be a row of a picture with rows behind layers; if a layer keeps a state
+    /// Returns `None` if a sequence has more than one token in the pass, or one of a prompt, which
+    /// may be a row of a picture with rows behind layers; if a layer keeps a state
     /// other than keys and values for our kernels, or if the stage has no layers.
     fn of(sequences: &StageSequences<'_, Candle>) -> Option<Self> {
         let (mut longest, mut kv_type) = (0, None);

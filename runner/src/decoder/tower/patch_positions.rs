@@ -41,8 +41,8 @@ impl PatchPositions {
         self.width
     }
 
-    /// Writes the positions of patches, `[patches, width]`. `places` are their rows and columns in a
-    /// picture of `rows` rows and `columns` columns of patches.
+    /// Writes the positions of patches, `[patches, width]`. `places` are their rows and columns in
+    /// a picture of `rows` rows and `columns` columns of patches.
     pub(super) fn fill(&self, places: &[[usize; 2]], [rows, columns]: [usize; 2], out: &mut [f32]) {
         for ([row, column], out) in places.iter().zip(out.chunks_exact_mut(self.width)) {
             let (down, right) = (Between::of(*row, rows, self.side), Between::of(*column, columns, self.side));

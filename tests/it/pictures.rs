@@ -1,0 +1,211 @@
+//! Pictures in requests: every API takes them, the answers are those of transformers, computed
+//! pictures and prefixes are used again, and what is no picture is refused.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use crate::server::{Server, in_float32};
+use crate::support::{fixtures, json as read_json, list, object, read, root};
+
+/// Returns the golden answers of `make_chat.py`.
+fn golden() -> Value {
+    read_json(&root().join("tests/pictures/chat.json"))
+}
+
+/// Returns the file of a picture as base64.
+fn picture(name: &str) -> String {
+    BASE64_STANDARD.encode(read(&root().join("fuzz/seeds/pictures").join(name)))
+}
+
+/// Copies the tiny Qwen3-VL, and gives it tokens, a template and a processor for pictures.
+fn seeing_model(zoo: &Path) -> tempfile::TempDir {
+    let (folder, golden) = (tempfile::tempdir().expect("a folder"), golden());
+    let model = zoo.join("qwen3_vl/model");
+    for name in ["config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"] {
+        std::fs::copy(model.join(name), folder.path().join(name)).expect("a copy");
+    }
+    let write = |name: &str, content: &Value| {
+        std::fs::write(folder.path().join(name), content.to_string()).expect("a file");
+    };
+    let mut tokenizer = read_json(&model.join("tokenizer.json"));
+    let tokens = object(&golden["tokens"]);
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a vocabulary");
+    vocabulary.retain(|_, id| !tokens.values().any(|own| own == id));
+    vocabulary.extend(tokens.clone());
+    let known: Vec<String> = vocabulary.keys().cloned().collect();
+    let merges = tokenizer["model"]["merges"].as_array_mut().expect("merges");
+    merges.retain(|pair| {
+        let joined: String = list(pair).iter().filter_map(Value::as_str).collect();
+        known.contains(&joined)
+    });
+    let added = tokenizer["added_tokens"].as_array_mut().expect("tokens");
+    added.extend(tokens.iter().map(|(token, id)| {
+        json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true})
+    }));
+    write("tokenizer.json", &tokenizer);
+    let mut config = read_json(&model.join("tokenizer_config.json"));
+    config["chat_template"] = golden["template"].clone();
+    write("tokenizer_config.json", &config);
+    write("preprocessor_config.json", &golden["settings"]);
+    folder
+}
+
+async fn seeing(test: &str) -> Option<Server> {
+    let zoo: PathBuf = fixtures(test, "zoo2026")?;
+    let server = Server::start(&[in_float32()]).await;
+    server.create("m", seeing_model(&zoo).path()).await;
+    Some(server)
+}
+
+/// Returns a request of Ollama's chat for a few tokens.
+fn asked(content: &str, pictures: &[&str]) -> Value {
+    let images: Vec<String> = pictures.iter().map(|name| picture(name)).collect();
+    json!({"model": "m", "stream": false, "options": {"temperature": 0, "num_predict": 4},
+        "messages": [{"role": "user", "content": content, "images": images}]})
+}
+
+#[tokio::test]
+async fn answers_are_those_of_transformers() {
+    let Some(server) = seeing("pictures::answers_are_those_of_transformers").await else { return };
+    let golden = golden();
+    for answer in list(&golden["answers"]) {
+        let name = answer["file"].as_str().expect("a file");
+        let mut request = asked("What is [img] on it?", &[name]);
+        (request["logprobs"], request["top_logprobs"]) = (true.into(), 5.into());
+        let found = server.ask("/api/chat", &request).await;
+        assert_eq!(found["prompt_eval_count"], answer["prompt_tokens"], "{name}");
+        let top = list(&found["logprobs"][0]["top_logprobs"]);
+        let pairs = top.iter().zip(list(&answer["logprobs"]));
+        let difference = |(found, expected): (&Value, &Value)| {
+            (found["logprob"].as_f64().expect("a number") - expected.as_f64().expect("a number")).abs()
+        };
+        let worst = pairs.map(difference).fold(0.0, f64::max);
+        // Decoders of JPEG files round differently.
+        let tolerance = if name.contains(".jpg") { 0.2 } else { 0.01 };
+        assert!(top.len() == 5 && worst < tolerance, "{name}: off by {worst}: {top:?}");
+    }
+}
+
+/// The same question by every API gets the same answer, and the picture is computed once: the
+/// prefix with its rows is in the cache.
+#[tokio::test]
+async fn every_api_takes_pictures() {
+    let Some(server) = seeing("pictures::every_api_takes_pictures").await else { return };
+    let (file, question) = (picture("photo.jpg"), "What is it?");
+    let url = format!("data:image/jpeg;base64,{file}");
+    let first = server.ask("/api/chat", &asked(question, &["photo.jpg"])).await;
+    let (expected, tokens) = (first["message"]["content"].as_str().expect("text"), &first["prompt_eval_count"]);
+    let other = server.ask("/api/chat", &asked(question, &["palette.png"])).await;
+    assert_ne!(other["message"]["content"].as_str(), Some(expected), "the picture counts");
+
+    let generate = json!({"model": "m", "prompt": question, "images": [&file], "stream": false,
+        "options": {"temperature": 0, "num_predict": 4}});
+    let found = server.ask("/api/generate", &generate).await;
+    assert_eq!(found["response"].as_str(), Some(expected), "{found}");
+    assert!(list(&found["context"]).iter().all(|id| id.as_u64().is_some_and(|id| id < 320)), "{found}");
+
+    let content = json!([{"type": "image_url", "image_url": {"url": &url}}, {"type": "text", "text": question}]);
+    let chat = json!({"model": "m", "temperature": 0, "max_tokens": 4,
+        "messages": [{"role": "user", "content": content}]});
+    let found = server.ask("/v1/chat/completions", &chat).await;
+    assert_eq!(found["choices"][0]["message"]["content"].as_str(), Some(expected), "{found}");
+    assert_eq!(&found["usage"]["prompt_tokens"], tokens, "{found}");
+    let cached = &found["usage"]["prompt_tokens_details"]["cached_tokens"];
+    assert_eq!(cached.as_u64(), tokens.as_u64().map(|tokens| tokens - 1), "{found}");
+
+    let content = json!([{"type": "input_image", "image_url": &url}, {"type": "input_text", "text": question}]);
+    let responses = json!({"model": "m", "temperature": 0, "max_output_tokens": 4,
+        "input": [{"role": "user", "content": content}]});
+    let found = server.ask("/v1/responses", &responses).await;
+    assert_eq!(found["output"][0]["content"][0]["text"].as_str(), Some(expected), "{found}");
+
+    let source = json!({"type": "base64", "media_type": "image/jpeg", "data": &file});
+    let content = json!([{"type": "image", "source": source}, {"type": "text", "text": question}]);
+    let messages = json!({"model": "m", "temperature": 0, "max_tokens": 4,
+        "messages": [{"role": "user", "content": content}]});
+    let found = server.ask("/v1/messages", &messages).await;
+    assert_eq!(found["content"][0]["text"].as_str(), Some(expected), "{found}");
+    let counted = server.ask("/v1/messages/count_tokens", &messages).await;
+    assert_eq!(&counted["input_tokens"], tokens, "{counted}");
+}
+
+/// Several pictures, one of them twice, in several turns of a conversation.
+#[tokio::test]
+async fn conversations_have_several_pictures() {
+    let Some(server) = seeing("pictures::conversations_have_several_pictures").await else { return };
+    let mut request = asked("[img] or [img]?", &["plain.png", "photo.jpg"]);
+    request["logprobs"] = true.into();
+    let first = server.ask("/api/chat", &request).await;
+    let messages = request["messages"].as_array_mut().expect("messages");
+    messages.push(json!({"role": "assistant", "content": first["message"]["content"]}));
+    messages.push(json!({"role": "user", "content": "And this?", "images": [picture("plain.png")]}));
+    let second = server.ask("/api/chat", &request).await;
+    let cached = second["prompt_cached_count"].as_u64().expect("a number");
+    assert!(cached >= first["prompt_eval_count"].as_u64().expect("a number"), "{second}");
+    // Another order is another prompt.
+    let mut other = asked("[img] or [img]?", &["photo.jpg", "plain.png"]);
+    other["logprobs"] = true.into();
+    let other = server.ask("/api/chat", &other).await;
+    assert_ne!(other["logprobs"][0]["logprob"], first["logprobs"][0]["logprob"]);
+    // A runner that has not seen them gives the same answer.
+    server.ask("/api/generate", &json!({"model": "m", "keep_alive": 0, "stream": false})).await;
+    let again = server.ask("/api/chat", &request).await;
+    assert_eq!(again["message"]["content"], second["message"]["content"]);
+}
+
+#[tokio::test]
+async fn what_is_no_picture_is_refused() {
+    let Some(server) = seeing("pictures::what_is_no_picture_is_refused").await else { return };
+    let file = picture("photo.jpg");
+    let ask = |content: &str, images: Value| json!({"model": "m", "stream": false, "messages": [{"role": "user", "content": content, "images": images}]});
+    let many: Vec<&str> = vec![&file; 65];
+    for (request, says) in [
+        (ask("x", json!(["?"])), "is not base64"),
+        (ask("x", json!([""])), "the picture is empty"),
+        (ask("x", json!(["aGk="])), "not a PNG, JPEG, WebP or GIF file"),
+        (ask("x", json!([file, &file[..200]])), "picture 2 of 2: the picture cannot be decoded"),
+        (ask("x", json!([7])), "images are a list of base64 texts"),
+        (ask("x", json!(many)), "the prompt has 65 pictures, expected at most 64"),
+        (ask("<|image_pad|>", json!([file])), "the text has `<|image_pad|>`"),
+        (ask("\u{FFFC}0\u{FFFC}", json!([file])), "marks of pictures"),
+    ] {
+        let (status, answer) = server.call("/api/chat", &request).await;
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(status == 400 && error.contains(says), "{status} {answer}, expected {says}");
+    }
+    let url = json!({"model": "m", "messages": [{"role": "user", "content":
+        [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]});
+    let (status, answer) = server.call("/v1/chat/completions", &url).await;
+    assert!(status == 400 && answer.to_string().contains("data URL"), "{answer}");
+    // The runner goes on.
+    let answer = server.ask("/api/chat", &asked("x", &["photo.jpg"])).await;
+    assert_eq!(answer["done"], true, "{answer}");
+}
+
+#[tokio::test]
+async fn models_say_whether_they_see() {
+    let test = "pictures::models_say_whether_they_see";
+    let Some(zoo) = fixtures(test, "zoo2026") else { return };
+    let server = Server::start(&[in_float32()]).await;
+    let folder = seeing_model(&zoo);
+    server.create("m", folder.path()).await;
+    let shown = server.ask("/api/show", &json!({"model": "m"})).await;
+    assert!(list(&shown["capabilities"]).contains(&"vision".into()), "{shown}");
+    assert_eq!(shown["projector_info"]["clip.vision.embedding_length"], 32, "{shown}");
+    // Without the settings of its processor, it answers texts only.
+    std::fs::remove_file(folder.path().join("preprocessor_config.json")).expect("it is removed");
+    server.create("blind", folder.path()).await;
+    let shown = server.ask("/api/show", &json!({"model": "blind"})).await;
+    assert!(!list(&shown["capabilities"]).contains(&"vision".into()), "{shown}");
+    let mut request = asked("x", &["photo.jpg"]);
+    request["model"] = "blind".into();
+    let (status, answer) = server.call("/api/chat", &request).await;
+    let error = answer["error"].as_str().unwrap_or_default();
+    assert!(status == 400 && error.contains("images") && error.contains("preprocessor_config.json"), "{answer}");
+    request["messages"][0]["images"] = json!([]);
+    assert_eq!(server.ask("/api/chat", &request).await["done"], true);
+}
