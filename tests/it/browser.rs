@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
 use crate::guard::owned;
+use crate::pictures::seeing;
 use crate::server::Server;
 use crate::support::{models, root, skip, tiny_model, variant};
 
@@ -51,6 +52,15 @@ async fn a_chat() {
     let real = models().map(|folder| folder.join("smollm2-135m-q4_1.gguf")).filter(|file| file.is_file());
     server.create("talker", &real.unwrap_or_else(tiny_model)).await;
     session(&python, "chat.py", &[&server.address, "talker"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_in_a_chat() {
+    let Some(python) = python("browser::pictures_in_a_chat") else { return };
+    let Some(server) = seeing("browser::pictures_in_a_chat").await else { return };
+    server.create("blind", &tiny_model()).await;
+    let pictures = root().join("fuzz/seeds/pictures");
+    session(&python, "pictures.py", &[&server.address, "m", "blind", pictures.to_str().expect("a path")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

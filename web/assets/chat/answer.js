@@ -2,6 +2,7 @@
 
 import { lines, post } from "../lib/api.js";
 import { rendered } from "../lib/dom.js";
+import { encoded } from "./pictures.js";
 
 /**
  * The shortest time between two drawings of a text, in milliseconds. A slow drawing is followed by
@@ -96,6 +97,7 @@ export class Answering {
       role: one.role,
       content: one.content,
       ...(one.thinking ? { thinking: one.thinking } : {}),
+      ...(one.pictures && can("vision") ? { images: encoded(one.pictures) } : {}),
       ...(one.calls ? { tool_calls: one.calls } : {}),
       ...(one.name ? { tool_name: one.name } : {}),
       ...(one.call ? { tool_call_id: one.call } : {}),

@@ -2,6 +2,7 @@
 // a message that names it.
 
 import { create } from "../lib/conversations.js";
+import { isPicture } from "./pictures.js";
 
 /** The format identifier in a file. */
 const FORM = "lode-conversations/1";
@@ -101,6 +102,11 @@ function message(read) {
   }
   const calls = optional(read, "calls", Array.isArray, "list");
   if (calls !== undefined) made.calls = calls.map(call);
+  const pictures = optional(read, "pictures", Array.isArray, "list");
+  if (pictures !== undefined) {
+    if (!pictures.every(isPicture)) throw new Error("`pictures` has something else than data URLs of PNG, JPEG, WebP or GIF files");
+    made.pictures = pictures;
+  }
   const figures = optional(read, "figures", isObject, "object");
   if (figures !== undefined) made.figures = numbers(figures);
   return made;

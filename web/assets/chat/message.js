@@ -4,6 +4,7 @@ import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { count, seconds, things } from "../lib/format.js";
 import { siblings } from "../lib/conversations.js";
 import { drawText, isWhole, shownText } from "./answer.js";
+import { shown } from "./pictures.js";
 
 const WHO = { user: "You", assistant: "Model", tool: "Tool" };
 /** How long the confirmation of a copy is shown, in milliseconds. */
@@ -28,7 +29,7 @@ export function message(conversation, one, actions, answering) {
   const foot = h("div", { class: "message-foot" });
   const thoughts = thinking(one, mine);
   const text = body(one, mine);
-  fill(element, who, thoughts, text, calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
+  fill(element, who, thoughts, one.pictures && shown(one.pictures), text, calls(one, actions), one.failure && h("p", { class: "failure", role: "alert" }, icon("warning"), one.failure), foot);
   let drawn = one.content;
   element.refresh = () => {
     drawFoot(foot, element, conversation, one, actions, mine);
@@ -164,7 +165,7 @@ function edit(element, one, actions) {
         event.preventDefault();
         const content = text.value.trim();
         // While another answer is running, the edit stays open.
-        if (content === "" || actions.busy()) return;
+        if ((content === "" && !one.pictures) || actions.busy()) return;
         back();
         actions.edit(one, content);
       },

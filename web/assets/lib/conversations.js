@@ -4,7 +4,7 @@
 //   conversation = { id, title, model, system, options, updated, messages: { id: message },
 //                    current }
 //   message      = { id, parent, at, role, content, thinking?, calls?, name?, figures?,
-//                    model?, failure? }
+//                    model?, failure?, pictures? }
 //
 // `current` is the id of the last message of the branch that is shown.
 
@@ -155,7 +155,7 @@ export function add(conversation, parent, message) {
   const id = unique();
   conversation.messages[id] = { ...message, id, parent, at: Date.now() };
   conversation.current = id;
-  if (conversation.title === "" && message.role === "user") conversation.title = message.content.trim().slice(0, 80);
+  if (conversation.title === "" && message.role === "user") conversation.title = message.content.trim().slice(0, 80) || (message.pictures ? "Picture" : "");
   conversation.updated = Date.now();
   return conversation.messages[id];
 }

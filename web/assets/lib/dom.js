@@ -81,6 +81,7 @@ const ICONS = {
   upload: "M12 16V5M7 9l5-5 5 5M4 20h16",
   check: "M5 12l5 5 9-10",
   warning: "M12 4l9 16H3zM12 10v4M12 17v.5",
+  picture: "M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M9 8.5v1",
   search: "M10 4a6 6 0 1 1 0 12 6 6 0 0 1 0-12zM15 15l5 5",
 };
 

@@ -9,12 +9,13 @@ import { device } from "../lib/storage.js";
 import { onModelsChanged } from "../lib/transfers.js";
 import { Answering } from "../chat/answer.js";
 import { Log } from "../chat/log.js";
+import { Tray } from "../chat/pictures.js";
 import { settingsDialog } from "../chat/settings.js";
 import { Side } from "../chat/side.js";
 import { answerIn, complete, watch } from "../chat/under_way.js";
 
 const LAST_MODEL = "lode-model";
-/** Unsent texts by conversation id; the key of a new conversation is an empty text. */
+/** Unsent texts and pictures by conversation id; the key of a new conversation is an empty text. */
 const drafts = new Map();
 
 /** The id of the conversation that was shown last. */
@@ -61,6 +62,10 @@ class Chat {
       placeholder: "Write a message",
       "aria-label": "Message",
       oninput: () => this.grow(),
+      onpaste: (event) => {
+        // Office programs put a picture of a copied text beside the text.
+        if (event.clipboardData.getData("text/plain") === "" && this.tray.receive(event.clipboardData)) event.preventDefault();
+      },
       onkeydown: (event) => {
         if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
           event.preventDefault();
@@ -68,12 +73,13 @@ class Chat {
         }
       },
     });
+    this.tray = new Tray(() => this.grow());
     this.button = h("button", { type: "submit", class: "primary" });
     const form = h("form", { onsubmit: (event) => {
       event.preventDefault();
       if (this.answering) this.answering.stop();
       else this.send();
-    } }, this.input, this.button);
+    } }, this.tray.file, this.tray.button, this.input, this.button);
     const escape = (event) => {
       if (event.key === "Escape" && !event.isComposing && !document.querySelector("dialog[open]")) {
         if (this.side.isOpen) this.side.open(false);
@@ -87,7 +93,19 @@ class Chat {
       conversations.onChanged((id) => this.changedElsewhere(id)),
       onModelsChanged(() => this.modelsChanged()),
     ];
-    fill(main, h("div", { class: "chat" }, this.side.element, h("div", { class: "talk" }, this.bar, this.log.element, h("div", { class: "compose" }, form))));
+    const isOfFiles = (event) => event.dataTransfer?.types.includes("Files");
+    const talk = h("div", {
+      class: "talk",
+      ondragover: (event) => {
+        if (isOfFiles(event)) event.preventDefault();
+      },
+      ondrop: (event) => {
+        if (!isOfFiles(event)) return;
+        event.preventDefault();
+        this.tray.receive(event.dataTransfer);
+      },
+    }, this.bar, this.log.element, h("div", { class: "compose" }, this.tray.element, form));
+    fill(main, h("div", { class: "chat" }, this.side.element, talk));
   }
 
   async open(model, id) {
@@ -147,6 +165,8 @@ class Chat {
     const { model } = this;
     const name = this.conversation.model || "Choose a model";
     const missing = this.conversation.model !== "" && model === undefined;
+    this.tray.offer(model === undefined || (model.capabilities ?? []).includes("vision"));
+    const unseen = !this.tray.sees && conversations.branch(this.conversation).some((one) => one.pictures);
     const { system, options } = this.conversation;
     const set = [system && "system prompt", options.format && "format", options.tools && "tools", (options.sampling || options.think !== undefined) && "options"].filter(Boolean);
     refill(
@@ -154,6 +174,7 @@ class Chat {
       h("button", { type: "button", class: "model-button", "data-part": "model", "aria-label": `Model: ${name}`, onclick: () => this.chooseModel() }, model?.loaded && h("span", { class: "dot", title: "loaded" }), h("span", { class: "name" }, name), h("span", { "aria-hidden": "true" }, "▾")),
       missing && h("span", { class: "failure" }, "is no longer in the store"),
       model && capabilityBadges(model),
+      unseen && h("span", { class: "hint" }, "does not see the pictures above"),
       h("span", { class: "grow" }),
       set.length > 0 && h("span", { class: "hint set" }, `with its own ${set.join(", ")}`),
       iconButton("settings", "System prompt, options and tools", () => this.changeSettings()),
@@ -183,13 +204,15 @@ class Chat {
   }
 
   leaveDraft() {
-    if (this.input.value === "") drafts.delete(this.draft);
-    else drafts.set(this.draft, this.input.value);
+    const { pictures } = this.tray;
+    if (this.input.value === "" && pictures.length === 0) drafts.delete(this.draft);
+    else drafts.set(this.draft, { text: this.input.value, pictures });
   }
 
   takeDraft() {
-    this.input.value = drafts.get(this.draft) ?? "";
-    this.grow();
+    const { text, pictures } = drafts.get(this.draft) ?? { text: "", pictures: [] };
+    this.input.value = text;
+    this.tray.set(pictures);
   }
 
   async chooseModel() {
@@ -333,16 +356,17 @@ class Chat {
 
   async send() {
     const content = this.input.value.trim();
-    if (content === "" || this.answering) return;
+    const { pictures } = this.tray;
+    if ((content === "" && pictures.length === 0) || this.answering) return;
     if (this.conversation.model === "") {
       await this.chooseModel();
       if (this.conversation.model === "") return;
     }
     drafts.delete(this.draft);
     this.input.value = "";
-    this.grow();
+    this.tray.set([]);
     this.input.focus();
-    conversations.add(this.conversation, this.conversation.current, { role: "user", content });
+    conversations.add(this.conversation, this.conversation.current, { role: "user", content, ...(pictures.length > 0 ? { pictures } : {}) });
     await this.answer(this.conversation.current);
   }
 
