@@ -17,10 +17,10 @@ use crate::budget::{Budget, BudgetPermit};
 use crate::daemon::Daemon;
 use crate::error::Failed;
 
-/// The largest document in bytes, with room for conversations with images.
-const MOST_BYTES: usize = 16 << 20;
+/// The largest document in bytes, with room for the largest picture as base64.
+const MOST_BYTES: usize = 48 << 20;
 /// How many bytes of an oversized document are read and discarded.
-const MOST_TAKEN: usize = 64 << 20;
+const MOST_TAKEN: usize = 128 << 20;
 /// The largest number of values in a document: strings, numbers, lists, objects.
 const MOST_VALUES: usize = 500_000;
 /// How long a document may take to arrive. It holds its part of the budget meanwhile.

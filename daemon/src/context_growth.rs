@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use protocol::limits::PICTURE_TOKENS;
 use protocol::{ContextRequest, GenerateRequest, Prompt};
 use scheduler::Runner;
 
@@ -136,7 +137,8 @@ fn most_tokens(request: &GenerateRequest) -> u64 {
         Prompt::Tokens { tokens } => tokens.len() as u64,
         Prompt::Insert { prefix, suffix } => (prefix.len() + suffix.len()) as u64,
     };
-    prompt.saturating_add(TEMPLATE).saturating_add(request.before.len() as u64)
+    let pictures = (request.pictures.len() as u64).saturating_mul(PICTURE_TOKENS);
+    prompt.saturating_add(TEMPLATE).saturating_add(request.before.len() as u64).saturating_add(pictures)
 }
 
 /// Returns the bytes that are available without swapping, on the machine and in this process's
@@ -188,5 +190,7 @@ mod tests {
         let tokens =
             GenerateRequest { before: vec![1; 50], ..GenerateRequest::new(Prompt::Tokens { tokens: vec![1; 50] }) };
         assert!(most_tokens(&tokens) >= 100);
+        let seeing = GenerateRequest { pictures: vec![String::new(); 2], ..text };
+        assert!(most_tokens(&seeing) >= 9000 + 2 * 4096);
     }
 }

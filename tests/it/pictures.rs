@@ -54,7 +54,8 @@ fn seeing_model(zoo: &Path) -> tempfile::TempDir {
     folder
 }
 
-async fn seeing(test: &str) -> Option<Server> {
+/// Starts a daemon with a tiny model `m` that sees pictures; `None` without reference data.
+pub(crate) async fn seeing(test: &str) -> Option<Server> {
     let zoo: PathBuf = fixtures(test, "zoo2026")?;
     let server = Server::start(&[in_float32()]).await;
     server.create("m", seeing_model(&zoo).path()).await;

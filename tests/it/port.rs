@@ -42,10 +42,10 @@ async fn documents_are_read_in_bounded_memory() {
     let server = Server::start(&[]).await;
     let before = most_memory(&server);
     let many = |count: usize| format!(r#"{{"model":"m","prompt":"p","images":[{}[]]}}"#, "[],".repeat(count));
-    let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(17 << 20));
+    let long = format!(r#"{{"model":"m","prompt":"{}"}}"#, "x".repeat(49 << 20));
     for (body, expect) in [
         (many(5_000_000), "values"),
-        (many(8_000_000), "longer than"),
+        (many(17_000_000), "longer than"),
         (long, "longer than"),
         (format!(r#"{{"model":"m","format":{{"a":[{}0]}}}}"#, "0,".repeat(4_000_000)), "values"),
     ] {

@@ -7,9 +7,9 @@ use super::FLOAT;
 use super::widths::{ffn_width, mixer_width, widest_of};
 use crate::amount::Amount;
 
-/// Bytes while the largest picture is decoded, turned and resized. Measured with a JPEG file of 50
-/// million pixels.
-const DECODING: u64 = 320 << 20;
+/// Bytes while the largest picture is decoded, turned and resized. Measured with a PNG file of 50
+/// million pixels with transparency, which takes more than a turned JPEG file.
+const DECODING: u64 = 352 << 20;
 
 /// Returns the bytes of activations while the CPU computes the largest picture: its patches twice,
 /// as the tower gets them and as rows of activations; the residual stream, its norm, the output of

@@ -16,6 +16,8 @@ pub const TILE: (usize, usize) = (96, 128);
 pub const DEVICE_SCORES: usize = 1 << 25;
 /// Maximum number of pictures in a prompt.
 pub const PICTURES: usize = 64;
+/// Maximum number of tokens that a picture becomes, with those around it.
+pub const PICTURE_TOKENS: u64 = 4096 + 256;
 /// Maximum bytes of computed pictures that a runner keeps for later prompts.
 pub const ENCODED_PICTURES: usize = 64 << 20;
 /// Maximum bytes of all recorded passes of a model on a device.
