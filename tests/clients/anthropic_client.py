@@ -5,6 +5,8 @@ import sys
 
 import anthropic
 
+import seeing
+
 
 def converses(client: anthropic.Anthropic, model: str) -> None:
     """Tool calls, thinking and structured output, unstreamed and streamed."""
@@ -67,6 +69,14 @@ def main(address: str, model: str, talker: str) -> None:
     listed = [entry.id for entry in client.models.list()]
     assert f"{model}:latest" in listed, listed
     assert client.models.retrieve(model).display_name == model
+
+    if seeing.MODEL is not None:
+        source = {"type": "base64", "media_type": "image/jpeg", "data": seeing.encoded()}
+        blocks = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
+        turns = [{"role": "user", "content": blocks}]
+        said = client.messages.create(model=seeing.MODEL, max_tokens=4, messages=turns)
+        counted = client.messages.count_tokens(model=seeing.MODEL, messages=turns).input_tokens
+        assert said.content and counted == said.usage.input_tokens + (said.usage.cache_read_input_tokens or 0), said
 
     picture = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]
     for kind, wrong in ((anthropic.NotFoundError, {"model": "missing"}), (anthropic.BadRequestError, {"messages": picture})):

@@ -5,6 +5,8 @@ import sys
 
 from langchain_ollama import ChatOllama, OllamaLLM
 
+import seeing
+
 
 def add(a: int) -> int:
     """Adds."""
@@ -39,6 +41,10 @@ def main(address: str, model: str, talker: str) -> None:
     assert whole.content and whole.usage_metadata["output_tokens"] <= 6, whole
     pieces = list(chat.stream([("system", "Be brief."), ("human", "Hello")]))
     assert "".join(piece.content for piece in pieces) == whole.content, pieces
+    if seeing.MODEL is not None:
+        parts = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": seeing.data_url()}]
+        seen = ChatOllama(model=seeing.MODEL, base_url=url, temperature=0, num_predict=4).invoke([("human", parts)])
+        assert seen.usage_metadata["input_tokens"] > 10, seen
     text = OllamaLLM(model=model, base_url=url, temperature=0, num_predict=6)
     assert "".join(text.stream("Hello")) == text.invoke("Hello")
     print("ok")

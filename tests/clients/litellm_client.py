@@ -7,6 +7,8 @@ import sys
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
 
+import seeing
+
 litellm.suppress_debug_info = True
 
 
@@ -52,6 +54,11 @@ def main(address: str, model: str, talker: str) -> None:
         assert text and whole.usage.completion_tokens <= 6, whole
         pieces = litellm.completion(**way, **ask, stream=True)
         assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == text, way
+    if seeing.MODEL is not None:
+        parts = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": seeing.data_url()}}]
+        for way in ({**ollama, "model": f"ollama_chat/{seeing.MODEL}"}, {**openai, "model": f"openai/{seeing.MODEL}"}):
+            seen = litellm.completion(**way, messages=[{"role": "user", "content": parts}], max_tokens=4)
+            assert seen.usage.prompt_tokens > 10, seen
     try:
         litellm.completion(**{**openai, "model": "openai/missing"}, **ask)
     except litellm.NotFoundError:

@@ -4,6 +4,7 @@
 //   node ollama_client.mjs FOLDER ADDRESS MODEL TALKER
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
@@ -77,6 +78,13 @@ await assert.rejects(
 await refused(404, "model 'nope' not found", () => client.chat({ model: "nope", messages }));
 await refused(400, "does not support thinking", () => client.chat({ model, messages, think: true }));
 await refused(400, "images", () => client.chat({ model, messages: [{ role: "user", content: "x", images: ["aGk="] }] }));
+
+if (process.env.LODE_SEEING_MODEL) {
+  const images = [await readFile(process.env.LODE_PICTURE)];
+  const ask = (images) => client.chat({ model: process.env.LODE_SEEING_MODEL, messages: [{ role: "user", content: "What?", images }], options: { num_predict: 4 } });
+  const [seen, blind] = [await ask(images), await ask([])];
+  assert.ok(seen.done && seen.prompt_eval_count > blind.prompt_eval_count, JSON.stringify(seen));
+}
 
 let last;
 for await (const line of await client.create({ model: "made", from: model, system: "Be brief.", stream: true })) last = line;

@@ -10,6 +10,8 @@ import tempfile
 
 import ollama
 
+import seeing
+
 OPTIONS = {"temperature": 0, "num_predict": 8}
 
 
@@ -177,12 +179,26 @@ async def without_waiting(address: str, model: str) -> None:
     assert pieces[-1].done, pieces
 
 
+def sees(client: ollama.Client) -> None:
+    """A path, bytes and base64 are the same picture."""
+    if seeing.MODEL is None:
+        return
+    forms = [str(seeing.PICTURE), seeing.PICTURE.read_bytes(), seeing.encoded()]
+    ask = lambda form: client.chat(model=seeing.MODEL, messages=[{"role": "user", "content": "What?", "images": [form]}], options=OPTIONS)
+    answers = [ask(form) for form in forms]
+    assert len({answer.message.content for answer in answers}) == 1, answers
+    assert answers[0].prompt_eval_count > client.chat(model=seeing.MODEL, messages=[{"role": "user", "content": "What?"}], options=OPTIONS).prompt_eval_count
+    assert client.generate(model=seeing.MODEL, prompt="What?", images=[seeing.PICTURE], options=OPTIONS).done
+    assert "vision" in client.show(seeing.MODEL).capabilities
+
+
 def main(address: str, model: str, talker: str, folder: str) -> None:
     client = ollama.Client(host=f"http://{address}")
     describes(client, model)
     generates(client, model)
     chats(client, model)
     converses(client, talker)
+    sees(client)
     creates(client, model, folder)
     transfers(client, model, address)
     asyncio.run(without_waiting(address, model))

@@ -5,6 +5,8 @@ import sys
 
 import openai
 
+import seeing
+
 
 def models(client: openai.OpenAI, model: str) -> None:
     assert f"{model}:latest" in [entry.id for entry in client.models.list()]
@@ -162,9 +164,20 @@ def errors(client: openai.OpenAI, model: str) -> None:
     fails(openai.NotFoundError, "model", lambda: ask(model="missing", messages=hello))
     fails(openai.NotFoundError, "model", lambda: client.models.retrieve("missing"))
     fails(openai.BadRequestError, "temperature", lambda: ask(model=model, messages=hello, temperature=9))
-    fails(openai.BadRequestError, "messages[0].content[0]", lambda: ask(model=model, messages=picture))
+    fails(openai.BadRequestError, "messages[0].content[0].image_url", lambda: ask(model=model, messages=picture))
     respond = client.responses.create
     fails(openai.BadRequestError, "previous_response_id", lambda: respond(model=model, input="x", previous_response_id="r"))
+
+
+def sees(client: openai.OpenAI) -> None:
+    if seeing.MODEL is None:
+        return
+    parts = [{"type": "image_url", "image_url": {"url": seeing.data_url(), "detail": "auto"}}, {"type": "text", "text": "What?"}]
+    said = client.chat.completions.create(model=seeing.MODEL, messages=[{"role": "user", "content": parts}], max_tokens=4, temperature=0)
+    parts = [{"type": "input_image", "image_url": seeing.data_url(), "detail": "auto"}, {"type": "input_text", "text": "What?"}]
+    response = client.responses.create(model=seeing.MODEL, input=[{"role": "user", "content": parts}], max_output_tokens=4, temperature=0)
+    assert response.output_text == said.choices[0].message.content, (response, said)
+    assert response.usage.input_tokens == said.usage.prompt_tokens > 10, said
 
 
 def main(address: str, model: str, talker: str) -> None:
@@ -172,6 +185,7 @@ def main(address: str, model: str, talker: str) -> None:
     for part in (models, chat, completions, embeddings, responses, errors):
         part(client, model)
     converses(client, talker)
+    sees(client)
     print("ok")
 
 

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use serde_json::json;
 
+use crate::pictures::seeing_model;
 use crate::server::Server;
-use crate::support::{root, skip, tiny_model};
+use crate::support::{fixtures, root, skip, tiny_model};
 
 /// The chat template of a model that thinks and calls tools.
 const TALKER: &str = "{%- for message in messages %}[{{ message.role }}]{{ message.content }}\
@@ -23,8 +24,13 @@ async fn session(program: &OsStr, arguments: impl AsyncFnOnce(&Server) -> Vec<st
     server.create("tiny", &tiny_model()).await;
     let talker = json!({"model": "talker", "from": "tiny", "template": TALKER, "stream": false});
     assert_eq!(server.ask("/api/create", &talker).await["status"], "success");
-    let arguments = arguments(&server).await;
-    let output = Command::new(program).args(arguments).env_remove("OLLAMA_HOST").output().expect("the client runs");
+    let mut client = Command::new(program);
+    client.args(arguments(&server).await).env_remove("OLLAMA_HOST");
+    if let Some(zoo) = fixtures("clients: pictures", "zoo2026") {
+        server.create("seer", seeing_model(&zoo).path()).await;
+        client.env("LODE_SEEING_MODEL", "seer").env("LODE_PICTURE", root().join("fuzz/seeds/pictures/photo.jpg"));
+    }
+    let output = client.output().expect("the client runs");
     let say = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", say(&output.stdout), say(&output.stderr));
     assert_eq!(say(&output.stdout).trim(), "ok", "a session ends with its last line");

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use crate::server::{Server, in_float32};
-use crate::support::{fixtures, json as read_json, list, object, read, root};
+use crate::support::{entries, fixtures, json as read_json, list, number, object, read, root};
 
 /// Returns the golden answers of `make_chat.py`.
 fn golden() -> Value {
@@ -21,7 +21,7 @@ fn picture(name: &str) -> String {
 }
 
 /// Copies the tiny Qwen3-VL, and gives it tokens, a template and a processor for pictures.
-fn seeing_model(zoo: &Path) -> tempfile::TempDir {
+pub(crate) fn seeing_model(zoo: &Path) -> tempfile::TempDir {
     let (folder, golden) = (tempfile::tempdir().expect("a folder"), golden());
     let model = zoo.join("qwen3_vl/model");
     for name in ["config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"] {
@@ -209,4 +209,57 @@ async fn models_say_whether_they_see() {
     assert!(status == 400 && error.contains("images") && error.contains("preprocessor_config.json"), "{answer}");
     request["messages"][0]["images"] = json!([]);
     assert_eq!(server.ask("/api/chat", &request).await["done"], true);
+}
+
+/// Changes a file in one of several ways; the same number makes the same change.
+fn mutated(file: &[u8], number: u64) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let mut file = file.to_vec();
+    for _ in 0..=random(3) {
+        let (at, length) = (random(file.len()), file.len());
+        match random(5) {
+            0 => file[at] ^= 1 << random(8),
+            1 => file.truncate(at.max(1)),
+            // Sizes and lengths lie in the first bytes of all formats.
+            2 => file[at % 64 % length] = [0, 1, 0x7f, 0xff][random(4)],
+            3 => {
+                let part = file[at..(at + 32).min(length)].to_vec();
+                file.splice(at..at, part);
+            }
+            _ => {
+                file.drain(at..(at + 1 + random(16)).min(length));
+                if file.is_empty() {
+                    file.push(0);
+                }
+            }
+        }
+    }
+    file
+}
+
+/// Each damaged picture gets an answer or an error, in bounded time, from the same runner.
+#[tokio::test]
+async fn mutated_pictures_end_nothing() {
+    let Some(server) = seeing("pictures::mutated_pictures_end_nothing").await else { return };
+    let seeds: Vec<Vec<u8>> = entries(&root().join("fuzz/seeds/pictures")).iter().map(|path| read(path)).collect();
+    server.ask("/api/chat", &asked("x", &["photo.jpg"])).await;
+    let (pid, mut answers) = (server.runner_pid().await, [0, 0]);
+    for case in 0..number("LODE_CAMPAIGN_PICTURES").unwrap_or(300) {
+        let file = mutated(&seeds[case as usize % seeds.len()], case);
+        let request = json!({"model": "m", "stream": false, "options": {"num_predict": 1},
+            "messages": [{"role": "user", "content": "x", "images": [BASE64_STANDARD.encode(&file)]}]});
+        let begin = std::time::Instant::now();
+        let (status, answer) = server.call("/api/chat", &request).await;
+        assert!(begin.elapsed().as_secs() < 20, "case {case} took {:?}", begin.elapsed());
+        assert!(status == 200 || (status == 400 && answer["error"].is_string()), "case {case}: {status} {answer}");
+        answers[usize::from(status == 400)] += 1;
+    }
+    assert!(answers.iter().all(|count| *count > 20), "answered and refused: {answers:?}");
+    assert_eq!(server.runner_pid().await, pid, "it is the same runner");
 }
