@@ -1,7 +1,9 @@
 //! Readers of towers: from the documents of a folder to the part of the blueprint that sees
 //! pictures.
 
+mod gemma3;
 mod qwen3_vl;
+mod siglip;
 
 use serde_json::{Map, Value};
 
@@ -42,7 +44,8 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 4] = [
+const READERS: [(&str, ReadTower); 5] = [
+    ("gemma3", gemma3::read),
     ("qwen3_vl", qwen3_vl::read),
     ("qwen3_vl_moe", qwen3_vl::read),
     ("qwen3_5", qwen3_vl::read),

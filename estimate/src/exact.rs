@@ -162,7 +162,10 @@ impl Decoder<'_> {
     /// slot. A non-causal model computes a whole text at once, so its chunk is the longest text.
     fn tokens(&self, cache: &Cache) -> Amount {
         let context = cache.context.min(self.blueprint.context);
-        let chunk = if self.blueprint.causal { context.min(CHUNK as u64) } else { context };
+        // The rows of a picture that see each other are computed together.
+        let seeing = self.blueprint.tower().filter(|tower| tower.sees_itself);
+        let rows = seeing.map_or(0, |tower| tower.input.most_patches() / tower.joined().max(1));
+        let chunk = if self.blueprint.causal { context.min(rows.max(CHUNK as u64)) } else { context };
         Amount(chunk) + Amount(cache.slots.saturating_sub(1))
     }
 

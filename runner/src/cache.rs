@@ -48,7 +48,7 @@ impl SlotCache {
     /// Returns the sequence for a pass that appends `tokens` generated tokens; `first` is the index
     /// of the first of them in the pass.
     pub(crate) fn sequence(&self, first: usize, tokens: usize) -> Sequence {
-        let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false };
+        let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false, sees_itself: false };
         let saved = self.pictures.iter().map(|(_, saved)| saved).sum();
         Sequence { id: self.states.id(), span, long: self.long, second: None, saved }
     }
@@ -73,6 +73,15 @@ impl SlotCache {
         self.truncate(length);
     }
 
+    /// Returns the length of the longest prefix of at most `length` tokens, which this sequence has
+    /// in common with `tokens`, that ends in no picture whose rows see each other.
+    fn whole(&self, tokens: &[u32], length: usize) -> usize {
+        if !self.states.decoder().sees_pictures_whole() {
+            return length;
+        }
+        begin_of_picture(&self.tokens, length).min(begin_of_picture(tokens, length))
+    }
+
     fn truncate(&mut self, length: usize) {
         self.states.truncate(length);
         self.tokens.truncate(length);
@@ -83,7 +92,7 @@ impl SlotCache {
     /// brings more tokens. Returns their number.
     pub(crate) fn share(&mut self, other: &Self, tokens: &[u32]) -> usize {
         let length = common_prefix(&other.tokens, tokens);
-        let length = other.states.nearest(length.min(tokens.len().saturating_sub(1)));
+        let length = other.states.nearest(other.whole(tokens, length.min(tokens.len().saturating_sub(1))));
         let own = self.states.nearest(common_prefix(&self.tokens, tokens));
         if length <= own || other.long != self.is_long(tokens.len()) {
             return 0;
@@ -120,7 +129,7 @@ impl SlotCache {
     pub(crate) fn keep_prefix(&mut self, tokens: &[u32]) -> usize {
         let long = self.is_long(tokens.len());
         let equal = if long == self.long { common_prefix(&self.tokens, tokens) } else { 0 };
-        let length = self.states.nearest(equal.min(tokens.len().saturating_sub(1)));
+        let length = self.states.nearest(self.whole(tokens, equal.min(tokens.len().saturating_sub(1))));
         self.truncate(length);
         self.long = long;
         length

@@ -34,7 +34,7 @@ use pictures::Patches;
 
 use crate::backend::{Selection, Sequence, TokenPosition};
 use crate::heartbeat::Heartbeat;
-use crate::picture_rows::{self, EncodedPicture, PictureRows, is_row};
+use crate::picture_rows::{self, EncodedPicture, PictureRows, end_of_cut_picture, is_row};
 use crate::weights::Weights;
 use embedding::{Embedding, TokenPlace};
 pub(crate) use layer_backends::{DeviceBackend, LayerBackends};
@@ -47,6 +47,7 @@ use tower::{PictureEncoder, Tower};
 
 /// A decoder with its weights.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of the model")]
 pub(crate) struct Decoder {
     embedding: Embedding,
     stages: Vec<Box<dyn Stage>>,
@@ -60,6 +61,9 @@ pub(crate) struct Decoder {
     tower: Option<Box<dyn PictureEncoder>>,
     /// Whether the rows of a picture have positions by row and column.
     has_axes: bool,
+    /// Whether the rows of a picture see each other. They are then computed in one pass, without
+    /// other tokens of their sequence.
+    sees_pictures_whole: bool,
     /// Buffers of a pass.
     buffers: Mutex<Buffers>,
     heartbeat: Heartbeat,
@@ -104,6 +108,7 @@ impl Decoder {
         });
         let decoder = Self {
             tower: tower.transpose()?,
+            sees_pictures_whole: blueprint.tower().is_some_and(|tower| tower.sees_itself),
             has_axes: blueprint
                 .attentions()
                 .any(|attention| attention.rope.as_ref().is_some_and(|rope| rope.axes.is_some())),
@@ -149,6 +154,23 @@ impl Decoder {
             return tokens;
         }
         self.stages.iter().map(|stage| stage.chunk(length, tokens)).min().unwrap_or(tokens)
+    }
+
+    /// Whether the rows of a picture see each other.
+    pub(crate) fn sees_pictures_whole(&self) -> bool {
+        self.sees_pictures_whole
+    }
+
+    /// Returns how many of the tokens one pass appends to a sequence of `length`, at most `most` of
+    /// them: all rows of a picture, or none, if they see each other.
+    pub(crate) fn run(&self, ids: &[u32], length: usize, most: usize) -> usize {
+        let is_first_row = ids.first().is_some_and(|id| is_row(*id));
+        if self.sees_pictures_whole && is_first_row {
+            return end_of_cut_picture(ids, 1);
+        }
+        let run = self.chunk(length, most);
+        let rows = ids[..run.min(ids.len())].iter().position(|id| self.sees_pictures_whole && is_row(*id));
+        rows.unwrap_or(run)
     }
 
     /// Whether a text must be computed in one pass, because its tokens attend to later ones.

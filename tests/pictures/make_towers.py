@@ -14,6 +14,7 @@ import sys
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from make_resampled import noise, waves
@@ -24,6 +25,7 @@ HALF = [0.5, 0.5, 0.5]
 QWEN = {"size": {"shortest_edge": 64, "longest_edge": 1024}, "patch_size": 4, "image_mean": HALF, "image_std": HALF}
 # Model, class of its processor, and the settings.
 MODELS = [
+    ("gemma3", Gemma3ImageProcessorPil, {"size": {"height": 16, "width": 16}}),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_5", Qwen2VLImageProcessorPil, QWEN),
@@ -44,8 +46,9 @@ def rows_of(model, inputs):
 
 def sequence(model, processor, pictures, parts):
     """Computes a sequence; `parts` are its ids, with None where the next picture is."""
-    token = model.config.image_token_id
+    token = getattr(model.config, "image_token_id", None) or model.config.image_token_index
     inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt"))
+    inputs = {name: value for name, value in inputs.items() if name in ("pixel_values", "image_grid_thw")}
     rows = rows_of(model, inputs)
     left, ids, named = list(rows), [], []
     for part in parts:
@@ -56,7 +59,8 @@ def sequence(model, processor, pictures, parts):
             named.append(part)
             ids.append(part)
     kinds = torch.tensor([[int(own == token) for own in ids]])
-    logits = model(input_ids=torch.tensor([ids]), mm_token_type_ids=kinds, **inputs).logits[0, -1]
+    kinds = {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
+    logits = model(input_ids=torch.tensor([ids]), **kinds, **inputs).logits[0, -1]
     return {
         "pictures": [{"rule": rule.__name__, "size": size} for rule, size in pictures],
         "ids": named,

@@ -82,8 +82,7 @@ impl Blueprint {
                 return Err("an indexer cannot choose among later tokens".to_owned());
             }
         }
-        let count = self.layers.len();
-        self.pictures.iter().try_for_each(|pictures| tower::pictures(pictures, self.hidden, count))?;
+        tower::pictures(&self)?;
         named::check(&self)?;
         Ok(self)
     }

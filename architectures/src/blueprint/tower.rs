@@ -41,6 +41,8 @@ pub struct Tower {
     /// Projectors of the stream after earlier layers. The rows of the first one are added to the
     /// stream of the decoder behind its first layer, and so on.
     pub deep: Vec<DeepProjector>,
+    /// Whether the tokens of a picture see each other, and not only those before them.
+    pub sees_itself: bool,
     /// Text that stands for pictures.
     pub text: PictureText,
 }
@@ -62,6 +64,8 @@ pub struct PatchPositions {
 pub struct Projector {
     /// Norm of the rows before they are joined.
     pub norm: Option<Norm>,
+    /// Whether a block becomes the mean of its rows, and not one row with all their elements.
+    pub averages: bool,
     /// Norm of the joined rows.
     pub joined_norm: Option<Norm>,
     /// Projections, one after the other. The last one computes rows of the decoder's width.
@@ -111,6 +115,11 @@ impl Tower {
     /// Returns the number of rows of the stream that a projector joins to one.
     pub fn joined(&self) -> u64 {
         self.input.block * self.input.block
+    }
+
+    /// Returns the number of elements of the rows that a projector makes of blocks.
+    pub fn joined_width(&self, projector: &Projector) -> u64 {
+        if projector.averages { self.hidden } else { self.hidden.saturating_mul(self.joined()) }
     }
 
     /// Returns all projectors: the last one first.

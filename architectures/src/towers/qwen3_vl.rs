@@ -54,6 +54,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
         deep: deep.collect(),
+        sees_itself: false,
         text: PictureText {
             mark: TOKEN.to_owned(),
             framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),
@@ -156,6 +157,7 @@ impl Sizes {
         let joined = self.hidden.saturating_mul(self.joined);
         Projector {
             norm: norm(!is_deep),
+            averages: false,
             joined_norm: norm(is_deep),
             layers: vec![layer("linear_fc1", joined, Some(Activation::Gelu)), layer("linear_fc2", self.decoder, None)],
         }

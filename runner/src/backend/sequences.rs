@@ -31,6 +31,9 @@ pub(crate) struct Span {
     pub(crate) tokens: usize,
     /// Whether the tokens are given, as those of a prompt, and not generated one by one.
     pub(crate) is_prompt: bool,
+    /// Whether the tokens see each other, as the rows of a picture do in some models, and not only
+    /// those before them.
+    pub(crate) sees_itself: bool,
 }
 
 impl Span {

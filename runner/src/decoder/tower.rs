@@ -79,7 +79,7 @@ impl<B: Backend> Tower<B> {
             Layer::load(&loader, layer, false)
         };
         let layers = own.layers.iter().map(layer).collect::<Result<_>>()?;
-        let projector = |projector| Projector::load(backend, weights, projector, [hidden, own.joined() as usize]);
+        let projector = |projector| Projector::load(backend, weights, projector, own);
         Ok(Self {
             patch,
             block: own.input.block as usize,
@@ -133,7 +133,7 @@ impl<B: Backend> PictureEncoder for Tower<B> {
             places.iter().map(|[row, column]| TokenPosition { time: 0, row: *row, column: *column }).collect();
         let long = vec![false; count];
         // The patches are computed as those of a prompt, whose tokens are computed together.
-        let span = Span { first: 0, position: 0, tokens: count, is_prompt: true };
+        let span = Span { first: 0, position: 0, tokens: count, is_prompt: true, sees_itself: false };
         let id = SequenceId::new(SEQUENCE);
         let sequences = [Sequence { id, span, long: false, second: None, saved: 0 }];
         let shape =

@@ -15,7 +15,7 @@ use super::{Change, Job, Slots};
 use crate::backend::{Best, Sequence};
 use crate::cache::common_prefix;
 use crate::decoder::{Decoder, Logits};
-use crate::picture_rows::PictureRows;
+use crate::picture_rows::{PictureRows, is_row};
 use crate::text::model::Model;
 
 /// Largest number of prompt tokens in a step while other slots decode and wait for the step.
@@ -256,7 +256,8 @@ impl EngineThread {
         if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {
             let most = if runs.is_empty() { protocol::limits::CHUNK } else { CHUNK_BESIDE };
             let most = if self.decoder.sees_whole_texts() { feed.tokens.len() } else { most };
-            let tokens = self.decoder.chunk(self.slots[index].cache.len(), most.min(feed.ready));
+            let length = self.slots[index].cache.len();
+            let tokens = self.decoder.run(feed.tokens, length, most.min(feed.ready));
             let all = tokens == feed.tokens.len();
             runs.push(Run { slot: index, tokens, wanted: feed.wanted, all, first: 0 });
         }
@@ -319,6 +320,8 @@ impl EngineThread {
             let (second, is_prompt) = (feed.second, feed.is_prompt);
             let mut sequence = slot.cache.sequence(run.first, run.tokens);
             (sequence.second, sequence.span.is_prompt) = (second, is_prompt);
+            let begins_with_row = feed.tokens.first().is_some_and(|id| is_row(*id));
+            sequence.span.sees_itself = self.decoder.sees_pictures_whole() && begins_with_row;
             self.sequences.push(sequence);
             self.pictures.extend_from_slice(feed.pictures);
         }

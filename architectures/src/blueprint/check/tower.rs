@@ -1,19 +1,30 @@
 //! Checks of the numbers of towers.
 
-use super::super::{Mixer, Pictures, Projector, Tower};
+use super::super::{Blueprint, Mixer, Projector, Tower};
 use super::{MAX_LAYERS, in_range, layer, norm};
 
 /// Limit of the width of joined rows; more than any tower has.
 const MAX_WIDTH: u64 = 1 << 20;
 
-/// Checks the tower of a decoder with `layers` layers of width `hidden`.
-pub(super) fn pictures(pictures: &Pictures, hidden: u64, layers: usize) -> Result<(), String> {
-    match pictures {
-        Pictures::Seen(tower) => check(tower, hidden, layers),
-        Pictures::Unsupported(_) => Ok(()),
+/// Checks the tower of a decoder, if it sees pictures.
+pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
+    let Some(tower) = blueprint.tower() else { return Ok(()) };
+    check(tower, blueprint.hidden, blueprint.layers.len())?;
+    let rows = tower.input.most_patches() / tower.joined();
+    let windows = blueprint.attentions().flat_map(|own| [own.window, own.chunk]).flatten();
+    match windows.min() {
+        // Such rows are computed as a text whose tokens see all others within the window.
+        Some(window) if tower.sees_itself && window < rows => {
+            Err(format!("a picture has {rows} rows that see each other, more than a window of {window} positions"))
+        }
+        _ if tower.sees_itself && !blueprint.layers.iter().all(|layer| matches!(layer.mixer, Mixer::Attention(_))) => {
+            Err("the rows of a picture see each other in layers without attention".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
+/// Checks the tower of a decoder with `layers` layers of width `hidden`.
 fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
     tower.input.clone().check()?;
     in_range("width of the tower", tower.hidden, MAX_WIDTH)?;

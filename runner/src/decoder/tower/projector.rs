@@ -13,22 +13,24 @@ pub(super) struct Projector<B: Backend> {
     norm: Option<NormOf<B>>,
     /// Number of rows that become one.
     joined: usize,
+    /// Whether they become their mean.
+    averages: bool,
     joined_norm: Option<NormOf<B>>,
     layers: Vec<(B::Matrix, Option<Activation>)>,
 }
 
 impl<B: Backend> Projector<B> {
-    /// Loads a projector of rows of width `hidden`, `joined` of which become one.
     pub(super) fn load(
         backend: &B,
         weights: &Weights,
         own: &architectures::Projector,
-        [hidden, joined]: [usize; 2],
+        tower: &architectures::Tower,
     ) -> Result<Self> {
         let norm = |norm: &Option<architectures::Norm>, width: usize| {
             norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()
         };
-        let mut width = hidden * joined;
+        let joined_width = tower.joined_width(own) as usize;
+        let mut width = joined_width;
         let mut layers = Vec::with_capacity(own.layers.len());
         for layer in &own.layers {
             let output = layer.width as usize;
@@ -36,9 +38,10 @@ impl<B: Backend> Projector<B> {
             width = output;
         }
         Ok(Self {
-            norm: norm(&own.norm, hidden)?,
-            joined,
-            joined_norm: norm(&own.joined_norm, hidden * joined)?,
+            norm: norm(&own.norm, tower.hidden as usize)?,
+            joined: tower.joined() as usize,
+            averages: own.averages,
+            joined_norm: norm(&own.joined_norm, joined_width)?,
             layers,
         })
     }
@@ -63,11 +66,29 @@ impl<B: Backend> Projector<B> {
     fn joined(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
         let rows = x.count() / self.joined;
         ensure!(rows * self.joined == x.count(), "invariant: the patches are whole blocks");
-        let numbers = numbers(backend, x)?;
+        let mut numbers = numbers(backend, x)?;
         let width = numbers.len().checked_div(rows).context("invariant: a picture has patches")?;
+        if self.averages {
+            let means = numbers.chunks_exact(width).flat_map(|block| mean(block, self.joined));
+            numbers = means.collect();
+        }
+        let width = numbers.len() / rows;
         backend.rows(rows, width, |out| {
             out.copy_from_slice(&numbers);
             Ok(())
         })
     }
+}
+
+/// Returns the mean of `count` rows.
+fn mean(rows: &[f32], count: usize) -> Vec<f32> {
+    let width = rows.len() / count;
+    let mut mean = vec![0.0; width];
+    for row in rows.chunks_exact(width) {
+        mean.iter_mut().zip(row).for_each(|(mean, x)| *mean += x);
+    }
+    for mean in &mut mean {
+        *mean /= count as f32;
+    }
+    mean
 }

@@ -125,7 +125,8 @@ pub(in crate::backends::candle) fn attend(
         soft_cap: attend.soft_cap,
         window: attend.window,
         chunk: attend.chunk,
-        is_causal: attend.causal,
+        // Sequences with one token are the same either way, and at most one has more.
+        is_causal: attend.causal && !sequences.sequences.iter().any(|sequence| sequence.span.sees_itself),
         sinks: attend.sinks,
         is_exact: kernels.is_exact,
     };

@@ -1,0 +1,64 @@
+//! The tower of Gemma 3: `SigLIP`, whose rows are averaged over squares of patches. The tokens of a
+//! picture see each other.
+
+use super::siglip::Siglip;
+use super::{FoundTower, Source};
+use crate::Error;
+use crate::blueprint::{Norm, NormKind, PictureText, Projection, Projector, ProjectorLayer, Tensor, Tower, View};
+use crate::config_json::fail;
+
+const ROOTS: [&str; 4] =
+    ["vision_tower.vision_model.", "model.vision_tower.vision_model.", "vision_tower.", "model.vision_tower."];
+const MARK: &str = "<start_of_image>";
+
+pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
+    let root = source.prefix(&ROOTS, "embeddings.patch_embedding.weight")?;
+    let own = Siglip::read(source, root)?;
+    // A head that makes one vector of the picture is not used.
+    source.tower.flag("vision_use_head")?;
+    let tokens = source.whole.unsigned("mm_tokens_per_image")?.unwrap_or(256);
+    let side = tokens.isqrt();
+    let block = own.side.checked_div(side).unwrap_or(0);
+    if block == 0 || block.saturating_mul(side) != own.side || side * side != tokens {
+        return Err(fail(format!("{} patches of each side of a picture do not become {tokens} tokens", own.side)));
+    }
+    let mut input = source.input(own.patch)?;
+    input.block = block;
+    let rest = if root.starts_with("model.") { "model.multi_modal_projector." } else { "multi_modal_projector." };
+    let weight = format!("{rest}mm_input_projection_weight");
+    let projection = Projection {
+        module: format!("{rest}mm_input_projection"),
+        weight: Tensor { name: weight, view: View { transposed: true, ..View::default() } },
+        bias: None,
+    };
+    let pooled_norm = Norm {
+        kind: NormKind::Rms,
+        weight: Some(Tensor::named(format!("{rest}mm_soft_emb_norm.weight"))),
+        bias: None,
+        epsilon: own.epsilon,
+        offset: 1.0,
+    };
+    let tower = Tower {
+        input,
+        hidden: own.hidden,
+        patches: own.patches,
+        positions: Some(own.positions),
+        layers: own.layers,
+        projector: Projector {
+            norm: Some(own.norm),
+            averages: true,
+            joined_norm: Some(pooled_norm),
+            layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
+        },
+        deep: Vec::new(),
+        sees_itself: true,
+        text: PictureText {
+            mark: MARK.to_owned(),
+            framed: MARK.to_owned(),
+            before: format!("\n\n{MARK}"),
+            token: "<image_soft_token>".to_owned(),
+            after: "<end_of_image>\n\n".to_owned(),
+        },
+    };
+    Ok(FoundTower { tower, axes: None })
+}

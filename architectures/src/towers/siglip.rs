@@ -1,0 +1,68 @@
+//! Parts of towers like `SigLIP` (arXiv 2303.15343): learned positions, layer norms, and networks
+//! without a gate.
+
+use super::Source;
+use crate::Error;
+use crate::blueprint::{Activation, Ffn, Layer, Mixer, Norm, PatchPositions, Plain, Projection, Residual, Tensor};
+use crate::config_json::fail;
+use crate::dense::{attention, layer_count, layer_norm, projection};
+
+/// A tower without its projector.
+pub(super) struct Siglip {
+    pub(super) hidden: u64,
+    /// Patches of each side of the square that the tower was made for.
+    pub(super) side: u64,
+    /// Pixels of a patch's side.
+    pub(super) patch: u64,
+    pub(super) epsilon: f64,
+    pub(super) patches: Projection,
+    pub(super) positions: PatchPositions,
+    pub(super) layers: Vec<Layer>,
+    /// Norm behind the last layer.
+    pub(super) norm: Norm,
+}
+
+impl Siglip {
+    /// Reads a tower whose tensors have the prefix `root`.
+    pub(super) fn read(source: Source<'_>, root: &str) -> Result<Self, Error> {
+        let Source { tower, names, .. } = source;
+        let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));
+        let (hidden, heads) = (number("hidden_size", 768)?, number("num_attention_heads", 12)?);
+        let head_dim = hidden.checked_div(heads).unwrap_or(0);
+        if head_dim == 0 || head_dim.saturating_mul(heads) != hidden {
+            return Err(fail(format!("a tower of width {hidden} has {heads} heads, expected a divisor of the width")));
+        }
+        if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
+            return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
+        }
+        let (pixels, patch) = (number("image_size", 224)?, number("patch_size", 16)?);
+        let side = pixels.checked_div(patch).unwrap_or(0);
+        let epsilon = tower.float("layer_norm_eps")?.unwrap_or(1e-6);
+        let width = number("intermediate_size", 3072)?;
+        let activation = tower.activation("hidden_act", Activation::GeluTanh)?;
+        let layer = |index: usize| {
+            let own = |module: &str| projection(names, &format!("{root}encoder.layers.{index}.{module}"));
+            let before = |module: &str| Residual {
+                before: Some(layer_norm(names, &format!("{root}encoder.layers.{index}.{module}"), epsilon)),
+                ..Residual::default()
+            };
+            let modules = ["q_proj", "k_proj", "v_proj", "out_proj"].map(|module| own(&format!("self_attn.{module}")));
+            let mixer = Mixer::Attention(Box::new(attention(heads, head_dim, modules)));
+            let ffn = Plain { width, activation, curve: None, up: own("mlp.fc1"), down: own("mlp.fc2") };
+            Layer::new((mixer, before("layer_norm1")), (Ffn::Plain(Box::new(ffn)), before("layer_norm2")))
+        };
+        Ok(Self {
+            hidden,
+            side,
+            patch,
+            epsilon,
+            patches: projection(names, &format!("{root}embeddings.patch_embedding")),
+            positions: PatchPositions {
+                table: Tensor::named(format!("{root}embeddings.position_embedding.weight")),
+                side,
+            },
+            layers: (0..layer_count(number("num_hidden_layers", 12)?)?).map(layer).collect(),
+            norm: layer_norm(names, &format!("{root}post_layernorm"), epsilon),
+        })
+    }
+}
