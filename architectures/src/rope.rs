@@ -105,6 +105,9 @@ pub enum RopeAxes {
     /// The first half of the pairs is for rows, the second half for columns. Both have the
     /// frequencies of a head of half the size.
     Halves,
+    /// The first half of the pairs is for rows, with every second frequency from the first one on;
+    /// the second half is for columns, with the other frequencies (Pixtral).
+    Alternating,
 }
 
 /// Criterion for choosing between a model's two sets of frequencies.
@@ -160,8 +163,8 @@ impl RopeAxes {
                 (2, before) if before < columns => Axis::Column,
                 _ => Axis::Time,
             },
-            Self::Halves if pair < count / 2 => Axis::Row,
-            Self::Halves => Axis::Column,
+            Self::Halves | Self::Alternating if pair < count / 2 => Axis::Row,
+            Self::Halves | Self::Alternating => Axis::Column,
         }
     }
 }
@@ -242,6 +245,11 @@ impl Rope {
         if self.axes == Some(RopeAxes::Halves) {
             let half = Self { axes: None, dimension: None, ..self.clone() };
             return half.frequencies(self.rotated(head_dim) / 2, long).repeat(2);
+        }
+        if self.axes == Some(RopeAxes::Alternating) {
+            let all = Self { axes: None, ..self.clone() }.frequencies(head_dim, long);
+            let every_second = |first: usize| all.iter().skip(first).step_by(2).copied();
+            return every_second(0).chain(every_second(1)).collect();
         }
         let dimension = self.rotated(head_dim);
         let sign = if self.reversed { -1.0 } else { 1.0 };
@@ -367,6 +375,9 @@ mod tests {
         let halves = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(100.0) };
         let found = halves.frequencies(8, false);
         assert!(found.iter().zip([1.0, 0.1, 1.0, 0.1]).all(|(found, expected)| (found - expected).abs() < 1e-12));
+        let alternating = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(10_000.0) };
+        let found = alternating.frequencies(8, false);
+        assert!(found.iter().zip([1.0, 0.01, 0.1, 0.001]).all(|(found, expected)| (found - expected).abs() < 1e-12));
     }
 
     #[test]

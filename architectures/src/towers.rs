@@ -2,6 +2,7 @@
 //! pictures.
 
 mod gemma3;
+mod pixtral;
 mod qwen3_vl;
 mod siglip;
 
@@ -44,8 +45,9 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 5] = [
+const READERS: [(&str, ReadTower); 6] = [
     ("gemma3", gemma3::read),
+    ("mistral3", pixtral::read),
     ("qwen3_vl", qwen3_vl::read),
     ("qwen3_vl_moe", qwen3_vl::read),
     ("qwen3_5", qwen3_vl::read),
@@ -85,6 +87,21 @@ impl Architecture {
             Err(reason) => self.blueprint.pictures = Some(Pictures::Unsupported(reason)),
         }
         self
+    }
+}
+
+impl Config<'_> {
+    /// Returns the base of a tower's rotary embedding, whose angles are by row and column.
+    fn theta_of_tower(self) -> Result<f64, Error> {
+        let Some(own) = self.object("rope_parameters")? else {
+            return Ok(self.float("rope_theta")?.unwrap_or(10_000.0));
+        };
+        match own.text("rope_type") {
+            None | Some("axial" | "default") => Ok(own.float("rope_theta")?.unwrap_or(10_000.0)),
+            Some(other) => {
+                Err(config_json::fail(format!("the rotary embedding of the tower is `{other}`, expected `axial`")))
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 ZOO is the folder with the tiny models of 2026 from the reference data. A case has the model, the settings of its picture processor, and
 sequences. The bytes of a picture follow the rules of make_resampled.py. A sequence is a list of token ids; {"picture": N} stands for the
-rows of its Nth picture. "rows" are every 7th number of the rows of each picture, and "logits" are those behind the last token.
+rows of its Nth picture, with "line" for those of one of its lines. "rows" are every 7th number of the rows of each picture, and "logits" are those behind the last token.
 """
 
 import json
@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from make_resampled import noise, waves
@@ -22,7 +23,10 @@ from make_resampled import noise, waves
 # Photo-like noise, wide, tall and tiny.
 PICTURES = [(noise, (40, 30)), (waves, (64, 10)), (noise, (9, 50)), (waves, (3, 2))]
 HALF = [0.5, 0.5, 0.5]
+# Ids between the lines of a picture, and behind it.
+LINE_END, PICTURE_END = 311, 312
 QWEN = {"size": {"shortest_edge": 64, "longest_edge": 1024}, "patch_size": 4, "image_mean": HALF, "image_std": HALF}
+PIXTRAL = {"size": {"longest_edge": 32}, "patch_size": 4}
 # Model, class of its processor, and the settings.
 MODELS = [
     ("gemma3", Gemma3ImageProcessorPil, {"size": {"height": 16, "width": 16}}),
@@ -30,6 +34,8 @@ MODELS = [
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_5", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_5_moe", Qwen2VLImageProcessorPil, QWEN),
+    ("ministral3", PixtralImageProcessorPil, PIXTRAL),
+    ("mistral4", PixtralImageProcessorPil, PIXTRAL),
 ]
 
 
@@ -47,14 +53,26 @@ def rows_of(model, inputs):
 def sequence(model, processor, pictures, parts):
     """Computes a sequence; `parts` are its ids, with None where the next picture is."""
     token = getattr(model.config, "image_token_id", None) or model.config.image_token_index
-    inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt"))
-    inputs = {name: value for name, value in inputs.items() if name in ("pixel_values", "image_grid_thw")}
+    has_lines = isinstance(processor, PixtralImageProcessorPil)
+    # Pixtral's processor resizes to whole squares of joined patches.
+    more = {"patch_size": {"height": 8, "width": 8}} if has_lines else {}
+    inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt", **more))
+    inputs = {name: value for name, value in inputs.items() if name in ("pixel_values", "image_grid_thw", "image_sizes")}
     rows = rows_of(model, inputs)
     left, ids, named = list(rows), [], []
     for part in parts:
         if part is None:
-            named.append({"picture": len(rows) - len(left)})
-            ids += [token] * len(left.pop(0))
+            number, count = len(rows) - len(left), len(left.pop(0))
+            if has_lines:
+                lines, columns = (int(side) // 8 for side in inputs["image_sizes"][number])
+                assert lines * columns == count
+                for line in range(lines):
+                    end = LINE_END if line + 1 < lines else PICTURE_END
+                    named += [{"picture": number, "line": line}, end]
+                    ids += [token] * columns + [end]
+                continue
+            named.append({"picture": number})
+            ids += [token] * count
         else:
             named.append(part)
             ids.append(part)
@@ -76,7 +94,9 @@ def main() -> None:
         folder = pathlib.Path(sys.argv[1]) / name / "model"
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         processor = kind(**settings)
-        sequences = [sequence(model, processor, [picture], [5, 17, None, 40, 41, 99]) for picture in PICTURES]
+        # The class of Mistral 3 fails for pictures of one token.
+        pictures = PICTURES[:3] if kind is PixtralImageProcessorPil else PICTURES
+        sequences = [sequence(model, processor, [picture], [5, 17, None, 40, 41, 99]) for picture in pictures]
         sequences.append(sequence(model, processor, PICTURES[:2], [None, 7, 8, 9, None, 250]))
         settings = {"image_processor_type": kind.__name__.removesuffix("Pil"), **settings}
         cases.append({"model": name, "settings": settings, "sequences": sequences})

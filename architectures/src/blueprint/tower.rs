@@ -34,6 +34,8 @@ pub struct Tower {
     pub patches: Projection,
     /// Position embedding of patches.
     pub positions: Option<PatchPositions>,
+    /// Norm of the stream before the first layer.
+    pub norm: Option<Norm>,
     /// Layers in order. Their mixers are attention, in which each patch sees all others.
     pub layers: Vec<Layer>,
     /// Projector of the stream after the last layer.
@@ -64,12 +66,24 @@ pub struct PatchPositions {
 pub struct Projector {
     /// Norm of the rows before they are joined.
     pub norm: Option<Norm>,
-    /// Whether a block becomes the mean of its rows, and not one row with all their elements.
-    pub averages: bool,
+    /// How the rows of a block become one.
+    pub join: BlockJoin,
     /// Norm of the joined rows.
     pub joined_norm: Option<Norm>,
     /// Projections, one after the other. The last one computes rows of the decoder's width.
     pub layers: Vec<ProjectorLayer>,
+}
+
+/// How the rows of a block of patches become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockJoin {
+    /// One row after the other.
+    Rows,
+    /// The first elements of all rows, then the second ones, and so on.
+    Elements,
+    /// Their mean.
+    Mean,
 }
 
 /// Layer of a projector: `activation(projection(x))`.
@@ -107,6 +121,8 @@ pub struct PictureText {
     pub before: String,
     /// Text of the token that is repeated for each row of the picture.
     pub token: String,
+    /// Text between the tokens of two lines of the picture.
+    pub between_lines: String,
     /// Text after the tokens of the picture.
     pub after: String,
 }
@@ -119,7 +135,7 @@ impl Tower {
 
     /// Returns the number of elements of the rows that a projector makes of blocks.
     pub fn joined_width(&self, projector: &Projector) -> u64 {
-        if projector.averages { self.hidden } else { self.hidden.saturating_mul(self.joined()) }
+        if projector.join == BlockJoin::Mean { self.hidden } else { self.hidden.saturating_mul(self.joined()) }
     }
 
     /// Returns all projectors: the last one first.

@@ -4,7 +4,9 @@
 use super::siglip::Siglip;
 use super::{FoundTower, Source};
 use crate::Error;
-use crate::blueprint::{Norm, NormKind, PictureText, Projection, Projector, ProjectorLayer, Tensor, Tower, View};
+use crate::blueprint::{
+    BlockJoin, Norm, NormKind, PictureText, Projection, Projector, ProjectorLayer, Tensor, Tower, View,
+};
 use crate::config_json::fail;
 
 const ROOTS: [&str; 4] =
@@ -43,10 +45,11 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden: own.hidden,
         patches: own.patches,
         positions: Some(own.positions),
+        norm: None,
         layers: own.layers,
         projector: Projector {
             norm: Some(own.norm),
-            averages: true,
+            join: BlockJoin::Mean,
             joined_norm: Some(pooled_norm),
             layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
         },
@@ -57,6 +60,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             framed: MARK.to_owned(),
             before: format!("\n\n{MARK}"),
             token: "<image_soft_token>".to_owned(),
+            between_lines: String::new(),
             after: "<end_of_image>\n\n".to_owned(),
         },
     };

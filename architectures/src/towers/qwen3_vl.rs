@@ -3,8 +3,8 @@
 
 use super::{FoundTower, Source};
 use crate::blueprint::{
-    Activation, DeepProjector, Ffn, Layer, Mixer, Norm, PatchPositions, PictureInput, PictureText, Plain, Projector,
-    ProjectorLayer, Residual, Tensor, Tower,
+    Activation, BlockJoin, DeepProjector, Ffn, Layer, Mixer, Norm, PatchPositions, PictureInput, PictureText, Plain,
+    Projector, ProjectorLayer, Residual, Tensor, Tower,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{attention, layer_count, layer_norm, projection};
@@ -51,6 +51,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden: sizes.hidden,
         patches: projection(names, &format!("{root}patch_embed.proj")),
         positions: Some(PatchPositions { table: Tensor::named(format!("{root}pos_embed.weight")), side: rows.isqrt() }),
+        norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
         deep: deep.collect(),
@@ -60,6 +61,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),
             before: String::new(),
             token: TOKEN.to_owned(),
+            between_lines: String::new(),
             after: String::new(),
         },
     };
@@ -82,15 +84,6 @@ fn input(source: Source<'_>) -> Result<PictureInput, Error> {
         )));
     }
     Ok(input)
-}
-
-/// Returns the base of the tower's rotary embedding.
-fn theta(tower: Config<'_>) -> Result<f64, Error> {
-    let Some(own) = tower.object("rope_parameters")? else { return Ok(10_000.0) };
-    match own.text("rope_type") {
-        None | Some("axial" | "default") => Ok(own.float("rope_theta")?.unwrap_or(10_000.0)),
-        Some(other) => Err(fail(format!("the rotary embedding of the tower is `{other}`, expected `axial`"))),
-    }
 }
 
 fn usual_sections(text: Config<'_>) -> [u64; 3] {
@@ -119,7 +112,7 @@ impl Sizes {
             width: tower.unsigned("intermediate_size")?.unwrap_or(4304),
             heads,
             activation: tower.activation("hidden_act", Activation::GeluTanh)?,
-            rope: Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(theta(tower)?) },
+            rope: Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(tower.theta_of_tower()?) },
             joined: block.saturating_mul(block),
             decoder,
         })
@@ -157,7 +150,7 @@ impl Sizes {
         let joined = self.hidden.saturating_mul(self.joined);
         Projector {
             norm: norm(!is_deep),
-            averages: false,
+            join: BlockJoin::Rows,
             joined_norm: norm(is_deep),
             layers: vec![layer("linear_fc1", joined, Some(Activation::Gelu)), layer("linear_fc2", self.decoder, None)],
         }

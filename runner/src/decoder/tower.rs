@@ -19,8 +19,8 @@ use super::layer::{Layer, LayerPlace};
 use super::rotary_table::{LayerTables, RotaryTable};
 use super::stage::{DeepRows, PassTokens};
 use crate::backend::{
-    Activations, Backend, Map, PassExecution, PassParts, Sequence, SequenceId, Span, StageSequences, StateShape,
-    StatesBySequence, TokenPosition,
+    Activations, Backend, Map, NormOf, PassExecution, PassParts, Sequence, SequenceId, Span, StageSequences,
+    StateShape, StatesBySequence, TokenPosition,
 };
 use crate::heartbeat::Heartbeat;
 use crate::layers::{LayerAngles, LayerTokens, Loader, MixerPlace, Pass};
@@ -48,6 +48,7 @@ pub(super) struct Tower<B: Backend> {
     block: usize,
     patches: B::Matrix,
     positions: Option<PatchPositions>,
+    norm: Option<NormOf<B>>,
     layers: Vec<Layer<B>>,
     rotary_tables: Vec<RotaryTable>,
     projector: Projector<B>,
@@ -89,6 +90,7 @@ impl<B: Backend> Tower<B> {
                 .as_ref()
                 .map(|positions| PatchPositions::load(weights, positions, hidden))
                 .transpose()?,
+            norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             layers,
             rotary_tables,
             projector: projector(&own.projector)?,
@@ -103,7 +105,7 @@ impl<B: Backend> Tower<B> {
         })
     }
 
-    /// Projects patches to the stream, and adds their positions.
+    /// Projects patches to the stream, adds their positions, and normalizes the sum.
     fn stream(&self, patches: &Patches, places: &[[usize; 2]]) -> Result<B::Act> {
         let backend = &self.backend;
         let rows = backend.rows(places.len(), self.patch, |rows| {
@@ -118,6 +120,9 @@ impl<B: Backend> Tower<B> {
                 Ok(())
             })?;
             x = backend.map(x, Map::Add(&own, 1.0))?;
+        }
+        if let Some(norm) = &self.norm {
+            x = backend.norm(norm, &x)?;
         }
         Ok(x)
     }

@@ -60,7 +60,9 @@ impl PictureText {
         let mut expanded = pieces.next().unwrap_or_default().to_owned();
         for (piece, picture) in pieces.zip(pictures) {
             expanded.push_str(&self.own.before);
-            expanded.push_str(&self.own.token.repeat(picture.count()));
+            let line = self.own.token.repeat(picture.columns);
+            let lines = vec![line; picture.lines];
+            expanded.push_str(&lines.join(&self.own.between_lines));
             expanded.push_str(&self.own.after);
             expanded.push_str(piece);
         }
@@ -114,6 +116,7 @@ mod tests {
             framed: "[<img>]".to_owned(),
             before: "(".to_owned(),
             token: "<p>".to_owned(),
+            between_lines: "|".to_owned(),
             after: ")".to_owned(),
         };
         PictureText { own, token: 7 }
@@ -128,6 +131,8 @@ mod tests {
         assert!(text.check("a <image>").is_ok() && text.check("a <img>").is_err() && text.check("<p>").is_err());
         let grids = [grid(FIRST_ROW, 2), grid(FIRST_ROW + 3, 1)];
         assert_eq!(text.expanded(&framed, &grids), "a[(<p><p>)]b[(<p>)]");
+        let lines = PictureGrid { first: FIRST_ROW, columns: 2, lines: 2 };
+        assert_eq!(text.expanded("<img>", &[lines]), "(<p><p>|<p><p>)");
         let placed = text.placed(vec![1, 7, 7, 2, 7], &grids).expect("rows");
         assert_eq!(placed, [1, FIRST_ROW, FIRST_ROW + 1, 2, FIRST_ROW + 3]);
         assert!(text.placed(vec![7, 7, 7, 7], &grids).is_err(), "one too many");

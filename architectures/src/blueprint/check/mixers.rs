@@ -43,7 +43,7 @@ fn rope(rope: &crate::Rope, head_dim: u64) -> Result<(), String> {
     if rotated == 0 || rotated > head_dim || !rotated.is_multiple_of(2) {
         return Err(format!("RoPE rotates {rotated} of {head_dim} elements, expected an even number of them"));
     }
-    if rope.axes == Some(crate::RopeAxes::Halves) && !rotated.is_multiple_of(4) {
+    if matches!(rope.axes, Some(crate::RopeAxes::Halves | crate::RopeAxes::Alternating)) && !rotated.is_multiple_of(4) {
         return Err(format!("RoPE rotates {rotated} elements by rows and columns, expected a multiple of 4"));
     }
     if let crate::RopeScaling::Llama3 { low_frequency_factor: low, high_frequency_factor: high, .. } = rope.scaling

@@ -122,6 +122,7 @@ impl<'a> NamedParts<'a> {
     fn tower(&mut self, tower: &'a Tower) {
         self.projections([&tower.patches]);
         self.tensors.extend(tower.positions.iter().map(|positions| &positions.table));
+        self.norms(&tower.norm);
         tower.layers.iter().for_each(|layer| self.layer(layer));
         for projector in tower.projectors() {
             self.norms(projector.norm.iter().chain(&projector.joined_norm));

@@ -32,6 +32,7 @@ fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
     if let Some(positions) = &tower.positions {
         in_range("side of the square of positions", positions.side, 1 << 12)?;
     }
+    tower.norm.iter().try_for_each(norm)?;
     for own in &tower.layers {
         layer(own)?;
         let is_plain = |mixer: &Mixer| matches!(mixer, Mixer::Attention(own) if own.reads_layer.is_none());

@@ -1,7 +1,7 @@
 //! The projector of a tower: rows of patches become rows of the decoder's width.
 
 use anyhow::{Context, Result, ensure};
-use architectures::Activation;
+use architectures::{Activation, BlockJoin};
 
 use super::numbers;
 use crate::backend::{Activations, Backend, Map, NormOf};
@@ -13,8 +13,7 @@ pub(super) struct Projector<B: Backend> {
     norm: Option<NormOf<B>>,
     /// Number of rows that become one.
     joined: usize,
-    /// Whether they become their mean.
-    averages: bool,
+    join: BlockJoin,
     joined_norm: Option<NormOf<B>>,
     layers: Vec<(B::Matrix, Option<Activation>)>,
 }
@@ -40,7 +39,7 @@ impl<B: Backend> Projector<B> {
         Ok(Self {
             norm: norm(&own.norm, tower.hidden as usize)?,
             joined: tower.joined() as usize,
-            averages: own.averages,
+            join: own.join,
             joined_norm: norm(&own.joined_norm, joined_width)?,
             layers,
         })
@@ -68,9 +67,11 @@ impl<B: Backend> Projector<B> {
         ensure!(rows * self.joined == x.count(), "invariant: the patches are whole blocks");
         let mut numbers = numbers(backend, x)?;
         let width = numbers.len().checked_div(rows).context("invariant: a picture has patches")?;
-        if self.averages {
-            let means = numbers.chunks_exact(width).flat_map(|block| mean(block, self.joined));
-            numbers = means.collect();
+        let blocks = numbers.chunks_exact(width);
+        match self.join {
+            BlockJoin::Rows => {}
+            BlockJoin::Elements => numbers = blocks.flat_map(|block| by_elements(block, self.joined)).collect(),
+            BlockJoin::Mean => numbers = blocks.flat_map(|block| mean(block, self.joined)).collect(),
         }
         let width = numbers.len() / rows;
         backend.rows(rows, width, |out| {
@@ -78,6 +79,12 @@ impl<B: Backend> Projector<B> {
             Ok(())
         })
     }
+}
+
+/// Returns the first elements of `count` rows, then the second ones, and so on.
+fn by_elements(rows: &[f32], count: usize) -> Vec<f32> {
+    let width = rows.len() / count;
+    (0..width).flat_map(|element| rows.iter().skip(element).step_by(width).copied()).collect()
 }
 
 /// Returns the mean of `count` rows.
