@@ -38,8 +38,8 @@ impl Pictures {
     }
 
     /// Adds the pictures of an Ollama message with this text. Returns the text with their marks: at
-    /// the tags `[img]`, which stand for the next picture, and `[img-N]`; those without a tag come
-    /// first.
+    /// the first tag of each, `[img]`, which stands for the next picture, or `[img-N]`; those without
+    /// a tag come first.
     pub(crate) fn add_tagged(&mut self, text: &str, files: &[String]) -> String {
         let tags = tags(text, files.len());
         let is_tagged = |index: usize| tags.iter().any(|(_, _, own)| *own == index);
@@ -58,19 +58,29 @@ impl Pictures {
     }
 }
 
+/// Longest text of a number in a tag, in bytes.
+const LONGEST_NUMBER: usize = 12;
+
 /// Returns the tags of `count` pictures in a text: where they begin and end, and the index of the
 /// picture.
 fn tags(text: &str, count: usize) -> Vec<(usize, usize, usize)> {
-    let (mut found, mut from, mut next) = (Vec::new(), 0, 0);
+    let (mut found, mut from, mut next) = (Vec::<(usize, usize, usize)>::new(), 0, 0);
+    if count == 0 {
+        return found;
+    }
     while let Some(begin) = text[from..].find("[img").map(|at| from + at) {
         let behind = begin + "[img".len();
-        let tag = text[behind..].split_once(']').and_then(|(number, _)| {
+        // The longest number of a tag is short.
+        let near = &text.as_bytes()[behind..text.len().min(behind + LONGEST_NUMBER)];
+        let number = near.iter().position(|byte| *byte == b']').and_then(|end| text.get(behind..behind + end));
+        let tag = number.and_then(|number| {
             let index = match number.strip_prefix('-') {
                 Some(number) => number.parse().ok()?,
                 None if number.is_empty() => next,
                 None => return None,
             };
-            (index < count).then_some((begin, behind + number.len() + 1, index))
+            let is_new = !found.iter().any(|(_, _, known)| *known == index);
+            (index < count && is_new).then_some((begin, behind + number.len() + 1, index))
         });
         from = behind;
         if let Some(tag) = tag {
@@ -139,7 +149,7 @@ mod tests {
         assert_eq!(marked("[img-1] and [img-0]", &["a", "b"]), expected("<0> and <1>", "ba"));
         assert_eq!(marked("[img-1]!", &["a", "b"]), expected("<0><1>!", "ab"));
         assert_eq!(marked("[img] [img] [img-7] [image] [img", &["a"]), expected("<0> [img] [img-7] [image] [img", "a"));
-        assert_eq!(marked("[img-0][img-0]", &["a"]), expected("<0><1>", "aa"));
+        assert_eq!(marked("[img-0][img-0]", &["a"]), expected("<0>[img-0]", "a"));
         assert_eq!(marked("[img]", &[]), expected("[img]", ""));
     }
 }

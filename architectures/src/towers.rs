@@ -8,6 +8,7 @@ mod siglip;
 
 use serde_json::{Map, Value};
 
+use crate::blueprint::check::MOST_ROWS;
 use crate::blueprint::{Blueprint, PictureResize, Pictures, Tower};
 use crate::config_json::{self, Config};
 use crate::keys_read::KeysRead;
@@ -17,10 +18,6 @@ use crate::{Architecture, Error, PictureInput, TensorNames, names};
 
 /// Documents with the settings of a folder's pictures, the first one that applies first.
 pub const PICTURE_DOCUMENTS: [&str; 2] = ["processor_config.json", "preprocessor_config.json"];
-
-/// Largest number of rows that a picture becomes. Larger pictures shrink further than in
-/// transformers; llama.cpp has the same bound.
-const MOST_ROWS: u64 = 4096;
 
 /// Tower, and the axes of the decoder's rotary embedding if its tokens have several positions.
 struct FoundTower {
@@ -137,7 +134,8 @@ fn read_tower(
     }
 }
 
-/// Bounds the pixels of a picture, so that the memory of the tower is bounded.
+/// Bounds the pixels of a picture. Larger pictures shrink further than in transformers; llama.cpp
+/// has the same bound.
 fn bounded(mut input: PictureInput) -> PictureInput {
     if let PictureResize::Area { multiple, least, most } = input.resize {
         let bound = MOST_ROWS.saturating_mul(multiple).saturating_mul(multiple);

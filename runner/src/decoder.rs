@@ -28,7 +28,7 @@ mod tower;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use architectures::{Blueprint, Switch};
 use pictures::Patches;
 
@@ -57,8 +57,9 @@ pub(crate) struct Decoder {
     causal: bool,
     /// Rule that selects one of two sets of rotary frequencies for a sequence.
     switch: Option<Switch>,
-    /// Computes the rows of pictures, if the model sees them.
-    tower: Option<Box<dyn PictureEncoder>>,
+    /// Computes the rows of pictures, or the reason why the tower cannot be loaded; `None` if the
+    /// model has none.
+    tower: Option<Result<Box<dyn PictureEncoder>, String>>,
     /// Whether the rows of a picture have positions by row and column.
     has_axes: bool,
     /// Whether the rows of a picture see each other. They are then computed in one pass, without
@@ -106,8 +107,10 @@ impl Decoder {
                 DeviceBackend::Candle(candle) => Box::new(Tower::load(&**candle, weights, own, &heartbeat)?),
             })
         });
+        // Without its tower, the model still generates text.
+        let tower = tower.map(|tower| tower.map_err(|error| format!("{error:#}")));
         let decoder = Self {
-            tower: tower.transpose()?,
+            tower,
             sees_pictures_whole: blueprint.tower().is_some_and(|tower| tower.sees_itself),
             has_axes: blueprint
                 .attentions()
@@ -165,7 +168,7 @@ impl Decoder {
     /// them: all rows of a picture, or none, if they see each other.
     pub(crate) fn run(&self, ids: &[u32], length: usize, most: usize) -> usize {
         let is_first_row = ids.first().is_some_and(|id| is_row(*id));
-        if self.sees_pictures_whole && is_first_row {
+        if self.sees_pictures_whole && is_first_row && most > 0 {
             return end_of_cut_picture(ids, 1);
         }
         let run = self.chunk(length, most);
@@ -183,7 +186,15 @@ impl Decoder {
     /// # Errors
     /// Fails if there is no memory.
     pub(crate) fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
-        self.tower.as_ref().context("invariant: the model sees pictures")?.encode(patches)
+        match &self.tower {
+            Some(Ok(tower)) => tower.encode(patches),
+            _ => bail!("invariant: the model sees pictures"),
+        }
+    }
+
+    /// Returns the reason why the model's tower cannot be loaded, if it cannot.
+    pub(crate) fn blindness(&self) -> Option<&str> {
+        self.tower.as_ref().and_then(|tower| tower.as_ref().err()).map(String::as_str)
     }
 
     /// Whether the rows of a picture take fewer positions than there are rows.

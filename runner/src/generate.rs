@@ -257,6 +257,7 @@ impl Work for Generation {
 
     fn take(&mut self, computed: Computed<'_>, cache: &mut SlotCache) -> Result<WorkProgress, Fault> {
         self.fed += computed.tokens;
+        self.pictures.release(&self.pending[self.fed..]);
         if let Output::Nothing = computed.output {
             return Ok(WorkProgress::More);
         }
@@ -322,6 +323,7 @@ fn prepared(
         let reason = "this model cannot generate: it only embeds or scores texts";
         return Err(Fault::Request(reason.to_owned()));
     }
+    check_vocabulary(&request.before, model.vocabulary)?;
     check_vocabulary(&pictures.tokens_of(&tokens), model.vocabulary)?;
     let biased: Vec<u32> = request.logit_bias.iter().map(|(token, _)| *token).collect();
     check_vocabulary(&biased, model.vocabulary)?;

@@ -164,11 +164,7 @@ impl Loaded {
             let copied = holder.finish()?;
             tracing::info!(copied, "weights are held on the device");
         }
-        let pictures = match &blueprint.pictures {
-            Some(Pictures::Seen(tower)) => PictureReader::new(tower, &text.tokenizer),
-            Some(Pictures::Unsupported(reason)) => Err(reason.clone()),
-            None => Err("it was made for text only".to_owned()),
-        };
+        let pictures = pictures(&blueprint, &decoder, &text);
         let ranking = Ranking::of(documents, &blueprint, &text);
         let model = Arc::new(Model {
             text,
@@ -245,6 +241,17 @@ impl Loaded {
         let one = meant.flat_map(|(_, states)| states.map(layer)).fold(0, u64::saturating_add);
         one.saturating_mul(slots.count as u64)
     }
+}
+
+/// Returns the reader of pictures, or the reason why the model sees none.
+fn pictures(blueprint: &Blueprint, decoder: &Decoder, text: &TextModel) -> Result<PictureReader, String> {
+    let reader = match (&blueprint.pictures, decoder.blindness()) {
+        (None, _) => return Err("it was made for text only".to_owned()),
+        (Some(Pictures::Unsupported(reason)), _) => Err(reason.clone()),
+        (Some(Pictures::Seen(_)), Some(reason)) => Err(reason.to_owned()),
+        (Some(Pictures::Seen(tower)), None) => PictureReader::new(tower, &text.tokenizer),
+    };
+    reader.inspect_err(|reason| tracing::warn!(reason, "the model cannot see pictures"))
 }
 
 /// Returns the slots for a request, with at most the model's context. The reference mode stores

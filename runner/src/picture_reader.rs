@@ -183,9 +183,12 @@ impl KnownPictures {
 
     /// Keeps the rows of a picture, and drops the least recently used ones beyond the limit.
     fn keep(&mut self, key: Key, encoded: &Arc<EncodedPicture>) {
+        if encoded.bytes() > ENCODED_PICTURES {
+            return;
+        }
         self.encoded.push((key, encoded.clone()));
         let mut bytes: usize = self.encoded.iter().map(|(_, encoded)| encoded.bytes()).sum();
-        while bytes > ENCODED_PICTURES && !self.encoded.is_empty() {
+        while bytes > ENCODED_PICTURES {
             bytes -= self.encoded.remove(0).1.bytes();
         }
     }
@@ -227,6 +230,6 @@ mod tests {
         let kept: Vec<u8> = known.encoded.iter().map(|(key, _)| key[0]).collect();
         assert_eq!(kept, [2, 3, 4, 0], "the least recently used one is dropped");
         known.keep([9; 32], &rows(ENCODED_PICTURES + 4));
-        assert!(known.encoded.is_empty(), "one that is too large is not kept");
+        assert_eq!(known.encoded.len(), 4, "one that is too large is not kept, and drops no other");
     }
 }

@@ -13,10 +13,18 @@ pub(crate) fn is_row(id: u32) -> bool {
     id >= FIRST_ROW
 }
 
-/// True if a picture goes on across the boundary before index `at`. Pictures that follow each other
-/// have no consecutive ids.
+/// Largest number of tokens between two lines of a picture.
+const BETWEEN_LINES: usize = 4;
+
+/// True if a picture goes on across the boundary before index `at`: the rows next to it, on both
+/// sides, have consecutive ids. There may be a few tokens between two lines of a picture. Pictures
+/// that follow each other have no consecutive ids.
 fn cuts_picture(ids: &[u32], at: usize) -> bool {
-    at > 0 && at < ids.len() && is_row(ids[at - 1]) && ids[at] == ids[at - 1].wrapping_add(1)
+    let (before, behind) = ids.split_at(at.min(ids.len()));
+    let row = |id: &&u32| is_row(**id);
+    let last = before.iter().rev().take(BETWEEN_LINES + 1).find(row);
+    let next = behind.iter().take(BETWEEN_LINES + 1).find(row);
+    last.zip(next).is_some_and(|(last, next)| *next == last.wrapping_add(1))
 }
 
 /// Returns the index where the picture begins that the boundary before index `at` cuts; `at` if it
@@ -109,6 +117,9 @@ mod tests {
         let ids = [7, FIRST_ROW, FIRST_ROW + 1, FIRST_ROW + 3, 8, 9];
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|at| begin_of_picture(&ids, at)), [0, 1, 1, 3, 4, 5, 6]);
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|at| end_of_cut_picture(&ids, at)), [0, 1, 3, 3, 4, 5, 6]);
+        let lines = [7, FIRST_ROW, FIRST_ROW + 1, 5, FIRST_ROW + 2, FIRST_ROW + 3, 6];
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|at| begin_of_picture(&lines, at)), [1, 1, 1, 1, 1, 6]);
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|at| end_of_cut_picture(&lines, at)), [1, 6, 6, 6, 6, 6]);
     }
 
     #[test]

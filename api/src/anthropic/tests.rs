@@ -88,7 +88,7 @@ fn what_cannot_be_had_is_refused_by_name() {
         (json!({"messages": []}), "messages"),
         (json!({"messages": [{"role": "tool", "content": "a"}]}), "messages.0.role"),
         (json!({"messages": [{"role": "user"}]}), "messages.0.content"),
-        (json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}), "messages.0.content.0"),
+        (json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}), "messages.0.content.0.source"),
         (
             json!({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64"}}]}]}),
             "messages.0.content.0.source",

@@ -8,6 +8,7 @@ mod tower;
 use mixers::mixer;
 pub(crate) use named::adaptable;
 pub(super) use named::{names as names_of, names_of_every_token, names_of_tower};
+pub(crate) use tower::MOST_ROWS;
 
 use super::{
     Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LayerStreams,

@@ -103,8 +103,8 @@ impl EngineThread {
         self.retire();
         self.replace();
         self.assign();
-        self.prepare();
-        let runs = self.select();
+        let long = self.prepare();
+        let runs = self.select(long);
         if !runs.is_empty() {
             self.run(runs);
             self.decoder.forget();
@@ -213,18 +213,23 @@ impl EngineThread {
     }
 
     /// Lets the work of the slot that computes a prompt next prepare a picture. Work that fails
-    /// leaves the turn to the next slot.
-    fn prepare(&mut self) {
+    /// leaves the turn to the next slot. Returns the slot.
+    fn prepare(&mut self) -> Option<usize> {
         while let Some(index) = self.long_run() {
-            let Some(mut work) = self.slots[index].work.take() else { return };
+            let slot = &mut self.slots[index];
+            let mut work = slot.work.take()?;
             match guarded(|| work.prepare(&self.model, &self.decoder)) {
                 Ok(()) => {
-                    self.slots[index].work = Some(work);
-                    return;
+                    slot.work = Some(work);
+                    return Some(index);
                 }
-                Err(fault) => work.fail(fault),
+                Err(fault) => {
+                    slot.clear_if_useless(&*work);
+                    work.fail(fault);
+                }
             }
         }
+        None
     }
 
     /// Returns the slot that computes more than one token in the next step, if there is one.
@@ -237,20 +242,17 @@ impl EngineThread {
     }
 
     /// Selects the runs of the next step: one token of each slot that needs only one, and more of
-    /// one slot.
-    fn select(&mut self) -> Vec<Run> {
-        let long = self.long_run();
+    /// the slot `long`.
+    fn select(&mut self, long: Option<usize>) -> Vec<Run> {
         let mut runs = Vec::new();
         let others = self.slots.iter().enumerate().filter(|(index, slot)| Some(*index) != long && slot.is_ready());
         for (index, slot) in others {
             runs.extend(
-                slot.work.as_ref().map(|work| work.feed()).filter(|feed| feed.tokens.len() == 1).map(|feed| Run {
-                    slot: index,
-                    tokens: 1,
-                    wanted: feed.wanted,
-                    all: true,
-                    first: 0,
-                }),
+                slot.work
+                    .as_ref()
+                    .map(|work| work.feed())
+                    .filter(|feed| feed.tokens.len() == 1 && feed.ready == 1)
+                    .map(|feed| Run { slot: index, tokens: 1, wanted: feed.wanted, all: true, first: 0 }),
             );
         }
         if let Some((index, feed)) = long.and_then(|index| Some((index, self.slots[index].work.as_ref()?.feed()))) {

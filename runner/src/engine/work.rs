@@ -48,7 +48,7 @@ pub(crate) trait Work: Send {
     }
 
     /// Prepares the next tokens of the feed: computes the rows of a picture at their beginning, if
-    /// there is one. Called before each step in which the work takes part.
+    /// there is one. Called before a step that is to compute more than one of the tokens.
     ///
     /// # Errors
     /// An error ends the work.

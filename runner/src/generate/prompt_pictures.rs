@@ -22,8 +22,9 @@ pub(crate) struct PromptPictures {
     rows: Vec<PictureRows>,
     /// Token that stands for a row where only tokens are understood.
     token: u32,
-    /// Number of pictures in the last message. They must not be dropped from a long prompt.
-    needed: usize,
+    /// Indexes of the pictures from the last message of the user on. They must not be dropped from
+    /// a long prompt.
+    needed: Vec<usize>,
 }
 
 impl PromptPictures {
@@ -44,13 +45,7 @@ impl PromptPictures {
         let (pictures, domain) =
             reader.read(&files, &request.domain).map_err(|error| Fault::Request(format!("{error:#}")))?;
         request.domain = domain;
-        let last = match &request.prompt {
-            Prompt::Chat(chat) => chat.messages.iter().rev().find(|message| message.role != "assistant"),
-            _ => None,
-        };
-        let is_picture = |part: &TextPart<'_>| matches!(part, TextPart::Picture(_));
-        let count_in = |text: &str| text_parts(text, files.len()).iter().filter(|part| is_picture(part)).count();
-        let needed = last.map_or(files.len(), |message| count_in(&message.content));
+        let needed = needed(&request.prompt, files.len());
         Ok(Self { pictures, files, rows: Vec::new(), token: reader.text.token(), needed })
     }
 
@@ -86,8 +81,11 @@ impl PromptPictures {
     /// Refuses a prompt that lost a picture of its last message when it was shortened to `ids`.
     /// `tokens` is its length, `context` the length that fits.
     pub(super) fn check_kept(&self, ids: &[u32], [tokens, context]: [usize; 2]) -> Result<(), Fault> {
-        let needed = &self.pictures[self.pictures.len() - self.needed..];
-        if needed.iter().all(|picture| ids.contains(&picture.grid.first)) {
+        let is_there = |index: &usize| {
+            let rows = self.pictures[*index].grid.ids();
+            ids.contains(&rows.start) && ids.contains(&(rows.end - 1))
+        };
+        if self.needed.iter().all(is_there) {
             return Ok(());
         }
         Err(Fault::too_long(tokens, context))
@@ -96,11 +94,17 @@ impl PromptPictures {
     /// Returns how many tokens at the beginning can be computed: those before the first row that is
     /// not computed yet.
     pub(super) fn ready(&self, ids: &[u32]) -> usize {
-        if self.rows.len() == self.pictures.len() {
+        if self.pictures.is_empty() {
             return ids.len();
         }
         let is_missing = |id: &u32| is_row(*id) && find(&self.rows, *id).is_none();
         ids.iter().position(is_missing).unwrap_or(ids.len())
+    }
+
+    /// Drops the rows of pictures that are not among the ids to compute. A shift of the context
+    /// computes them again.
+    pub(super) fn release(&mut self, ids: &[u32]) {
+        self.rows.retain(|rows| ids.iter().any(|id| rows.grid.index(*id).is_some()));
     }
 
     /// Computes the rows of the picture that `next` belongs to, if they are missing.
@@ -127,5 +131,40 @@ impl PromptPictures {
         // The same picture may be several times in a prompt, and has the same ids then.
         self.rows.push(rows);
         Ok(())
+    }
+}
+
+/// Returns the indexes of the pictures from the last message of the user on; of all pictures, if the
+/// prompt is no conversation.
+fn needed(prompt: &Prompt, count: usize) -> Vec<usize> {
+    let Prompt::Chat(chat) = prompt else { return (0..count).collect() };
+    let last = chat.messages.iter().rposition(|message| message.role == "user").unwrap_or(0);
+    let parts = chat.messages[last..].iter().flat_map(|message| text_parts(&message.content, count));
+    let index = |part| match part {
+        TextPart::Picture(index) => Some(index),
+        TextPart::Text(_) => None,
+    };
+    parts.filter_map(index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{Message, RenderRequest, picture_mark};
+
+    use super::*;
+
+    #[test]
+    fn pictures_of_the_last_question_are_needed() {
+        let message = |role: &str, content: String| Message { role: role.to_owned(), content, ..Message::default() };
+        let messages = vec![
+            message("user", picture_mark(0)),
+            message("assistant", "x".to_owned()),
+            message("user", format!("{}?", picture_mark(1))),
+            message("assistant", String::new()),
+            message("tool", picture_mark(2)),
+        ];
+        let prompt = Prompt::Chat(Box::new(RenderRequest { messages, ..RenderRequest::default() }));
+        assert_eq!(needed(&prompt, 3), [1, 2]);
+        assert_eq!(needed(&Prompt::Text { text: "x".to_owned() }, 2), [0, 1]);
     }
 }

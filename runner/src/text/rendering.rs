@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use prompt::ChatTemplate;
 use protocol::{Message, RenderRequest};
 use serde_json::{Map, Value};
 use vocabulary::abilities;
 use vocabulary::chat_templates::{self, NamedTemplate};
 
-use crate::text::picture_text::PictureText;
+use crate::text::picture_text::{PictureText, check_marks};
 use crate::text::renderer::Renderer;
 
 /// The inputs for choosing a model's template.
@@ -106,7 +106,10 @@ impl Rendering {
         {
             return Ok(rendered);
         }
-        Ok(text.framed(&self.render(request)?, count))
+        let rendered = self.render(request)?;
+        check_marks(std::iter::once(rendered.as_str()), count)
+            .context("the chat template does not write each picture once, in order")?;
+        Ok(text.framed(&rendered, count))
     }
 
     /// Renders a conversation. Without a template, the contents of the messages are joined, a line

@@ -109,7 +109,10 @@ impl TextModel {
             }
             Prompt::Tokens { .. } | Prompt::Insert { .. } => bail!("only chats and texts can have pictures"),
         };
-        ensure!(text.marks(&rendered, count), "the text of the prompt has marks of pictures that are not its own");
+        ensure!(
+            text.marks(&rendered, count),
+            "a text of the conversation contains the mark of pictures, such as a tool's description; remove it"
+        );
         let tokens = text.placed(self.rendered(&text.expanded(&rendered, pictures), add)?, pictures)?;
         let rendered = if matches!(prompt, Prompt::Chat(_)) { rendered } else { String::new() };
         Ok(Prompted { tokens, rendered })

@@ -1,5 +1,5 @@
-// Pictures of a message: those that are attached to the input field, and those that were sent. A
-// picture is a data URL with base64.
+// Pictures that are attached to the input field, and pictures of sent messages. A picture is a data
+// URL with base64.
 
 import { h, fill, icon, iconButton, announce } from "../lib/dom.js";
 import { tell } from "../lib/dialog.js";

@@ -80,7 +80,7 @@ fn what_cannot_be_had_is_refused_by_name() {
         (json!({"input": []}), "input"),
         (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0]"),
         (json!({"input": [{"type": "computer_call"}]}), "input[0].type"),
-        (json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}), "input[0].content[0]"),
+        (json!({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}), "input[0].content[0].image_url"),
         (json!({"tools": [{"type": "functoin"}]}), "tools[0].type"),
         (json!({"tools": [{"type": "namespace", "tools": []}]}), "tools[0].name"),
         (json!({"truncation": "some"}), "truncation"),

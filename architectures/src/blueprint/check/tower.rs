@@ -6,11 +6,17 @@ use super::{MAX_LAYERS, in_range, layer, norm};
 /// Limit of the width of joined rows; more than any tower has.
 const MAX_WIDTH: u64 = 1 << 20;
 
+/// Largest number of rows that a picture becomes, which bounds the memory of a tower.
+pub(crate) const MOST_ROWS: u64 = 4096;
+
 /// Checks the tower of a decoder, if it sees pictures.
 pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
     let Some(tower) = blueprint.tower() else { return Ok(()) };
     check(tower, blueprint.hidden, blueprint.layers.len())?;
     let rows = tower.input.most_patches() / tower.joined();
+    if rows > MOST_ROWS {
+        return Err(format!("a picture becomes up to {rows} rows, at most {MOST_ROWS} are computed"));
+    }
     let windows = blueprint.attentions().flat_map(|own| [own.window, own.chunk]).flatten();
     match windows.min() {
         // Such rows are computed as a text whose tokens see all others within the window.
