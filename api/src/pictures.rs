@@ -38,7 +38,7 @@ impl Pictures {
     }
 
     /// Adds the pictures of an Ollama message with this text. Returns the text with their marks: at
-    /// the first tag of each, `[img]`, which stands for the next picture, or `[img-N]`; those without
+    /// the first tag of each, which is `[img]` for the next picture, or `[img-N]`. Pictures without
     /// a tag come first.
     pub(crate) fn add_tagged(&mut self, text: &str, files: &[String]) -> String {
         let tags = tags(text, files.len());

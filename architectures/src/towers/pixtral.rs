@@ -1,6 +1,6 @@
-//! The tower of Mistral Small 3.1 to 4, Ministral 3 and Devstral 2: Pixtral (arXiv 2410.07073), with
-//! rotary positions by row and column, a token at the end of each line, and a projector that joins
-//! squares of patches.
+//! The tower of Mistral Small 3.1 to 4, Ministral 3 and Devstral 2: Pixtral (arXiv 2410.07073). It
+//! has rotary positions by row and column, a token at the end of each line, and a projector that
+//! joins squares of patches.
 
 use super::{FoundTower, Source};
 use crate::blueprint::{

@@ -134,8 +134,8 @@ impl PromptPictures {
     }
 }
 
-/// Returns the indexes of the pictures from the last message of the user on; of all pictures, if the
-/// prompt is no conversation.
+/// Returns the indexes of the pictures from the last message of the user on. If the prompt is no
+/// conversation, these are all pictures.
 fn needed(prompt: &Prompt, count: usize) -> Vec<usize> {
     let Prompt::Chat(chat) = prompt else { return (0..count).collect() };
     let last = chat.messages.iter().rposition(|message| message.role == "user").unwrap_or(0);
