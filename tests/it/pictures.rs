@@ -141,12 +141,17 @@ async fn conversations_have_several_pictures() {
     let mut request = asked("[img] or [img]?", &["plain.png", "photo.jpg"]);
     request["logprobs"] = true.into();
     let first = server.ask("/api/chat", &request).await;
+    assert_eq!(first["picture_encoded_count"], 2, "{first}");
     let messages = request["messages"].as_array_mut().expect("messages");
     messages.push(json!({"role": "assistant", "content": first["message"]["content"]}));
     messages.push(json!({"role": "user", "content": "And this?", "images": [picture("plain.png")]}));
     let second = server.ask("/api/chat", &request).await;
     let cached = second["prompt_cached_count"].as_u64().expect("a number");
     assert!(cached >= first["prompt_eval_count"].as_u64().expect("a number"), "{second}");
+    assert_eq!(second["picture_encoded_count"], Value::Null, "the third one is known: {second}");
+    // The same picture twice in a prompt is computed once.
+    let twice = server.ask("/api/chat", &asked("[img] [img]", &["lossy.webp", "lossy.webp"])).await;
+    assert_eq!(twice["picture_encoded_count"], 1, "{twice}");
     // Another order is another prompt.
     let mut other = asked("[img] or [img]?", &["photo.jpg", "plain.png"]);
     other["logprobs"] = true.into();

@@ -21,6 +21,12 @@ pub struct Metrics {
     /// Lode extension: prompt tokens that were dropped because the prompt did not fit the context.
     #[serde(skip_serializing_if = "is_zero")]
     pub prompt_truncated_count: u64,
+    /// Lode extension: pictures that the tower computed for this prompt; others were known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub picture_encoded_count: u64,
+    /// Lode extension: time that the tower took, a part of `prompt_eval_duration`.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub picture_encoded_duration: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -40,6 +46,8 @@ impl Metrics {
             eval_duration: usage.nanos,
             prompt_cached_count: usage.cached_tokens,
             prompt_truncated_count: usage.truncated_tokens,
+            picture_encoded_count: usage.encoded_pictures,
+            picture_encoded_duration: usage.picture_nanos,
         }
     }
 }

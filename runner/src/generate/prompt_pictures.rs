@@ -126,8 +126,10 @@ impl PromptPictures {
         };
         let begin = Instant::now();
         let (rows, is_new) = reader.rows(&mut self.pictures[index], &self.files[index], decoder)?;
-        usage.encoded_pictures += u64::from(is_new);
-        usage.picture_nanos += nanos(begin);
+        if is_new {
+            usage.encoded_pictures += 1;
+            usage.picture_nanos += nanos(begin);
+        }
         // The same picture may be several times in a prompt, and has the same ids then.
         self.rows.push(rows);
         Ok(())
