@@ -135,7 +135,7 @@ impl<'a> Config<'a> {
         self.value(key).map(read).transpose()
     }
 
-    /// Returns a list of whole numbers.
+    /// Returns the unsigned integers of the list under a key.
     pub(crate) fn whole_numbers(self, key: &str) -> Result<Option<Vec<u64>>, Error> {
         let number =
             |value: &Value| value.as_u64().ok_or_else(|| fail(format!("`{key}` has {value}, expected whole numbers")));

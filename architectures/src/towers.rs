@@ -60,6 +60,9 @@ impl Architecture {
     pub fn with_pictures(mut self, config: &[u8], settings: &[Vec<u8>], names: &TensorNames) -> Self {
         let Ok(Value::Object(map)) = serde_json::from_slice(&formats::json::tolerant(config)) else { return self };
         let read = KeysRead::default();
+        if !map.contains_key("vision_config") {
+            return self;
+        }
         let whole = Config::new(&map, &read);
         let names = names.map(names::of_folder);
         let found = match read_tower((whole, &read), &names, self.blueprint.hidden, settings) {

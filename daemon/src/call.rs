@@ -23,6 +23,7 @@ use protocol::{FailureKind, GenerateEvent, GenerateRequest, Message, Prompt};
 use scheduler::{Context, Events, KeepAlive, Lease, Runner};
 use serde_json::{Map, Value};
 
+use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
@@ -245,6 +246,17 @@ impl Call {
         };
         demand.apply(&mut request);
         request
+    }
+
+    /// Builds the request to the runner for a conversation and its pictures.
+    pub(crate) fn chat_request(
+        &self,
+        daemon: &Daemon,
+        mut input: ChatInput,
+        demand: &GenerationOptions,
+    ) -> GenerateRequest {
+        let pictures = std::mem::take(&mut input.pictures);
+        GenerateRequest { pictures, ..self.request(daemon, input.prompt(clock::now()), demand) }
     }
 }
 

@@ -9,7 +9,6 @@ use axum::response::Response;
 use protocol::{GenerateEvent, GenerateRequest};
 
 use crate::call::{Call, Times, Timing};
-use crate::clock;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::guard::Caller;
@@ -59,10 +58,7 @@ pub(crate) async fn answer<F: ChatFormat>(
     let Chat { model, input, options, choices, streams } = chat;
     let call = Call::begin(daemon, &model, &options).await?.of(daemon, caller);
     let ignored = call.ignored(&input);
-    let mut input = call.with_own_messages(input)?;
-    let pictures = std::mem::take(&mut input.pictures);
-    let request = call.request(daemon, input.prompt(clock::now()), &options);
-    let request = GenerateRequest { pictures, ..request };
+    let request = call.chat_request(daemon, call.with_own_messages(input)?, &options);
     let format = format(&call);
     let response = respond(daemon, &call, request, Answers { choices, streams }, &options, format).await?;
     Ok(with_ignored(attested(response, &call.digest()), &ignored))

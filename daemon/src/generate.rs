@@ -86,10 +86,7 @@ pub(crate) async fn chat(
     }
     if render_only {
         let call = Call::begin(&daemon, &model, &options).await?.of(&daemon, &caller);
-        let mut input = call.with_own_messages(input)?;
-        let pictures = std::mem::take(&mut input.pictures);
-        let asked = call.request(&daemon, input.prompt(clock::now()), &options);
-        let asked = protocol::GenerateRequest { pictures, ..asked };
+        let asked = call.chat_request(&daemon, call.with_own_messages(input)?, &options);
         return rendered(&daemon, &call, &asked, &answer(&call, Endpoint::Chat)).await;
     }
     let asked = Chat { model, input, options, choices: 1, streams };

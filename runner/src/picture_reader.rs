@@ -113,7 +113,7 @@ impl PictureReader {
     /// Decodes and resizes a picture.
     fn resized(&self, file: &str) -> Result<Picture> {
         let limits = PictureLimits::default();
-        // Clients write base64 with line breaks, and with a prefix of data URLs.
+        // Some clients write base64 with line breaks.
         let most = limits.bytes.div_ceil(3) * 4;
         let clean: String = file.chars().filter(|letter| !letter.is_ascii_whitespace()).take(most + 1).collect();
         ensure!(clean.len() <= most, "the picture has more than {} bytes", limits.bytes);

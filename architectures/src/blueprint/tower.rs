@@ -49,8 +49,9 @@ pub struct Tower {
     pub text: PictureText,
 }
 
-/// Learned positions of patches: a square of rows, which is stretched over the picture by bilinear
-/// interpolation between the centers of its corners.
+/// Learned positions of patches: a square of rows, resized to the picture's grid by bilinear
+/// interpolation with aligned corners: the first and the last patch of a side take the table's
+/// first and last row as they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PatchPositions {

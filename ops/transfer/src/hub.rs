@@ -336,7 +336,7 @@ fn is_quantized(path: &str, wanted: &str) -> bool {
 
 /// Whether the file belongs to a safetensors model besides its weights.
 fn is_side_file(path: &str) -> bool {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 10] = [
         "config.json",
         "generation_config.json",
         "special_tokens_map.json",
@@ -345,6 +345,9 @@ fn is_side_file(path: &str) -> bool {
         "modules.json",
         "config_sentence_transformers.json",
         "sentence_bert_config.json",
+        // Settings of the picture processor, without which pictures are refused.
+        "preprocessor_config.json",
+        "processor_config.json",
     ];
     const BEGINNINGS: [&str; 6] = ["tokenizer", "tekken.", "tiktoken.", "vocab.", "chat_template.", "LICENSE"];
     let is_template =
