@@ -359,7 +359,7 @@ impl Blueprint {
     /// Returns the tower, if the model sees pictures.
     pub fn tower(&self) -> Option<&Tower> {
         match &self.pictures {
-            Some(Pictures::Seen(tower)) => Some(tower),
+            Some(Pictures::Supported(tower)) => Some(tower),
             _ => None,
         }
     }

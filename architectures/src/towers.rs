@@ -74,7 +74,7 @@ impl Architecture {
             }
         };
         let mut seeing = self.blueprint.clone();
-        seeing.pictures = Some(Pictures::Seen(Box::new(found.tower)));
+        seeing.pictures = Some(Pictures::Supported(Box::new(found.tower)));
         for rope in seeing.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
             rope.axes = found.axes;
         }

@@ -136,7 +136,7 @@ impl Call {
     /// # Errors
     /// 400, with the reason if the model was made for pictures.
     pub(crate) fn require_vision(&self) -> Result<(), Failed> {
-        let Some(reason) = self.model.parsed_facts.blindness() else { return Ok(()) };
+        let Some(reason) = self.model.parsed_facts.no_pictures_reason() else { return Ok(()) };
         let colon = if reason.is_empty() { "" } else { ": " };
         Err(Failed::bad_request(format!("this model does not support images{colon}{reason}")))
     }

@@ -163,7 +163,7 @@ impl Decoder<'_> {
     fn tokens(&self, cache: &Cache) -> Amount {
         let context = cache.context.min(self.blueprint.context);
         // The rows of a picture that see each other are computed together.
-        let seeing = self.blueprint.tower().filter(|tower| tower.sees_itself);
+        let seeing = self.blueprint.tower().filter(|tower| tower.is_bidirectional);
         let rows = seeing.map_or(0, |tower| tower.input.most_patches() / tower.joined().max(1));
         let chunk = if self.blueprint.causal { context.min(rows.max(CHUNK as u64)) } else { context };
         Amount(chunk) + Amount(cache.slots.saturating_sub(1))

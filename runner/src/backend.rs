@@ -271,7 +271,7 @@ impl<B: Backend> Attend<'_, B> {
         let of_window = self.window.map_or(0, |window| (own + 1).saturating_sub(window));
         let of_chunk = self.chunk.map_or(0, |chunk| own - own % chunk);
         let to = match self.window {
-            _ if self.causal && !span.sees_itself => own + 1,
+            _ if self.causal && !span.is_bidirectional => own + 1,
             Some(window) => span.end().min(own + window),
             None => span.end(),
         };

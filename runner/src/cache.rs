@@ -48,7 +48,7 @@ impl SlotCache {
     /// Returns the sequence for a pass that appends `tokens` generated tokens; `first` is the index
     /// of the first of them in the pass.
     pub(crate) fn sequence(&self, first: usize, tokens: usize) -> Sequence {
-        let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false, sees_itself: false };
+        let span = Span { first, position: self.tokens.len(), tokens, is_prompt: false, is_bidirectional: false };
         let saved = self.pictures.iter().map(|(_, saved)| saved).sum();
         Sequence { id: self.states.id(), span, long: self.long, second: None, saved }
     }
@@ -76,7 +76,7 @@ impl SlotCache {
     /// Returns the length of the longest prefix of at most `length` tokens, which this sequence has
     /// in common with `tokens`, that ends in no picture whose rows see each other.
     fn whole(&self, tokens: &[u32], length: usize) -> usize {
-        if !self.states.decoder().sees_pictures_whole() {
+        if !self.states.decoder().has_bidirectional_pictures() {
             return length;
         }
         begin_of_picture(&self.tokens, length).min(begin_of_picture(tokens, length))

@@ -64,7 +64,7 @@ pub(crate) struct Decoder {
     has_axes: bool,
     /// Whether the rows of a picture see each other. They are then computed in one pass, without
     /// other tokens of their sequence.
-    sees_pictures_whole: bool,
+    has_bidirectional_pictures: bool,
     /// Buffers of a pass.
     buffers: Mutex<Buffers>,
     heartbeat: Heartbeat,
@@ -111,7 +111,7 @@ impl Decoder {
         let tower = tower.map(|tower| tower.map_err(|error| format!("{error:#}")));
         let decoder = Self {
             tower,
-            sees_pictures_whole: blueprint.tower().is_some_and(|tower| tower.sees_itself),
+            has_bidirectional_pictures: blueprint.tower().is_some_and(|tower| tower.is_bidirectional),
             has_axes: blueprint
                 .attentions()
                 .any(|attention| attention.rope.as_ref().is_some_and(|rope| rope.axes.is_some())),
@@ -160,19 +160,19 @@ impl Decoder {
     }
 
     /// Whether the rows of a picture see each other.
-    pub(crate) fn sees_pictures_whole(&self) -> bool {
-        self.sees_pictures_whole
+    pub(crate) fn has_bidirectional_pictures(&self) -> bool {
+        self.has_bidirectional_pictures
     }
 
     /// Returns how many of the tokens one pass appends to a sequence of `length`, at most `most` of
     /// them: all rows of a picture, or none, if they see each other.
     pub(crate) fn run(&self, ids: &[u32], length: usize, most: usize) -> usize {
         let is_first_row = ids.first().is_some_and(|id| is_row(*id));
-        if self.sees_pictures_whole && is_first_row && most > 0 {
+        if self.has_bidirectional_pictures && is_first_row && most > 0 {
             return end_of_cut_picture(ids, 1);
         }
         let run = self.chunk(length, most);
-        let rows = ids[..run.min(ids.len())].iter().position(|id| self.sees_pictures_whole && is_row(*id));
+        let rows = ids[..run.min(ids.len())].iter().position(|id| self.has_bidirectional_pictures && is_row(*id));
         rows.unwrap_or(run)
     }
 
@@ -193,7 +193,7 @@ impl Decoder {
     }
 
     /// Returns the reason why the model's tower cannot be loaded, if it cannot.
-    pub(crate) fn blindness(&self) -> Option<&str> {
+    pub(crate) fn no_pictures_reason(&self) -> Option<&str> {
         self.tower.as_ref().and_then(|tower| tower.as_ref().err()).map(String::as_str)
     }
 

@@ -245,11 +245,11 @@ impl Loaded {
 
 /// Returns the reader of pictures, or the reason why the model sees none.
 fn pictures(blueprint: &Blueprint, decoder: &Decoder, text: &TextModel) -> Result<PictureReader, String> {
-    let reader = match (&blueprint.pictures, decoder.blindness()) {
+    let reader = match (&blueprint.pictures, decoder.no_pictures_reason()) {
         (None, _) => return Err("it was made for text only".to_owned()),
         (Some(Pictures::Unsupported(reason)), _) => Err(reason.clone()),
-        (Some(Pictures::Seen(_)), Some(reason)) => Err(reason.to_owned()),
-        (Some(Pictures::Seen(tower)), None) => PictureReader::new(tower, &text.tokenizer),
+        (Some(Pictures::Supported(_)), Some(reason)) => Err(reason.to_owned()),
+        (Some(Pictures::Supported(tower)), None) => PictureReader::new(tower, &text.tokenizer),
     };
     reader.inspect_err(|reason| tracing::warn!(reason, "the model cannot see pictures"))
 }

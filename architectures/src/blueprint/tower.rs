@@ -15,7 +15,7 @@ use super::{Activation, Layer, Norm, PictureInput, Projection, Tensor};
 #[serde(rename_all = "snake_case")]
 pub enum Pictures {
     /// The model sees pictures.
-    Seen(Box<Tower>),
+    Supported(Box<Tower>),
     /// The model was made for pictures, and this version cannot run that part; the text is the
     /// reason.
     Unsupported(String),
@@ -44,7 +44,7 @@ pub struct Tower {
     /// stream of the decoder behind its first layer, and so on.
     pub deep: Vec<DeepProjector>,
     /// Whether the tokens of a picture see each other, and not only those before them.
-    pub sees_itself: bool,
+    pub is_bidirectional: bool,
     /// Text that stands for pictures.
     pub text: PictureText,
 }

@@ -54,7 +54,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
         },
         deep: Vec::new(),
-        sees_itself: true,
+        is_bidirectional: true,
         text: PictureText {
             mark: MARK.to_owned(),
             framed: MARK.to_owned(),

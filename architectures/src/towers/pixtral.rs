@@ -63,7 +63,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         layers: (0..depth).map(layer).collect(),
         projector: projector(source, hidden, if root == ROOTS[0] { "" } else { "model." })?,
         deep: Vec::new(),
-        sees_itself: false,
+        is_bidirectional: false,
         text: PictureText {
             mark: "[IMG]".to_owned(),
             framed: "[IMG]".to_owned(),

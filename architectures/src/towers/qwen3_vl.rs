@@ -55,7 +55,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
         deep: deep.collect(),
-        sees_itself: false,
+        is_bidirectional: false,
         text: PictureText {
             mark: TOKEN.to_owned(),
             framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),

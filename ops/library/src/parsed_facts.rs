@@ -104,9 +104,9 @@ impl ParsedFacts {
 
     /// Returns why the model sees no pictures; the reason is empty if it was made for text only.
     /// `None` if it sees them, or if its architecture is not known.
-    pub fn blindness(&self) -> Option<&str> {
+    pub fn no_pictures_reason(&self) -> Option<&str> {
         match &self.known()?.architecture.blueprint.pictures {
-            Some(Pictures::Seen(_)) => None,
+            Some(Pictures::Supported(_)) => None,
             Some(Pictures::Unsupported(reason)) => Some(reason),
             None => Some(""),
         }

@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_greatest_scores_are_chosen() {
-        let span = Span { first: 0, position: 1, tokens: 3, is_prompt: true, sees_itself: false };
+        let span = Span { first: 0, position: 1, tokens: 3, is_prompt: true, is_bidirectional: false };
         let scores = [0.5, -1.0, 0.25, 2.0];
         let chosen = ChosenPositions::new(span, [1, 1], |all, width| {
             for (token, row) in all.chunks_exact_mut(width).enumerate() {
@@ -273,7 +273,7 @@ mod tests {
         let none = backend.rows(1, 1, |_| Ok(())).expect("rows");
         let choice: BlockChoice<'_, Cpu> =
             BlockChoice { queries: &none, keys: &none, heads: 2, head_dim: 1, block: 3, count: 2, rule };
-        let span = Span { first: 0, position: 0, tokens: 10, is_prompt: true, sees_itself: false };
+        let span = Span { first: 0, position: 0, tokens: 10, is_prompt: true, is_bidirectional: false };
         assert!(choice.is_needed(span) && !choice.is_needed(Span { tokens: 5, ..span }));
         let chosen = choice.of_sequence(span, |marks, width| {
             for (token, marks) in marks.chunks_exact_mut(width).enumerate() {

@@ -33,7 +33,7 @@ pub(crate) struct Span {
     pub(crate) is_prompt: bool,
     /// Whether the tokens see each other, as the rows of a picture do in some models, and not only
     /// those before them.
-    pub(crate) sees_itself: bool,
+    pub(crate) is_bidirectional: bool,
 }
 
 impl Span {

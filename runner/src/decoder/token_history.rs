@@ -71,7 +71,7 @@ mod tests {
         let [first, second] = [0, 1].map(SequenceId::new);
         let sequence = |id, first, position, tokens| Sequence {
             id,
-            span: Span { first, position, tokens, is_prompt: true, sees_itself: false },
+            span: Span { first, position, tokens, is_prompt: true, is_bidirectional: false },
             long: false,
             second: None,
             saved: 0,

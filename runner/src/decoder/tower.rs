@@ -138,7 +138,7 @@ impl<B: Backend> PictureEncoder for Tower<B> {
             places.iter().map(|[row, column]| TokenPosition { time: 0, row: *row, column: *column }).collect();
         let long = vec![false; count];
         // The patches are computed as those of a prompt, whose tokens are computed together.
-        let span = Span { first: 0, position: 0, tokens: count, is_prompt: true, sees_itself: false };
+        let span = Span { first: 0, position: 0, tokens: count, is_prompt: true, is_bidirectional: false };
         let id = SequenceId::new(SEQUENCE);
         let sequences = [Sequence { id, span, long: false, second: None, saved: 0 }];
         let shape =

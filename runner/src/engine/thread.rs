@@ -323,7 +323,7 @@ impl EngineThread {
             let mut sequence = slot.cache.sequence(run.first, run.tokens);
             (sequence.second, sequence.span.is_prompt) = (second, is_prompt);
             let begins_with_row = feed.tokens.first().is_some_and(|id| is_row(*id));
-            sequence.span.sees_itself = self.decoder.sees_pictures_whole() && begins_with_row;
+            sequence.span.is_bidirectional = self.decoder.has_bidirectional_pictures() && begins_with_row;
             self.sequences.push(sequence);
             self.pictures.extend_from_slice(feed.pictures);
         }

@@ -20,10 +20,12 @@ pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
     let windows = blueprint.attentions().flat_map(|own| [own.window, own.chunk]).flatten();
     match windows.min() {
         // Such rows are computed as a text whose tokens see all others within the window.
-        Some(window) if tower.sees_itself && window < rows => {
+        Some(window) if tower.is_bidirectional && window < rows => {
             Err(format!("a picture has {rows} rows that see each other, more than a window of {window} positions"))
         }
-        _ if tower.sees_itself && !blueprint.layers.iter().all(|layer| matches!(layer.mixer, Mixer::Attention(_))) => {
+        _ if tower.is_bidirectional
+            && !blueprint.layers.iter().all(|layer| matches!(layer.mixer, Mixer::Attention(_))) =>
+        {
             Err("the rows of a picture see each other in layers without attention".to_owned())
         }
         _ => Ok(()),
