@@ -1,11 +1,14 @@
-//! Readers of towers: from the documents of a folder to the part of the blueprint that sees
-//! pictures.
+//! Readers of towers: from the documents of a folder, or the headers of GGUF files, to the part of
+//! the blueprint that sees pictures.
 
 mod gemma3;
+mod gguf;
 mod pixtral;
+mod projectors;
 mod qwen3_vl;
 mod siglip;
 
+use formats::Gguf;
 use serde_json::{Map, Value};
 
 use crate::blueprint::check::MOST_ROWS;
@@ -57,7 +60,7 @@ impl Architecture {
     /// tensors. A model whose tower cannot be run says why in its blueprint; it still generates
     /// text.
     #[must_use]
-    pub fn with_pictures(mut self, config: &[u8], settings: &[Vec<u8>], names: &TensorNames) -> Self {
+    pub fn with_pictures(self, config: &[u8], settings: &[Vec<u8>], names: &TensorNames) -> Self {
         let Ok(Value::Object(map)) = serde_json::from_slice(&formats::json::tolerant(config)) else { return self };
         let read = KeysRead::default();
         if !map.contains_key("vision_config") {
@@ -65,7 +68,23 @@ impl Architecture {
         }
         let whole = Config::new(&map, &read);
         let names = names.map(names::of_folder);
-        let found = match read_tower((whole, &read), &names, self.blueprint.hidden, settings) {
+        let found = read_tower((whole, &read), &names, self.blueprint.hidden, settings);
+        self.with_tower(found, &names)
+    }
+
+    /// Adds the tower of a GGUF file. `model` is the header of the model, `projector` is the header
+    /// of its projector file if it has one, and `names` are the names of the tensors of both. A
+    /// model whose tower cannot be run says why in its blueprint; it still generates text.
+    #[must_use]
+    pub fn with_projector(self, model: &Gguf<'_>, projector: Option<&Gguf<'_>>, names: &TensorNames) -> Self {
+        let architecture = model.text("general.architecture").unwrap_or_default();
+        let names = names.map(|name| names::canonical(architecture, name));
+        let found = gguf::read(model, projector, &names, self.blueprint.hidden);
+        self.with_tower(found, &names)
+    }
+
+    fn with_tower(mut self, found: Result<Option<FoundTower>, Error>, names: &TensorNames) -> Self {
+        let found = match found {
             Ok(None) => return self,
             Ok(Some(found)) => found,
             Err(error) => {
@@ -73,12 +92,12 @@ impl Architecture {
                 return self;
             }
         };
-        let mut seeing = self.blueprint.clone();
-        seeing.pictures = Some(Pictures::Supported(Box::new(found.tower)));
-        for rope in seeing.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
+        let mut with_tower = self.blueprint.clone();
+        with_tower.pictures = Some(Pictures::Supported(Box::new(found.tower)));
+        for rope in with_tower.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
             rope.axes = found.axes;
         }
-        let checked = seeing.check().and_then(|blueprint| match unread(&blueprint, &self.blueprint, &names) {
+        let checked = with_tower.check().and_then(|blueprint| match unread(&blueprint, &self.blueprint, names) {
             None => Ok(blueprint),
             Some(name) => Err(format!("the tower has the tensor `{name}`, which is not known for towers of its kind")),
         });
@@ -105,14 +124,14 @@ impl Config<'_> {
     }
 }
 
-/// Returns a tensor in a layer of the tower that the tower does not read. `seeing` is the blueprint
-/// with the tower, `blind` the one without.
-fn unread<'n>(seeing: &Blueprint, blind: &Blueprint, names: &'n TensorNames) -> Option<&'n str> {
-    let (all, of_decoder) = (seeing.reads(), blind.reads());
+/// Returns a tensor in a layer of the tower, or of a tower in a GGUF file, that the tower does not
+/// read. `with_tower` is the blueprint with the tower, `decoder` the one without.
+fn unread<'n>(with_tower: &Blueprint, decoder: &Blueprint, names: &'n TensorNames) -> Option<&'n str> {
+    let (all, of_decoder) = (with_tower.reads(), decoder.reads());
     let is_computed = |name: &str| name.ends_with(".inv_freq") || name.ends_with(".position_ids");
-    let is_unread =
-        |name: &&str| all.has_layer_of(name) && !of_decoder.has_layer_of(name) && !all.has(name) && !is_computed(name);
-    names.iter().find(is_unread)
+    let is_of_tower =
+        |name: &str| gguf::is_of_tower(name) || (all.has_layer_of(name) && !of_decoder.has_layer_of(name));
+    names.iter().find(|name| is_of_tower(name) && !all.has(name) && !is_computed(name))
 }
 
 /// Returns the tower; `None` if the model was made for text only.

@@ -280,6 +280,14 @@ fn of_gguf_file(name: &str, golden: &Path, path: &Path) -> Result<Fixture> {
     let gguf = Gguf::parse(&raw)?;
     let names: TensorNames = gguf.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
     let blueprint = describe(Document::Gguf(&gguf), &names)?.blueprint;
+    let plan = plan(name, &blueprint, gguf_tensors(&gguf, 0)?)?;
+    let blobs = Blobs::of_files(&[path.to_owned()])?;
+    let (name, folder) = (name.to_owned(), golden.to_owned());
+    Ok(Fixture { name, folder, blueprint, plan, blobs, tolerance: TOLERANCE })
+}
+
+/// Returns the tensors of a GGUF file, the blob with this index, as a load plan lists them.
+fn gguf_tensors(gguf: &Gguf<'_>, blob: usize) -> Result<Vec<protocol::Tensor>> {
     let architecture = gguf.text("general.architecture").context("an architecture")?;
     let tensor = |tensor: &formats::gguf::TensorInfo<'_>| {
         let (dtype, group) = match tensor.kind.dtype() {
@@ -287,15 +295,12 @@ fn of_gguf_file(name: &str, golden: &Path, path: &Path) -> Result<Fixture> {
             None => (Encoding::Blocks(tensor.kind).quant_type().unwrap_or_default(), tensor.kind.block_elements()),
         };
         let offset = gguf.data_start + tensor.offset;
-        let weight = Array { blob: 0, offset, size: tensor.size, dtype: dtype.clone() };
+        let weight = Array { blob, offset, size: tensor.size, dtype: dtype.clone() };
         let (name, shape) =
             (architectures::names::canonical(architecture, tensor.name), tensor.dims.iter().rev().copied().collect());
         protocol::Tensor { name, dtype, group, shape, weight, scale: None, bias: None, global_scale: None }
     };
-    let plan = plan(name, &blueprint, gguf.tensors.iter().map(tensor).collect())?;
-    let blobs = Blobs::of_files(&[path.to_owned()])?;
-    let (name, folder) = (name.to_owned(), golden.to_owned());
-    Ok(Fixture { name, folder, blueprint, plan, blobs, tolerance: TOLERANCE })
+    Ok(gguf.tensors.iter().map(tensor).collect())
 }
 
 /// Returns the load plan of a model.

@@ -238,6 +238,8 @@ pub enum Activation {
     GeluTanh,
     /// GELU, exact by the error function.
     Gelu,
+    /// GELU, approximated as `x · sigmoid(1.702 · x)` (CLIP).
+    GeluQuick,
     /// `max(x, 0)`.
     Relu,
     /// `max(x, 0)²`.
@@ -257,10 +259,11 @@ pub enum Activation {
 
 impl Activation {
     /// Activations that have a name in configs.
-    const NAMED: [(Self, &'static str); 5] = [
+    const NAMED: [(Self, &'static str); 6] = [
         (Self::Silu, "silu"),
         (Self::GeluTanh, "gelu_pytorch_tanh"),
         (Self::Gelu, "gelu"),
+        (Self::GeluQuick, "quick_gelu"),
         (Self::Relu, "relu"),
         (Self::ReluSquared, "relu2"),
     ];

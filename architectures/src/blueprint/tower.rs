@@ -29,9 +29,10 @@ pub struct Tower {
     pub input: PictureInput,
     /// Width of the tower's stream.
     pub hidden: u64,
-    /// `[hidden, numbers of a patch]`. Tensors of more dimensions are read as if those after the
-    /// first were one.
-    pub patches: Projection,
+    /// Projections of patches, whose results are added: GGUF files have one for each frame of a
+    /// video, and all frames of a picture are the same. Each is `[hidden, numbers of a patch]`;
+    /// tensors of more dimensions are read as if those after the first were one.
+    pub patches: Vec<Projection>,
     /// Position embedding of patches.
     pub positions: Option<PatchPositions>,
     /// Norm of the stream before the first layer.

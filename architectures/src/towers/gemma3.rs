@@ -43,7 +43,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let tower = Tower {
         input,
         hidden: own.hidden,
-        patches: own.patches,
+        patches: vec![own.patches],
         positions: Some(own.positions),
         norm: None,
         layers: own.layers,
@@ -55,14 +55,18 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         },
         deep: Vec::new(),
         is_bidirectional: true,
-        text: PictureText {
-            mark: MARK.to_owned(),
-            framed: MARK.to_owned(),
-            before: format!("\n\n{MARK}"),
-            token: "<image_soft_token>".to_owned(),
-            between_lines: String::new(),
-            after: "<end_of_image>\n\n".to_owned(),
-        },
+        text: text(),
     };
     Ok(FoundTower { tower, axes: None })
+}
+
+pub(super) fn text() -> PictureText {
+    PictureText {
+        mark: MARK.to_owned(),
+        framed: MARK.to_owned(),
+        before: format!("\n\n{MARK}"),
+        token: "<image_soft_token>".to_owned(),
+        between_lines: String::new(),
+        after: "<end_of_image>\n\n".to_owned(),
+    }
 }

@@ -57,23 +57,27 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let tower = Tower {
         input: input(source, number("patch_size", 16)?)?,
         hidden,
-        patches: projection(names, &format!("{root}patch_conv")),
+        patches: vec![projection(names, &format!("{root}patch_conv"))],
         positions: None,
         norm: Some(rms_norm(names, &format!("{root}ln_pre"), EPSILON)),
         layers: (0..depth).map(layer).collect(),
         projector: projector(source, hidden, if root == ROOTS[0] { "" } else { "model." })?,
         deep: Vec::new(),
         is_bidirectional: false,
-        text: PictureText {
-            mark: "[IMG]".to_owned(),
-            framed: "[IMG]".to_owned(),
-            before: String::new(),
-            token: "[IMG]".to_owned(),
-            between_lines: "[IMG_BREAK]".to_owned(),
-            after: "[IMG_END]".to_owned(),
-        },
+        text: text(),
     };
     Ok(FoundTower { tower, axes: None })
+}
+
+pub(super) fn text() -> PictureText {
+    PictureText {
+        mark: "[IMG]".to_owned(),
+        framed: "[IMG]".to_owned(),
+        before: String::new(),
+        token: "[IMG]".to_owned(),
+        between_lines: "[IMG_BREAK]".to_owned(),
+        after: "[IMG_END]".to_owned(),
+    }
 }
 
 /// Returns the steps from a picture to patches: its sides are whole squares of joined patches.

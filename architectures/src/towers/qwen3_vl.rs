@@ -17,8 +17,8 @@ const TOKEN: &str = "<|image_pad|>";
 
 /// Sections of the decoder's rotary embedding, if the config omits them: of Qwen3-VL, and of models
 /// that rotate a part of each head.
-const SECTIONS: [u64; 3] = [24, 20, 20];
-const SECTIONS_OF_PART: [u64; 3] = [11, 11, 10];
+pub(super) const SECTIONS: [u64; 3] = [24, 20, 20];
+pub(super) const SECTIONS_OF_PART: [u64; 3] = [11, 11, 10];
 
 /// Sizes of a tower.
 struct Sizes {
@@ -49,25 +49,29 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let tower = Tower {
         input: input(source)?,
         hidden: sizes.hidden,
-        patches: projection(names, &format!("{root}patch_embed.proj")),
+        patches: vec![projection(names, &format!("{root}patch_embed.proj"))],
         positions: Some(PatchPositions { table: Tensor::named(format!("{root}pos_embed.weight")), side: rows.isqrt() }),
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
         deep: deep.collect(),
         is_bidirectional: false,
-        text: PictureText {
-            mark: TOKEN.to_owned(),
-            framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),
-            before: String::new(),
-            token: TOKEN.to_owned(),
-            between_lines: String::new(),
-            after: String::new(),
-        },
+        text: text(),
     };
     let text = whole.object("text_config")?.unwrap_or(whole);
     let sections = text.rope_sections()?.unwrap_or_else(|| usual_sections(text));
     Ok(FoundTower { tower, axes: Some(RopeAxes::Interleaved(sections)) })
+}
+
+pub(super) fn text() -> PictureText {
+    PictureText {
+        mark: TOKEN.to_owned(),
+        framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),
+        before: String::new(),
+        token: TOKEN.to_owned(),
+        between_lines: String::new(),
+        after: String::new(),
+    }
 }
 
 /// Returns the steps from a picture to patches, after checking that the tower takes such patches.

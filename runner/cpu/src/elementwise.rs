@@ -9,8 +9,8 @@ use super::instructions::Instructions;
 
 /// Number of partial sums.
 const LANES: usize = 16;
-/// The factor of gpt-oss's activation.
-const CLAMPED_FACTOR: f32 = 1.702;
+/// Factor of the quick approximation of GELU, and of gpt-oss's activation.
+const QUICK_FACTOR: f32 = 1.702;
 
 /// Defines a function that calls an inlined one, compiled for AVX2 if the machine has it.
 macro_rules! dispatched {
@@ -98,6 +98,7 @@ fn activate_generic(activation: Activation, x: &mut [f32]) {
         }
         Activation::GeluTanh => x.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
         Activation::Gelu => x.iter_mut().for_each(|x| *x = gelu(*x)),
+        Activation::GeluQuick => x.iter_mut().for_each(|x| *x *= sigmoid(QUICK_FACTOR * *x)),
         Activation::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
         Activation::ReluSquared => x.iter_mut().for_each(|x| *x = x.max(0.0) * x.max(0.0)),
     }
@@ -110,7 +111,7 @@ fn gate_generic(activation: Activation, x: &mut [f32], y: &[f32]) {
             let limit = limit as f32;
             for (x, y) in x.iter_mut().zip(y) {
                 let (gate, up) = (x.min(limit), y.clamp(-limit, limit));
-                *x = gate * sigmoid(CLAMPED_FACTOR * gate) * (up + 1.0);
+                *x = gate * sigmoid(QUICK_FACTOR * gate) * (up + 1.0);
             }
         }
         Activation::BoundedSilu { limit } => {
@@ -122,7 +123,7 @@ fn gate_generic(activation: Activation, x: &mut [f32], y: &[f32]) {
         }
         Activation::Silu => x.iter_mut().zip(y).for_each(|(x, y)| *x = *x * sigmoid(*x) * y),
         Activation::GeluTanh => x.iter_mut().zip(y).for_each(|(x, y)| *x = gelu_tanh(*x) * y),
-        Activation::Gelu | Activation::Relu | Activation::ReluSquared => {
+        Activation::Gelu | Activation::GeluQuick | Activation::Relu | Activation::ReluSquared => {
             activate_generic(activation, x);
             x.iter_mut().zip(y).for_each(|(x, y)| *x *= y);
         }
@@ -240,6 +241,7 @@ mod tests {
             (Activation::Silu, 1.462_117_2),
             (Activation::GeluTanh, 1.682_384),
             (Activation::Gelu, 1.682_689_5),
+            (Activation::GeluQuick, 2.0 * 0.845_796),
             (Activation::Relu, 2.0),
             (Activation::ReluSquared, 2.0),
             (Activation::ClampedSilu { limit: 0.5 }, 0.5 * 0.700_77 * 1.5),

@@ -41,7 +41,8 @@ enum Activation : uint32_t {
     RELU = 3,
     CLAMPED_SILU = 4,
     RELU_SQUARED = 5,
-    BOUNDED_SILU = 6
+    BOUNDED_SILU = 6,
+    GELU_QUICK = 7
 };
 
 // A set of weights, such as an expert, and its rows of x.
@@ -99,6 +100,7 @@ DEVICE float activated(uint32_t activation, float x) {
     switch (activation) {
     case GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
     case GELU: return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+    case GELU_QUICK: return x * sigmoid(1.702f * x);
     case RELU: return fmaxf(x, 0.0f);
     case RELU_SQUARED: return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
     default: return x * sigmoid(x);

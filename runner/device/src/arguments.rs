@@ -346,6 +346,7 @@ pub(crate) fn number(activation: Activation) -> u32 {
         Activation::ClampedSilu { .. } => 4,
         Activation::ReluSquared => 5,
         Activation::BoundedSilu { .. } => 6,
+        Activation::GeluQuick => 7,
     }
 }
 

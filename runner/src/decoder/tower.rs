@@ -10,7 +10,7 @@ mod projector;
 
 use std::fmt::Debug;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use architectures::LayerState;
 use pictures::{Patches, patch_places};
 use protocol::KvType;
@@ -46,7 +46,8 @@ pub(super) struct Tower<B: Backend> {
     patch: usize,
     /// Patches of each side of a block.
     block: usize,
-    patches: B::Matrix,
+    /// Projections of patches, whose results are added.
+    patches: Vec<B::Matrix>,
     positions: Option<PatchPositions>,
     norm: Option<NormOf<B>>,
     layers: Vec<Layer<B>>,
@@ -84,7 +85,11 @@ impl<B: Backend> Tower<B> {
         Ok(Self {
             patch,
             block: own.input.block as usize,
-            patches: weights.matrix(backend, &own.patches, patch, hidden, None)?,
+            patches: own
+                .patches
+                .iter()
+                .map(|own| weights.matrix(backend, own, patch, hidden, None))
+                .collect::<Result<_>>()?,
             positions: own
                 .positions
                 .as_ref()
@@ -112,7 +117,12 @@ impl<B: Backend> Tower<B> {
             rows.copy_from_slice(&patches.numbers);
             Ok(())
         })?;
-        let [mut x] = backend.project([&self.patches], &rows)?;
+        let (first, others) = self.patches.split_first().context("invariant: a tower has a projection of patches")?;
+        let [mut x] = backend.project([first], &rows)?;
+        for other in others {
+            let [own] = backend.project([other], &rows)?;
+            x = backend.map(x, Map::Add(&own, 1.0))?;
+        }
         if let Some(positions) = &self.positions {
             let sides = [patches.rows, patches.columns];
             let own = backend.rows(places.len(), positions.width(), |rows| {

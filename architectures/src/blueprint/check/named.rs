@@ -120,7 +120,7 @@ impl<'a> NamedParts<'a> {
     }
 
     fn tower(&mut self, tower: &'a Tower) {
-        self.projections([&tower.patches]);
+        self.projections(&tower.patches);
         self.tensors.extend(tower.positions.iter().map(|positions| &positions.table));
         self.norms(&tower.norm);
         tower.layers.iter().for_each(|layer| self.layer(layer));

@@ -6,6 +6,9 @@ use super::{MAX_LAYERS, in_range, layer, norm};
 /// Limit of the width of joined rows; more than any tower has.
 const MAX_WIDTH: u64 = 1 << 20;
 
+/// Limit of the number of frames with projections of their own.
+const MAX_FRAMES: u64 = 16;
+
 /// Largest number of rows that a picture becomes, which bounds the memory of a tower.
 pub(crate) const MOST_ROWS: u64 = 4096;
 
@@ -36,6 +39,7 @@ pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
 fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
     tower.input.clone().check()?;
     in_range("width of the tower", tower.hidden, MAX_WIDTH)?;
+    in_range("number of projections of patches", tower.patches.len() as u64, MAX_FRAMES)?;
     in_range("number of layers of the tower", tower.layers.len() as u64, MAX_LAYERS)?;
     if let Some(positions) = &tower.positions {
         in_range("side of the square of positions", positions.side, 1 << 12)?;

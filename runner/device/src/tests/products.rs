@@ -90,9 +90,14 @@ fn purposes_of_products() {
             for (at, found) in found.iter().enumerate() {
                 check(&format!("{encoding}, weight {at}"), &numbers(found), &each(at), tolerance);
             }
-            for activation in
-                [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu, Activation::ReluSquared]
-            {
+            for activation in [
+                Activation::Silu,
+                Activation::GeluTanh,
+                Activation::Gelu,
+                Activation::GeluQuick,
+                Activation::Relu,
+                Activation::ReluSquared,
+            ] {
                 let one = run(&machine, product(&one, Purpose::Activate(activation)), &tensor(&x, tokens));
                 let wanted: Vec<_> =
                     each(0).iter().map(|(y, size)| (activated(activation, *y), size * (2.0 + 2.0 * y.abs()))).collect();
@@ -125,6 +130,7 @@ fn activated(activation: Activation, x: f64) -> f64 {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
         }
         Activation::Gelu => 0.5 * x * (1.0 + erf(x / 2f64.sqrt())),
+        Activation::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
         Activation::Relu => x.max(0.0),
         Activation::ReluSquared => x.max(0.0).powi(2),
         Activation::Silu | Activation::ClampedSilu { .. } | Activation::BoundedSilu { .. } => x / (1.0 + (-x).exp()),

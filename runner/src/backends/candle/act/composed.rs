@@ -38,6 +38,7 @@ fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Silu | Activation::ClampedSilu { .. } | Activation::BoundedSilu { .. } => x.silu()?,
         Activation::GeluTanh => x.gelu()?,
         Activation::Gelu => x.gelu_erf()?,
+        Activation::GeluQuick => x.broadcast_mul(&sigmoid(&(x * 1.702)?)?)?,
         Activation::Relu => x.relu()?,
         Activation::ReluSquared => x.relu()?.sqr()?,
     })
