@@ -1,0 +1,98 @@
+"""Makes projectors/NAME.gguf: projector files of tiny models, as llama.cpp's converter writes them.
+
+    python make_projectors.py LLAMA_CPP ZOO [TEXT]    (transformers 5.24, PyTorch; llama.cpp b11434)
+
+LLAMA_CPP is the source of llama.cpp, ZOO the folder with the tiny models of 2026 from the reference data. With TEXT, a folder, the
+text parts of the models are written there, for `scripts/compare-projectors`.
+"""
+
+import io
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout
+
+from safetensors.torch import load_file, save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+llama_cpp, zoo = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+text = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
+sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+
+import convert_hf_to_gguf as converter  # noqa: E402
+from conversion import base  # noqa: E402
+
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
+# The settings of the class, which the converter does not know, and the tokens that it looks for.
+CASES = {
+    "gemma3": ({**HALF, "image_seq_length": 4}, {"<image_soft_token>": 310, "<start_of_image>": 311, "<end_of_image>": 312}),
+    "qwen3_vl": ({}, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
+    "ministral3": (CLIP, {"[IMG]": 310, "[IMG_BREAK]": 311, "[IMG_END]": 312}),
+}
+
+
+def add_tokens(folder, tokens):
+    """Puts tokens in place of those with their ids."""
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = whole["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        for word in [word for word, id in vocabulary.items() if id in tokens.values()]:
+            del vocabulary[word]
+        vocabulary.update(tokens)
+        known = {**vocabulary, **{token["content"]: token["id"] for token in whole["added_tokens"]}}
+        joined = lambda pair: "".join(pair if isinstance(pair, list) else pair.split(" "))
+        whole["model"]["merges"] = [pair for pair in whole["model"]["merges"] if joined(pair) in known]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    whole["added_tokens"] = [token for token in whole["added_tokens"] if token["id"] not in tokens.values()]
+    whole["added_tokens"] += [{"id": id, "content": token, **flags} for token, id in tokens.items()]
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+
+
+def rename_tower(folder):
+    """Names of published folders, which the converter expects: transformers 5 leaves out a part."""
+    weights = load_file(folder / "model.safetensors")
+    old, new = "vision_tower.", "vision_tower.vision_model."
+    save_file({name.replace(old, new): weight for name, weight in weights.items()}, folder / "model.safetensors")
+
+
+def convert(folder, out, *arguments):
+    sys.argv = ["convert", str(folder), *arguments, "--outfile", str(out)]
+    with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        converter.main()
+
+
+def main() -> None:
+    known_hash = base.TextModel.get_vocab_base_pre
+
+    def pre_tokenizer(self, tokenizer):
+        try:
+            return known_hash(self, tokenizer)
+        except NotImplementedError:
+            return "default"
+
+    base.TextModel.get_vocab_base_pre = pre_tokenizer
+    # Names of projectors are known for as many layers as the tower has, which are too few here.
+    name_map = base.gguf.get_tensor_name_map
+    base.gguf.get_tensor_name_map = lambda kind, layers: name_map(kind, max(layers, 8))
+    settings = {case["model"]: case["settings"] for case in json.loads((HERE / "towers.json").read_text())}
+    os.chdir(llama_cpp)
+    for name, (more, tokens) in CASES.items():
+        with tempfile.TemporaryDirectory() as work:
+            folder = pathlib.Path(work) / name
+            shutil.copytree(zoo / name / "model", folder)
+            (folder / "preprocessor_config.json").write_text(json.dumps({**more, **settings[name]}))
+            add_tokens(folder, tokens)
+            if name == "gemma3":
+                rename_tower(folder)
+                # It would be preferred, and does not have the tokens.
+                (folder / "tokenizer.model").unlink()
+            convert(folder, HERE / f"projectors/{name}.gguf", "--mmproj", "--outtype", "f16")
+            if text is not None:
+                convert(folder, text / f"{name}.gguf", "--outtype", "f32")
+
+
+main()
