@@ -206,7 +206,13 @@ fn spec(daemon: &Daemon, request: CreateRequest, caller: &Caller) -> Result<Crea
     };
     let adapters = files(request.adapters)?;
     let source = match (request.path, request.handed, request.from, request.files.is_empty()) {
-        (Some(path), None, None, true) => Source::at(local_path(&path, caller)?)?,
+        (Some(path), None, None, true) => {
+            let projector = request.projector.as_deref().map(|path| local_path(path, caller)).transpose()?;
+            Source::at(local_path(&path, caller)?, projector)?
+        }
+        _ if request.projector.is_some() => {
+            return Err(Failed::bad_request("'projector' is a file beside the one in 'path', which is missing"));
+        }
         (None, Some(token), None, true) => Source::Files(handed(daemon, &token)?),
         (None, None, Some(from), true) => Source::Model(named(&from)?),
         (None, None, None, false) => Source::Files(files(request.files)?),

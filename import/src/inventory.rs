@@ -143,7 +143,7 @@ pub fn inventory(files: &[NamedFile]) -> Result<Inventory, Error> {
     }
 }
 
-/// Returns files of weights that are not part of the imported model, such as a vision projector,
+/// Returns files of weights that are not part of the imported model, such as a second projector,
 /// another variant, an adapter, or a training state.
 pub fn unused_weights<'a>(files: &'a [NamedFile], inventory: &Inventory) -> Vec<&'a NamedFile> {
     let is_used = |file: &NamedFile| inventory.files.iter().any(|used| used.name == file.name);

@@ -67,7 +67,7 @@ pub use inventory::{
     Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_spare,
     unused_weights,
 };
-pub use locate::{locate, locate_beneath, split_names};
+pub use locate::{add_projector, locate, locate_beneath, split_names};
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
 pub use policy::{Decision, Policy, Reason, Scheme, Survey, UserPolicy, UserRule};

@@ -113,12 +113,29 @@ fn request(arguments: &CreateArguments) -> Result<(CreateRequest, Vec<PathBuf>)>
         eprintln!("note: the Modelfile requires Ollama {version}; Lode ignores this");
     }
     let folder = file.parent().unwrap_or(Path::new("."));
-    for further in &modelfile.more {
-        ensure_projector(&folder.join(further))?;
-        eprintln!("note: `{further}` is for images or audio, which are not supported yet; text works without it");
-    }
     let adapters = modelfile.adapters.iter().map(|adapter| folder.join(adapter)).collect();
-    Ok((from_modelfile(modelfile, folder, base)?, adapters))
+    let projector = projector(&modelfile, folder)?;
+    let request = CreateRequest { projector, ..from_modelfile(modelfile, folder, base)? };
+    ensure!(
+        request.projector.is_none() || request.path.is_some(),
+        "FROM names a model of the store and a projector; name the model's file, or create the model from both files"
+    );
+    Ok((request, adapters))
+}
+
+/// Returns the path of the projector that a second FROM names.
+fn projector(modelfile: &Modelfile, folder: &Path) -> Result<Option<String>> {
+    let [further] = modelfile.more.as_slice() else {
+        ensure!(
+            modelfile.more.is_empty(),
+            "there are {} FROM lines, expected a model and a projector",
+            modelfile.more.len() + 1
+        );
+        return Ok(None);
+    };
+    let path = folder.join(further);
+    ensure_projector(&path)?;
+    absolute(&path).map(Some)
 }
 
 /// Checks that a second FROM names a projector: a model has one source.
@@ -138,6 +155,7 @@ fn ensure_projector(path: &Path) -> Result<()> {
 /// the daemon opens itself.
 async fn with_files(request: CreateRequest, config: &Config, client: &Client) -> Result<CreateRequest> {
     let Some(path) = request.path.clone() else { return Ok(request) };
+    let projector = request.projector.clone();
     let address = config.daemon.address.ip();
     if !address.is_loopback() && !address.is_unspecified() {
         return Ok(request);
@@ -160,7 +178,9 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
         return Ok(request);
     }
     let work = move || -> Result<String> {
-        let files = import::locate(Path::new(&path))?;
+        let mut files = import::locate(Path::new(&path))?;
+        let projector = projector.map(|path| import::locate(Path::new(&path))).transpose()?;
+        import::add_projector(&mut files, projector.into_iter().flatten());
         let open = |file: import::NamedFile| {
             let path = file.source.name();
             // Without `O_NONBLOCK`, opening a pipe waits for a writer. The daemon refuses pipes.
@@ -174,7 +194,7 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
         handed.with_context(|| format!("cannot hand files over to the daemon at `{}`", socket.display()))
     };
     let token = tokio::task::spawn_blocking(work).await??;
-    Ok(CreateRequest { path: None, handed: Some(token), ..request })
+    Ok(CreateRequest { path: None, projector: None, handed: Some(token), ..request })
 }
 
 fn with_quantization(request: CreateRequest, arguments: &QuantizeArguments) -> Result<CreateRequest> {

@@ -23,7 +23,7 @@ text = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
 
 import convert_hf_to_gguf as converter  # noqa: E402
-from conversion import base  # noqa: E402
+from conversion import base, qwen3vl  # noqa: E402
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -50,6 +50,10 @@ def add_tokens(folder, tokens):
     whole["added_tokens"] = [token for token in whole["added_tokens"] if token["id"] not in tokens.values()]
     whole["added_tokens"] += [{"id": id, "content": token, **flags} for token, id in tokens.items()]
     (folder / "tokenizer.json").write_text(json.dumps(whole))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "additional_special_tokens": list(tokens)}))
+    # It would be preferred, and does not have the tokens.
+    (folder / "tokenizer.model").unlink(missing_ok=True)
 
 
 def rename_tower(folder):
@@ -57,6 +61,14 @@ def rename_tower(folder):
     weights = load_file(folder / "model.safetensors")
     old, new = "vision_tower.", "vision_tower.vision_model."
     save_file({name.replace(old, new): weight for name, weight in weights.items()}, folder / "model.safetensors")
+
+
+def copy_embedding(folder):
+    """The name under which the converter finds the embedding of the token between lines."""
+    weights = load_file(folder / "model.safetensors")
+    embedding = next(name for name in weights if name.endswith("embed_tokens.weight"))
+    weights["model.embed_tokens.weight"] = weights[embedding].clone()
+    save_file(weights, folder / "model.safetensors")
 
 
 def convert(folder, out, *arguments):
@@ -78,6 +90,15 @@ def main() -> None:
     # Names of projectors are known for as many layers as the tower has, which are too few here.
     name_map = base.gguf.get_tensor_name_map
     base.gguf.get_tensor_name_map = lambda kind, layers: name_map(kind, max(layers, 8))
+    # Keys that converters write for other kinds of projectors: pictures of the usual sizes have too many tokens for these models.
+    parameters = qwen3vl.Qwen3VLVisionModel.set_gguf_parameters
+
+    def with_bounds(self):
+        parameters(self)
+        self.gguf_writer.add_vision_min_pixels(self.preprocessor_config["size"]["shortest_edge"])
+        self.gguf_writer.add_vision_max_pixels(self.preprocessor_config["size"]["longest_edge"])
+
+    qwen3vl.Qwen3VLVisionModel.set_gguf_parameters = with_bounds
     settings = {case["model"]: case["settings"] for case in json.loads((HERE / "towers.json").read_text())}
     os.chdir(llama_cpp)
     for name, (more, tokens) in CASES.items():
@@ -88,11 +109,11 @@ def main() -> None:
             add_tokens(folder, tokens)
             if name == "gemma3":
                 rename_tower(folder)
-                # It would be preferred, and does not have the tokens.
-                (folder / "tokenizer.model").unlink()
-            convert(folder, HERE / f"projectors/{name}.gguf", "--mmproj", "--outtype", "f16")
             if text is not None:
                 convert(folder, text / f"{name}.gguf", "--outtype", "f32")
+            if name == "ministral3":
+                copy_embedding(folder)
+            convert(folder, HERE / f"projectors/{name}.gguf", "--mmproj", "--outtype", "f16")
 
 
 main()

@@ -28,6 +28,10 @@ pub struct CreateRequest {
     /// full access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Lode extension: a projector file (`mmproj`) on the daemon's machine, for the GGUF file in
+    /// `path`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projector: Option<String>,
     /// Lode extension: token of the file descriptors that the client passed over the daemon's
     /// socket.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,9 +17,10 @@ const FIRST_READ: u64 = 256 << 10;
 const GROWTH: u64 = 4;
 
 pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
-    let files = &without_projectors(files)?;
+    let (models, projector) = split_projectors(files)?;
     let mut inventory: Option<Inventory> = None;
-    for (position, file) in in_order(files)?.into_iter().enumerate() {
+    // The model is first: its header describes the whole.
+    for (position, file) in in_order(&models)?.into_iter().chain(projector).enumerate() {
         let part = read_header(file, position, |gguf, file, tensors, size| Ok(facts(gguf, file, tensors, size)))?;
         match &mut inventory {
             None => inventory = Some(part),
@@ -33,23 +34,54 @@ pub(super) fn inventory(files: &[&NamedFile]) -> Result<Inventory, Error> {
     inventory.ok_or_else(|| Error::Source("there is no GGUF file".to_owned()))
 }
 
-/// Removes projectors for images or sounds from the files, if another file is a model: text works
-/// without them.
-fn without_projectors<'a>(files: &[&'a NamedFile]) -> Result<Vec<&'a NamedFile>, Error> {
+/// Architecture of projectors, as llama.cpp calls it.
+const PROJECTOR: &str = "clip";
+
+/// `general.file_type` of projectors, the preferred one first: most towers were published in 16
+/// bits, and F16 is what other programs load.
+const PREFERRED: [u64; 4] = [1, 32, 0, 7];
+
+/// Returns the files of the model, and the preferred projector for pictures among the others.
+/// Projectors alone are returned as a model, which is refused by its architecture.
+fn split_projectors<'a>(files: &[&'a NamedFile]) -> Result<(Vec<&'a NamedFile>, Option<&'a NamedFile>), Error> {
     if files.len() < 2 {
-        return Ok(files.to_vec());
+        return Ok((files.to_vec(), None));
     }
-    let mut models = Vec::new();
+    let (mut models, mut projectors) = (Vec::new(), Vec::new());
     for file in files {
-        if !is_projector(file)? {
-            models.push(*file);
+        match read_header(file, 0, |gguf, _, _, _| Ok(projector_rank(gguf)))? {
+            None => models.push(*file),
+            Some(ProjectorRank::Sounds) => {}
+            Some(ProjectorRank::Pictures(rank)) => projectors.push((rank, *file)),
         }
     }
-    Ok(if models.is_empty() { files.to_vec() } else { models })
+    if models.is_empty() {
+        return Ok((files.to_vec(), None));
+    }
+    let projector = projectors.into_iter().min_by_key(|(rank, file)| (*rank, file.name.clone()));
+    Ok((models, projector.map(|(_, file)| file)))
 }
 
-/// True if a GGUF file is a projector, which converts images or sounds to the model's inputs;
-/// llama.cpp calls the architecture `clip`.
+/// What a projector converts, and how much it is preferred: the smallest number first.
+enum ProjectorRank {
+    Pictures(usize),
+    Sounds,
+}
+
+/// Returns `None` for a file that is not a projector.
+fn projector_rank(gguf: &Gguf<'_>) -> Option<ProjectorRank> {
+    if gguf.text("general.architecture") != Some(PROJECTOR) {
+        return None;
+    }
+    if gguf.flag("clip.has_vision_encoder") == Some(false) {
+        return Some(ProjectorRank::Sounds);
+    }
+    let kind = gguf.unsigned("general.file_type");
+    let rank = PREFERRED.iter().position(|own| Some(*own) == kind).unwrap_or(PREFERRED.len());
+    Some(ProjectorRank::Pictures(rank))
+}
+
+/// True if a GGUF file is a projector, which converts images or sounds to the model's inputs.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -57,7 +89,7 @@ pub fn is_projector(file: &NamedFile) -> Result<bool, Error> {
     if !super::begins_with(file, *b"GGUF")? {
         return Ok(false);
     }
-    read_header(file, 0, |gguf, _, _, _| Ok(gguf.text("general.architecture") == Some("clip")))
+    read_header(file, 0, |gguf, _, _, _| Ok(projector_rank(gguf).is_some()))
 }
 
 /// Returns one file, or all files of one split in order.

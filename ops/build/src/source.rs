@@ -17,13 +17,15 @@ pub enum Source {
 }
 
 impl Source {
-    /// Finds files at a path from another user's request. Symbolic links that lead out of the
-    /// folder are refused.
+    /// Finds files at a path from another user's request, and adds those at `projector`. Symbolic
+    /// links that lead out of the folder are refused.
     ///
     /// # Errors
-    /// Fails if there is nothing readable at the path.
-    pub fn at(path: &Path) -> Result<Self> {
-        Ok(Self::Files(import::locate_beneath(path)?))
+    /// Fails if there is nothing readable at a path.
+    pub fn at(path: &Path, projector: Option<&Path>) -> Result<Self> {
+        let mut files = import::locate_beneath(path)?;
+        import::add_projector(&mut files, projector.map(import::locate_beneath).transpose()?.into_iter().flatten());
+        Ok(Self::Files(files))
     }
 
     /// Separates the source from the files of adapters that an export placed next to it.

@@ -14,7 +14,7 @@ use crate::library::Library;
 use crate::limits::MAX_DOCUMENT;
 use crate::parsed_facts::{Described, ParsedFacts, SourceDocument, Unknown, layer_names, tokenizer_json};
 
-const DERIVATION: Derivation = Derivation { kind: "architecture", version: 5 };
+const DERIVATION: Derivation = Derivation { kind: "architecture", version: 6 };
 
 impl Library {
     /// Returns what this build knows of a model's architecture.

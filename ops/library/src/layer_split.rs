@@ -27,7 +27,7 @@ pub fn split_layers(files: Vec<ExternalFile>) -> LayerSplit {
     let (mut divided, mut adapters) = (LayerSplit::default(), Vec::new());
     for file in files {
         let media_type = match file.kind {
-            FileKind::Gguf | FileKind::Safetensors | FileKind::Side | FileKind::Tar => {
+            FileKind::Gguf | FileKind::Projector | FileKind::Safetensors | FileKind::Side | FileKind::Tar => {
                 divided.split.push(file);
                 continue;
             }
@@ -36,7 +36,6 @@ pub fn split_layers(files: Vec<ExternalFile>) -> LayerSplit {
             FileKind::Params => media_types::PARAMS,
             FileKind::License => media_types::LICENSE,
             FileKind::Messages => media_types::MESSAGES,
-            FileKind::Projector => media_types::PROJECTOR,
             FileKind::Adapter => {
                 adapters.push(file);
                 continue;

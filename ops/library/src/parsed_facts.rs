@@ -142,8 +142,13 @@ pub(crate) fn tokenizer_json(manifest: &Manifest) -> Option<&Layer> {
 /// The document that describes a source's architecture.
 #[derive(Clone, Debug)]
 pub(crate) enum SourceDocument {
-    /// Header of a GGUF file; for a split model, of the first file.
-    Gguf(Vec<u8>),
+    /// Headers of GGUF files.
+    Gguf {
+        /// Header of the model; for a split model, of the first file.
+        model: Vec<u8>,
+        /// Header of the projector, if the model has one.
+        projector: Option<Vec<u8>>,
+    },
     /// A `config.json`, with the linear layers behind pooling that `modules.json` lists.
     Config(ConfigDocuments),
     /// The source has neither.
@@ -154,13 +159,20 @@ impl SourceDocument {
     /// Reads the document of a model with one blob per tensor. A GGUF header takes precedence over
     /// a `config.json` beside it, because the tensors are those of the GGUF file.
     pub(crate) fn of_layers(manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
-        for layer in manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4) {
+        let mut headers = manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4);
+        while let Some(layer) = headers.next() {
             let name = layer.name().unwrap_or("header");
             let mut magic = [0; 4];
             let blob = open(name, &layer.descriptor);
             blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
             if magic == *b"GGUF" {
-                return Ok(Self::Gguf(read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)?));
+                let read = |layer: &Layer| {
+                    let name = layer.name().unwrap_or("header");
+                    read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)
+                };
+                // The header of a projector is the last one.
+                let last = headers.last().map(read).transpose()?;
+                return Ok(Self::Gguf { model: read(layer)?, projector: last.filter(|raw| is_projector(raw)) });
             }
         }
         let read = |name: &str| {
@@ -181,36 +193,49 @@ impl SourceDocument {
             let file = inventory.side_files.iter().find(|file| file.name == name);
             file.map(|file| read(&*file.source, file.size, MAX_DOCUMENT)).transpose()
         };
-        match inventory.files.first() {
-            Some(file) if inventory.format == import::SourceFormat::Gguf => {
-                Ok(Self::Gguf(read(&*file.source, file.header, MAX_GGUF_HEADER)?))
-            }
-            _ => Ok(ConfigDocuments::read(document)?.map_or(Self::Missing, Self::Config)),
+        let Some((first, others)) = inventory.files.split_first() else { return Ok(Self::Missing) };
+        if inventory.format != import::SourceFormat::Gguf {
+            return Ok(ConfigDocuments::read(document)?.map_or(Self::Missing, Self::Config));
         }
+        let header = |file: &import::SourceFile| read(&*file.source, file.header, MAX_GGUF_HEADER);
+        let last = others.last().map(header).transpose()?;
+        Ok(Self::Gguf { model: header(first)?, projector: last.filter(|raw| is_projector(raw)) })
     }
 
     /// Derives the architecture from the document. `names` are the names of the model's tensors;
     /// `given` is the kind of the model's `tokenizer.json`, if it has one.
     pub(crate) fn parsed_facts(&self, names: &TensorNames, given: Option<Tokenizer>) -> ParsedFacts {
-        let gguf = match self {
+        match self {
             Self::Config(folder) => {
                 let described = folder.describe(names);
-                return facts(described, Document::Config(&folder.config), given.unwrap_or(Tokenizer::Json));
+                facts(described, Document::Config(&folder.config), given.unwrap_or(Tokenizer::Json))
             }
-            Self::Missing => {
-                return ParsedFacts::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header"));
-            }
-            Self::Gguf(raw) => Gguf::parse_header(raw),
-        };
-        match gguf {
-            Ok(gguf) => {
-                let tokenizer = given.unwrap_or_else(|| tokenizer(&gguf));
-                let document = Document::Gguf(&gguf);
-                facts(describe(document, names).map_err(|error| error.to_string()), document, tokenizer)
-            }
-            Err(error) => ParsedFacts::Unknown(Unknown::because(error.to_string())),
+            Self::Missing => ParsedFacts::Unknown(Unknown::because("it has neither a `config.json` nor a GGUF header")),
+            Self::Gguf { model, projector } => of_gguf(model, projector.as_deref(), names, given)
+                .unwrap_or_else(|error| ParsedFacts::Unknown(Unknown::because(error.to_string()))),
         }
     }
+}
+
+/// Derives the architecture from the headers of a model and of its projector.
+fn of_gguf(
+    model: &[u8],
+    projector: Option<&[u8]>,
+    names: &TensorNames,
+    given: Option<Tokenizer>,
+) -> Result<ParsedFacts, formats::Error> {
+    let model = Gguf::parse_header(model)?;
+    let projector = projector.map(Gguf::parse_header).transpose()?;
+    let tokenizer = given.unwrap_or_else(|| tokenizer(&model));
+    let document = Document::Gguf(&model);
+    let described = describe(document, names).map_err(|error| error.to_string());
+    let described = described.map(|architecture| architecture.with_projector(&model, projector.as_ref(), names));
+    Ok(facts(described, document, tokenizer))
+}
+
+/// True if this is the header of a projector.
+fn is_projector(raw: &[u8]) -> bool {
+    Gguf::parse_header(raw).is_ok_and(|gguf| gguf.text("general.architecture") == Some("clip"))
 }
 
 fn facts(described: Result<Architecture, String>, document: Document<'_>, tokenizer: Tokenizer) -> ParsedFacts {

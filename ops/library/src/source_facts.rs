@@ -20,7 +20,7 @@ impl Library {
     /// A document cannot be read.
     pub fn general(&self, manifest: &Manifest) -> Result<General> {
         self.derived(DERIVATION, manifest.digest(), || {
-            if let SourceDocument::Gguf(header) = self.source_document(manifest)? {
+            if let SourceDocument::Gguf { model: header, .. } = self.source_document(manifest)? {
                 return Ok(Gguf::parse_header(&header).map(|gguf| of_gguf(&gguf)).unwrap_or_default());
             }
             let documents = self.documents(manifest);
@@ -44,7 +44,7 @@ impl Library {
     /// # Errors
     /// The header cannot be read.
     pub fn metadata(&self, manifest: &Manifest) -> Result<Map<String, Value>> {
-        let SourceDocument::Gguf(header) = self.source_document(manifest)? else { return Ok(Map::new()) };
+        let SourceDocument::Gguf { model: header, .. } = self.source_document(manifest)? else { return Ok(Map::new()) };
         let gguf = Gguf::parse_header(&header).internal()?;
         Ok(gguf.metadata.iter().map(|(key, value)| ((*key).to_owned(), json(value))).collect())
     }

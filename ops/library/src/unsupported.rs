@@ -83,7 +83,7 @@ impl Library {
     /// # Errors
     /// The header cannot be read.
     pub fn unread_gguf_keys(&self, manifest: &Manifest) -> Result<Vec<String>> {
-        let SourceDocument::Gguf(raw) = self.source_document(manifest)? else { return Ok(Vec::new()) };
+        let SourceDocument::Gguf { model: raw, .. } = self.source_document(manifest)? else { return Ok(Vec::new()) };
         let gguf = Gguf::parse_header(&raw).internal().context("the header was read before")?;
         let names: TensorNames = self.catalogue(manifest)?.into_iter().map(|tensor| tensor.name).collect();
         Ok(unread_keys(Document::Gguf(&gguf), &names).unwrap_or_default())

@@ -20,7 +20,7 @@ impl Library {
     /// blobs.
     pub(crate) fn whole_files(&self, manifest: &Manifest) -> Vec<NamedFile> {
         let Layout::Files(files) = classify(manifest) else { return Vec::new() };
-        let weights = files.into_iter().filter(|file| file.kind == FileKind::Gguf);
+        let weights = files.into_iter().filter(|file| matches!(file.kind, FileKind::Gguf | FileKind::Projector));
         weights.map(|file| NamedFile { source: self.open(file.layer.digest()), name: file.name }).collect()
     }
 

@@ -112,7 +112,8 @@ impl HubReference {
     /// Selects the files of the model. `index` is the content of the file that
     /// [`index`](Self::index) returned.
     pub fn choose(&self, listing: &Listing, index: Option<&[u8]>) -> Result<Vec<HubFile>> {
-        if let Some(files) = self.gguf(listing)? {
+        if let Some(mut files) = self.gguf(listing)? {
+            files.extend(projector(listing).cloned());
             return Ok(files);
         }
         let weights: Vec<&HubFile> = match (self.one_file(listing), index) {
@@ -268,6 +269,26 @@ fn split(listing: &Listing, file: &HubFile) -> Result<Vec<HubFile>> {
     names.into_iter().map(find).collect()
 }
 
+/// Words of the names of projectors, the preferred one first.
+const PROJECTOR_TYPES: [&str; 5] = ["f16", "fp16", "bf16", "f32", "q8_0"];
+
+/// The projector of the repository's models, if it has one: in 16 bits rather than in other types.
+fn projector(listing: &Listing) -> Option<&HubFile> {
+    let ranked = listing.files.iter().filter_map(|file| {
+        let name = file_name(&file.path);
+        let stem = name.strip_suffix(".gguf").filter(|stem| stem.contains("mmproj"))?;
+        let has = |kind: &&str| stem.split(['-', '.', ' ']).any(|word| word == *kind);
+        let rank = PROJECTOR_TYPES.iter().position(has).unwrap_or(PROJECTOR_TYPES.len());
+        Some(((rank, file.path.len(), &file.path), file))
+    });
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, file)| file)
+}
+
+/// The name of a file without its folders, in lower case.
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase()
+}
+
 fn is_safetensors(path: &str) -> bool {
     path.ends_with(".safetensors") && !path.contains('/')
 }
@@ -275,7 +296,7 @@ fn is_safetensors(path: &str) -> bool {
 /// Whether this is a GGUF file with weights. Projectors, importance matrices and later files of a
 /// split are not.
 fn is_model_gguf(path: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let file = file_name(path);
     let Some(stem) = file.strip_suffix(".gguf") else { return false };
     let first = numbered(path).is_none_or(|(_, number)| number == "00001");
     first && !stem.contains("mmproj") && !is_importance_matrix(stem)

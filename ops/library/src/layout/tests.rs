@@ -48,10 +48,10 @@ fn ollama_keeps_its_texts() {
     let layers = layers.map(|kind| layer(&format!("{OLLAMA}{kind}"), None));
     let Layout::Files(files) = classify(&manifest(None, IMAGE, &layers)) else { panic!("files") };
     let divided = split_layers(files);
-    assert_eq!(divided.split.len(), 1);
-    assert_eq!((divided.split[0].name.as_str(), divided.split[0].kind), ("model.gguf", FileKind::Gguf));
+    let split: Vec<_> = divided.split.iter().map(|file| (file.name.as_str(), file.kind)).collect();
+    assert_eq!(split, [("model.gguf", FileKind::Gguf), ("mmproj.gguf", FileKind::Projector)]);
     let kept: Vec<&str> = divided.kept.iter().map(|layer| layer.media_type().as_str()).collect();
-    let expect = ["template", "system", "params", "license", "license", "messages", "projector"];
+    let expect = ["template", "system", "params", "license", "license", "messages"];
     assert_eq!(kept, expect.map(|kind| format!("{OLLAMA}{kind}")));
     assert!(divided.kept.iter().all(|layer| layer.name().is_none()), "a made-up name was written down");
 }

@@ -104,7 +104,7 @@ fn of_tensors(manifest: &Manifest, stored: Option<Stored>, open: &Open<'_>) -> R
 /// Reads the facts of a model of whole files, from their headers.
 fn of_files(manifest: &Manifest, files: Vec<ExternalFile>, stored: Option<Stored>, open: &Open<'_>) -> Result<Facts> {
     let wanted = files.into_iter().filter_map(|file| match file.kind {
-        FileKind::Gguf | FileKind::Safetensors | FileKind::Side => {
+        FileKind::Gguf | FileKind::Projector | FileKind::Safetensors | FileKind::Side => {
             let source = open(&file.name, &file.layer.descriptor);
             Some(Ok(NamedFile { name: file.name, source }))
         }
@@ -179,7 +179,7 @@ fn of_known(described: Box<Described>, tensors: &[Listed]) -> Facts {
 /// Returns the facts of an architecture that Lode does not run, from the keys of its GGUF header or
 /// the sizes in its config.
 fn of_unknown(document: &SourceDocument, tensors: &[Listed], unknown: Unknown) -> Result<Facts> {
-    let SourceDocument::Gguf(header) = document else { return of_sizes(tensors, unknown) };
+    let SourceDocument::Gguf { model: header, .. } = document else { return of_sizes(tensors, unknown) };
     let reason = unknown.reason;
     let gguf = Gguf::parse_header(header).map_err(|error| Error::CannotPlan(format!("its GGUF header: {error}")))?;
     let architecture = gguf.text("general.architecture").unwrap_or("unknown");

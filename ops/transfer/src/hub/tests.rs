@@ -99,13 +99,22 @@ fn chooses_gguf_files() {
         "config.json",
         "model.safetensors",
     ];
-    check("hf.co/u/r", &files, &["m-Q4_K_M.gguf"]);
-    check("hf.co/u/r:q8_0", &files, &["m.Q8_0.gguf"]);
-    check("hf.co/u/r:iq4_xs", &files, &["m-IQ4_XS.gguf"]);
-    check("hf.co/u/r:ud-q4_k_m", &files, &["m-UD-Q4_K_M.gguf"]);
-    check("hf.co/u/r:m-q4_k_s.gguf", &files, &["m-Q4_K_S.gguf"]);
-    check("hf.co/u/r:m.q8_0", &files, &["m.Q8_0.gguf"]);
-    let split = ["BF16/m-BF16-00001-of-00002.gguf", "BF16/m-BF16-00002-of-00002.gguf"];
+    let projector = "mmproj-m-f16.gguf";
+    check("hf.co/u/r", &files, &["m-Q4_K_M.gguf", projector]);
+    check("hf.co/u/r:q8_0", &files, &["m.Q8_0.gguf", projector]);
+    check("hf.co/u/r:iq4_xs", &files, &["m-IQ4_XS.gguf", projector]);
+    check("hf.co/u/r:ud-q4_k_m", &files, &["m-UD-Q4_K_M.gguf", projector]);
+    check("hf.co/u/r:m-q4_k_s.gguf", &files, &["m-Q4_K_S.gguf", projector]);
+    check("hf.co/u/r:m.q8_0", &files, &["m.Q8_0.gguf", projector]);
+    for (projectors, preferred) in [
+        (["mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"], "mmproj-F16.gguf"),
+        (["a.mmproj-Q8_0.gguf", "a.mmproj-f32.gguf", "mmproj.txt"], "a.mmproj-f32.gguf"),
+        (["mmproj-model-bf16.gguf", "mmproj-x.gguf", "mmproj-Q8_0.gguf"], "mmproj-model-bf16.gguf"),
+    ] {
+        let files: Vec<&str> = ["m-Q4_K_M.gguf"].into_iter().chain(projectors).collect();
+        check("hf.co/u/r", &files, &["m-Q4_K_M.gguf", preferred]);
+    }
+    let split = ["BF16/m-BF16-00001-of-00002.gguf", "BF16/m-BF16-00002-of-00002.gguf", projector];
     check("hf.co/u/r:bf16", &files, &split);
     check("hf.co/u/r:model.safetensors", &files, &["model.safetensors", "config.json"]);
     check("hf.co/u/r", &["b-Q8_0.gguf", "a-Q6_K.gguf"], &["a-Q6_K.gguf"]);

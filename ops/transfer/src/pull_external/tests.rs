@@ -38,7 +38,7 @@ fn local(library: &Library) -> Arc<Manifest> {
     let name: ModelRef = "local".parse().expect("a name");
     let spec = CreateSpec {
         name: name.clone(),
-        source: Source::at(&tiny()).expect("files"),
+        source: Source::at(&tiny(), None).expect("files"),
         template: None,
         renderer: None,
         parser: None,
