@@ -3,6 +3,7 @@
 
 mod gemma3;
 mod gguf;
+mod gguf_vision;
 mod pixtral;
 mod projectors;
 mod qwen3_vl;

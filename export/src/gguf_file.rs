@@ -1,7 +1,8 @@
-//! One GGUF file from a Hugging Face folder, a split GGUF, or a model that was quantized to GGML
+//! GGUF files from a Hugging Face folder, a split GGUF, or a model that was quantized to GGML
 //! blocks.
 //!
-//! The keys of a model that was imported from GGUF are copied. For other models the keys are made
+//! A model is one file, and its projector another one. The keys of a model that was imported from
+//! GGUF are copied. For other models the keys are made
 //! from the folder's documents.
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use super::array::{Change, ConvertedArray, plain, stored};
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::{
-    ExportFile, ExportPlan, ExtraTensor, FilePiece, HuggingFaceModel, StoredModel, documents, gguf_metadata,
+    ExportFile, ExportPlan, ExtraTensor, FilePiece, HuggingFaceModel, NO_TOWER, StoredModel, documents, gguf_metadata,
     gguf_source,
 };
 use import::{Error, RowOrder, StoredTensor};
@@ -25,14 +26,14 @@ use import::{Error, RowOrder, StoredTensor};
 /// Largest document that is read, in bytes.
 const MAX_DOCUMENT: u64 = 256 << 20;
 
-/// Plans the GGUF file, which is named after the model.
+/// Plans the GGUF files, which are named after the model.
 ///
 /// # Errors
 /// [`Error::Source`] if a tensor or the tokenizer cannot be expressed in GGUF, the architecture is
 /// unknown, or `dtype` is given for a model that was imported from GGUF, whose tensors are copied.
 pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<ExportPlan, Error> {
-    let mut file = NewFile::default();
-    match gguf_source::header(model.layers, &**model.open)? {
+    let (mut file, mut projector) = (NewFile::default(), None);
+    match gguf_source::headers(model.layers, &**model.open)? {
         Some(_) if dtype.is_some() => {
             return Err(Error::Source(
                 "the model came as a GGUF file, its tensors keep their types and `--dtype` would do nothing; leave it \
@@ -40,13 +41,22 @@ pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Export
                     .to_owned(),
             ));
         }
-        Some(header) => file.copy(model, &header)?,
+        Some(headers) => {
+            let of_projector = gguf_source::tensor_names(headers.projector.as_deref())?;
+            file.copy(model, &headers.model, |name| !of_projector.contains(name))?;
+            if let Some(header) = &headers.projector {
+                let mut own = NewFile::default();
+                own.copy(model, header, |name| of_projector.contains(name))?;
+                projector = Some(own.finish(&format!("mmproj-{}.gguf", model.name))?);
+            }
+        }
         None => file.convert(model, dtype)?,
     }
     file.losses.extend(file.rounding.losses());
     file.losses.extend(documents::losses(model.layers));
     let losses = std::mem::take(&mut file.losses);
-    ExportPlan::new(vec![file.finish(&format!("{}.gguf", model.name))?], losses)
+    let file = file.finish(&format!("{}.gguf", model.name))?;
+    ExportPlan::new(std::iter::once(file).chain(projector).collect(), losses)
 }
 
 /// File under construction.
@@ -60,18 +70,21 @@ struct NewFile {
 }
 
 impl NewFile {
-    /// Copies keys and tensors of a model that was imported from one or several GGUF files.
-    fn copy(&mut self, model: &StoredModel<'_>, header: &[u8]) -> Result<(), Error> {
+    /// Copies the keys of the header, and the tensors with names of which `is_own` is true, of a
+    /// model that was imported from GGUF files.
+    fn copy(&mut self, model: &StoredModel<'_>, header: &[u8], is_own: impl Fn(&str) -> bool) -> Result<(), Error> {
         let gguf = gguf_source::parsed(header)?;
         let architecture = gguf.text("general.architecture").unwrap_or_default();
         let own = gguf.metadata.iter().filter(|(key, _)| !key.starts_with("split."));
         self.keys.extend(own.map(|(key, value)| ((*key).to_owned(), OwnedValue::from(value))));
-        for tensor in model.tensors {
+        let own: Vec<StoredTensor> =
+            model.tensors.iter().filter(|tensor| is_own(&tensor.stored_name)).cloned().collect();
+        for tensor in &own {
             self.add(tensor, &Change::none(&architectures::source_name(architecture, &tensor.stored_name)), None)?;
         }
         let kinds = gguf_source::kinds(model.layers, &**model.open)?;
         if self.tensors.iter().any(|tensor| kinds.get(&tensor.name).is_some_and(|kind| *kind != tensor.kind)) {
-            self.say_file_type(most_common(model.tensors, None));
+            self.say_file_type(most_common(&own, None));
         }
         Ok(())
     }
@@ -112,7 +125,13 @@ impl NewFile {
         self.keys = metadata.keys;
         self.losses = metadata.losses;
         metadata.extra_tensors.into_iter().for_each(|tensor| self.add_extra(tensor));
-        for tensor in model.tensors {
+        // A tensor that the decoder of a model for pictures does not read belongs to its tower.
+        let decoder = Blueprint { pictures: None, ..architecture.blueprint.clone() };
+        let (has_tower, decoder) = (architecture.blueprint.pictures.is_some(), decoder.reads());
+        if has_tower {
+            self.losses.push(NO_TOWER.to_owned());
+        }
+        for tensor in model.tensors.iter().filter(|tensor| !has_tower || decoder.has(&tensor.name)) {
             let found = architecture.tensor_to_gguf(&tensor.name, tensor.shape.len());
             let Some(table) = found.map_err(|e| Error::Source(e.to_string()))? else { continue };
             self.add(tensor, &change(tensor, &table)?, float_target(tensor, &table, dtype))?;

@@ -24,7 +24,7 @@ use import::{Error, StoredTensor};
 pub fn mlx_plan(model: &StoredModel<'_>, shard_size: u64) -> Result<ExportPlan, Error> {
     // A GGUF model has another order of rows, and its norms may differ by a constant: the values
     // would not be MLX's.
-    if gguf_source::header(model.layers, &**model.open)?.is_some() {
+    if gguf_source::headers(model.layers, &**model.open)?.is_some() {
         return Err(Error::Source(
             "the model came as a GGUF file, whose weights lie otherwise than MLX's; export it by `--format safetensors` \
              and import that"

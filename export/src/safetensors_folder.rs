@@ -12,7 +12,7 @@ use super::array::{ArrayEntry, Change, plain, stored};
 use super::head_order::change;
 use super::rounding::Rounding;
 use super::shards::{Label, shards};
-use super::{ExportFile, ExportPlan, FilePiece, GgufModel, documents, folder_documents, gguf_source};
+use super::{ExportFile, ExportPlan, FilePiece, GgufModel, NO_TOWER, documents, folder_documents, gguf_source};
 use import::{Error, OpenBlob, RowOrder, StoredPart, StoredTensor, TensorSource};
 
 /// Largest number of `RoPE` divisors; enough for heads that are larger than in any known model.
@@ -50,8 +50,8 @@ pub struct FolderOptions {
 /// [`Error::Source`] if there is no config and none can be made, or a folder cannot hold a tensor.
 pub fn safetensors_plan(model: &StoredModel<'_>, options: FolderOptions) -> Result<ExportPlan, Error> {
     let mut folder = Folder::default();
-    let (mut files, mut losses) = match gguf_source::header(model.layers, &**model.open)? {
-        Some(header) => folder.of_gguf(model, &header, options)?,
+    let (mut files, mut losses) = match gguf_source::headers(model.layers, &**model.open)? {
+        Some(headers) => folder.of_gguf(model, &headers, options)?,
         None => (folder.of_folder(model, options)?, Vec::new()),
     };
     losses.extend(folder.rounding.losses());
@@ -90,18 +90,22 @@ impl Folder {
     fn of_gguf(
         &mut self,
         model: &StoredModel<'_>,
-        header: &[u8],
+        headers: &gguf_source::Headers,
         options: FolderOptions,
     ) -> Result<(Vec<ExportFile>, Vec<String>), Error> {
         let architecture = model.architecture.ok_or_else(|| {
             Error::Source("the model's architecture is not known, so there is no `config.json` for it".to_owned())
         })?;
-        let gguf = gguf_source::parsed(header)?;
+        let gguf = gguf_source::parsed(&headers.model)?;
+        let of_projector = gguf_source::tensor_names(headers.projector.as_deref())?;
         let divisors = rope_divisors(model, architecture)?;
         let dtype = most_common(model.tensors, options.dtype).unwrap_or(Dtype::Bf16);
-        let made =
+        let mut made =
             folder_documents(&GgufModel { gguf: &gguf, architecture, dtype, rope_divisors: divisors.as_deref() })?;
-        for tensor in model.tensors {
+        if !of_projector.is_empty() {
+            made.losses.push(NO_TOWER.to_owned());
+        }
+        for tensor in model.tensors.iter().filter(|tensor| !of_projector.contains(&tensor.stored_name)) {
             let Some(table) = architecture.tensor_to_hugging_face(&tensor.name) else { continue };
             refuse_other_layout(tensor)?;
             self.add(tensor, target(tensor, options.dtype), &change(tensor, &table)?)?;

@@ -13,8 +13,8 @@ use formats::encoding::Role;
 use formats::{Dtype, Encoding};
 
 use crate::{Error, NamedFile, ReadAt};
-pub use gguf::is_projector;
 pub(crate) use gguf::read_header as read_gguf_header;
+pub use gguf::{is_projector, is_projector_header};
 pub use safetensors::is_spare;
 pub(crate) use safetensors::{read_document, shard_facts};
 

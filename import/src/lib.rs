@@ -64,8 +64,8 @@ pub use error::Error;
 pub use facts::describe;
 pub use gguf_header::{MAX_GGUF_HEADER, gguf_header, gguf_headers};
 pub use inventory::{
-    Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_spare,
-    unused_weights,
+    Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_projector_header,
+    is_spare, unused_weights,
 };
 pub use locate::{add_projector, locate, locate_beneath, split_names};
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};

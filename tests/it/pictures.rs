@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+mod projectors;
 
 use crate::server::{Server, in_float32};
 use crate::support::{entries, fixtures, json as read_json, list, number, object, read, root};
@@ -22,8 +24,20 @@ fn picture(name: &str) -> String {
 
 /// Copies the tiny Qwen3-VL, and gives it tokens, a template and a processor for pictures.
 pub(crate) fn seeing_model(zoo: &Path) -> tempfile::TempDir {
-    let (folder, golden) = (tempfile::tempdir().expect("a folder"), golden());
-    let model = zoo.join("qwen3_vl/model");
+    let golden = golden();
+    let folder = with_tokens(zoo, "qwen3_vl", object(&golden["tokens"]), &golden["settings"]);
+    let path = folder.path().join("tokenizer_config.json");
+    let mut config = read_json(&path);
+    config["chat_template"] = golden["template"].clone();
+    std::fs::write(path, config.to_string()).expect("a file");
+    folder
+}
+
+/// Copies a tiny model. Its tokenizer gets `tokens` in place of those with their ids, and
+/// `settings` are those of its processor.
+fn with_tokens(zoo: &Path, model: &str, tokens: &Map<String, Value>, settings: &Value) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = zoo.join(model).join("model");
     for name in ["config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"] {
         std::fs::copy(model.join(name), folder.path().join(name)).expect("a copy");
     }
@@ -31,14 +45,16 @@ pub(crate) fn seeing_model(zoo: &Path) -> tempfile::TempDir {
         std::fs::write(folder.path().join(name), content.to_string()).expect("a file");
     };
     let mut tokenizer = read_json(&model.join("tokenizer.json"));
-    let tokens = object(&golden["tokens"]);
     let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a vocabulary");
     vocabulary.retain(|_, id| !tokens.values().any(|own| own == id));
     vocabulary.extend(tokens.clone());
     let known: Vec<String> = vocabulary.keys().cloned().collect();
     let merges = tokenizer["model"]["merges"].as_array_mut().expect("merges");
     merges.retain(|pair| {
-        let joined: String = list(pair).iter().filter_map(Value::as_str).collect();
+        let joined = match pair {
+            Value::String(pair) => pair.replace(' ', ""),
+            pair => list(pair).iter().filter_map(Value::as_str).collect(),
+        };
         known.contains(&joined)
     });
     let added = tokenizer["added_tokens"].as_array_mut().expect("tokens");
@@ -47,10 +63,8 @@ pub(crate) fn seeing_model(zoo: &Path) -> tempfile::TempDir {
             "special": true})
     }));
     write("tokenizer.json", &tokenizer);
-    let mut config = read_json(&model.join("tokenizer_config.json"));
-    config["chat_template"] = golden["template"].clone();
-    write("tokenizer_config.json", &config);
-    write("preprocessor_config.json", &golden["settings"]);
+    write("tokenizer_config.json", &read_json(&model.join("tokenizer_config.json")));
+    write("preprocessor_config.json", settings);
     folder
 }
 

@@ -90,7 +90,8 @@ def main() -> None:
     # Names of projectors are known for as many layers as the tower has, which are too few here.
     name_map = base.gguf.get_tensor_name_map
     base.gguf.get_tensor_name_map = lambda kind, layers: name_map(kind, max(layers, 8))
-    # Keys that converters write for other kinds of projectors: pictures of the usual sizes have too many tokens for these models.
+    # Bounds of the pixels, which the converter writes for other kinds: pictures of usual sizes
+    # have too many tokens for these models.
     parameters = qwen3vl.Qwen3VLVisionModel.set_gguf_parameters
 
     def with_bounds(self):

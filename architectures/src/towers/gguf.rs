@@ -11,16 +11,11 @@ use std::cell::RefCell;
 
 use formats::Gguf;
 
+use super::FoundTower;
+use super::gguf_vision::Vision;
 use super::projectors::{KINDS, ReadProjector};
-use super::{FoundTower, bounded};
-use crate::blueprint::{
-    Activation, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, PatchOrder, PictureFilter, PictureInput,
-    PictureResize, Plain, Projection, ProjectorLayer, Residual,
-};
-use crate::dense::{attention, layer_count, layer_norm, projection};
+use crate::blueprint::Activation;
 use crate::gguf_keys::{Keys, fail};
-use crate::plain::one_by_one;
-use crate::rope::Rope;
 use crate::{Error, TensorNames};
 
 /// Prefix of the keys of a tower in a projector file.
@@ -29,38 +24,11 @@ const KEYS: &str = "clip.vision";
 /// Architectures of models with vision, which cannot see without a projector.
 const SEEING: [&str; 8] = ["gemma3", "gemma4", "mistral3", "qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"];
 
-/// A tower in a GGUF file, besides its projector.
-pub(super) struct Vision<'a> {
-    /// Keys of the tower.
-    pub(super) keys: Keys<'a>,
-    /// Header of the model.
-    pub(super) model: &'a Gguf<'a>,
-    pub(super) names: &'a TensorNames,
-    /// Width of the decoder.
-    pub(super) decoder: u64,
-    /// Width of the tower.
-    pub(super) hidden: u64,
-    pub(super) heads: u64,
-    pub(super) epsilon: f64,
-    /// Pixels of a patch's side.
-    pub(super) patch: u64,
-    /// Pixels of each side of the square that the tower was made for.
-    pub(super) side: u64,
-    pub(super) activation: Activation,
-}
-
-/// True if the tensor is one of those that a tower for pictures reads. Sounds have a tower of their
-/// own, and a token's embedding is that of the model.
+/// True if the tensor belongs to a tower for pictures. Sounds have a tower of their own, and the
+/// embedding of a token is that of the model.
 pub(super) fn is_of_tower(name: &str) -> bool {
     let is_other = name.starts_with("mm.a.") || name.starts_with("v.token_embd.");
     (name.starts_with("v.") || name.starts_with("mm.")) && !is_other
-}
-
-/// What the layers of towers differ in.
-pub(super) struct LayerForm {
-    pub(super) norm: NormKind,
-    pub(super) rope: Option<Rope>,
-    pub(super) layout: HeadLayout,
 }
 
 /// Returns the tower in the file `header`; `None` if it has none. `decoder` is the width of the
@@ -129,125 +97,5 @@ fn found(
     match keys.unread().as_slice() {
         [] => Ok(found),
         [key, ..] => Err(fail(format!("`{key}` is not known, and may change what the tower sees"))),
-    }
-}
-
-impl Vision<'_> {
-    /// Returns the elements of a head, a multiple of `unit`.
-    fn head_dim(&self, unit: u64) -> Result<u64, Error> {
-        let dim = self.hidden.checked_div(self.heads).unwrap_or(0);
-        if dim == 0 || !dim.is_multiple_of(unit) || dim.saturating_mul(self.heads) != self.hidden {
-            let (hidden, heads) = (self.hidden, self.heads);
-            return Err(fail(format!(
-                "a tower of width {hidden} has {heads} heads, expected heads whose size is a multiple of {unit}"
-            )));
-        }
-        Ok(dim)
-    }
-
-    /// Returns the projections of patches: one for each frame of a video.
-    pub(super) fn patches(&self) -> Vec<Projection> {
-        let first = projection(self.names, "v.patch_embd");
-        let mut second = first.clone();
-        "v.patch_embd.weight.1".clone_into(&mut second.weight.name);
-        second.bias = None;
-        let has_second = self.names.has(&second.weight.name);
-        std::iter::once(first).chain(has_second.then_some(second)).collect()
-    }
-
-    /// Returns a norm of the tower; `None` if the file does not have it.
-    pub(super) fn norm(&self, kind: NormKind, module: &str) -> Option<Norm> {
-        let has = self.names.has(&format!("{module}.weight"));
-        has.then(|| Norm { kind, ..layer_norm(self.names, module, self.epsilon) })
-    }
-
-    /// Returns the layers.
-    pub(super) fn layers(&self, form: &LayerForm) -> Result<Vec<Layer>, Error> {
-        let head_dim = self.head_dim(if form.rope.is_some() { 4 } else { 1 })?;
-        let width = self.keys.required("feed_forward_length")?;
-        let count = layer_count(self.keys.required("block_count")?)?;
-        Ok((0..count).map(|index| self.layer(index, form, [head_dim, width])).collect())
-    }
-
-    fn layer(&self, index: usize, form: &LayerForm, [head_dim, width]: [u64; 2]) -> Layer {
-        let own = |module: &str| projection(self.names, &format!("v.blk.{index}.{module}"));
-        let before = |module: &str| Residual {
-            before: self.norm(form.norm, &format!("v.blk.{index}.{module}")),
-            ..Residual::default()
-        };
-        let [query, key, value] = if self.names.has(&format!("v.blk.{index}.attn_qkv.weight")) {
-            one_by_one(&own("attn_qkv"), [self.heads, self.heads, head_dim])
-        } else {
-            ["attn_q", "attn_k", "attn_v"].map(own)
-        };
-        let mut mixer = attention(self.heads, head_dim, [query, key, value, own("attn_out")]);
-        (mixer.rope, mixer.layout) = (form.rope.clone(), form.layout);
-        let [up, down] =
-            if self.has_exchanged_network(index) { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
-        let ffn = if self.names.has(&format!("v.blk.{index}.ffn_gate.weight")) {
-            Ffn::Gated(Box::new(Gated::new(width, self.activation, [own("ffn_gate"), own(up), own(down)])))
-        } else {
-            Ffn::Plain(Box::new(Plain {
-                width,
-                activation: self.activation,
-                curve: None,
-                up: own(up),
-                down: own(down),
-            }))
-        };
-        Layer::new((Mixer::Attention(Box::new(mixer)), before("ln1")), (ffn, before("ln2")))
-    }
-
-    /// True if the names of the two projections of a network are exchanged, as in older files.
-    fn has_exchanged_network(&self, index: usize) -> bool {
-        let name = format!("v.blk.{index}.ffn_down.weight");
-        let down = self.keys.gguf.tensors.iter().find(|tensor| tensor.name == name);
-        // The first dimension is the input, the second one the output.
-        down.is_some_and(|down| down.dims.first() == Some(&self.hidden) && down.dims.get(1) != Some(&self.hidden))
-    }
-
-    /// Returns the steps from a picture to patches of one frame, in blocks of `block` patches.
-    pub(super) fn input(
-        &self,
-        resize: PictureResize,
-        filter: PictureFilter,
-        block: u64,
-    ) -> Result<PictureInput, Error> {
-        let input = PictureInput {
-            resize,
-            filter,
-            scale: 1.0 / 255.0,
-            mean: self.channels("image_mean")?,
-            deviation: self.channels("image_std")?,
-            patch: self.patch,
-            block,
-            frames: 1,
-            order: PatchOrder::Channels,
-        };
-        Ok(bounded(input))
-    }
-
-    fn channels(&self, key: &str) -> Result<[f64; 3], Error> {
-        let name = self.keys.name(key);
-        let list = self.keys.gguf.array(&name).ok_or_else(|| fail(format!("`{name}` is missing")))?;
-        let numbers: Option<Vec<f64>> = list.iter().take(4).map(|item| item.as_f64()).collect();
-        let numbers = numbers.and_then(|numbers| <[f64; 3]>::try_from(numbers).ok());
-        numbers.ok_or_else(|| fail(format!("`{name}` has {} values, expected three numbers", list.len())))
-    }
-
-    /// Returns the layers of a projector with these modules and widths, and an activation between
-    /// them.
-    pub(super) fn perceptron(
-        &self,
-        [first, second]: [&str; 2],
-        width: u64,
-        activation: Activation,
-    ) -> Vec<ProjectorLayer> {
-        let layer = |module: &str, width: u64, activation: Option<Activation>| ProjectorLayer {
-            width,
-            projection: projection(self.names, module),
-            activation,
-        };
-        vec![layer(first, width, Some(activation)), layer(second, self.decoder, None)]
     }
 }

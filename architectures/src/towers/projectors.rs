@@ -1,6 +1,6 @@
 //! Kinds of projectors in GGUF files.
 
-use super::gguf::{LayerForm, Vision};
+use super::gguf_vision::{LayerForm, Vision};
 use super::{FoundTower, gemma3, pixtral, qwen3_vl};
 use crate::Error;
 use crate::blueprint::{

@@ -62,7 +62,7 @@ fn split_projectors<'a>(files: &[&'a NamedFile]) -> Result<(Vec<&'a NamedFile>, 
     Ok((models, projector.map(|(_, file)| file)))
 }
 
-/// What a projector converts, and how much it is preferred: the smallest number first.
+/// Inputs that a projector converts, and its place in the order of preference.
 enum ProjectorRank {
     Pictures(usize),
     Sounds,
@@ -70,7 +70,7 @@ enum ProjectorRank {
 
 /// Returns `None` for a file that is not a projector.
 fn projector_rank(gguf: &Gguf<'_>) -> Option<ProjectorRank> {
-    if gguf.text("general.architecture") != Some(PROJECTOR) {
+    if !is_projector_header(gguf) {
         return None;
     }
     if gguf.flag("clip.has_vision_encoder") == Some(false) {
@@ -79,6 +79,11 @@ fn projector_rank(gguf: &Gguf<'_>) -> Option<ProjectorRank> {
     let kind = gguf.unsigned("general.file_type");
     let rank = PREFERRED.iter().position(|own| Some(*own) == kind).unwrap_or(PREFERRED.len());
     Some(ProjectorRank::Pictures(rank))
+}
+
+/// True if this is the header of a projector.
+pub fn is_projector_header(gguf: &Gguf<'_>) -> bool {
+    gguf.text("general.architecture") == Some(PROJECTOR)
 }
 
 /// True if a GGUF file is a projector, which converts images or sounds to the model's inputs.

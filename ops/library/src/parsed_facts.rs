@@ -235,7 +235,7 @@ fn of_gguf(
 
 /// True if this is the header of a projector.
 fn is_projector(raw: &[u8]) -> bool {
-    Gguf::parse_header(raw).is_ok_and(|gguf| gguf.text("general.architecture") == Some("clip"))
+    Gguf::parse_header(raw).is_ok_and(|gguf| import::is_projector_header(&gguf))
 }
 
 fn facts(described: Result<Architecture, String>, document: Document<'_>, tokenizer: Tokenizer) -> ParsedFacts {

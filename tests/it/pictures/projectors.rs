@@ -1,0 +1,194 @@
+//! GGUF models with a projector file: all ways to import one give the answers of the folder that
+//! both files were made from.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::{picture, with_tokens};
+use crate::export::exported;
+use crate::server::{Server, in_float32};
+use crate::support::{fixtures, list, object, read, root};
+use crate::whole_gguf::{CONFIG, OLLAMA, push};
+
+const PROJECTOR: &str = "application/vnd.ollama.image.projector";
+
+/// A daemon with the tiny Gemma 3 as a folder, `folder`, and its GGUF files.
+struct Models {
+    server: Server,
+    place: tempfile::TempDir,
+}
+
+impl Models {
+    async fn start(test: &str) -> Option<Self> {
+        let zoo = fixtures(test, "zoo2026")?;
+        let tokens = json!({"<image_soft_token>": 310, "<start_of_image>": 311, "<end_of_image>": 312});
+        let settings = json!({"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 16, "width": 16}});
+        let folder = with_tokens(&zoo, "gemma3", object(&tokens), &settings);
+        let server = Server::start(&[in_float32(), ("LODE_KV_CACHE_TYPE", "f32")]).await;
+        server.create("folder", folder.path()).await;
+        let place = tempfile::tempdir().expect("a folder");
+        exported(&server, "folder", &place.path().join("model.gguf"), &["--format", "gguf", "--lossy"]);
+        std::fs::copy(projector("gemma3"), place.path().join("mmproj-F16.gguf")).expect("a copy");
+        Some(Self { server, place })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Returns the log-probabilities of the likeliest first tokens of an answer about a picture.
+    async fn likeliest(&self, model: &str) -> Vec<f64> {
+        let request = json!({"model": model, "prompt": "What is [img-0] on it?", "raw": true, "stream": false,
+            "images": [picture("plain.png")], "logprobs": true, "top_logprobs": 5,
+            "options": {"temperature": 0, "num_predict": 1}});
+        let found = self.server.ask("/api/generate", &request).await;
+        let top = list(&found["logprobs"][0]["top_logprobs"]);
+        top.iter().map(|token| token["logprob"].as_f64().expect("a number")).collect()
+    }
+
+    /// Checks that a model answers as the folder does.
+    async fn check(&self, model: &str, tolerance: f64) {
+        let (found, expected) = (self.likeliest(model).await, self.likeliest("folder").await);
+        let pairs = found.iter().zip(&expected);
+        let worst = pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+        assert!(found.len() == 5 && worst < tolerance, "{model}: {found:?}, expected {expected:?}");
+    }
+
+    /// Returns the error for a request with a picture.
+    async fn error(&self, model: &str) -> String {
+        let request = json!({"model": model, "prompt": "x", "stream": false, "images": [picture("plain.png")]});
+        let (status, answer) = self.server.call("/api/generate", &request).await;
+        assert_eq!(status, 400, "{answer}");
+        answer["error"].as_str().expect("a text").to_owned()
+    }
+}
+
+/// Returns the projector file of a tiny model.
+fn projector(model: &str) -> PathBuf {
+    root().join(format!("tests/pictures/projectors/{model}.gguf"))
+}
+
+fn command(server: &Server, arguments: &[&str]) -> (bool, String) {
+    let output = server.lode(arguments);
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[tokio::test]
+async fn a_folder_or_two_files_are_one_model() {
+    let Some(models) = Models::start("pictures::projectors::a_folder_or_two_files_are_one_model").await else { return };
+    let server = &models.server;
+    // Of several projectors, that in 16 bits is taken.
+    std::fs::create_dir(models.path("both")).expect("a folder");
+    for (from, to) in [("model.gguf", "both/model.gguf"), ("mmproj-F16.gguf", "both/mmproj-F16.gguf")] {
+        std::fs::copy(models.path(from), models.path(to)).expect("a copy");
+    }
+    std::fs::copy(projector("gemma3"), models.path("both/mmproj-second.gguf")).expect("a copy");
+    let lines = server.create("both", &models.path("both")).await;
+    let left_out = lines.iter().filter_map(|line| line["status"].as_str()).find(|status| status.contains("left out"));
+    assert!(left_out.is_some_and(|status| status.contains("mmproj-second.gguf")), "{lines:?}");
+    models.check("both", 1e-3).await;
+    let shown = server.ask("/api/show", &json!({"model": "both"})).await;
+    assert!(list(&shown["capabilities"]).contains(&"vision".into()), "{shown}");
+    assert_eq!(shown["projector_info"]["clip.vision.embedding_length"], 32, "{shown}");
+
+    // Two lines of a Modelfile; the files have the same name.
+    std::fs::create_dir(models.path("tower")).expect("a folder");
+    std::fs::copy(projector("gemma3"), models.path("tower/model.gguf")).expect("a copy");
+    let write = |text: &str| std::fs::write(models.path("Modelfile"), text).expect("a file");
+    write("FROM ./model.gguf\nFROM ./tower/model.gguf\n");
+    let modelfile = models.path("Modelfile");
+    let modelfile = modelfile.to_str().expect("a path");
+    let (is_made, said) = command(server, &["create", "lines", "-f", modelfile]);
+    assert!(is_made, "{said}");
+    models.check("lines", 1e-3).await;
+    for (lines, says) in [
+        ("FROM ./model.gguf\nFROM ./model.gguf\n", "is no projector"),
+        ("FROM ./model.gguf\nFROM ./tower/model.gguf\nFROM ./tower/model.gguf\n", "there are 3 FROM lines"),
+        ("FROM folder\nFROM ./tower/model.gguf\n", "name the model's file"),
+        ("FROM ./model.gguf\nFROM ./absent.gguf\n", "absent.gguf"),
+    ] {
+        write(lines);
+        let (is_made, said) = command(server, &["create", "refused", "-f", modelfile]);
+        assert!(!is_made && said.contains(says), "{lines}: {said}");
+    }
+
+    // Paths of the daemon's machine, and uploaded files.
+    let paths = json!({"model": "paths", "path": models.path("model.gguf"), "projector": models.path("mmproj-F16.gguf"),
+        "stream": false});
+    server.ask("/api/create", &paths).await;
+    models.check("paths", 1e-3).await;
+    let mut files = serde_json::Map::new();
+    for name in ["model.gguf", "mmproj-F16.gguf"] {
+        let bytes = read(&models.path(name));
+        let digest = content::Digest::of(&bytes).to_string();
+        let sent = server.http.post(server.url(&format!("/api/blobs/{digest}"))).body(bytes).send().await;
+        assert_eq!(sent.expect("the daemon answers").status().as_u16(), 201);
+        files.insert(name.to_owned(), digest.into());
+    }
+    server.ask("/api/create", &json!({"model": "uploaded", "files": files, "stream": false})).await;
+    models.check("uploaded", 1e-3).await;
+    let alone = json!({"model": "x", "projector": models.path("mmproj-F16.gguf"), "from": "both"});
+    assert_eq!(server.call("/api/create", &alone).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_projector_follows_its_model() {
+    let Some(models) = Models::start("pictures::projectors::a_projector_follows_its_model").await else { return };
+    let server = &models.server;
+    let paths = json!({"model": "m", "path": models.path("model.gguf"), "projector": models.path("mmproj-F16.gguf"),
+        "stream": false});
+    server.ask("/api/create", &paths).await;
+    // Exports give both files: the same bytes, or files of the same numbers.
+    exported(server, "m", &models.path("origin"), &[]);
+    for name in ["model.gguf", "mmproj-F16.gguf"] {
+        assert_eq!(read(&models.path("origin").join(name)), read(&models.path(name)), "{name}");
+    }
+    exported(server, "m", &models.path("files"), &["--format", "gguf"]);
+    server.create("files", &models.path("files")).await;
+    models.check("files", 1e-3).await;
+    let (is_made, said) = command(server, &["export", "m", "--to", "/nowhere", "--format", "safetensors"]);
+    assert!(!is_made && said.contains("the tower for pictures"), "{said}");
+    // The tower keeps its numbers in a quantized model.
+    server.ask("/api/create", &json!({"model": "q", "from": "m", "quantize": "q8_0", "stream": false})).await;
+    models.check("q", 0.5).await;
+    // Ollama's layers, which are used in place.
+    let files = [(models.path("model.gguf"), OLLAMA), (models.path("mmproj-F16.gguf"), PROJECTOR)];
+    let files: Vec<(&Path, &str)> = files.iter().map(|(path, kind)| (path.as_path(), *kind)).collect();
+    push(server, &files, CONFIG).await;
+    models.check("someone/model", 1e-3).await;
+}
+
+#[tokio::test]
+async fn what_cannot_see_says_why() {
+    let Some(models) = Models::start("pictures::projectors::what_cannot_see_says_why").await else { return };
+    let server = &models.server;
+    server.create("text", &models.path("model.gguf")).await;
+    let error = models.error("text").await;
+    assert!(error.contains("import it together with its projector (mmproj)"), "{error}");
+    for (name, change, says) in [
+        ("kind", ("\u{6}\0\0\0\0\0\0\0gemma3", "\u{6}\0\0\0\0\0\0\0gemma9"), "projector `gemma9`"),
+        (
+            "other",
+            ("projection_dim\u{4}\0\0\0\u{40}", "projection_dim\u{4}\0\0\0\u{41}"),
+            "it belongs to another model",
+        ),
+        ("key", ("clip.use_gelu", "clip.vision.a"), "`clip.vision.a` is not known"),
+        ("width", ("embedding_length\u{4}\0\0\0\u{20}", "embedding_length\u{4}\0\0\0\0"), "a tower of width 0"),
+        ("heads", ("head_count\u{4}\0\0\0\u{2}", "head_count\u{4}\0\0\0\u{5}"), "has 5 heads"),
+    ] {
+        let mut bytes = read(&models.path("mmproj-F16.gguf"));
+        let at = bytes.windows(change.0.len()).position(|window| window == change.0.as_bytes());
+        let Some(at) = at else { panic!("{name}: the file has no `{}`", change.0) };
+        bytes[at..at + change.0.len()].copy_from_slice(change.1.as_bytes());
+        std::fs::write(models.path("changed.gguf"), bytes).expect("a file");
+        let paths = json!({"model": name, "path": models.path("model.gguf"), "projector": models.path("changed.gguf"),
+            "stream": false});
+        server.ask("/api/create", &paths).await;
+        let error = models.error(name).await;
+        assert!(error.contains(says), "{name}: {error}");
+        let request = json!({"model": name, "prompt": "x", "stream": false, "options": {"num_predict": 1}});
+        let answer: Value = server.ask("/api/generate", &request).await;
+        assert_eq!(answer["done"], true, "{name}: {answer}");
+    }
+}
