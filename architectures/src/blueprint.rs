@@ -47,7 +47,9 @@ pub use streams::{
     StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams,
 };
 pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
-pub use tower::{BlockJoin, DeepProjector, PatchPositions, PictureText, Pictures, Projector, ProjectorLayer, Tower};
+pub use tower::{
+    BlockJoin, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer, Tower,
+};
 
 use serde::{Deserialize, Serialize};
 

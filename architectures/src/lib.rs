@@ -57,10 +57,10 @@ pub use blueprint::{
     GateFunction, Gated, Groups, HeadLayout, HeadPairing, Indexer, Latent, LatentQuery, Layer, LayerEmbeddings,
     LayerState, LayerStreams, LayerTable, LearnedResidual, LinearAttention, LowRankQuery, Matrices, Mixer, Network,
     NgramEmbedding, NgramInput, Norm, NormKind, NormedPart, Output, OutputHead, PatchOrder, PatchPositions,
-    PictureFilter, PictureInput, PictureResize, PictureText, Pictures, Plain, PooledActivation, PositionBias,
-    PositionTable, Positions, PredictedStreams, Projection, Projector, ProjectorLayer, QueryGrowth, Reads, Residual,
-    Router, RouterScores, Rows, Score, Scorer, ScorerDense, ScorerInput, SecondMixer, SelectiveScan, SharedExpert,
-    ShortConv, StateSpace, StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers,
+    PatchWindows, PictureFilter, PictureInput, PictureResize, PictureText, Pictures, Plain, PooledActivation,
+    PositionBias, PositionTable, Positions, PredictedStreams, Projection, Projector, ProjectorLayer, QueryGrowth,
+    Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerDense, ScorerInput, SecondMixer, SelectiveScan,
+    SharedExpert, ShortConv, StateSpace, StateSpaceNorm, StreamConnection, StreamConnections, StreamMix, StreamNumbers,
     StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, Tower, View, Xielu,
 };
 pub use describe::{describe, unread_keys};

@@ -6,6 +6,7 @@ mod gguf;
 mod gguf_vision;
 mod pixtral;
 mod projectors;
+mod qwen2_vl;
 mod qwen3_vl;
 mod siglip;
 
@@ -46,9 +47,11 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 6] = [
+const READERS: [(&str, ReadTower); 8] = [
     ("gemma3", gemma3::read),
     ("mistral3", pixtral::read),
+    ("qwen2_vl", qwen2_vl::read),
+    ("qwen2_5_vl", qwen2_vl::read),
     ("qwen3_vl", qwen3_vl::read),
     ("qwen3_vl_moe", qwen3_vl::read),
     ("qwen3_5", qwen3_vl::read),

@@ -23,7 +23,7 @@ text = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
 
 import convert_hf_to_gguf as converter  # noqa: E402
-from conversion import base, qwen3vl  # noqa: E402
+from conversion import base, qwen3vl, qwenvl  # noqa: E402
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -31,6 +31,7 @@ CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862
 CASES = {
     "gemma3": ({**HALF, "image_seq_length": 4}, {"<image_soft_token>": 310, "<start_of_image>": 311, "<end_of_image>": 312}),
     "qwen3_vl": ({}, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
+    "qwen2_5_vl": (CLIP, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
     "ministral3": (CLIP, {"[IMG]": 310, "[IMG_BREAK]": 311, "[IMG_END]": 312}),
 }
 
@@ -92,14 +93,16 @@ def main() -> None:
     base.gguf.get_tensor_name_map = lambda kind, layers: name_map(kind, max(layers, 8))
     # Bounds of the pixels, which the converter writes for other kinds: pictures of usual sizes
     # have too many tokens for these models.
-    parameters = qwen3vl.Qwen3VLVisionModel.set_gguf_parameters
+    def with_bounds(parameters):
+        def set_parameters(self):
+            parameters(self)
+            self.gguf_writer.add_vision_min_pixels(self.preprocessor_config["size"]["shortest_edge"])
+            self.gguf_writer.add_vision_max_pixels(self.preprocessor_config["size"]["longest_edge"])
 
-    def with_bounds(self):
-        parameters(self)
-        self.gguf_writer.add_vision_min_pixels(self.preprocessor_config["size"]["shortest_edge"])
-        self.gguf_writer.add_vision_max_pixels(self.preprocessor_config["size"]["longest_edge"])
+        return set_parameters
 
-    qwen3vl.Qwen3VLVisionModel.set_gguf_parameters = with_bounds
+    for kind in (qwen3vl.Qwen3VLVisionModel, qwenvl.Qwen2VLVisionModel):
+        kind.set_gguf_parameters = with_bounds(kind.set_gguf_parameters)
     settings = {case["model"]: case["settings"] for case in json.loads((HERE / "towers.json").read_text())}
     os.chdir(llama_cpp)
     for name, (more, tokens) in CASES.items():

@@ -30,6 +30,7 @@ PIXTRAL = {"size": {"longest_edge": 32}, "patch_size": 4}
 # Model, class of its processor, and the settings.
 MODELS = [
     ("gemma3", Gemma3ImageProcessorPil, {"size": {"height": 16, "width": 16}}),
+    ("qwen2_5_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_5", Qwen2VLImageProcessorPil, QWEN),

@@ -37,8 +37,11 @@ pub struct Tower {
     pub positions: Option<PatchPositions>,
     /// Norm of the stream before the first layer.
     pub norm: Option<Norm>,
-    /// Layers in order. Their mixers are attention, in which each patch sees all others.
+    /// Layers in order. Their mixers are attention, in which each patch sees all others, or those
+    /// of its window.
     pub layers: Vec<Layer>,
+    /// Windows of patches; `None` if all patches see each other in all layers.
+    pub windows: Option<PatchWindows>,
     /// Projector of the stream after the last layer.
     pub projector: Projector,
     /// Projectors of the stream after earlier layers. The rows of the first one are added to the
@@ -60,6 +63,17 @@ pub struct PatchPositions {
     pub table: Tensor,
     /// Number of rows of each side of the square.
     pub side: u64,
+}
+
+/// Windows: squares of blocks of patches, from the first row and column of a picture on. In most
+/// layers, patches see only those of their window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchWindows {
+    /// Blocks of each side of a window.
+    pub side: u64,
+    /// Indexes of the layers in which all patches see each other.
+    pub whole: Vec<u64>,
 }
 
 /// Projector: normalizes rows, joins the rows of each block of patches to one, and projects it.

@@ -53,6 +53,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             joined_norm: Some(pooled_norm),
             layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
         },
+        windows: None,
         deep: Vec::new(),
         is_bidirectional: true,
         text: text(),

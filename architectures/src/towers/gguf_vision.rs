@@ -72,12 +72,13 @@ impl Vision<'_> {
     /// Returns the layers.
     pub(super) fn layers(&self, form: &LayerForm) -> Result<Vec<Layer>, Error> {
         let head_dim = self.head_dim(if form.rope.is_some() { 4 } else { 1 })?;
-        let width = self.keys.required("feed_forward_length")?;
+        // Converters have written other numbers, so that the width is that of the tensors.
+        self.keys.name("feed_forward_length");
         let count = layer_count(self.keys.required("block_count")?)?;
-        Ok((0..count).map(|index| self.layer(index, form, [head_dim, width])).collect())
+        Ok((0..count).map(|index| self.layer(index, form, head_dim)).collect())
     }
 
-    fn layer(&self, index: usize, form: &LayerForm, [head_dim, width]: [u64; 2]) -> Layer {
+    fn layer(&self, index: usize, form: &LayerForm, head_dim: u64) -> Layer {
         let own = |module: &str| projection(self.names, &format!("v.blk.{index}.{module}"));
         let before = |module: &str| Residual {
             before: self.norm(form.norm, &format!("v.blk.{index}.{module}")),
@@ -92,6 +93,7 @@ impl Vision<'_> {
         (mixer.rope, mixer.layout) = (form.rope.clone(), form.layout);
         let [up, down] =
             if self.has_exchanged_network(index) { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
+        let width = self.outputs(&format!("v.blk.{index}.{up}.weight"));
         let ffn = if self.names.has(&format!("v.blk.{index}.ffn_gate.weight")) {
             Ffn::Gated(Box::new(Gated::new(width, self.activation, [own("ffn_gate"), own(up), own(down)])))
         } else {
@@ -108,10 +110,15 @@ impl Vision<'_> {
 
     /// True if the names of the two projections of a network are exchanged, as in older files.
     fn has_exchanged_network(&self, index: usize) -> bool {
-        let name = format!("v.blk.{index}.ffn_down.weight");
-        let down = self.keys.gguf.tensors.iter().find(|tensor| tensor.name == name);
-        // The first dimension is the input, the second one the output.
-        down.is_some_and(|down| down.dims.first() == Some(&self.hidden) && down.dims.get(1) != Some(&self.hidden))
+        let down = self.outputs(&format!("v.blk.{index}.ffn_down.weight"));
+        down != self.hidden && down > 0
+    }
+
+    /// Returns the number of outputs of a projection; 0 if the file does not have it.
+    fn outputs(&self, name: &str) -> u64 {
+        let found = self.keys.gguf.tensors.iter().find(|tensor| tensor.name == name);
+        // The first dimension is the input.
+        found.and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0)
     }
 
     /// Returns the steps from a picture to patches of one frame, in blocks of `block` patches.

@@ -62,6 +62,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         norm: Some(rms_norm(names, &format!("{root}ln_pre"), EPSILON)),
         layers: (0..depth).map(layer).collect(),
         projector: projector(source, hidden, if root == ROOTS[0] { "" } else { "model." })?,
+        windows: None,
         deep: Vec::new(),
         is_bidirectional: false,
         text: text(),

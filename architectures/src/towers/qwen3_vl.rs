@@ -47,13 +47,14 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projector: sizes.projector(names, &format!("{root}deepstack_merger_list.{index}"), true),
     });
     let tower = Tower {
-        input: input(source)?,
+        input: input(source, [16, 2, 2])?,
         hidden: sizes.hidden,
         patches: vec![projection(names, &format!("{root}patch_embed.proj"))],
         positions: Some(PatchPositions { table: Tensor::named(format!("{root}pos_embed.weight")), side: rows.isqrt() }),
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
+        windows: None,
         deep: deep.collect(),
         is_bidirectional: false,
         text: text(),
@@ -75,10 +76,14 @@ pub(super) fn text() -> PictureText {
 }
 
 /// Returns the steps from a picture to patches, after checking that the tower takes such patches.
-fn input(source: Source<'_>) -> Result<PictureInput, Error> {
+/// `usual` are the pixels of a patch's side, the patches of a block's side and the frames, if the
+/// config omits them.
+pub(super) fn input(source: Source<'_>, usual: [u64; 3]) -> Result<PictureInput, Error> {
     let tower = source.tower;
     let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));
-    let expected = [number("patch_size", 16)?, number("spatial_merge_size", 2)?, number("temporal_patch_size", 2)?];
+    let [patch, block, frames] = usual;
+    let expected =
+        [number("patch_size", patch)?, number("spatial_merge_size", block)?, number("temporal_patch_size", frames)?];
     let input = source.input(expected[0])?;
     let found = [input.patch, input.block, input.frames];
     if found != expected {
@@ -90,6 +95,17 @@ fn input(source: Source<'_>) -> Result<PictureInput, Error> {
     Ok(input)
 }
 
+/// Returns the elements of a head, which is rotated by rows and columns.
+pub(super) fn head_dim(hidden: u64, heads: u64) -> Result<u64, Error> {
+    let dim = hidden.checked_div(heads).unwrap_or(0);
+    if dim == 0 || !dim.is_multiple_of(4) || dim.saturating_mul(heads) != hidden {
+        return Err(fail(format!(
+            "a tower of width {hidden} has {heads} heads, expected heads whose size is a multiple of 4"
+        )));
+    }
+    Ok(dim)
+}
+
 fn usual_sections(text: Config<'_>) -> [u64; 3] {
     if text.text("model_type").is_some_and(|name| name.starts_with("qwen3_5")) { SECTIONS_OF_PART } else { SECTIONS }
 }
@@ -99,12 +115,7 @@ impl Sizes {
         let Source { tower, hidden: decoder, .. } = source;
         let hidden = tower.unsigned("hidden_size")?.unwrap_or(1152);
         let heads = tower.unsigned("num_heads")?.unwrap_or(16);
-        let head_dim = hidden.checked_div(heads).unwrap_or(0);
-        if head_dim == 0 || !head_dim.is_multiple_of(4) || head_dim.saturating_mul(heads) != hidden {
-            return Err(fail(format!(
-                "a tower of width {hidden} has {heads} heads, expected heads whose size is a multiple of 4"
-            )));
-        }
+        head_dim(hidden, heads)?;
         for (key, expected) in [("in_channels", 3), ("out_hidden_size", decoder)] {
             if let Some(found) = tower.unsigned(key)?.filter(|found| *found != expected) {
                 return Err(fail(format!("`{key}` of the tower is {found}, expected {expected}")));

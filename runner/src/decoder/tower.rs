@@ -7,11 +7,12 @@
 
 mod patch_positions;
 mod projector;
+mod windows;
 
 use std::fmt::Debug;
 
 use anyhow::{Context, Result, ensure};
-use architectures::LayerState;
+use architectures::{LayerState, PatchWindows};
 use pictures::{Patches, patch_places};
 use protocol::KvType;
 
@@ -28,6 +29,7 @@ use crate::picture_rows::EncodedPicture;
 use crate::weights::Weights;
 use patch_positions::PatchPositions;
 use projector::Projector;
+use windows::WindowOrder;
 
 /// Computes the rows of pictures.
 pub(crate) trait PictureEncoder: Debug + Send + Sync {
@@ -51,6 +53,7 @@ pub(super) struct Tower<B: Backend> {
     positions: Option<PatchPositions>,
     norm: Option<NormOf<B>>,
     layers: Vec<Layer<B>>,
+    windows: Option<PatchWindows>,
     rotary_tables: Vec<RotaryTable>,
     projector: Projector<B>,
     /// Projectors of the stream after some layers, each with the index of its layer.
@@ -59,8 +62,6 @@ pub(super) struct Tower<B: Backend> {
     execution: B::Execution,
 }
 
-/// The only sequence of a tower: the patches of a picture.
-const SEQUENCE: usize = 0;
 /// Layers keep no states, so all of them use the same one.
 const PLACE: MixerPlace = MixerPlace { layer: 0, states: 0, indexer: None, entries: [None; 2] };
 
@@ -97,6 +98,7 @@ impl<B: Backend> Tower<B> {
                 .transpose()?,
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             layers,
+            windows: own.windows.clone(),
             rotary_tables,
             projector: projector(&own.projector)?,
             deep: own
@@ -110,11 +112,42 @@ impl<B: Backend> Tower<B> {
         })
     }
 
+    /// Returns sequences of patches with these lengths, and their states. The patches are computed
+    /// as those of a prompt, whose tokens are computed together.
+    fn sequences(&self, lengths: &[usize]) -> Result<(Vec<Sequence>, StatesBySequence<B::State>)> {
+        let (mut sequences, mut states) = (Vec::with_capacity(lengths.len()), StatesBySequence::new());
+        let mut first = 0;
+        for (index, tokens) in lengths.iter().copied().enumerate() {
+            let id = SequenceId::new(index);
+            let span = Span { first, position: 0, tokens, is_prompt: true, is_bidirectional: false };
+            sequences.push(Sequence { id, span, long: false, second: None, saved: 0 });
+            let shape = StateShape {
+                state: LayerState::Nothing,
+                has_plain_scores: true,
+                context: tokens,
+                kv_type: KvType::F32,
+            };
+            states.insert(id, self.backend.state(shape)?);
+            first += tokens;
+        }
+        Ok((sequences, states))
+    }
+
     /// Projects patches to the stream, adds their positions, and normalizes the sum.
-    fn stream(&self, patches: &Patches, places: &[[usize; 2]]) -> Result<B::Act> {
+    ///
+    /// `places` are their rows and columns; `blocks` are the indexes of the blocks to which they
+    /// belong, `None` if they are in the order of the picture.
+    fn stream(&self, patches: &Patches, places: &[[usize; 2]], blocks: Option<&[usize]>) -> Result<B::Act> {
         let backend = &self.backend;
         let rows = backend.rows(places.len(), self.patch, |rows| {
-            rows.copy_from_slice(&patches.numbers);
+            let Some(blocks) = blocks else {
+                rows.copy_from_slice(&patches.numbers);
+                return Ok(());
+            };
+            let width = self.block * self.block * self.patch;
+            for (out, block) in rows.chunks_exact_mut(width).zip(blocks) {
+                out.copy_from_slice(&patches.numbers[block * width..][..width]);
+            }
             Ok(())
         })?;
         let (first, others) = self.patches.split_first().context("invariant: a tower has a projection of patches")?;
@@ -141,20 +174,22 @@ impl<B: Backend> Tower<B> {
 impl<B: Backend> PictureEncoder for Tower<B> {
     fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
         let backend = &self.backend;
-        let places: Vec<[usize; 2]> = patch_places(patches.rows, patches.columns, self.block).collect();
+        let mut places: Vec<[usize; 2]> = patch_places(patches.rows, patches.columns, self.block).collect();
         let count = places.len();
+        let order = self.windows.as_ref().map(|windows| {
+            WindowOrder::of(patches.rows / self.block, patches.columns / self.block, windows.side as usize)
+        });
+        let joined = self.block * self.block;
+        if let Some(order) = &order {
+            places = order.blocks.iter().flat_map(|block| &places[block * joined..][..joined]).copied().collect();
+        }
         ensure!(count * self.patch == patches.numbers.len(), "invariant: patches are those of the tower");
         let positions: Vec<TokenPosition> =
             places.iter().map(|[row, column]| TokenPosition { time: 0, row: *row, column: *column }).collect();
         let long = vec![false; count];
-        // The patches are computed as those of a prompt, whose tokens are computed together.
-        let span = Span { first: 0, position: 0, tokens: count, is_prompt: true, is_bidirectional: false };
-        let id = SequenceId::new(SEQUENCE);
-        let sequences = [Sequence { id, span, long: false, second: None, saved: 0 }];
-        let shape =
-            StateShape { state: LayerState::Nothing, has_plain_scores: true, context: count, kv_type: KvType::F32 };
-        let mut states = StatesBySequence::new();
-        states.insert(id, backend.state(shape)?);
+        let (sequences, states) = self.sequences(&[count])?;
+        let lengths = order.iter().flat_map(|order| &order.lengths).map(|blocks| blocks * joined).collect::<Vec<_>>();
+        let (of_windows, window_states) = self.sequences(&lengths)?;
         let nothing = DeepRows::default();
         let tokens = PassTokens { positions: &positions, long: &long, sequences: &sequences, deep: &nothing };
         let mut deep = Vec::with_capacity(self.deep.len());
@@ -163,15 +198,23 @@ impl<B: Backend> PictureEncoder for Tower<B> {
             for table in &self.rotary_tables {
                 angles.push(backend.angles(&table.angles(&tokens))?);
             }
-            self.stream(patches, &places)
+            self.stream(patches, &places, order.as_ref().map(|order| &order.blocks[..]))
         };
+        let mut window_states = [window_states];
         let layers = &mut |angles: &[B::Angles], mut x: B::Act, sequences: &mut StageSequences<'_, B>| {
             let pass = Pass { backend, angles };
             let place = LayerPlace { mixer: PLACE, second_states: None, ngram_states: None };
             let mut projectors = self.deep.iter().peekable();
             for (index, layer) in self.layers.iter().enumerate() {
                 self.heartbeat.beat();
-                x = layer.forward(&pass, x, &LayerTokens { count, own: None }, (&mut *sequences, place))?;
+                let is_whole = self.windows.as_ref().is_none_or(|windows| windows.whole.contains(&(index as u64)));
+                let tokens = LayerTokens { count, own: None };
+                x = if is_whole {
+                    layer.forward(&pass, x, &tokens, (&mut *sequences, place))?
+                } else {
+                    let mut own = StageSequences { sequences: &of_windows, layers: &mut window_states };
+                    layer.forward(&pass, x, &tokens, (&mut own, place))?
+                };
                 if let Some((_, projector)) = projectors.next_if(|(layer, _)| *layer == index) {
                     deep.push(projector.project(backend, &x)?);
                 }
@@ -182,7 +225,12 @@ impl<B: Backend> PictureEncoder for Tower<B> {
         let mut sequences = StageSequences { sequences: &sequences, layers: &mut states };
         let parts = PassParts { inputs, layers };
         let x = self.execution.compute(backend, &mut Vec::new(), &mut sequences, parts)?;
-        Ok(EncodedPicture { rows: self.projector.project(backend, &x)?, deep })
+        let mut rows = self.projector.project(backend, &x)?;
+        if let Some(order) = &order {
+            rows = order.restored(&rows);
+            deep = deep.iter().map(|rows| order.restored(rows)).collect();
+        }
+        Ok(EncodedPicture { rows, deep })
     }
 }
 

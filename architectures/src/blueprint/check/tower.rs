@@ -55,6 +55,9 @@ fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
             return Err("a layer of a tower has several streams or reads numbers of tokens".to_owned());
         }
     }
+    if let Some(windows) = &tower.windows {
+        in_range("blocks of a window's side", windows.side, 1 << 12)?;
+    }
     in_range("width of joined rows", tower.hidden.saturating_mul(tower.joined()), MAX_WIDTH)?;
     tower.projectors().try_for_each(|own| projector(own, hidden))?;
     if tower.deep.len() > layers {
