@@ -46,9 +46,10 @@ pub use streams::{
     BalancedConnections, BalancedStreams, ConnectedStreams, LayerStreams, LearnedResidual, PredictedStreams,
     StreamConnection, StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams,
 };
-pub use tensor::{Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
+pub use tensor::{Clamps, Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 pub use tower::{
-    BlockJoin, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer, Tower,
+    BlockJoin, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer,
+    Standardization, Tower,
 };
 
 use serde::{Deserialize, Serialize};

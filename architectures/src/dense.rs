@@ -18,7 +18,7 @@ use crate::gguf_keys::{self, Keys};
 use crate::{Error, Rope, TensorNames};
 
 pub(crate) use norm_names::{ALL_NORMS, NormNames, ONE_NORM, POST_NORMS, PRE_NORMS};
-pub(crate) use parts::{attention, decay_rate, divisors, layer_norm, projection, unweighted_norm};
+pub(crate) use parts::{attention, clamps, decay_rate, divisors, layer_norm, projection, unweighted_norm};
 
 const EMBEDDING: &str = "embed_tokens.weight";
 const OUTPUT: &str = "lm_head";

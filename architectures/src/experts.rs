@@ -94,7 +94,7 @@ fn fused(names: &TensorNames, module: &str, width: u64) -> Option<[Matrices; 3]>
     let stack = |own: &str, name: &str, rows: Option<Rows>| {
         let view = View { rows, ..View::default() };
         let weight = Tensor { name: name.to_owned(), view };
-        Matrices::Items(Projection { module: format!("{module}.experts.{own}"), weight, bias: None })
+        Matrices::Items(Projection { module: format!("{module}.experts.{own}"), weight, bias: None, clamps: None })
     };
     let part = |own: &str, which: u64| stack(own, &both, Some(Rows::run(which.saturating_mul(width), width)));
     let down = format!("{module}.experts.down_proj");
@@ -115,6 +115,7 @@ fn each(names: &TensorNames, module: &str, modules: Modules, width: u64) -> [Mat
             weight: Tensor::named(format!("{module}.weight")),
             bias: names.has(&first).then(|| Tensor::named(bias)),
             module,
+            clamps: None,
         })
     })
 }

@@ -108,6 +108,10 @@ pub enum RopeAxes {
     /// The first half of the pairs is for rows, with every second frequency from the first one on;
     /// the second half is for columns, with the other frequencies (Pixtral).
     Alternating,
+    /// All pairs are for rows.
+    Rows,
+    /// All pairs are for columns.
+    Columns,
 }
 
 /// Criterion for choosing between a model's two sets of frequencies.
@@ -164,7 +168,8 @@ impl RopeAxes {
                 _ => Axis::Time,
             },
             Self::Halves | Self::Alternating if pair < count / 2 => Axis::Row,
-            Self::Halves | Self::Alternating => Axis::Column,
+            Self::Rows => Axis::Row,
+            Self::Halves | Self::Alternating | Self::Columns => Axis::Column,
         }
     }
 }

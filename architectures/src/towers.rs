@@ -2,6 +2,7 @@
 //! the blueprint that sees pictures.
 
 mod gemma3;
+mod gemma4;
 mod gguf;
 mod gguf_vision;
 mod pixtral;
@@ -28,6 +29,15 @@ pub const PICTURE_DOCUMENTS: [&str; 2] = ["processor_config.json", "preprocessor
 struct FoundTower {
     tower: Tower,
     axes: Option<RopeAxes>,
+    /// Whether the rows of a picture see each other in layers with a window only.
+    is_bidirectional_in_windows: bool,
+}
+
+impl FoundTower {
+    /// Creates a value for a decoder whose layers treat pictures in the same way.
+    fn new(tower: Tower, axes: Option<RopeAxes>) -> Self {
+        Self { tower, axes, is_bidirectional_in_windows: false }
+    }
 }
 
 /// The sources of a tower.
@@ -47,8 +57,9 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 8] = [
+const READERS: [(&str, ReadTower); 9] = [
     ("gemma3", gemma3::read),
+    ("gemma4", gemma4::read),
     ("mistral3", pixtral::read),
     ("qwen2_vl", qwen2_vl::read),
     ("qwen2_5_vl", qwen2_vl::read),
@@ -98,8 +109,11 @@ impl Architecture {
         };
         let mut with_tower = self.blueprint.clone();
         with_tower.pictures = Some(Pictures::Supported(Box::new(found.tower)));
-        for rope in with_tower.attentions_mut().filter_map(|attention| attention.rope.as_mut()) {
-            rope.axes = found.axes;
+        for attention in with_tower.attentions_mut() {
+            attention.has_causal_pictures = found.is_bidirectional_in_windows && attention.window.is_none();
+            if let Some(rope) = &mut attention.rope {
+                rope.axes = found.axes;
+            }
         }
         let checked = with_tower.check().and_then(|blueprint| match unread(&blueprint, &self.blueprint, names) {
             None => Ok(blueprint),
@@ -114,13 +128,14 @@ impl Architecture {
 }
 
 impl Config<'_> {
-    /// Returns the base of a tower's rotary embedding, whose angles are by row and column.
-    fn theta_of_tower(self) -> Result<f64, Error> {
+    /// Returns the base of a tower's rotary embedding, whose angles are by row and column; `usual`
+    /// if the config omits it.
+    fn theta_of_tower(self, usual: f64) -> Result<f64, Error> {
         let Some(own) = self.object("rope_parameters")? else {
-            return Ok(self.float("rope_theta")?.unwrap_or(10_000.0));
+            return Ok(self.float("rope_theta")?.unwrap_or(usual));
         };
         match own.text("rope_type") {
-            None | Some("axial" | "default") => Ok(own.float("rope_theta")?.unwrap_or(10_000.0)),
+            None | Some("axial" | "default") => Ok(own.float("rope_theta")?.unwrap_or(usual)),
             Some(other) => {
                 Err(config_json::fail(format!("the rotary embedding of the tower is `{other}`, expected `axial`")))
             }

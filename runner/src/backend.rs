@@ -242,6 +242,8 @@ pub(crate) struct Attend<'a, B: Backend> {
     /// Number of positions of a chunk, beyond which a token does not see.
     pub(crate) chunk: Option<usize>,
     pub(crate) causal: bool,
+    /// Whether the rows of a picture see only those before them in any case.
+    pub(crate) has_causal_pictures: bool,
     /// Whether the states already have the keys and values of the tokens; the key and value
     /// arguments are then ignored.
     pub(crate) reads_only: bool,
@@ -265,13 +267,18 @@ impl<B: Backend> Attend<'_, B> {
         self.position_bias.is_none() && self.indexer.is_none() && self.chosen.is_none() && self.entries.is_none()
     }
 
+    /// Whether tokens of a span see only those before them.
+    pub(crate) fn is_causal(&self, span: Span) -> bool {
+        self.causal && (self.has_causal_pictures || !span.is_bidirectional)
+    }
+
     /// Returns the positions that a token attends to; `token` is its index in the span.
     pub(crate) fn seen(&self, span: Span, token: usize) -> Range<usize> {
         let own = span.position + token;
         let of_window = self.window.map_or(0, |window| (own + 1).saturating_sub(window));
         let of_chunk = self.chunk.map_or(0, |chunk| own - own % chunk);
         let to = match self.window {
-            _ if self.causal && !span.is_bidirectional => own + 1,
+            _ if self.is_causal(span) => own + 1,
             Some(window) => span.end().min(own + window),
             None => span.end(),
         };

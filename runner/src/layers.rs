@@ -11,6 +11,7 @@ mod gated;
 mod indexer;
 mod latent;
 mod learned_residual;
+mod linear;
 mod linear_attention;
 mod ngrams;
 mod plain;
@@ -126,6 +127,8 @@ pub(crate) struct IndexerStates {
 pub(crate) struct LayerAngles {
     /// The rotary embedding of its queries and keys.
     pub(crate) keys: Option<usize>,
+    /// The rotary embedding of the elements behind those.
+    pub(crate) second: Option<usize>,
     /// The growth of its queries.
     pub(crate) growth: Option<usize>,
     /// The rotary embedding of the keys of its indexer, and of its queries in latent attention.

@@ -52,6 +52,19 @@ pub struct Projection {
     pub weight: Tensor,
     /// `[output]`.
     pub bias: Option<Tensor>,
+    /// Bounds of the inputs and of the outputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clamps: Option<Box<Clamps>>,
+}
+
+/// Bounds of the elements of rows before and behind a projection, one number each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clamps {
+    /// Smallest and largest element before the projection.
+    pub input: [Tensor; 2],
+    /// Smallest and largest element behind it.
+    pub output: [Tensor; 2],
 }
 
 impl Projection {
@@ -59,7 +72,8 @@ impl Projection {
     #[must_use]
     pub fn rows(&self, rows: Rows) -> Self {
         let of = |tensor: &Tensor| Tensor::blocks(&tensor.name, rows);
-        Self { module: self.module.clone(), weight: of(&self.weight), bias: self.bias.as_ref().map(of) }
+        let bias = self.bias.as_ref().map(of);
+        Self { module: self.module.clone(), weight: of(&self.weight), bias, clamps: self.clamps.clone() }
     }
 }
 
@@ -162,6 +176,7 @@ impl Matrices {
                     module: named(&each.module),
                     weight: tensor(&each.weight),
                     bias: each.bias.as_ref().map(tensor),
+                    clamps: None,
                 }
             }
             Self::Items(stack) => {
@@ -173,12 +188,13 @@ impl Matrices {
                     module: stack.module.clone(),
                     weight: item(&stack.weight),
                     bias: stack.bias.as_ref().map(item),
+                    clamps: None,
                 }
             }
             Self::Blocks(tensor) => {
                 let rows = tensor.view.rows.map(|rows| Rows::run(rows.first + index * rows.stride, rows.block));
                 let weight = Tensor { name: tensor.name.clone(), view: View { rows, ..tensor.view } };
-                Projection { module: tensor.name.clone(), weight, bias: None }
+                Projection { module: tensor.name.clone(), weight, bias: None, clamps: None }
             }
         }
     }

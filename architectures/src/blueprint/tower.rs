@@ -53,16 +53,28 @@ pub struct Tower {
     pub text: PictureText,
 }
 
-/// Learned positions of patches: a square of rows, resized to the picture's grid by bilinear
-/// interpolation with aligned corners: the first and the last patch of a side take the table's
-/// first and last row as they are.
+/// Learned positions of patches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PatchPositions {
-    /// `[side · side, hidden]`.
-    pub table: Tensor,
-    /// Number of rows of each side of the square.
-    pub side: u64,
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PatchPositions {
+    /// A square of rows, resized to the picture's grid by bilinear interpolation with aligned
+    /// corners: the first and the last patch of a side take the table's first and last row as they
+    /// are.
+    Square {
+        /// `[side · side, hidden]`.
+        table: Tensor,
+        /// Number of rows of each side of the square.
+        side: u64,
+    },
+    /// The sum of a row for the column of the patch and one for its line.
+    Axes {
+        /// `[count, hidden]`.
+        columns: Tensor,
+        /// `[count, hidden]`.
+        lines: Tensor,
+        /// Number of rows of each table.
+        count: u64,
+    },
 }
 
 /// Windows: squares of blocks of patches, from the first row and column of a picture on. In most
@@ -84,10 +96,24 @@ pub struct Projector {
     pub norm: Option<Norm>,
     /// How the rows of a block become one.
     pub join: BlockJoin,
+    /// Factor of the joined rows.
+    pub scale: Option<f64>,
+    /// Shift and factors of the elements of the scaled rows.
+    pub standard: Option<Standardization>,
     /// Norm of the joined rows.
     pub joined_norm: Option<Norm>,
     /// Projections, one after the other. The last one computes rows of the decoder's width.
     pub layers: Vec<ProjectorLayer>,
+}
+
+/// `(x - shift) · factor`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standardization {
+    /// `[width]`.
+    pub shift: Tensor,
+    /// `[width]`.
+    pub factor: Tensor,
 }
 
 /// How the rows of a block of patches become one.

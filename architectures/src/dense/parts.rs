@@ -1,7 +1,7 @@
 //! Parts of blueprints that families without [`Dense`](super::Dense) use too.
 
 use crate::TensorNames;
-use crate::blueprint::{Attention, DecayRate, HeadLayout, Norm, NormKind, NormedPart, Projection, Tensor};
+use crate::blueprint::{Attention, Clamps, DecayRate, HeadLayout, Norm, NormKind, NormedPart, Projection, Tensor};
 use crate::rope::Divisors;
 
 /// Returns the divisors of frequencies of a file. Llama 3's take precedence over divisors that
@@ -24,7 +24,19 @@ pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
         module: module.to_owned(),
         weight: Tensor::named(format!("{module}.weight")),
         bias: names.has(&bias).then(|| Tensor::named(bias)),
+        clamps: clamps(names, module),
     }
+}
+
+/// Returns the bounds of a projection, if the model has them.
+pub(crate) fn clamps(names: &TensorNames, module: &str) -> Option<Box<Clamps>> {
+    let tensor = |kind: &str| Tensor::named(format!("{module}.{kind}"));
+    names.has(&format!("{module}.input_min")).then(|| {
+        Box::new(Clamps {
+            input: ["input_min", "input_max"].map(tensor),
+            output: ["output_min", "output_max"].map(tensor),
+        })
+    })
 }
 
 /// Returns a layer norm, with a bias if the model has one.
@@ -68,6 +80,8 @@ pub(crate) fn attention(heads: u64, head_dim: u64, [query, key, value, output]: 
         window: None,
         chunk: None,
         rope: None,
+        second_rope: None,
+        has_causal_pictures: false,
         query,
         key,
         value,

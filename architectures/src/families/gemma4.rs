@@ -338,7 +338,7 @@ fn add_experts(
 fn matrices(names: &TensorNames, module: &str, width: u64) -> [Matrices; 3] {
     let stack = |name: String, rows: Option<Rows>| {
         let weight = Tensor { name: name.clone(), view: View { rows, ..View::default() } };
-        Matrices::Items(Projection { module: name, weight, bias: None })
+        Matrices::Items(Projection { module: name, weight, bias: None, clamps: None })
     };
     let down = stack(format!("{module}.down_proj"), None);
     if names.has(&format!("{module}.gate_proj.weight")) {

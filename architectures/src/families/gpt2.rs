@@ -57,8 +57,8 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     };
     let embedding = format!("{root}wte.weight");
     let own = names.has("lm_head.weight");
-    let output = if own { "lm_head.weight" } else { &embedding };
-    let projection = Projection { module: "lm_head".to_owned(), weight: Tensor::named(output), bias: None };
+    let weight = Tensor::named(if own { "lm_head.weight" } else { &embedding });
+    let projection = Projection { module: "lm_head".to_owned(), weight, bias: None, clamps: None };
     Ok(Blueprint {
         vocabulary: number("vocab_size", 50_257)?,
         hidden,
@@ -90,7 +90,7 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
 fn projection(names: &TensorNames, module: String, rows: Option<Rows>) -> Projection {
     let weight = Tensor { name: format!("{module}.weight"), view: View { rows, transposed: true, item: None } };
     let bias = Tensor { name: format!("{module}.bias"), view: View { rows, ..View::default() } };
-    Projection { bias: names.has(&bias.name).then_some(bias), module, weight }
+    Projection { bias: names.has(&bias.name).then_some(bias), module, weight, clamps: None }
 }
 
 pub(super) fn read_gguf(keys: Keys<'_>, names: &TensorNames) -> Result<Blueprint, Error> {

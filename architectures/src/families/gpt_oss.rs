@@ -132,7 +132,12 @@ fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
         return experts::MODULES.map(|own| {
             let module = format!("{module}.{own}");
             let bias = Some(Tensor::named(format!("{module}.bias")));
-            Matrices::Items(Projection { weight: Tensor::named(format!("{module}.weight")), module, bias })
+            Matrices::Items(Projection {
+                weight: Tensor::named(format!("{module}.weight")),
+                module,
+                bias,
+                clamps: None,
+            })
         });
     }
     let quantized = config.object("quantization_config").ok().flatten();
@@ -141,7 +146,7 @@ fn stacks(config: Config<'_>, module: &str, width: u64) -> [Matrices; 3] {
         let name = format!("{module}.{name}");
         let bias = Tensor { name: format!("{name}_bias"), view: View { rows, ..View::default() } };
         let weight = Tensor { name: name.clone(), view: View { rows, transposed, item: None } };
-        Matrices::Items(Projection { module: name, weight, bias: Some(bias) })
+        Matrices::Items(Projection { module: name, weight, bias: Some(bias), clamps: None })
     };
     let part = |first| stack("gate_up_proj", Some(Rows::every_second(first, width)));
     [part(0), part(1), stack("down_proj", None)]

@@ -44,7 +44,7 @@ pub(super) fn add_experts(config: Config<'_>, names: &TensorNames, blueprint: &m
         let stack = |name: &str, rows: Option<Rows>| {
             let module = format!("{module}.{name}");
             let weight = Tensor { name: format!("{module}.weight"), view: View { rows, ..View::default() } };
-            Matrices::Items(Projection { module, weight, bias: None })
+            Matrices::Items(Projection { module, weight, bias: None, clamps: None })
         };
         let part = |first: u64| stack("input_linear", Some(Rows::run(first, width)));
         let fused = || [part(0), part(width), stack("output_linear", None)];

@@ -138,7 +138,7 @@ fn weighed(names: &TensorNames, module: &str, sizes: ExpertSizes) -> Experts {
     let stack = |name: &str, rows: Option<Rows>| {
         let module = format!("{module}.experts.{name}");
         let weight = Tensor { name: module.clone(), view: View { rows, transposed: true, item: None } };
-        Matrices::Items(Projection { module, weight, bias: None })
+        Matrices::Items(Projection { module, weight, bias: None, clamps: None })
     };
     let part = |first: u64| stack("gate_up_proj", Some(Rows::run(first, sizes.width)));
     let matrices =

@@ -71,7 +71,7 @@ fn stack(blueprint: &mut Blueprint, names: &TensorNames) {
         let stack = |name: &str, rows: Option<Rows>| {
             let module = format!("{module}.experts.{name}");
             let weight = Tensor { name: module.clone(), view: View { rows, transposed: true, item: None } };
-            Matrices::Items(Projection { module, weight, bias: None })
+            Matrices::Items(Projection { module, weight, bias: None, clamps: None })
         };
         let part = |first: u64| stack("gate_up_proj", Some(Rows::run(first, own.width)));
         (own.gate, own.up, own.down) = (Some(part(0)), part(own.width), stack("down_proj", None));

@@ -32,6 +32,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         module: format!("{rest}mm_input_projection"),
         weight: Tensor { name: weight, view: View { transposed: true, ..View::default() } },
         bias: None,
+        clamps: None,
     };
     let pooled_norm = Norm {
         kind: NormKind::Rms,
@@ -50,6 +51,8 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projector: Projector {
             norm: Some(own.norm),
             join: BlockJoin::Mean,
+            scale: None,
+            standard: None,
             joined_norm: Some(pooled_norm),
             layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
         },
@@ -58,7 +61,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         is_bidirectional: true,
         text: text(),
     };
-    Ok(FoundTower { tower, axes: None })
+    Ok(FoundTower::new(tower, None))
 }
 
 pub(super) fn text() -> PictureText {

@@ -7,7 +7,7 @@ use crate::blueprint::{
     Activation, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, PatchOrder, PictureFilter, PictureInput,
     PictureResize, Plain, Projection, ProjectorLayer, Residual,
 };
-use crate::dense::{attention, layer_count, layer_norm, projection};
+use crate::dense::{attention, layer_count, layer_norm, projection, unweighted_norm};
 use crate::gguf_keys::{Keys, fail};
 use crate::plain::one_by_one;
 use crate::rope::Rope;
@@ -37,7 +37,28 @@ pub(super) struct Vision<'a> {
 pub(super) struct LayerForm {
     pub(super) norm: NormKind,
     pub(super) rope: Option<Rope>,
+    /// Rotary embedding of the elements behind those of the first one.
+    pub(super) second_rope: Option<Rope>,
     pub(super) layout: HeadLayout,
+    /// Factor of attention scores; `None` for that of the size of heads.
+    pub(super) scale: Option<f64>,
+    /// Activation of networks; `None` for that of the file.
+    pub(super) activation: Option<Activation>,
+    /// Whether values are normalized.
+    pub(super) norms_values: bool,
+}
+
+impl LayerForm {
+    /// Returns a form with norms of this kind and no positions of its own.
+    pub(super) fn new(norm: NormKind) -> Self {
+        let layout = HeadLayout::Half;
+        Self { norm, rope: None, second_rope: None, layout, scale: None, activation: None, norms_values: false }
+    }
+
+    /// Returns the form with a rotary embedding.
+    pub(super) fn rotated(self, rope: Rope) -> Self {
+        Self { rope: Some(rope), ..self }
+    }
 }
 
 impl Vision<'_> {
@@ -80,8 +101,9 @@ impl Vision<'_> {
 
     fn layer(&self, index: usize, form: &LayerForm, head_dim: u64) -> Layer {
         let own = |module: &str| projection(self.names, &format!("v.blk.{index}.{module}"));
-        let before = |module: &str| Residual {
-            before: self.norm(form.norm, &format!("v.blk.{index}.{module}")),
+        let residual = |before: &str, after: &str| Residual {
+            before: self.norm(form.norm, &format!("v.blk.{index}.{before}")),
+            after: self.norm(form.norm, &format!("v.blk.{index}.{after}")),
             ..Residual::default()
         };
         let [query, key, value] = if self.names.has(&format!("v.blk.{index}.attn_qkv.weight")) {
@@ -90,22 +112,24 @@ impl Vision<'_> {
             ["attn_q", "attn_k", "attn_v"].map(own)
         };
         let mut mixer = attention(self.heads, head_dim, [query, key, value, own("attn_out")]);
-        (mixer.rope, mixer.layout) = (form.rope.clone(), form.layout);
+        (mixer.rope, mixer.second_rope, mixer.layout) = (form.rope.clone(), form.second_rope.clone(), form.layout);
+        mixer.scale = form.scale.unwrap_or(mixer.scale);
+        let norm_of_heads = |module: &str| self.norm(form.norm, &format!("v.blk.{index}.{module}"));
+        (mixer.query_norm, mixer.key_norm) = (norm_of_heads("attn_q_norm"), norm_of_heads("attn_k_norm"));
+        mixer.value_norm = form.norms_values.then(|| unweighted_norm(self.epsilon));
         let [up, down] =
             if self.has_exchanged_network(index) { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
+        let activation = form.activation.unwrap_or(self.activation);
         let width = self.outputs(&format!("v.blk.{index}.{up}.weight"));
         let ffn = if self.names.has(&format!("v.blk.{index}.ffn_gate.weight")) {
-            Ffn::Gated(Box::new(Gated::new(width, self.activation, [own("ffn_gate"), own(up), own(down)])))
+            Ffn::Gated(Box::new(Gated::new(width, activation, [own("ffn_gate"), own(up), own(down)])))
         } else {
-            Ffn::Plain(Box::new(Plain {
-                width,
-                activation: self.activation,
-                curve: None,
-                up: own(up),
-                down: own(down),
-            }))
+            Ffn::Plain(Box::new(Plain { width, activation, curve: None, up: own(up), down: own(down) }))
         };
-        Layer::new((Mixer::Attention(Box::new(mixer)), before("ln1")), (ffn, before("ln2")))
+        Layer::new(
+            (Mixer::Attention(Box::new(mixer)), residual("ln1", "attn_post_norm")),
+            (ffn, residual("ln2", "ffn_post_norm")),
+        )
     }
 
     /// True if the names of the two projections of a network are exchanged, as in older files.

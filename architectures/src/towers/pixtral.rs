@@ -37,7 +37,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     }
     // Pictures are resized as the processor says.
     tower.value("image_size");
-    let rope = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(tower.theta_of_tower()?) };
+    let rope = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(tower.theta_of_tower(10_000.0)?) };
     let (width, activation) = (number("intermediate_size", 4096)?, tower.activation("hidden_act", Activation::Gelu)?);
     let layer = |index: usize| {
         let prefix = format!("{root}transformer.layers.{index}");
@@ -67,7 +67,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         is_bidirectional: false,
         text: text(),
     };
-    Ok(FoundTower { tower, axes: None })
+    Ok(FoundTower::new(tower, None))
 }
 
 pub(super) fn text() -> PictureText {
@@ -106,6 +106,8 @@ fn projector(source: Source<'_>, hidden: u64, before: &str) -> Result<Projector,
     Ok(Projector {
         norm: Some(rms_norm(names, &format!("{root}norm"), epsilon)),
         join: BlockJoin::Elements,
+        scale: None,
+        standard: None,
         joined_norm: None,
         layers: vec![
             layer("patch_merger.merging_layer", hidden, None),

@@ -1,11 +1,11 @@
 //! Kinds of projectors in GGUF files.
 
 use super::gguf_vision::{LayerForm, Vision};
-use super::{FoundTower, gemma3, pixtral, qwen2_vl, qwen3_vl};
+use super::{FoundTower, gemma3, gemma4, pixtral, qwen2_vl, qwen3_vl};
 use crate::Error;
 use crate::blueprint::{
     Activation, BlockJoin, DeepProjector, HeadLayout, NormKind, PatchPositions, PatchWindows, PictureFilter,
-    PictureResize, Projection, Projector, ProjectorLayer, Tensor, Tower, View,
+    PictureInput, PictureResize, Projection, Projector, ProjectorLayer, Tensor, Tower, View,
 };
 use crate::dense::projection;
 use crate::gguf_keys::fail;
@@ -15,8 +15,9 @@ use crate::rope::{Rope, RopeAxes};
 pub(super) type ReadProjector = fn(&Vision<'_>) -> Result<FoundTower, Error>;
 
 /// Kinds of projectors by their name in files.
-pub(super) const KINDS: [(&str, ReadProjector); 5] = [
+pub(super) const KINDS: [(&str, ReadProjector); 6] = [
     ("gemma3", gemma3),
+    ("gemma4v", gemma4),
     ("pixtral", pixtral),
     ("qwen2vl_merger", qwen2_vl),
     ("qwen2.5vl_merger", qwen2_5_vl),
@@ -26,6 +27,8 @@ pub(super) const KINDS: [(&str, ReadProjector); 5] = [
 /// Bounds of the pixels of pictures in the settings of published models, which files do not have.
 const QWEN2_VL_PIXELS: [u64; 2] = [56 * 56, 28 * 28 * 16_384];
 const QWEN3_VL_PIXELS: [u64; 2] = [1 << 16, 1 << 24];
+/// Largest number of tokens of a picture in the settings of Gemma 4.
+const GEMMA4_TOKENS: u64 = 280;
 /// Pixels of a window's side of Qwen2.5-VL.
 const WINDOW: u64 = 112;
 const POSITIONS: &str = "v.position_embd.weight";
@@ -33,12 +36,13 @@ const POSITIONS: &str = "v.position_embd.weight";
 fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let (side, block) = (vision.side, vision.keys.unsigned("projector.scale_factor")?.unwrap_or(4));
     let resize = PictureResize::Fixed { width: side, height: side };
-    let form = LayerForm { norm: NormKind::Layer, rope: None, layout: HeadLayout::Half };
+    let form = LayerForm::new(NormKind::Layer);
     let weight = "mm.input_projection.weight".to_owned();
     let projection = Projection {
         module: "mm.input_projection".to_owned(),
         weight: Tensor { name: weight, view: View { transposed: true, ..View::default() } },
         bias: None,
+        clamps: None,
     };
     let tower = Tower {
         input: vision.input(resize, PictureFilter::Bilinear, block)?,
@@ -50,6 +54,8 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         projector: Projector {
             norm: vision.norm(NormKind::Layer, "v.post_ln"),
             join: BlockJoin::Mean,
+            scale: None,
+            standard: None,
             joined_norm: vision.norm(NormKind::Rms, "mm.soft_emb_norm"),
             layers: vec![ProjectorLayer { width: vision.decoder, projection, activation: None }],
         },
@@ -58,14 +64,59 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         is_bidirectional: true,
         text: gemma3::text(),
     };
-    Ok(FoundTower { tower, axes: None })
+    Ok(FoundTower::new(tower, None))
+}
+
+fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
+    let block = vision.keys.unsigned("projector.scale_factor")?.unwrap_or(3);
+    let multiple = vision.patch.saturating_mul(block);
+    let usual = GEMMA4_TOKENS.saturating_mul(multiple.saturating_mul(multiple));
+    let most = vision.keys.unsigned("image_max_pixels")?.unwrap_or(usual);
+    let resize = PictureResize::Largest { multiple, most };
+    let head_dim = vision.hidden.checked_div(vision.heads).unwrap_or(0);
+    let [columns, lines] = gemma4::ropes(gemma4::THETA, head_dim);
+    let form = LayerForm {
+        second_rope: Some(lines),
+        scale: Some(1.0),
+        // Files do not have it.
+        activation: Some(Activation::GeluTanh),
+        norms_values: true,
+        ..LayerForm::new(NormKind::Rms).rotated(columns)
+    };
+    // Of the model, not of the file, is whether the rows of a picture see each other: only small
+    // models, whose layers have embeddings, are causal.
+    let is_bidirectional = !vision.names.has("model.embed_tokens_per_layer.weight");
+    // The size of the table is that of the tensor.
+    let positions = vision.keys.gguf.tensors.iter().find(|tensor| tensor.name == POSITIONS);
+    let count = positions.and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0);
+    // The model takes `2 · (x − 0.5)`; the means of the file are not used.
+    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let tower = Tower {
+        input: PictureInput { mean: [0.5; 3], deviation: [0.5; 3], ..input },
+        hidden: vision.hidden,
+        patches: vision.patches(),
+        positions: Some(gemma4::axes(POSITIONS, count)),
+        norm: None,
+        layers: vision.layers(&form)?,
+        windows: None,
+        projector: gemma4::projector(
+            vision.names,
+            [vision.hidden, vision.decoder],
+            vision.epsilon,
+            ["v.std_bias", "v.std_scale", "mm.input_projection"],
+        ),
+        deep: Vec::new(),
+        is_bidirectional,
+        text: gemma4::text(),
+    };
+    Ok(FoundTower { is_bidirectional_in_windows: true, ..FoundTower::new(tower, None) })
 }
 
 fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(1);
     let resize = PictureResize::Longest { longest: vision.side, multiple: vision.patch.saturating_mul(block) };
     let rope = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(10_000.0) };
-    let form = LayerForm { norm: NormKind::Rms, rope: Some(rope), layout: HeadLayout::Interleaved };
+    let form = LayerForm { layout: HeadLayout::Interleaved, ..LayerForm::new(NormKind::Rms).rotated(rope) };
     let mut layers = vision.perceptron(["mm.1", "mm.2"], vision.decoder, Activation::Gelu);
     if vision.names.has("mm.patch_merger.weight") {
         let projection = projection(vision.names, "mm.patch_merger");
@@ -83,6 +134,8 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         projector: Projector {
             norm: vision.norm(NormKind::Rms, "mm.input_norm"),
             join: BlockJoin::Elements,
+            scale: None,
+            standard: None,
             joined_norm: None,
             layers,
         },
@@ -91,14 +144,14 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         is_bidirectional: false,
         text: pixtral::text(),
     };
-    Ok(FoundTower { tower, axes: None })
+    Ok(FoundTower::new(tower, None))
 }
 
 fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(2);
     let resize = area(vision, block, QWEN3_VL_PIXELS)?;
     let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(10_000.0) };
-    let form = LayerForm { norm: NormKind::Layer, rope: Some(rope), layout: HeadLayout::Half };
+    let form = LayerForm::new(NormKind::Layer).rotated(rope);
     let layers = vision.layers(&form)?;
     let joined = vision.hidden.saturating_mul(block).saturating_mul(block);
     // The numbers of layers follow from the tensors.
@@ -109,6 +162,8 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         let projector = Projector {
             norm: None,
             join: BlockJoin::Rows,
+            scale: None,
+            standard: None,
             joined_norm: vision.norm(NormKind::Layer, &own("norm")),
             layers: vision.perceptron([&own("fc1"), &own("fc2")], joined, Activation::Gelu),
         };
@@ -124,6 +179,8 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         projector: Projector {
             norm: vision.norm(NormKind::Layer, "v.post_ln"),
             join: BlockJoin::Rows,
+            scale: None,
+            standard: None,
             joined_norm: None,
             layers: vision.perceptron(["mm.0", "mm.2"], joined, Activation::Gelu),
         },
@@ -136,7 +193,7 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         Some(name) if name.starts_with("qwen35") => qwen3_vl::SECTIONS_OF_PART,
         _ => qwen3_vl::SECTIONS,
     };
-    Ok(FoundTower { tower, axes: Some(RopeAxes::Interleaved(sections(vision, usual)?)) })
+    Ok(FoundTower::new(tower, Some(RopeAxes::Interleaved(sections(vision, usual)?))))
 }
 
 fn qwen2_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
@@ -164,11 +221,13 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
         patches: vision.patches(),
         positions: None,
         norm: None,
-        layers: vision.layers(&LayerForm { norm, rope: Some(rope), layout: HeadLayout::Half })?,
+        layers: vision.layers(&LayerForm::new(norm).rotated(rope))?,
         windows: None,
         projector: Projector {
             norm: vision.norm(norm, "v.post_ln"),
             join: BlockJoin::Rows,
+            scale: None,
+            standard: None,
             joined_norm: None,
             layers: vision.perceptron(["mm.0", "mm.2"], joined, Activation::Gelu),
         },
@@ -176,7 +235,7 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
         is_bidirectional: false,
         text: qwen3_vl::text(),
     };
-    Ok(FoundTower { tower, axes: Some(RopeAxes::Runs(sections(vision, qwen2_vl::SECTIONS)?)) })
+    Ok(FoundTower::new(tower, Some(RopeAxes::Runs(sections(vision, qwen2_vl::SECTIONS)?))))
 }
 
 /// Returns sizes that are whole blocks of `block` patches, within the bounds of the file, or else
@@ -191,7 +250,7 @@ fn area(vision: &Vision<'_>, block: u64, [least, most]: [u64; 2]) -> Result<Pict
 
 fn positions(vision: &Vision<'_>) -> PatchPositions {
     let side = vision.side.checked_div(vision.patch).unwrap_or(0);
-    PatchPositions { table: Tensor::named(POSITIONS), side }
+    PatchPositions::Square { table: Tensor::named(POSITIONS), side }
 }
 
 /// Returns the sections of the decoder's rotary embedding; the `usual` ones if the file omits them.

@@ -63,6 +63,8 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projector: Projector {
             norm: Some(sizes.norm(names, &format!("{root}merger.ln_q"))),
             join: BlockJoin::Rows,
+            scale: None,
+            standard: None,
             joined_norm: None,
             layers: vec![layer("0", joined, Some(Activation::Gelu)), layer("2", decoder, None)],
         },
@@ -71,7 +73,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         text: text(),
     };
     let text = whole.object("text_config")?.unwrap_or(whole);
-    Ok(FoundTower { tower: own, axes: Some(RopeAxes::Runs(text.rope_sections()?.unwrap_or(SECTIONS))) })
+    Ok(FoundTower::new(own, Some(RopeAxes::Runs(text.rope_sections()?.unwrap_or(SECTIONS)))))
 }
 
 /// Reads the windows of a tower whose blocks have `block` pixels of each side.
@@ -111,7 +113,7 @@ impl Sizes {
         let heads = tower.unsigned("num_heads")?.unwrap_or(16);
         qwen3_vl::head_dim(hidden, heads)?;
         let block = tower.number_or_same("spatial_merge_size")?.unwrap_or(2);
-        let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(tower.theta_of_tower()?) };
+        let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(tower.theta_of_tower(10_000.0)?) };
         Ok(Self { hidden, heads, width, activation, norm, rope, block })
     }
 

@@ -50,7 +50,10 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         input: input(source, [16, 2, 2])?,
         hidden: sizes.hidden,
         patches: vec![projection(names, &format!("{root}patch_embed.proj"))],
-        positions: Some(PatchPositions { table: Tensor::named(format!("{root}pos_embed.weight")), side: rows.isqrt() }),
+        positions: Some(PatchPositions::Square {
+            table: Tensor::named(format!("{root}pos_embed.weight")),
+            side: rows.isqrt(),
+        }),
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),
@@ -61,7 +64,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     };
     let text = whole.object("text_config")?.unwrap_or(whole);
     let sections = text.rope_sections()?.unwrap_or_else(|| usual_sections(text));
-    Ok(FoundTower { tower, axes: Some(RopeAxes::Interleaved(sections)) })
+    Ok(FoundTower::new(tower, Some(RopeAxes::Interleaved(sections))))
 }
 
 pub(super) fn text() -> PictureText {
@@ -127,7 +130,7 @@ impl Sizes {
             width: tower.unsigned("intermediate_size")?.unwrap_or(4304),
             heads,
             activation: tower.activation("hidden_act", Activation::GeluTanh)?,
-            rope: Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(tower.theta_of_tower()?) },
+            rope: Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(tower.theta_of_tower(10_000.0)?) },
             joined: block.saturating_mul(block),
             decoder,
         })
@@ -166,6 +169,8 @@ impl Sizes {
         Projector {
             norm: norm(!is_deep),
             join: BlockJoin::Rows,
+            scale: None,
+            standard: None,
             joined_norm: norm(is_deep),
             layers: vec![layer("linear_fc1", joined, Some(Activation::Gelu)), layer("linear_fc2", self.decoder, None)],
         }

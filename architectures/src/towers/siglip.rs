@@ -57,7 +57,7 @@ impl Siglip {
             patch,
             epsilon,
             patches: projection(names, &format!("{root}embeddings.patch_embedding")),
-            positions: PatchPositions {
+            positions: PatchPositions::Square {
                 table: Tensor::named(format!("{root}embeddings.position_embedding.weight")),
                 side,
             },

@@ -329,7 +329,7 @@ mod tests {
         ["gate_proj", "up_proj", "down_proj"].map(|own| {
             let module = format!("model.layers.0.mlp.experts.{own}");
             let weight = Tensor::named(format!("{module}.weight"));
-            Matrices::Items(architectures::Projection { module, weight, bias: None })
+            Matrices::Items(architectures::Projection { module, weight, bias: None, clamps: None })
         })
     }
 

@@ -37,7 +37,7 @@ enum MapKind : uint32_t {
     MAP_ADD = 0,
     // `scale · x`.
     MAP_SCALE = 1,
-    // `min(max(x, -scale), scale)`.
+    // `min(max(x, scale), second)`.
     MAP_CLAMP = 2,
     // `scale · tanh(x / scale)`.
     MAP_SOFT_CAP = 3,
@@ -65,8 +65,8 @@ struct MapArguments {
     float *out;
     uint64_t count;
     float scale;
-    // Factor for negative numbers.
-    float negative;
+    // Factor for negative numbers, or the largest result of a clamp.
+    float second;
     uint32_t kind;
     uint32_t activation;
     // Number of elements that share one of y.
@@ -84,7 +84,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_ADD: out = x + scale * y; break;
     case MAP_SCALE: out = scale * x; break;
     // NaN stays NaN.
-    case MAP_CLAMP: out = x < -scale ? -scale : x > scale ? scale : x; break;
+    case MAP_CLAMP: out = x < scale ? scale : x > arguments.second ? arguments.second : x; break;
     case MAP_SOFT_CAP: out = scale * tanhf(x / scale); break;
     case MAP_TIMES: out = x * y; break;
     case MAP_SIGMOID: out = x * sigmoid(y); break;
@@ -92,7 +92,7 @@ KERNEL(map_rows, MAP_THREADS, MapArguments) {
     case MAP_ACTIVATE: out = activated(arguments.activation, x); break;
     case MAP_GATE: out = gated(arguments.activation, scale, x, y); break;
     case MAP_SOFTPLUS: out = x * softplus(y); break;
-    case MAP_XIELU: out = 0.5f * x + (x > 0.0f ? scale * x * x : arguments.negative * (expm1f(fminf(x, -1e-6f)) - x)); break;
+    case MAP_XIELU: out = 0.5f * x + (x > 0.0f ? scale * x * x : arguments.second * (expm1f(fminf(x, -1e-6f)) - x)); break;
     case MAP_SIGNED_ROOT: out = x == 0.0f ? 0.0f : copysignf(sqrtf(fmaxf(fabsf(x), scale)), x); break;
     }
     arguments.out[at] = out;

@@ -228,7 +228,7 @@ pub(crate) struct MapArguments {
     pub(crate) out: Address,
     pub(crate) count: u64,
     pub(crate) scale: f32,
-    pub(crate) negative: f32,
+    pub(crate) second: f32,
     pub(crate) kind: u32,
     pub(crate) activation: u32,
     pub(crate) shared: u32,

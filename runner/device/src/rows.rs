@@ -64,8 +64,13 @@ pub enum Map<'a, A> {
     Add(&'a A, f32),
     /// `scale · x`.
     Scale(f32),
-    /// `min(max(x, -limit), limit)`.
-    Clamp(f32),
+    /// `min(max(x, low), high)`.
+    Clamp {
+        /// Smallest result.
+        low: f32,
+        /// Largest result.
+        high: f32,
+    },
     /// `cap · tanh(x / cap)`.
     SoftCap(f32),
     /// `x · y`.
@@ -110,7 +115,7 @@ impl<'a, A> Map<'a, A> {
         Ok(match self {
             Self::Add(y, scale) => Map::Add(of(y)?, scale),
             Self::Scale(scale) => Map::Scale(scale),
-            Self::Clamp(limit) => Map::Clamp(limit),
+            Self::Clamp { low, high } => Map::Clamp { low, high },
             Self::SoftCap(cap) => Map::SoftCap(cap),
             Self::Times(y) => Map::Times(of(y)?),
             Self::Sigmoid(y) => Map::Sigmoid(of(y)?),
@@ -135,7 +140,7 @@ impl GpuRuntime {
         let (kind, y, scale, activation) = match map {
             Map::Add(y, scale) => (0, Some(y), scale, None),
             Map::Scale(scale) => (1, None, scale, None),
-            Map::Clamp(limit) => (2, None, limit, None),
+            Map::Clamp { low, .. } => (2, None, low, None),
             Map::SoftCap(cap) => (3, None, cap, None),
             Map::Times(y) => (4, Some(y), 1.0, None),
             Map::Sigmoid(y) => (5, Some(y), 1.0, None),
@@ -145,6 +150,11 @@ impl GpuRuntime {
             Map::Softplus(y) => (9, Some(y), 1.0, None),
             Map::Xielu { positive, .. } => (10, None, positive, None),
             Map::SignedRoot(least) => (11, None, least, None),
+        };
+        let second = match map {
+            Map::Xielu { negative, .. } => negative,
+            Map::Clamp { high, .. } => high,
+            _ => 0.0,
         };
         let shared = match y {
             Some(y) => {
@@ -165,7 +175,7 @@ impl GpuRuntime {
             out: fresh.address(),
             count: (rows * width) as u64,
             scale,
-            negative: if let Map::Xielu { negative, .. } = map { negative } else { 0.0 },
+            second,
             kind,
             activation: activation.map_or(0, number),
             shared: shared as u32,

@@ -205,7 +205,7 @@ impl Backend for Cpu {
             match map {
                 Map::Add(y, scale) => elementwise::add(self.instructions, x, &y.numbers[of(y)], scale),
                 Map::Scale(scale) => x.iter_mut().for_each(|x| *x *= scale),
-                Map::Clamp(limit) => x.iter_mut().for_each(|x| *x = x.clamp(-limit, limit)),
+                Map::Clamp { low, high } => x.iter_mut().for_each(|x| *x = x.clamp(low, high)),
                 Map::SoftCap(cap) => x.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh()),
                 Map::Times(y) => x.iter_mut().zip(&y.numbers[of(y)]).for_each(|(x, y)| *x *= y),
                 Map::Sigmoid(y) if y.width < width => scale_runs(x, &y.numbers[of(y)], elementwise::sigmoid),

@@ -99,8 +99,8 @@ impl<B: Backend> LayerStage<B> {
         for index in range.clone() {
             let layer = &blueprint.layers[index];
             let tables = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
-            let LayerTables { keys, growth, indexer, entries, outputs } = tables;
-            let angles = LayerAngles { keys: keys.map(|keys| keys.table), growth, indexer, entries, outputs };
+            let LayerTables { keys, second, growth, indexer, entries, outputs } = tables;
+            let angles = LayerAngles { keys: keys.map(|keys| keys.table), second, growth, indexer, entries, outputs };
             let loader = Loader { backend, weights, hidden, angles, token_input, streams: blueprint.streams.as_ref() };
             layers.push(Layer::load(&loader, layer, blueprint.causal)?);
             places.push(shapes.add(index, keys));

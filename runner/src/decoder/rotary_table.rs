@@ -35,6 +35,8 @@ struct TableKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerTables {
     pub(super) keys: Option<KeyRotary>,
+    /// Index of the table of the elements behind those that the first one rotates.
+    pub(super) second: Option<usize>,
     /// Index of the table with the growth of queries.
     pub(super) growth: Option<usize>,
     /// Index of the table of the keys of the indexer, and of its queries in latent attention.
@@ -135,6 +137,12 @@ impl RotaryTable {
         let mut table =
             |rotary: &MixerRotary<'_>| -> Result<usize> { Ok(Self::of_keys(weights, rotary, tables)?.table) };
         let indexer = indexer_rotary(mixer).map(|rotary| table(&rotary)).transpose()?;
+        let second = match (mixer, rotary_of(mixer)) {
+            (Mixer::Attention(own), Some(rotary)) => {
+                own.second_rope.as_ref().map(|rope| table(&MixerRotary { rope, ..rotary })).transpose()?
+            }
+            _ => None,
+        };
         let (mut entries, mut outputs) = (None, None);
         if let (Mixer::Compressed(own), Some(rotary)) = (mixer, rotary_of(mixer)) {
             let back = Rope { reversed: !own.rope.reversed, ..own.rope.clone() };
@@ -143,7 +151,7 @@ impl RotaryTable {
             let back = own.entries.as_ref().map(|own| own.compression.every - 1);
             entries = back.map(|back| table(&MixerRotary { back, ..rotary })).transpose()?;
         }
-        Ok(LayerTables { keys, growth, indexer, entries, outputs })
+        Ok(LayerTables { keys, second, growth, indexer, entries, outputs })
     }
 
     /// Returns the index of a table, after adding it if it has no equal.

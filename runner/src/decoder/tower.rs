@@ -75,9 +75,9 @@ impl<B: Backend> Tower<B> {
         let (hidden, patch) = (own.hidden as usize, own.input.patch_width() as usize);
         let mut rotary_tables = Vec::new();
         let layer = |layer: &architectures::Layer| {
-            let LayerTables { keys, growth, .. } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
+            let LayerTables { keys, second, growth, .. } = RotaryTable::of(weights, &layer.mixer, &mut rotary_tables)?;
             let keys = keys.map(|keys| keys.table);
-            let angles = LayerAngles { keys, growth, indexer: None, entries: None, outputs: None };
+            let angles = LayerAngles { keys, second, growth, indexer: None, entries: None, outputs: None };
             let loader = Loader { backend, weights, hidden, angles, token_input: 0, streams: None };
             Layer::load(&loader, layer, false)
         };
@@ -158,10 +158,7 @@ impl<B: Backend> Tower<B> {
         }
         if let Some(positions) = &self.positions {
             let sides = [patches.rows, patches.columns];
-            let own = backend.rows(places.len(), positions.width(), |rows| {
-                positions.fill(places, sides, rows);
-                Ok(())
-            })?;
+            let own = backend.rows(places.len(), positions.width(), |rows| positions.fill(places, sides, rows))?;
             x = backend.map(x, Map::Add(&own, 1.0))?;
         }
         if let Some(norm) = &self.norm {

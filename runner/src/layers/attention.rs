@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use architectures::{AttentionGate, GateFunction, NormedPart};
 
 use super::block_indexer::BlockIndexer;
+use super::linear::Linear;
 use super::{Loader, MixerPlace, Pass};
 use crate::backend::{Attend, Backend, HeadPart, Map, NormOf, PositionBias, StageSequences, Values};
 use crate::weights::HeadRows;
@@ -11,9 +12,9 @@ use crate::weights::HeadRows;
 /// Attention.
 #[derive(Debug)]
 pub(crate) struct Attention<B: Backend> {
-    query: B::Matrix,
+    query: Linear<B>,
     key_value: KeyValue<B>,
-    output: B::Matrix,
+    output: Linear<B>,
     gate: Option<(B::Matrix, GateFunction)>,
     query_norm: Option<NormOf<B>>,
     key_norm: Option<NormOf<B>>,
@@ -25,6 +26,8 @@ pub(crate) struct Attention<B: Backend> {
     position_bias: Option<PositionBias>,
     /// The part of a head that RoPE is applied to, and the index of its angles.
     rotated: Option<(HeadPart, usize)>,
+    /// The elements behind them, with other angles.
+    rotated_behind: Option<(HeadPart, usize)>,
     /// A whole head, and the index of the growth of queries among the angles.
     growth: Option<(HeadPart, usize)>,
     heads: usize,
@@ -36,6 +39,7 @@ pub(crate) struct Attention<B: Backend> {
     window: Option<usize>,
     chunk: Option<usize>,
     causal: bool,
+    has_causal_pictures: bool,
     indexer: Option<BlockIndexer<B>>,
 }
 
@@ -43,9 +47,9 @@ pub(crate) struct Attention<B: Backend> {
 #[derive(Debug)]
 enum KeyValue<B: Backend> {
     /// One each.
-    Each(B::Matrix, B::Matrix),
+    Each(Linear<B>, Linear<B>),
     /// Values are keys before their norm.
-    Same(B::Matrix),
+    Same(Linear<B>),
     /// None: keys and values are those of an earlier layer.
     OfOtherLayer,
 }
@@ -53,16 +57,16 @@ enum KeyValue<B: Backend> {
 impl<B: Backend> KeyValue<B> {
     /// `rows` is the order of the rows of keys.
     fn load(loader: &Loader<'_, B>, own: &architectures::Attention, rows: Option<HeadRows>) -> Result<Self> {
-        let Loader { backend, weights, hidden, .. } = *loader;
+        let hidden = loader.hidden;
         if own.reads_layer.is_some() {
             return Ok(Self::OfOtherLayer);
         }
         let [keys, values] = [own.head_dim, own.value_dim].map(|size| (own.kv_heads * size) as usize);
-        let key = weights.matrix(backend, &own.key, hidden, keys, rows)?;
+        let key = Linear::load(loader, &own.key, [hidden, keys], rows)?;
         if own.value == own.key && own.value_norm.is_some() {
             return Ok(Self::Same(key));
         }
-        Ok(Self::Each(key, weights.matrix(backend, &own.value, hidden, values, None)?))
+        Ok(Self::Each(key, Linear::load(loader, &own.value, [hidden, values], None)?))
     }
 }
 
@@ -73,7 +77,7 @@ impl<B: Backend> Attention<B> {
             [own.heads, own.kv_heads, own.head_dim, own.value_dim].map(|size| size as usize);
         let rotated = own.rope.as_ref().map_or(own.head_dim, |rope| rope.rotated(own.head_dim));
         let rows = Some(HeadRows { layout: own.layout, head_dim: own.head_dim });
-        let matrix = |projection, input, output, rows| weights.matrix(backend, projection, input, output, rows);
+        let linear = |projection, sizes, rows| Linear::load(loader, projection, sizes, rows);
         let norm = |norm: &Option<architectures::Norm>, heads: usize| {
             let norm = norm.as_ref().map(|norm| match own.normed {
                 NormedPart::Head => weights.norm(backend, norm, key_dim),
@@ -89,9 +93,9 @@ impl<B: Backend> Attention<B> {
         let key_norm = if own.reads_layer.is_some() { None } else { norm(&own.key_norm, kv_heads)? };
         let head = |count: usize| HeadPart { width: key_dim, first: 0, count };
         Ok(Self {
-            query: matrix(&own.query, hidden, heads * key_dim, rows)?,
+            query: linear(&own.query, [hidden, heads * key_dim], rows)?,
             key_value: KeyValue::load(loader, own, rows)?,
-            output: matrix(&own.output, heads * value_dim, hidden, None)?,
+            output: linear(&own.output, [heads * value_dim, hidden], None)?,
             gate: own.gate.as_ref().map(gate).transpose()?,
             query_norm: norm(&own.query_norm, heads)?,
             key_norm,
@@ -110,6 +114,10 @@ impl<B: Backend> Attention<B> {
                 .map(|bias| PositionBias::load(weights, bias, own.heads))
                 .transpose()?,
             rotated: angles.keys.map(|angles| (head(rotated as usize), angles)),
+            rotated_behind: angles.second.map(|angles| {
+                let count = own.second_rope.as_ref().map_or(0, |rope| rope.rotated(own.head_dim));
+                (HeadPart { width: key_dim, first: rotated as usize, count: count as usize }, angles)
+            }),
             growth: angles.growth.map(|growth| (head(key_dim), growth)),
             heads,
             kv_heads,
@@ -120,6 +128,7 @@ impl<B: Backend> Attention<B> {
             window: own.window.map(|window| window as usize),
             chunk: own.chunk.map(|chunk| chunk as usize),
             causal,
+            has_causal_pictures: own.has_causal_pictures,
             indexer: own.indexer.as_ref().map(|indexer| BlockIndexer::load(loader, own, indexer)).transpose()?,
         })
     }
@@ -136,17 +145,17 @@ impl<B: Backend> Attention<B> {
         let value_norm = self.value_norm.as_ref();
         let (query, given) = match &self.key_value {
             KeyValue::Each(key, value) => {
-                let [query, key, value] = backend.project([&self.query, key, value], x)?;
+                let [query, key, value] = Linear::project(backend, [&self.query, key, value], x)?;
                 (query, Some((key, normed(backend, value, value_norm)?)))
             }
             KeyValue::Same(key) => {
-                let [query, key] = backend.project([&self.query, key], x)?;
+                let [query, key] = Linear::project(backend, [&self.query, key], x)?;
                 let norm = value_norm.context("invariant: values that are keys have a norm")?;
                 let value = backend.norm(norm, &key)?;
                 (query, Some((key, value)))
             }
             KeyValue::OfOtherLayer => {
-                let [query] = backend.project([&self.query], x)?;
+                let [query] = Linear::project(backend, [&self.query], x)?;
                 (query, None)
             }
         };
@@ -169,6 +178,7 @@ impl<B: Backend> Attention<B> {
             window: self.window,
             chunk: self.chunk,
             causal: self.causal,
+            has_causal_pictures: self.has_causal_pictures,
             reads_only: given.is_none(),
             sinks: self.sinks.as_ref(),
             position_bias: self.position_bias.as_ref(),
@@ -177,25 +187,28 @@ impl<B: Backend> Attention<B> {
             entries: None,
         };
         let (key, value) = given.as_ref().map_or((&query, &query), |(key, value)| (key, value));
-        let mut mixed =
-            backend.attend(&attend, [&query, key, value], &mut sequences.layer(place.layer, place.states))?;
-        if let Some((gate, function)) = &self.gate {
-            let [gate] = backend.project([gate], x)?;
-            let map = match function {
-                GateFunction::Sigmoid => Map::Sigmoid(&gate),
-                GateFunction::Softplus => Map::Softplus(&gate),
-                GateFunction::Silu => Map::Silu(&gate),
-            };
-            mixed = backend.map(mixed, map)?;
-        }
+        let mixed = backend.attend(&attend, [&query, key, value], &mut sequences.layer(place.layer, place.states))?;
+        let mixed = self.gated(backend, x, mixed)?;
         let mixed = normed(backend, mixed, self.output_norm.as_ref())?;
-        let [out] = backend.project([&self.output], &mixed)?;
+        let [out] = Linear::project(backend, [&self.output], &mixed)?;
         Ok(out)
+    }
+
+    /// Multiplies the weighted values with the gate, if there is one.
+    fn gated(&self, backend: &B, x: &B::Act, mixed: B::Act) -> Result<B::Act> {
+        let Some((gate, function)) = &self.gate else { return Ok(mixed) };
+        let [gate] = backend.project([gate], x)?;
+        let map = match function {
+            GateFunction::Sigmoid => Map::Sigmoid(&gate),
+            GateFunction::Softplus => Map::Softplus(&gate),
+            GateFunction::Silu => Map::Silu(&gate),
+        };
+        backend.map(mixed, map)
     }
 
     fn clipped(&self, backend: &B, x: B::Act) -> Result<B::Act> {
         match self.clip {
-            Some(limit) => backend.map(x, Map::Clamp(limit)),
+            Some(limit) => backend.map(x, Map::Clamp { low: -limit, high: limit }),
             None => Ok(x),
         }
     }
@@ -203,11 +216,15 @@ impl<B: Backend> Attention<B> {
     /// Normalizes and clips queries or keys and applies RoPE to them.
     fn prepared(&self, pass: &Pass<'_, B>, x: B::Act, norm: Option<&NormOf<B>>) -> Result<B::Act> {
         if self.norms_follow_rope {
-            let x = turned(pass, self.clipped(pass.backend, x)?, self.rotated)?;
+            let x = self.rotated(pass, self.clipped(pass.backend, x)?)?;
             return normed(pass.backend, x, norm);
         }
         let x = normed(pass.backend, x, norm)?;
-        turned(pass, self.clipped(pass.backend, x)?, self.rotated)
+        self.rotated(pass, self.clipped(pass.backend, x)?)
+    }
+
+    fn rotated(&self, pass: &Pass<'_, B>, x: B::Act) -> Result<B::Act> {
+        turned(pass, turned(pass, x, self.rotated)?, self.rotated_behind)
     }
 }
 

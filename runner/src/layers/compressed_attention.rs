@@ -180,6 +180,7 @@ impl<B: Backend> CompressedAttention<B> {
             window: Some(self.window),
             chunk: None,
             causal: true,
+            has_causal_pictures: false,
             reads_only: false,
             sinks: Some(&self.sinks),
             position_bias: None,

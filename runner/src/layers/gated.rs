@@ -1,6 +1,7 @@
 //! A feed-forward network with a gate.
 
 use super::Loader;
+use super::linear::Linear;
 use crate::backend::{Backend, Map, NormOf};
 use anyhow::Result;
 use architectures::Activation;
@@ -8,10 +9,10 @@ use architectures::Activation;
 /// `down(norm(act(excess(gate_scale · gate(x))) · up(x)))`.
 #[derive(Debug)]
 pub(crate) struct Gated<B: Backend> {
-    pub(super) gate: B::Matrix,
-    pub(super) up: B::Matrix,
+    pub(super) gate: Linear<B>,
+    pub(super) up: Linear<B>,
     norm: Option<NormOf<B>>,
-    pub(super) down: B::Matrix,
+    pub(super) down: Linear<B>,
     pub(super) activation: Activation,
     gate_scale: Option<f32>,
     /// Number of standard deviations up to which the elements of the gate are 0.
@@ -22,11 +23,12 @@ impl<B: Backend> Gated<B> {
     pub(super) fn load(loader: &Loader<'_, B>, own: &architectures::Gated) -> Result<Self> {
         let Loader { backend, weights, hidden, .. } = *loader;
         let width = own.width as usize;
+        let linear = |own, sizes| Linear::load(loader, own, sizes, None);
         Ok(Self {
-            gate: weights.matrix(backend, &own.gate, hidden, width, None)?,
-            up: weights.matrix(backend, &own.up, hidden, width, None)?,
+            gate: linear(&own.gate, [hidden, width])?,
+            up: linear(&own.up, [hidden, width])?,
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, width)).transpose()?,
-            down: weights.matrix(backend, &own.down, width, hidden, None)?,
+            down: linear(&own.down, [width, hidden])?,
             activation: own.activation,
             gate_scale: own.gate_scale.map(|scale| scale as f32),
             cutoff: own.cutoff.map(|cutoff| cutoff as f32),
@@ -34,7 +36,7 @@ impl<B: Backend> Gated<B> {
     }
 
     pub(super) fn forward(&self, backend: &B, x: &B::Act) -> Result<B::Act> {
-        let [mut gate, up] = backend.project([&self.gate, &self.up], x)?;
+        let [mut gate, up] = Linear::project(backend, [&self.gate, &self.up], x)?;
         if let Some(scale) = self.gate_scale {
             gate = backend.map(gate, Map::Scale(scale))?;
         }
@@ -45,7 +47,7 @@ impl<B: Backend> Gated<B> {
         if let Some(norm) = &self.norm {
             wide = backend.norm(norm, &wide)?;
         }
-        let [out] = backend.project([&self.down], &wide)?;
+        let [out] = Linear::project(backend, [&self.down], &wide)?;
         Ok(out)
     }
 }

@@ -183,6 +183,7 @@ impl<B: Backend> Latent<B> {
             window: None,
             chunk: None,
             causal: true,
+            has_causal_pictures: false,
             reads_only: false,
             sinks: None,
             position_bias: None,

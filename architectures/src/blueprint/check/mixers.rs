@@ -76,6 +76,13 @@ fn attention(attention: &Attention) -> Result<(), String> {
     }
     positive([Some(attention.scale), attention.soft_cap, attention.clip].into_iter().flatten())?;
     attention.rope.iter().try_for_each(|own| rope(own, head_dim))?;
+    if let Some(second) = &attention.second_rope {
+        rope(second, head_dim)?;
+        let first = attention.rope.as_ref().map_or(0, |own| own.rotated(head_dim));
+        if first.saturating_add(second.rotated(head_dim)) > head_dim {
+            return Err(format!("two rotary embeddings rotate more than the {head_dim} elements of a head"));
+        }
+    }
     attention.query_growth.iter().try_for_each(growth)?;
     attention.position_bias.iter().try_for_each(position_bias)?;
     attention.indexer.as_deref().map_or(Ok(()), |own| block_indexer(own, attention))?;

@@ -3,8 +3,8 @@
 
 use crate::blueprint::{
     Adaptable, Blueprint, CompressedAttention, Compression, Experts, Ffn, Gated, Latent, LatentQuery, Layer,
-    LayerStreams, Matrices, Mixer, Network, Norm, Plain, PositionBias, Positions, Projection, Rows, StreamMix,
-    StreamNumbers, Streams, Tensor, Tower, View,
+    LayerStreams, Matrices, Mixer, Network, Norm, PatchPositions, Plain, PositionBias, Positions, Projection, Rows,
+    StreamMix, StreamNumbers, Streams, Tensor, Tower, View,
 };
 use crate::rope::Divisors;
 
@@ -121,11 +121,16 @@ impl<'a> NamedParts<'a> {
 
     fn tower(&mut self, tower: &'a Tower) {
         self.projections(&tower.patches);
-        self.tensors.extend(tower.positions.iter().map(|positions| &positions.table));
+        match &tower.positions {
+            Some(PatchPositions::Square { table, .. }) => self.tensors.push(table),
+            Some(PatchPositions::Axes { columns, lines, .. }) => self.tensors.extend([columns, lines]),
+            None => {}
+        }
         self.norms(&tower.norm);
         tower.layers.iter().for_each(|layer| self.layer(layer));
         for projector in tower.projectors() {
             self.norms(projector.norm.iter().chain(&projector.joined_norm));
+            self.tensors.extend(projector.standard.iter().flat_map(|own| [&own.shift, &own.factor]));
             self.projections(projector.layers.iter().map(|layer| &layer.projection));
         }
     }
@@ -356,6 +361,9 @@ impl<'a> NamedParts<'a> {
             self.projections.push(projection);
             self.tensors.push(&projection.weight);
             self.tensors.extend(&projection.bias);
+            if let Some(clamps) = &projection.clamps {
+                self.tensors.extend(clamps.input.iter().chain(&clamps.output));
+            }
         }
     }
 

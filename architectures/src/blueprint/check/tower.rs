@@ -1,6 +1,6 @@
 //! Checks of the numbers of towers.
 
-use super::super::{Blueprint, Mixer, Projector, Tower};
+use super::super::{Blueprint, Mixer, PatchPositions, Projector, Tower};
 use super::{MAX_LAYERS, in_range, layer, norm};
 
 /// Limit of the width of joined rows; more than any tower has.
@@ -41,8 +41,10 @@ fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
     in_range("width of the tower", tower.hidden, MAX_WIDTH)?;
     in_range("number of projections of patches", tower.patches.len() as u64, MAX_FRAMES)?;
     in_range("number of layers of the tower", tower.layers.len() as u64, MAX_LAYERS)?;
-    if let Some(positions) = &tower.positions {
-        in_range("side of the square of positions", positions.side, 1 << 12)?;
+    match &tower.positions {
+        Some(PatchPositions::Square { side, .. }) => in_range("side of the square of positions", *side, 1 << 12)?,
+        Some(PatchPositions::Axes { count, .. }) => in_range("number of positions", *count, 1 << 20)?,
+        None => {}
     }
     tower.norm.iter().try_for_each(norm)?;
     for own in &tower.layers {
@@ -76,6 +78,9 @@ fn check(tower: &Tower, hidden: u64, layers: usize) -> Result<(), String> {
 }
 
 fn projector(projector: &Projector, hidden: u64) -> Result<(), String> {
+    if let Some(scale) = projector.scale.filter(|scale| !scale.is_finite() || *scale <= 0.0) {
+        return Err(format!("the factor of joined rows is {scale}, expected a positive number"));
+    }
     projector.norm.iter().chain(&projector.joined_norm).try_for_each(norm)?;
     projector.layers.iter().try_for_each(|layer| in_range("width of a projector", layer.width, MAX_WIDTH))?;
     match projector.layers.last() {

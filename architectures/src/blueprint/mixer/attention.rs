@@ -33,6 +33,11 @@ pub struct Attention {
     pub chunk: Option<u64>,
     /// Rotary embedding; `None` if queries and keys have no position information.
     pub rope: Option<Rope>,
+    /// Rotary embedding of the elements behind those that `rope` rotates; only in towers.
+    pub second_rope: Option<Rope>,
+    /// Whether the rows of a picture see only those before them, although the rows of pictures see
+    /// each other in other layers.
+    pub has_causal_pictures: bool,
     /// `[heads · head_dim, hidden]`.
     pub query: Projection,
     /// `[kv_heads · head_dim, hidden]`.

@@ -227,7 +227,7 @@ impl LayerNames<'_> {
 
 /// Returns a projection whose tensor has the name of its module.
 fn bare_projection(name: &str) -> Projection {
-    Projection { module: name.to_owned(), weight: Tensor::named(name), bias: None }
+    Projection { module: name.to_owned(), weight: Tensor::named(name), bias: None, clamps: None }
 }
 
 /// Returns the number of positions of an entry of sparse and of heavy attention.

@@ -97,7 +97,7 @@ fn elements_are_changed() {
     let cases: [Case<'_>; 13] = [
         (Map::Add(&y_at, 0.5), &|x, y| x + 0.5 * y),
         (Map::Scale(-3.0), &|x, _| -3.0 * x),
-        (Map::Clamp(0.25), &|x, _| x.clamp(-0.25, 0.25)),
+        (Map::Clamp { low: -0.25, high: 0.5 }, &|x, _| x.clamp(-0.25, 0.5)),
         (Map::SoftCap(0.5), &|x, _| 0.5 * (x / 0.5).tanh()),
         (Map::Times(&y_at), &|x, y| x * y),
         (Map::Silu(&y_at), &|x, y| x * y * sigmoid(y)),
@@ -129,6 +129,6 @@ fn elements_are_changed() {
     }
     assert!(machine.map_rows(&x_at, Map::Times(&own_at)).is_ok(), "an element for each row");
     assert!(machine.map_rows(&own_at, Map::Times(&x_at)).is_err(), "other rows");
-    let broken = machine.map_rows(&tensor(&[f32::NAN; 2], 1), Map::Clamp(1.0)).expect("rows");
+    let broken = machine.map_rows(&tensor(&[f32::NAN; 2], 1), Map::Clamp { low: -1.0, high: 1.0 }).expect("rows");
     assert!(numbers(&broken).iter().all(|x| x.is_nan()));
 }

@@ -1,16 +1,22 @@
 //! Learned positions of patches, see [`architectures::PatchPositions`].
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::weights::Weights;
 
-/// A square of rows.
+/// Tables of rows of `width` numbers.
 #[derive(Debug)]
 pub(super) struct PatchPositions {
-    /// `[side · side, width]`.
-    numbers: Vec<f32>,
-    side: usize,
     width: usize,
+    tables: Tables,
+}
+
+#[derive(Debug)]
+enum Tables {
+    /// `[side · side, width]`.
+    Square { numbers: Vec<f32>, side: usize },
+    /// `[count, width]` each.
+    Axes { columns: Vec<f32>, lines: Vec<f32> },
 }
 
 /// The two rows between which a patch lies on one side of the square, and the weight of the second.
@@ -32,8 +38,17 @@ impl Between {
 
 impl PatchPositions {
     pub(super) fn load(weights: &Weights, own: &architectures::PatchPositions, width: usize) -> Result<Self> {
-        let side = own.side as usize;
-        Ok(Self { numbers: weights.numbers(&own.table, &[side * side, width])?, side, width })
+        let tables = match own {
+            architectures::PatchPositions::Square { table, side } => {
+                let side = *side as usize;
+                Tables::Square { numbers: weights.numbers(table, &[side * side, width])?, side }
+            }
+            architectures::PatchPositions::Axes { columns, lines, count } => {
+                let read = |table| weights.numbers(table, &[*count as usize, width]);
+                Tables::Axes { columns: read(columns)?, lines: read(lines)? }
+            }
+        };
+        Ok(Self { width, tables })
     }
 
     /// Returns the number of elements of a row.
@@ -42,18 +57,44 @@ impl PatchPositions {
     }
 
     /// Writes the positions of patches, `[patches, width]`. `places` are their rows and columns in
-    /// a picture of `rows` rows and `columns` columns of patches.
-    pub(super) fn fill(&self, places: &[[usize; 2]], [rows, columns]: [usize; 2], out: &mut [f32]) {
-        for ([row, column], out) in places.iter().zip(out.chunks_exact_mut(self.width)) {
-            let (down, right) = (Between::of(*row, rows, self.side), Between::of(*column, columns, self.side));
-            out.fill(0.0);
-            for (y, of_row) in down.rows.into_iter().zip([1.0 - down.share, down.share]) {
-                for (x, of_column) in right.rows.into_iter().zip([1.0 - right.share, right.share]) {
-                    let first = (y * self.side + x) * self.width;
-                    let own = &self.numbers[first..first + self.width];
-                    out.iter_mut().zip(own).for_each(|(out, own)| *out += of_row * of_column * own);
+    /// a picture of `sides` rows and columns of patches.
+    ///
+    /// # Errors
+    /// A picture has more columns or lines than there are positions.
+    pub(super) fn fill(&self, places: &[[usize; 2]], sides: [usize; 2], out: &mut [f32]) -> Result<()> {
+        for (place, out) in places.iter().zip(out.chunks_exact_mut(self.width)) {
+            match &self.tables {
+                Tables::Square { numbers, side } => interpolated(numbers, *side, (*place, sides), out),
+                Tables::Axes { columns, lines } => {
+                    let [line, column] = *place;
+                    let row = |table: &'_ [f32], at: usize| table.chunks_exact(self.width).nth(at).map(<[f32]>::to_vec);
+                    let (Some(line), Some(column)) = (row(lines, line), row(columns, column)) else {
+                        bail!("there is no position for line {line} and column {column} of a picture");
+                    };
+                    for ((out, line), column) in out.iter_mut().zip(line).zip(column) {
+                        *out = column + line;
+                    }
                 }
             }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the position of a patch: the sum of the four rows around it by their weights.
+fn interpolated(
+    numbers: &[f32],
+    side: usize,
+    ([row, column], [rows, columns]): ([usize; 2], [usize; 2]),
+    out: &mut [f32],
+) {
+    let (down, right) = (Between::of(row, rows, side), Between::of(column, columns, side));
+    out.fill(0.0);
+    for (y, of_row) in down.rows.into_iter().zip([1.0 - down.share, down.share]) {
+        for (x, of_column) in right.rows.into_iter().zip([1.0 - right.share, right.share]) {
+            let first = (y * side + x) * out.len();
+            let own = &numbers[first..first + out.len()];
+            out.iter_mut().zip(own).for_each(|(out, own)| *out += of_row * of_column * own);
         }
     }
 }
@@ -64,13 +105,24 @@ mod tests {
 
     #[test]
     fn positions_are_stretched_over_the_picture() {
-        let square = PatchPositions { numbers: vec![0.0, 1.0, 2.0, 3.0], side: 2, width: 1 };
+        let tables = Tables::Square { numbers: vec![0.0, 1.0, 2.0, 3.0], side: 2 };
+        let square = PatchPositions { width: 1, tables };
         let filled = |places: &[[usize; 2]], sides| {
             let mut out = vec![0.0; places.len()];
-            square.fill(places, sides, &mut out);
+            square.fill(places, sides, &mut out).expect("positions");
             out.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(filled(&[[0, 0], [0, 1], [0, 2], [1, 2]], [2, 3]), "0 0.5 1 3");
         assert_eq!(filled(&[[0, 0]], [1, 1]), "0", "a picture of one patch has the first position");
+    }
+
+    #[test]
+    fn positions_of_columns_and_lines_are_added() {
+        let tables = Tables::Axes { columns: vec![1.0, 2.0, 3.0], lines: vec![10.0, 20.0, 30.0] };
+        let positions = PatchPositions { width: 1, tables };
+        let mut out = [0.0; 2];
+        positions.fill(&[[0, 2], [1, 0]], [2, 3], &mut out).expect("positions");
+        assert_eq!(out.map(|x| x as i32), [13, 21]);
+        assert!(positions.fill(&[[3, 0]], [4, 1], &mut out[..1]).is_err(), "there is no fourth line");
     }
 }

@@ -14,6 +14,9 @@ pub(super) struct Projector<B: Backend> {
     /// Number of rows that become one.
     joined: usize,
     join: BlockJoin,
+    scale: Option<f32>,
+    /// Shift and factors of scaled rows.
+    standard: Option<[Vec<f32>; 2]>,
     joined_norm: Option<NormOf<B>>,
     layers: Vec<(B::Matrix, Option<Activation>)>,
 }
@@ -36,10 +39,16 @@ impl<B: Backend> Projector<B> {
             layers.push((weights.matrix(backend, &layer.projection, width, output, None)?, layer.activation));
             width = output;
         }
+        let standard = own.standard.as_ref().map(|own| -> Result<[Vec<f32>; 2]> {
+            let read = |tensor| weights.numbers(tensor, &[joined_width]);
+            Ok([read(&own.shift)?, read(&own.factor)?])
+        });
         Ok(Self {
             norm: norm(&own.norm, tower.hidden as usize)?,
             joined: tower.joined() as usize,
             join: own.join,
+            scale: own.scale.map(|scale| scale as f32),
+            standard: standard.transpose()?,
             joined_norm: norm(&own.joined_norm, joined_width)?,
             layers,
         })
@@ -74,6 +83,16 @@ impl<B: Backend> Projector<B> {
             BlockJoin::Mean => numbers = blocks.flat_map(|block| mean(block, self.joined)).collect(),
         }
         let width = numbers.len() / rows;
+        if let Some(scale) = self.scale {
+            for x in &mut numbers {
+                *x *= scale;
+            }
+        }
+        if let Some([shift, factor]) = &self.standard {
+            for row in numbers.chunks_exact_mut(width) {
+                row.iter_mut().zip(shift).zip(factor).for_each(|((x, shift), factor)| *x = (*x - shift) * factor);
+            }
+        }
         backend.rows(rows, width, |out| {
             out.copy_from_slice(&numbers);
             Ok(())

@@ -72,7 +72,7 @@ pub(in crate::backends::candle) fn mapped(x: &Tensor, map: &Map<'_, Act>) -> Res
         Map::Add(y, scale) if scale.to_bits() == 1.0f32.to_bits() => (x + y.rows()?)?,
         Map::Add(y, scale) => (x + (y.rows()? * f64::from(scale))?)?,
         Map::Scale(scale) => (x * f64::from(scale))?,
-        Map::Clamp(limit) => x.clamp(-limit, limit)?,
+        Map::Clamp { low, high } => x.clamp(low, high)?,
         Map::SoftCap(cap) => ((x / f64::from(cap))?.tanh()? * f64::from(cap))?,
         Map::Times(y) => (x * y.rows()?)?,
         Map::Sigmoid(y) => by_runs(x, &sigmoid(y.rows()?)?)?,

@@ -126,7 +126,7 @@ pub(in crate::backends::candle) fn attend(
         window: attend.window,
         chunk: attend.chunk,
         // Sequences with one token are the same either way, and at most one has more.
-        is_causal: attend.causal && !sequences.sequences.iter().any(|sequence| sequence.span.is_bidirectional),
+        is_causal: sequences.sequences.iter().all(|sequence| attend.is_causal(sequence.span)),
         sinks: attend.sinks,
         is_exact: kernels.is_exact,
     };
