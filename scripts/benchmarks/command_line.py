@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, gpu, page, perplexity, quantize, transfer
+from . import basics, batching, generate, gpu, page, perplexity, pictures, quantize, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
@@ -21,6 +21,7 @@ KINDS = {
     "batching": batching,
     "generate": generate,
     "perplexity": perplexity,
+    "pictures": pictures,
     "gpu": gpu,
     "page": page,
 }

@@ -66,14 +66,15 @@ def mistral(path, prompt, tokens):
 class LlamaServer:
     """A llama-server with several slots, which runs until the block ends."""
 
-    def __init__(self, path, threads, slots, log):
-        self.path, self.threads, self.slots, self.log = path, threads, slots, log
+    def __init__(self, path, threads, slots, log, arguments=()):
+        self.path, self.threads, self.slots, self.log, self.arguments = path, threads, slots, log, arguments
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
 
     def __enter__(self):
-        command = ["llama-server", "-m", str(self.path), "-t", str(self.threads), "-np", str(self.slots), "-ngl", "0"]
+        command = ["llama-server", "-m", str(self.path), "-np", str(self.slots), "-ngl", "0", *self.arguments]
+        command += ["-t", str(self.threads)] if self.threads else []
         command += ["-c", str(2048 * self.slots), "--host", "127.0.0.1", "--port", str(self.port)]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
@@ -111,10 +112,18 @@ class LlamaServer:
         finally:
             connection.close()
 
+    def media_marker(self):
+        """Returns the text that stands for a picture in prompts."""
+        return json.loads(self.ask("GET", "/props")[1]).get("media_marker", "<__media__>")
+
     def generate(self, prompt, tokens):
         """Generates an answer; returns its number of tokens."""
+        return self.complete(prompt, tokens)["tokens_predicted"]
+
+    def complete(self, prompt, tokens):
+        """Generates an answer; returns the response."""
         body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "cache_prompt": False}
         status, text = self.ask("POST", "/completion", body)
         if status != 200:
             raise Failed(f"llama-server answers with status {status}: {text[:200]!r}")
-        return json.loads(text)["tokens_predicted"]
+        return json.loads(text)

@@ -17,19 +17,23 @@ from contextlib import redirect_stderr, redirect_stdout
 
 from safetensors.torch import load_file, save_file
 
+from variants import bounded
+
 HERE = pathlib.Path(__file__).resolve().parent
 llama_cpp, zoo = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 text = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
 
 import convert_hf_to_gguf as converter  # noqa: E402
-from conversion import base, qwen3vl, qwenvl  # noqa: E402
+from conversion import base, gemma, qwen3vl, qwenvl  # noqa: E402
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 # The settings of the class, which the converter does not know, and the tokens that it looks for.
 CASES = {
     "gemma3": ({**HALF, "image_seq_length": 4}, {"<image_soft_token>": 310, "<start_of_image>": 311, "<end_of_image>": 312}),
+    "gemma4-dense": (HALF, {"<|image>": 310, "<image|>": 311, "<|image|>": 312}),
+    "gemma4-e-bounded": (HALF, {"<|image>": 310, "<image|>": 311, "<|image|>": 312}),
     "qwen3_vl": ({}, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
     "qwen2_5_vl": (CLIP, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
     "ministral3": (CLIP, {"[IMG]": 310, "[IMG_BREAK]": 311, "[IMG_END]": 312}),
@@ -101,6 +105,18 @@ def main() -> None:
 
         return set_parameters
 
+    def with_gemma_bounds(parameters):
+        def set_parameters(self):
+            parameters(self)
+            settings = self.preprocessor_config
+            side = settings["patch_size"] * settings["pooling_kernel_size"]
+            self.gguf_writer.add_vision_projector_scale_factor(settings["pooling_kernel_size"])
+            self.gguf_writer.add_vision_max_pixels(settings["max_soft_tokens"] * side * side)
+
+        return set_parameters
+
+    kind = gemma.Gemma4VisionAudioModel
+    kind.set_gguf_parameters = with_gemma_bounds(kind.set_gguf_parameters)
     for kind in (qwen3vl.Qwen3VLVisionModel, qwenvl.Qwen2VLVisionModel):
         kind.set_gguf_parameters = with_bounds(kind.set_gguf_parameters)
     settings = {case["model"]: case["settings"] for case in json.loads((HERE / "towers.json").read_text())}
@@ -108,7 +124,10 @@ def main() -> None:
     for name, (more, tokens) in CASES.items():
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / name
-            shutil.copytree(zoo / name / "model", folder)
+            if name.endswith("-bounded"):
+                bounded(zoo / name.removesuffix("-bounded") / "model", folder)
+            else:
+                shutil.copytree(zoo / name / "model", folder)
             (folder / "preprocessor_config.json").write_text(json.dumps({**more, **settings[name]}))
             add_tokens(folder, tokens)
             if name == "gemma3":

@@ -10,26 +10,38 @@ rows of its Nth picture, with "line" for those of one of its lines. "rows" are e
 import json
 import pathlib
 import sys
+import tempfile
 
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from make_resampled import noise, waves
+from variants import bounded
 
 # Photo-like noise, wide, tall and tiny.
 PICTURES = [(noise, (40, 30)), (waves, (64, 10)), (noise, (9, 50)), (waves, (3, 2))]
+# Results of processors that models take.
+NAMES = ("pixel_values", "image_grid_thw", "image_sizes", "image_position_ids")
 HALF = [0.5, 0.5, 0.5]
 # Ids between the lines of a picture, and behind it.
 LINE_END, PICTURE_END = 311, 312
 QWEN = {"size": {"shortest_edge": 64, "longest_edge": 1024}, "patch_size": 4, "image_mean": HALF, "image_std": HALF}
+GEMMA4 = {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 12}
+# The class refuses other numbers of tokens than those of published models.
+gemma4._SUPPORTED_SOFT_TOKENS = (12,)
 PIXTRAL = {"size": {"longest_edge": 32}, "patch_size": 4}
 # Model, class of its processor, and the settings.
 MODELS = [
     ("gemma3", Gemma3ImageProcessorPil, {"size": {"height": 16, "width": 16}}),
+    ("gemma4-dense", gemma4.Gemma4ImageProcessorPil, GEMMA4),
+    ("gemma4-e", gemma4.Gemma4ImageProcessorPil, GEMMA4),
+    ("gemma4-e-bounded", gemma4.Gemma4ImageProcessorPil, GEMMA4),
+    ("gemma4-moe", gemma4.Gemma4ImageProcessorPil, GEMMA4),
     ("qwen2_5_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
@@ -58,7 +70,7 @@ def sequence(model, processor, pictures, parts):
     # Pixtral's processor resizes to whole squares of joined patches.
     more = {"patch_size": {"height": 8, "width": 8}} if has_lines else {}
     inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt", **more))
-    inputs = {name: value for name, value in inputs.items() if name in ("pixel_values", "image_grid_thw", "image_sizes")}
+    inputs = {name: value for name, value in inputs.items() if name in NAMES}
     rows = rows_of(model, inputs)
     left, ids, named = list(rows), [], []
     for part in parts:
@@ -91,8 +103,12 @@ def sequence(model, processor, pictures, parts):
 @torch.no_grad()
 def main() -> None:
     cases = []
+    work = tempfile.TemporaryDirectory()
     for name, kind, settings in MODELS:
         folder = pathlib.Path(sys.argv[1]) / name / "model"
+        if name.endswith("-bounded"):
+            folder = pathlib.Path(work.name) / name
+            bounded(pathlib.Path(sys.argv[1]) / name.removesuffix("-bounded") / "model", folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         processor = kind(**settings)
         # The class of Mistral 3 fails for pictures of one token.
