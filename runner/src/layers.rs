@@ -70,7 +70,7 @@ impl<'a, B: Backend> LayerTokens<'a, B> {
 /// The part of a layer that mixes positions.
 #[derive(Debug)]
 pub(crate) enum Mixer<B: Backend> {
-    Attention(Attention<B>),
+    Attention(Box<Attention<B>>),
     Latent(Latent<B>),
     Compressed(CompressedAttention<B>),
     DeltaNet(DeltaNet<B>),
@@ -143,7 +143,7 @@ impl<B: Backend> Mixer<B> {
     /// Loads a mixer; `None` if the layer has none.
     pub(crate) fn load(loader: &Loader<'_, B>, mixer: &architectures::Mixer, causal: bool) -> Result<Option<Self>> {
         Ok(Some(match mixer {
-            architectures::Mixer::Attention(own) => Self::Attention(Attention::load(loader, own, causal)?),
+            architectures::Mixer::Attention(own) => Self::Attention(Box::new(Attention::load(loader, own, causal)?)),
             architectures::Mixer::Latent(own) => Self::Latent(Latent::load(loader, own)?),
             architectures::Mixer::Compressed(own) => Self::Compressed(CompressedAttention::load(loader, own)?),
             architectures::Mixer::DeltaNet(own) => Self::DeltaNet(DeltaNet::load(loader, own)?),

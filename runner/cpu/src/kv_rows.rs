@@ -133,16 +133,27 @@ impl<'a> CacheRows<'a> {
         }
     }
 
+    /// Decodes the whole blocks of each row by vectors; returns the number of their elements.
+    fn decode_blocks(self, instructions: Instructions, out: &mut [f32]) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if instructions.has_avx2() {
+            // SAFETY: the features were detected.
+            unsafe { avx2::decode(self, out) };
+            return self.columns / BLOCK * BLOCK;
+        }
+        let _ = (instructions, out);
+        0
+    }
+
     /// Decodes all elements, `[rows, columns]`.
     pub fn decode(self, instructions: Instructions, out: &mut [f32]) {
         assert!(out.len() == self.len() * self.columns, "room for all rows");
-        #[cfg(target_arch = "x86_64")]
-        if self.columns.is_multiple_of(BLOCK) && instructions.has_avx2() {
-            // SAFETY: the features were detected.
-            return unsafe { avx2::decode(self, out) };
+        let decoded = self.decode_blocks(instructions, out);
+        if decoded == self.columns {
+            return;
         }
         for (out, row) in out.chunks_exact_mut(self.columns).zip(self.bytes.chunks_exact(self.row_bytes)) {
-            for (at, out) in out.iter_mut().enumerate() {
+            for (at, out) in out.iter_mut().enumerate().skip(decoded) {
                 *out = element(self.kv_type, row, at);
             }
         }

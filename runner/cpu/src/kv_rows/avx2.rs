@@ -70,6 +70,7 @@ fn mix_of<const KIND: u8>(rows: CacheRows<'_>, weights: &[f32], out: &mut [f32])
     }
 }
 
+/// Decodes the whole blocks of each row.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn decode(rows: CacheRows<'_>, out: &mut [f32]) {
     match rows.kv_type {
