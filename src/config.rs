@@ -35,6 +35,8 @@
 //! - `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE`: how long an idle model stays loaded (`5m`)
 //! - `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH`: context length in tokens for requests that set
 //!   none; `auto` or `0` is 4096, and more for prompts that need it (`auto`)
+//! - `LODE_FETCH_IMAGES`: `1` fetches pictures of requests from https URLs on the Internet; a list of
+//!   hosts allows these, too (0)
 //! - `LODE_SHARED_PREFIXES`: `1` shares the KV cache of common prompt prefixes between different
 //!   API keys (off)
 //! - `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL`: parallel requests of a model, each with a separate
@@ -213,6 +215,7 @@ fn settings(
         context: context.unwrap_or(CONTEXT),
         context_grows: context.is_none(),
         shares_prefixes: flag(&["LODE_SHARED_PREFIXES"]).unwrap_or(false),
+        fetched_images: first(&["LODE_FETCH_IMAGES"]).filter(|text| text != "0").map(|text| fetched_images(&text)),
         parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
         kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
         max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
@@ -315,6 +318,12 @@ fn context_length() -> Result<Option<u64>> {
 
 /// Parses the maximum number of loaded models. Unset or 0 gives a number that suits a desktop
 /// machine.
+/// Reads `1`, or a list of hosts.
+fn fetched_images(text: &str) -> Vec<String> {
+    let hosts = text.split(',').map(str::trim).filter(|host| !host.is_empty() && *host != "1");
+    hosts.map(str::to_owned).collect()
+}
+
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
     match text.as_deref().map(str::parse) {

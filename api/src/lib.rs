@@ -24,4 +24,5 @@ pub use answer::{CollectedAnswer, ToolCall};
 pub use frame::Frame;
 pub use generation_options::{ChatInput, GenerationOptions};
 pub use nearest::nearest;
+pub use pictures::{is_remote as is_remote_picture, not_fetched as picture_not_fetched};
 pub use refusal::Refusal;

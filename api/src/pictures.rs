@@ -1,5 +1,5 @@
 //! The pictures of a request. Their files go to the runner beside the messages; in the text, a mark
-//! stands for each of them.
+//! stands for each of them. A picture is base64, or an https URL, which the daemon replaces.
 
 use protocol::picture_mark;
 
@@ -16,15 +16,16 @@ impl Pictures {
         picture_mark(self.files.len() - 1)
     }
 
-    /// Adds the picture in a data URL. Returns its mark.
+    /// Adds the picture in a data URL, or at an https URL. Returns its mark.
     ///
     /// # Errors
     /// It is another URL, or its data is not base64.
     pub(crate) fn add_url(&mut self, url: &str) -> Result<String, String> {
         let shown: String = url.chars().take(40).collect();
-        let data = url.strip_prefix("data:").ok_or_else(|| {
-            format!("pictures are not fetched from `{shown}`; send the picture as a data URL: data:image/png;base64,…")
-        })?;
+        if is_remote(url) {
+            return Ok(self.add(url.to_owned()));
+        }
+        let data = url.strip_prefix("data:").ok_or_else(|| not_fetched(&shown))?;
         let (kind, file) = data.split_once(',').ok_or_else(|| format!("`{shown}` is a data URL without data"))?;
         if !kind.ends_with(";base64") {
             return Err(format!("the data of `{shown}` is not base64"));
@@ -56,6 +57,17 @@ impl Pictures {
         marked.push_str(&text[from..]);
         marked
     }
+}
+
+/// True if a picture of a request is an https URL, and not base64.
+pub fn is_remote(picture: &str) -> bool {
+    picture.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"))
+}
+
+/// Returns the error for a URL from which pictures are not fetched.
+pub fn not_fetched(url: &str) -> String {
+    let shown: String = url.chars().take(40).collect();
+    format!("pictures are not fetched from `{shown}`; send the picture as a data URL: data:image/png;base64,…")
 }
 
 /// Longest text of a number in a tag, in bytes.
@@ -128,10 +140,18 @@ mod tests {
         let mut pictures = Pictures::default();
         assert_eq!(pictures.add_url("data:image/png;base64,QUJD"), Ok(picture_mark(0)));
         assert_eq!(pictures.add_url("data:;base64,RA=="), Ok(picture_mark(1)));
-        for url in ["https://example.com/a.png", "data:image/png,abc", "data:image/png;base64", "", "a.png"] {
+        assert_eq!(pictures.add_url("https://example.com/a.png"), Ok(picture_mark(2)));
+        for url in [
+            "http://example.com/a.png",
+            "ftp://example.com/a.png",
+            "data:image/png,abc",
+            "data:image/png;base64",
+            "",
+            "a.png",
+        ] {
             assert!(pictures.add_url(url).is_err(), "{url}");
         }
-        assert_eq!(pictures.into_files(), ["QUJD", "RA=="]);
+        assert_eq!(pictures.into_files(), ["QUJD", "RA==", "https://example.com/a.png"]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::error::Failed;
 use crate::guard::Caller;
 use crate::headers::attested;
 use crate::openai::random_id;
+use crate::remote_pictures::fetched;
 use crate::sse;
 use crate::stream::BodySender;
 
@@ -95,7 +96,7 @@ pub(crate) async fn count_tokens(
     let dialogue = request.count().map_err(|refusal| refused(&refusal))?;
     let call = Call::begin(&daemon, &name, &api::GenerationOptions::default()).await?.aside();
     let mut dialogue = call.with_own_messages(dialogue)?;
-    let pictures = std::mem::take(&mut dialogue.pictures);
+    let pictures = fetched(&daemon, std::mem::take(&mut dialogue.pictures)).await?;
     let request = GenerateRequest { pictures, ..GenerateRequest::new(dialogue.prompt(clock::now())) };
     let input_tokens = call.ready(&daemon).await?.runner().count(&request).await?;
     Ok(attested(Json(TokenCount { input_tokens }).into_response(), &call.digest()))

@@ -30,6 +30,7 @@ use crate::guard::Caller;
 use crate::headers::listed;
 use crate::models::find_called;
 use crate::rates::Rates;
+use crate::remote_pictures::fetched;
 use library::{Capability, Model, ModelDefaults, Opening};
 
 use meter::Meter;
@@ -249,14 +250,17 @@ impl Call {
     }
 
     /// Builds the request to the runner for a conversation and its pictures.
-    pub(crate) fn chat_request(
+    ///
+    /// # Errors
+    /// 400 if a picture cannot be fetched.
+    pub(crate) async fn chat_request(
         &self,
         daemon: &Daemon,
         mut input: ChatInput,
         demand: &GenerationOptions,
-    ) -> GenerateRequest {
-        let pictures = std::mem::take(&mut input.pictures);
-        GenerateRequest { pictures, ..self.request(daemon, input.prompt(clock::now()), demand) }
+    ) -> Result<GenerateRequest, Failed> {
+        let pictures = fetched(daemon, std::mem::take(&mut input.pictures)).await?;
+        Ok(GenerateRequest { pictures, ..self.request(daemon, input.prompt(clock::now()), demand) })
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn answer<F: ChatFormat>(
     let Chat { model, input, options, choices, streams } = chat;
     let call = Call::begin(daemon, &model, &options).await?.of(daemon, caller);
     let ignored = call.ignored(&input);
-    let request = call.chat_request(daemon, call.with_own_messages(input)?, &options);
+    let request = call.chat_request(daemon, call.with_own_messages(input)?, &options).await?;
     let format = format(&call);
     let response = respond(daemon, &call, request, Answers { choices, streams }, &options, format).await?;
     Ok(with_ignored(attested(response, &call.digest()), &ignored))

@@ -20,6 +20,7 @@ use crate::guard::Caller;
 use crate::headers::{attested, with_ignored};
 use crate::model_documents::timestamp;
 use crate::openai::random_id;
+use crate::remote_pictures::fetched;
 use crate::stream::{BodySender, encode, line_body};
 
 pub(crate) async fn generate(
@@ -47,6 +48,7 @@ pub(crate) async fn generate(
     if !pictures.is_empty() {
         call.require_vision()?;
     }
+    let pictures = fetched(&daemon, pictures).await?;
     let tell_tokens = !request.raw;
     let prompt = if request.raw {
         Prompt::Text { text }
@@ -86,7 +88,7 @@ pub(crate) async fn chat(
     }
     if render_only {
         let call = Call::begin(&daemon, &model, &options).await?.of(&daemon, &caller);
-        let asked = call.chat_request(&daemon, call.with_own_messages(input)?, &options);
+        let asked = call.chat_request(&daemon, call.with_own_messages(input)?, &options).await?;
         return rendered(&daemon, &call, &asked, &answer(&call, Endpoint::Chat)).await;
     }
     let asked = Chat { model, input, options, choices: 1, streams };

@@ -53,6 +53,7 @@ mod perplexity;
 mod preload;
 mod query;
 mod rates;
+mod remote_pictures;
 mod rerank;
 mod routes;
 mod running;

@@ -50,6 +50,9 @@ pub struct Settings {
     pub context_grows: bool,
     /// Whether requests with different API keys share computed prefixes of prompts.
     pub shares_prefixes: bool,
+    /// The hosts from which pictures of requests may be fetched besides those on the Internet;
+    /// `None` if pictures are not fetched.
+    pub fetched_images: Option<Vec<String>>,
     /// Number of requests that a model answers in parallel.
     pub parallel: u64,
     /// Element type of KV caches.

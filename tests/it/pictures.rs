@@ -201,9 +201,27 @@ async fn what_is_no_picture_is_refused() {
         [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]});
     let (status, answer) = server.call("/v1/chat/completions", &url).await;
     assert!(status == 400 && answer.to_string().contains("data URL"), "{answer}");
+    let named = json!({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content":
+        [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]}]});
+    let (status, answer) = server.call("/v1/messages", &named).await;
+    assert!(status == 400 && answer.to_string().contains("not fetched"), "{answer}");
     // The runner goes on.
     let answer = server.ask("/api/chat", &asked("x", &["photo.jpg"])).await;
     assert_eq!(answer["done"], true, "{answer}");
+    // Where pictures are fetched, they are not fetched from this machine or without TLS.
+    let server = server.restart(&[in_float32(), ("LODE_FETCH_IMAGES", "1")]).await;
+    for (url, says) in [
+        ("https://127.0.0.1:1/a.png", "on this machine"),
+        ("https://localhost/a.png", "on this machine"),
+        ("https://[fd00::1]/a.png", "in a private network"),
+        ("http://example.com/a.png", "not fetched"),
+        ("https://", "cannot be fetched"),
+    ] {
+        let content = json!([{"type": "image_url", "image_url": {"url": url}}]);
+        let request = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+        let (status, answer) = server.call("/v1/chat/completions", &request).await;
+        assert!(status == 400 && answer.to_string().contains(says), "{url}: {status} {answer}");
+    }
 }
 
 #[tokio::test]

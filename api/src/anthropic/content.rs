@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::Refusal;
+use crate::pictures::is_remote;
 
 /// A string or blocks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -42,6 +43,7 @@ struct Source {
     #[serde(rename = "type")]
     kind: String,
     data: Option<String>,
+    url: Option<String>,
 }
 
 /// The role of a block in a conversation.
@@ -100,14 +102,17 @@ impl Block {
             "tool_use" => self.call(param),
             "tool_result" => self.result(param),
             "document" => match self.source {
-                Some(Source { kind, data: Some(text) }) if kind == "text" => Ok(Piece::Text(text)),
+                Some(Source { kind, data: Some(text), .. }) if kind == "text" => Ok(Piece::Text(text)),
                 _ => Err(Refusal::new(format!("{param}.source"), "this model reads documents of plain text only")),
             },
             "image" => match self.source {
-                Some(Source { kind, data: Some(file) }) if kind == "base64" => Ok(Piece::Picture(file)),
+                Some(Source { kind, data: Some(file), .. }) if kind == "base64" => Ok(Piece::Picture(file)),
+                Some(Source { kind, url: Some(url), .. }) if kind == "url" && is_remote(&url) => {
+                    Ok(Piece::Picture(url))
+                }
                 Some(Source { kind, .. }) if kind == "url" || kind == "file" => Err(Refusal::new(
                     format!("{param}.source"),
-                    "pictures are not fetched; send the picture itself, as base64",
+                    "such pictures are not fetched; send the picture itself, as base64",
                 )),
                 _ => Err(Refusal::new(format!("{param}.source"), "a picture needs a source of the type base64")),
             },

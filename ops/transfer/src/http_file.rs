@@ -67,7 +67,19 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
-        let redirect_policy = RedirectPolicy::for_server(&parsed, None, &[]);
+        Self::with_policy(RedirectPolicy::for_server(&parsed, None, &[]), origin(&parsed), token)
+    }
+
+    /// The server of a URL that a client named. It must be on the Internet, or one of the hosts
+    /// `allowed`.
+    pub(crate) fn of_named_url(url: &str, allowed: &[String]) -> io::Result<Self> {
+        let parsed = parse(url)?;
+        let policy = RedirectPolicy::for_named_urls(allowed);
+        policy.check_step(&parsed, &parsed).map_err(|reason| led_astray(&reason))?;
+        Self::with_policy(policy, origin(&parsed), None)
+    }
+
+    fn with_policy(redirect_policy: RedirectPolicy, origin: String, token: Option<String>) -> io::Result<Self> {
         let client = Client::builder()
             .dns_resolver(redirect_policy.clone())
             .redirect(reqwest::redirect::Policy::none())
@@ -76,7 +88,7 @@ impl Endpoint {
             .user_agent(concat!("lode/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(io::Error::other)?;
-        Ok(Self { client, redirect_policy, origin: origin(&parsed), token, first_wait: FIRST_WAIT })
+        Ok(Self { client, redirect_policy, origin, token, first_wait: FIRST_WAIT })
     }
 
     /// Reads a document of at most `limit` bytes.

@@ -126,6 +126,16 @@ impl RedirectPolicy {
     pub fn for_server(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let host = base.host_str().unwrap_or_default().to_owned();
         let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
+        Self::new(host, reach, proxy, leads_to)
+    }
+
+    /// Creates the policy for URLs that a client of this machine names: only addresses on the
+    /// Internet are allowed, except for the hosts `allowed`.
+    pub fn for_named_urls(allowed: &[String]) -> Self {
+        Self::new(String::new(), NetworkDistance::Internet.into(), None, allowed)
+    }
+
+    fn new(host: String, reach: OnceLock<NetworkDistance>, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let set = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         let named = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter_map(set);
         let proxies = named.chain(proxy.map(str::to_owned)).filter_map(|proxy| host_of_proxy(&proxy)).collect();
@@ -287,6 +297,26 @@ mod tests {
                 "{from} {to}"
             );
         }
+    }
+
+    #[test]
+    fn named_urls_are_on_the_internet() {
+        let policy = RedirectPolicy::for_named_urls(&["images.lan".to_owned()]);
+        for (target, fine) in [
+            ("https://93.184.0.1/a.png", true),
+            ("https://images.lan/a.png", true),
+            ("https://127.0.0.1/a.png", false),
+            ("https://localhost/a.png", false),
+            ("https://10.0.0.1/a.png", false),
+            ("https://169.254.169.254/latest", false),
+            ("http://93.184.0.1/a.png", true),
+        ] {
+            let target = url(target);
+            assert_eq!(policy.check_step(&target, &target).is_ok(), fine, "{target}");
+        }
+        let near = "192.168.1.7".parse::<IpAddr>().expect("an address of this test");
+        assert!(policy.allowed("router.example", vec![near]).is_err(), "names are checked when they are resolved");
+        assert_eq!(policy.allowed("images.lan", vec![near]).expect("allowed here"), [near]);
     }
 
     #[test]

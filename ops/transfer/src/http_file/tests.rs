@@ -116,6 +116,30 @@ async fn follows_redirects_without_the_token_and_anew_when_they_expire() {
     assert_eq!(fetch(&endpoint, &format!("{address}/private")).await.expect("it has the token"), &b"234"[..]);
 }
 
+/// A URL that a request names is fetched from the Internet, or from a host that the settings allow,
+/// and so are the targets of redirects.
+#[tokio::test]
+async fn named_urls_lead_to_allowed_hosts_only() {
+    let (seen, address) = server().await;
+    endpoint(&address, None);
+    let allowed = ["127.0.0.1".to_owned()];
+    let picture = |path: &str, most: u64, allowed: &[String]| {
+        let (url, allowed) = (format!("{address}/{path}"), allowed.to_vec());
+        async move { crate::fetch_picture(&url, most, &allowed).await.map_err(|error| error.with_causes()) }
+    };
+    assert_eq!(picture("plain", 16, &allowed).await.expect("it is fetched"), CONTENT);
+    let error = picture("plain", 15, &allowed).await.expect_err("it is too long");
+    assert!(error.contains("15"), "{error}");
+    let before = seen.requests.load(Ordering::Relaxed);
+    let error = picture("plain", 16, &[]).await.expect_err("it is on this machine");
+    assert!(error.contains("on this machine"), "{error}");
+    assert_eq!(seen.requests.load(Ordering::Relaxed), before, "a request was sent");
+    let port = address.rsplit_once(':').expect("a port").1;
+    *seen.elsewhere.lock().expect("nobody panicked") = format!("http://localhost:{port}/plain");
+    let error = picture("hub", 16, &allowed).await.expect_err("it leads to another host");
+    assert!(error.contains("`localhost` is on this machine"), "{error}");
+}
+
 #[tokio::test]
 async fn refuses_answers_to_other_questions() {
     let (seen, address) = server().await;
