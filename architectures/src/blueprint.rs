@@ -48,7 +48,7 @@ pub use streams::{
 };
 pub use tensor::{Clamps, Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 pub use tower::{
-    BlockJoin, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer,
+    BlockJoin, ClassRow, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer,
     Standardization, Tower,
 };
 

@@ -5,6 +5,7 @@ mod gemma3;
 mod gemma4;
 mod gguf;
 mod gguf_vision;
+mod llava;
 mod pixtral;
 mod projectors;
 mod qwen2_vl;
@@ -57,9 +58,10 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 9] = [
+const READERS: [(&str, ReadTower); 10] = [
     ("gemma3", gemma3::read),
     ("gemma4", gemma4::read),
+    ("llava", llava::read),
     ("mistral3", pixtral::read),
     ("qwen2_vl", qwen2_vl::read),
     ("qwen2_5_vl", qwen2_vl::read),
@@ -194,6 +196,22 @@ impl Source<'_> {
             let name = format!("{}{own}", possible.first().unwrap_or(&""));
             config_json::fail(format!("there is a `vision_config`, but no tensor `{name}`"))
         })
+    }
+
+    /// Returns the steps from a picture of one size to patches, after checking that the tower was
+    /// made for `side` patches of each side.
+    fn input_of_square(&self, [side, patch]: [u64; 2]) -> Result<PictureInput, Error> {
+        let (input, pixels) = (self.input(patch)?, side.saturating_mul(patch));
+        match input.resize {
+            PictureResize::Fixed { width, height } | PictureResize::Cropped { width, height, .. }
+                if [width, height] == [pixels; 2] =>
+            {
+                Ok(input)
+            }
+            other => Err(config_json::fail(format!(
+                "the tower takes pictures of {pixels} x {pixels} pixels, the processor makes {other:?}"
+            ))),
+        }
     }
 
     /// Returns the steps from a picture to patches. `patch` is the number of pixels of a patch's

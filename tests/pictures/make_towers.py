@@ -15,6 +15,7 @@ import tempfile
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
@@ -42,6 +43,7 @@ MODELS = [
     ("gemma4-e", gemma4.Gemma4ImageProcessorPil, GEMMA4),
     ("gemma4-e-bounded", gemma4.Gemma4ImageProcessorPil, GEMMA4),
     ("gemma4-moe", gemma4.Gemma4ImageProcessorPil, GEMMA4),
+    ("llava", CLIPImageProcessorPil, {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}}),
     ("qwen2_5_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
@@ -90,7 +92,7 @@ def sequence(model, processor, pictures, parts):
             named.append(part)
             ids.append(part)
     kinds = torch.tensor([[int(own == token) for own in ids]])
-    kinds = {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
+    kinds = {} if model.config.model_type == "llava" else {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
     logits = model(input_ids=torch.tensor([ids]), **kinds, **inputs).logits[0, -1]
     return {
         "pictures": [{"rule": rule.__name__, "size": size} for rule, size in pictures],

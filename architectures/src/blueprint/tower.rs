@@ -35,6 +35,8 @@ pub struct Tower {
     pub patches: Vec<Projection>,
     /// Position embedding of patches.
     pub positions: Option<PatchPositions>,
+    /// A row before those of patches.
+    pub class: Option<ClassRow>,
     /// Norm of the stream before the first layer.
     pub norm: Option<Norm>,
     /// Layers in order. Their mixers are attention, in which each patch sees all others, or those
@@ -51,6 +53,16 @@ pub struct Tower {
     pub is_bidirectional: bool,
     /// Text that stands for pictures.
     pub text: PictureText,
+}
+
+/// A row of the stream before those of patches, which the projector does not get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassRow {
+    /// `[hidden]`.
+    pub row: Tensor,
+    /// `[hidden]`, which is added to it.
+    pub position: Tensor,
 }
 
 /// Learned positions of patches.

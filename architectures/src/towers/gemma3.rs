@@ -1,7 +1,7 @@
 //! The tower of Gemma 3: `SigLIP`, whose rows are averaged over squares of patches. The tokens of a
 //! picture see each other.
 
-use super::siglip::Siglip;
+use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};
 use crate::Error;
 use crate::blueprint::{
@@ -15,7 +15,7 @@ const MARK: &str = "<start_of_image>";
 
 pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let root = source.prefix(&ROOTS, "embeddings.patch_embedding.weight")?;
-    let own = Siglip::read(source, root)?;
+    let own = ViT::read(source, root, &ViTClass::SIGLIP)?;
     // A head that makes one vector of the picture is not used.
     source.tower.flag("vision_use_head")?;
     let tokens = source.whole.unsigned("mm_tokens_per_image")?.unwrap_or(256);
@@ -24,7 +24,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     if block == 0 || block.saturating_mul(side) != own.side || side * side != tokens {
         return Err(fail(format!("{} patches of each side of a picture do not become {tokens} tokens", own.side)));
     }
-    let mut input = source.input(own.patch)?;
+    let mut input = source.input_of_square([own.side, own.patch])?;
     input.block = block;
     let rest = if root.starts_with("model.") { "model.multi_modal_projector." } else { "multi_modal_projector." };
     let weight = format!("{rest}mm_input_projection_weight");
@@ -46,6 +46,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden: own.hidden,
         patches: vec![own.patches],
         positions: Some(own.positions),
+        class: None,
         norm: None,
         layers: own.layers,
         projector: Projector {

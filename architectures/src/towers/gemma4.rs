@@ -48,6 +48,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden,
         patches: vec![projection(names, &format!("{root}patch_embedder.input_proj"))],
         positions: Some(axes(&table, count)),
+        class: None,
         norm: None,
         layers: (0..layer_count(number("num_hidden_layers", 16)?)?).map(layer).collect(),
         windows: None,

@@ -59,6 +59,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden,
         patches: vec![projection(names, &format!("{root}patch_conv"))],
         positions: None,
+        class: None,
         norm: Some(rms_norm(names, &format!("{root}ln_pre"), EPSILON)),
         layers: (0..depth).map(layer).collect(),
         projector: projector(source, hidden, if root == ROOTS[0] { "" } else { "model." })?,

@@ -49,6 +49,7 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         hidden: vision.hidden,
         patches: vision.patches(),
         positions: Some(positions(vision)),
+        class: None,
         norm: None,
         layers: vision.layers(&form)?,
         projector: Projector {
@@ -96,6 +97,7 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         hidden: vision.hidden,
         patches: vision.patches(),
         positions: Some(gemma4::axes(POSITIONS, count)),
+        class: None,
         norm: None,
         layers: vision.layers(&form)?,
         windows: None,
@@ -129,6 +131,7 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         hidden: vision.hidden,
         patches: vision.patches(),
         positions: None,
+        class: None,
         norm: vision.norm(NormKind::Rms, "v.pre_ln"),
         layers: vision.layers(&form)?,
         projector: Projector {
@@ -174,6 +177,7 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         hidden: vision.hidden,
         patches: vision.patches(),
         positions: Some(positions(vision)),
+        class: None,
         norm: None,
         layers,
         projector: Projector {
@@ -220,6 +224,7 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
         hidden: vision.hidden,
         patches: vision.patches(),
         positions: None,
+        class: None,
         norm: None,
         layers: vision.layers(&LayerForm::new(norm).rotated(rope))?,
         windows: None,

@@ -57,6 +57,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         hidden: sizes.hidden,
         patches: vec![projection(names, &format!("{root}patch_embed.proj"))],
         positions: None,
+        class: None,
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         windows,

@@ -54,6 +54,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             table: Tensor::named(format!("{root}pos_embed.weight")),
             side: rows.isqrt(),
         }),
+        class: None,
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}blocks.{index}"))).collect(),
         projector: sizes.projector(names, &format!("{root}merger"), false),

@@ -1,5 +1,5 @@
-//! Parts of towers like `SigLIP` (arXiv 2303.15343): learned positions, layer norms, and networks
-//! without a gate.
+//! Parts of towers like `SigLIP` (arXiv 2303.15343) and CLIP (arXiv 2103.00020): learned positions,
+//! layer norms, and networks without a gate.
 
 use super::Source;
 use crate::Error;
@@ -7,8 +7,22 @@ use crate::blueprint::{Activation, Ffn, Layer, Mixer, Norm, PatchPositions, Plai
 use crate::config_json::fail;
 use crate::dense::{attention, layer_count, layer_norm, projection};
 
+/// Values of a class of transformers for missing keys, and the names in which classes differ.
+pub(super) struct ViTClass {
+    patch: u64,
+    epsilon: f64,
+    activation: Activation,
+    /// Number of rows of positions before those of patches.
+    rows_before: u64,
+}
+
+impl ViTClass {
+    pub(super) const SIGLIP: Self = Self { patch: 16, epsilon: 1e-6, activation: Activation::GeluTanh, rows_before: 0 };
+    pub(super) const CLIP: Self = Self { patch: 32, epsilon: 1e-5, activation: Activation::GeluQuick, rows_before: 1 };
+}
+
 /// A tower without its projector.
-pub(super) struct Siglip {
+pub(super) struct ViT {
     pub(super) hidden: u64,
     /// Patches of each side of the square that the tower was made for.
     pub(super) side: u64,
@@ -22,9 +36,9 @@ pub(super) struct Siglip {
     pub(super) norm: Norm,
 }
 
-impl Siglip {
+impl ViT {
     /// Reads a tower whose tensors have the prefix `root`.
-    pub(super) fn read(source: Source<'_>, root: &str) -> Result<Self, Error> {
+    pub(super) fn read(source: Source<'_>, root: &str, class: &ViTClass) -> Result<Self, Error> {
         let Source { tower, names, .. } = source;
         let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));
         let (hidden, heads) = (number("hidden_size", 768)?, number("num_attention_heads", 12)?);
@@ -35,11 +49,16 @@ impl Siglip {
         if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
             return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
         }
-        let (pixels, patch) = (number("image_size", 224)?, number("patch_size", 16)?);
+        let (pixels, patch) = (number("image_size", 224)?, number("patch_size", class.patch)?);
         let side = pixels.checked_div(patch).unwrap_or(0);
-        let epsilon = tower.float("layer_norm_eps")?.unwrap_or(1e-6);
+        let epsilon = tower.float("layer_norm_eps")?.unwrap_or(class.epsilon);
         let width = number("intermediate_size", 3072)?;
-        let activation = tower.activation("hidden_act", Activation::GeluTanh)?;
+        let activation = tower.activation("hidden_act", class.activation)?;
+        let table = format!("{root}embeddings.position_embedding.weight");
+        let rows = |before: u64, count: u64| match before {
+            0 => Tensor::named(&table),
+            before => Tensor::rows(&table, before, count),
+        };
         let layer = |index: usize| {
             let own = |module: &str| projection(names, &format!("{root}encoder.layers.{index}.{module}"));
             let before = |module: &str| Residual {
@@ -57,10 +76,7 @@ impl Siglip {
             patch,
             epsilon,
             patches: projection(names, &format!("{root}embeddings.patch_embedding")),
-            positions: PatchPositions::Square {
-                table: Tensor::named(format!("{root}embeddings.position_embedding.weight")),
-                side,
-            },
+            positions: PatchPositions::Square { table: rows(class.rows_before, side.saturating_mul(side)), side },
             layers: (0..layer_count(number("num_hidden_layers", 12)?)?).map(layer).collect(),
             norm: layer_norm(names, &format!("{root}post_layernorm"), epsilon),
         })

@@ -51,6 +51,8 @@ pub(super) struct Tower<B: Backend> {
     /// Projections of patches, whose results are added.
     patches: Vec<B::Matrix>,
     positions: Option<PatchPositions>,
+    /// A row before those of patches.
+    class: Option<Vec<f32>>,
     norm: Option<NormOf<B>>,
     layers: Vec<Layer<B>>,
     windows: Option<PatchWindows>,
@@ -96,6 +98,7 @@ impl<B: Backend> Tower<B> {
                 .as_ref()
                 .map(|positions| PatchPositions::load(weights, positions, hidden))
                 .transpose()?,
+            class: own.class.as_ref().map(|class| class_row(weights, class, hidden)).transpose()?,
             norm: own.norm.as_ref().map(|norm| weights.norm(backend, norm, hidden)).transpose()?,
             layers,
             windows: own.windows.clone(),
@@ -144,7 +147,7 @@ impl<B: Backend> Tower<B> {
                 rows.copy_from_slice(&patches.numbers);
                 return Ok(());
             };
-            let width = self.block * self.block * self.patch;
+            let width = self.joined() * self.patch;
             for (out, block) in rows.chunks_exact_mut(width).zip(blocks) {
                 out.copy_from_slice(&patches.numbers[block * width..][..width]);
             }
@@ -161,6 +164,15 @@ impl<B: Backend> Tower<B> {
             let own = backend.rows(places.len(), positions.width(), |rows| positions.fill(places, sides, rows))?;
             x = backend.map(x, Map::Add(&own, 1.0))?;
         }
+        if let Some(class) = &self.class {
+            let of_patches = numbers(backend, &x)?;
+            x = backend.rows(places.len() + 1, class.len(), |rows| {
+                let (first, rest) = rows.split_at_mut(class.len());
+                first.copy_from_slice(class);
+                rest.copy_from_slice(&of_patches);
+                Ok(())
+            })?;
+        }
         if let Some(norm) = &self.norm {
             x = backend.norm(norm, &x)?;
         }
@@ -168,34 +180,54 @@ impl<B: Backend> Tower<B> {
     }
 }
 
-impl<B: Backend> PictureEncoder for Tower<B> {
-    fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
-        let backend = &self.backend;
+/// The rows that a tower computes of a picture: that of the class, if there is one, then patches.
+struct TowerRows {
+    /// The blocks in the order of their windows, if there are any.
+    order: Option<WindowOrder>,
+    /// Row and column of each patch.
+    places: Vec<[usize; 2]>,
+    positions: Vec<TokenPosition>,
+}
+
+impl<B: Backend> Tower<B> {
+    fn rows(&self, patches: &Patches) -> Result<TowerRows> {
         let mut places: Vec<[usize; 2]> = patch_places(patches.rows, patches.columns, self.block).collect();
-        let count = places.len();
+        ensure!(places.len() * self.patch == patches.numbers.len(), "invariant: patches are those of the tower");
         let order = self.windows.as_ref().map(|windows| {
             WindowOrder::of(patches.rows / self.block, patches.columns / self.block, windows.side as usize)
         });
-        let joined = self.block * self.block;
         if let Some(order) = &order {
+            let joined = self.joined();
             places = order.blocks.iter().flat_map(|block| &places[block * joined..][..joined]).copied().collect();
         }
-        ensure!(count * self.patch == patches.numbers.len(), "invariant: patches are those of the tower");
-        let positions: Vec<TokenPosition> =
-            places.iter().map(|[row, column]| TokenPosition { time: 0, row: *row, column: *column }).collect();
+        let class = self.class.as_ref().map(|_| TokenPosition::default());
+        let of_patches = places.iter().map(|[row, column]| TokenPosition { time: 0, row: *row, column: *column });
+        let positions = class.into_iter().chain(of_patches).collect();
+        Ok(TowerRows { order, places, positions })
+    }
+
+    /// Returns the number of patches of a block.
+    fn joined(&self) -> usize {
+        self.block * self.block
+    }
+
+    /// Computes the layers. Appends the rows of projectors behind some of them to `deep`.
+    fn layers(&self, patches: &Patches, own: &TowerRows, deep: &mut Vec<Vec<f32>>) -> Result<B::Act> {
+        let backend = &self.backend;
+        let count = own.positions.len();
         let long = vec![false; count];
         let (sequences, states) = self.sequences(&[count])?;
-        let lengths = order.iter().flat_map(|order| &order.lengths).map(|blocks| blocks * joined).collect::<Vec<_>>();
+        let lengths = own.order.iter().flat_map(|order| &order.lengths);
+        let lengths: Vec<usize> = lengths.map(|blocks| blocks * self.joined()).collect();
         let (of_windows, window_states) = self.sequences(&lengths)?;
         let nothing = DeepRows::default();
-        let tokens = PassTokens { positions: &positions, long: &long, sequences: &sequences, deep: &nothing };
-        let mut deep = Vec::with_capacity(self.deep.len());
+        let tokens = PassTokens { positions: &own.positions, long: &long, sequences: &sequences, deep: &nothing };
         let inputs = &mut |angles: &mut Vec<B::Angles>| {
             angles.clear();
             for table in &self.rotary_tables {
                 angles.push(backend.angles(&table.angles(&tokens))?);
             }
-            self.stream(patches, &places, order.as_ref().map(|order| &order.blocks[..]))
+            self.stream(patches, &own.places, own.order.as_ref().map(|order| &order.blocks[..]))
         };
         let mut window_states = [window_states];
         let layers = &mut |angles: &[B::Angles], mut x: B::Act, sequences: &mut StageSequences<'_, B>| {
@@ -220,15 +252,37 @@ impl<B: Backend> PictureEncoder for Tower<B> {
         };
         let mut states = [states];
         let mut sequences = StageSequences { sequences: &sequences, layers: &mut states };
-        let parts = PassParts { inputs, layers };
-        let x = self.execution.compute(backend, &mut Vec::new(), &mut sequences, parts)?;
+        self.execution.compute(backend, &mut Vec::new(), &mut sequences, PassParts { inputs, layers })
+    }
+}
+
+impl<B: Backend> PictureEncoder for Tower<B> {
+    fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
+        let (backend, own) = (&self.backend, self.rows(patches)?);
+        let mut deep = Vec::with_capacity(self.deep.len());
+        let mut x = self.layers(patches, &own, &mut deep)?;
+        if let Some(class) = &self.class {
+            let all = numbers(backend, &x)?;
+            x = backend.rows(own.places.len(), class.len(), |rows| {
+                rows.copy_from_slice(&all[class.len()..]);
+                Ok(())
+            })?;
+        }
         let mut rows = self.projector.project(backend, &x)?;
-        if let Some(order) = &order {
+        if let Some(order) = &own.order {
             rows = order.restored(&rows);
             deep = deep.iter().map(|rows| order.restored(rows)).collect();
         }
         Ok(EncodedPicture { rows, deep })
     }
+}
+
+/// Returns the sum of the row and its position.
+fn class_row(weights: &Weights, class: &architectures::ClassRow, hidden: usize) -> Result<Vec<f32>> {
+    let mut row = weights.numbers(&class.row, &[hidden])?;
+    let position = weights.numbers(&class.position, &[hidden])?;
+    row.iter_mut().zip(position).for_each(|(x, position)| *x += position);
+    Ok(row)
 }
 
 /// Returns all numbers of rows.
