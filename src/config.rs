@@ -215,7 +215,7 @@ fn settings(
         context: context.unwrap_or(CONTEXT),
         context_grows: context.is_none(),
         shares_prefixes: flag(&["LODE_SHARED_PREFIXES"]).unwrap_or(false),
-        fetched_images: first(&["LODE_FETCH_IMAGES"]).filter(|text| text != "0").map(|text| fetched_images(&text)),
+        fetched_images: fetched_images()?,
         parallel: number(&["LODE_NUM_PARALLEL", "OLLAMA_NUM_PARALLEL"], 1)?,
         kv_type: kv_type(first(&["LODE_KV_CACHE_TYPE", "OLLAMA_KV_CACHE_TYPE"]))?,
         max_loaded: max_loaded(first(&["LODE_MAX_LOADED_MODELS", "OLLAMA_MAX_LOADED_MODELS"]))?,
@@ -316,14 +316,28 @@ fn context_length() -> Result<Option<u64>> {
     number(&NAMES, 0).map(|tokens| Some(tokens).filter(|tokens| *tokens > 0)).context("expected `auto` or tokens")
 }
 
-/// Parses the maximum number of loaded models. Unset or 0 gives a number that suits a desktop
-/// machine.
-/// Reads `1`, or a list of hosts.
-fn fetched_images(text: &str) -> Vec<String> {
-    let hosts = text.split(',').map(str::trim).filter(|host| !host.is_empty() && *host != "1");
-    hosts.map(str::to_owned).collect()
+/// Reads whether pictures are fetched: a flag, or a list of hosts.
+fn fetched_images() -> Result<Option<Vec<String>>> {
+    const NAME: &str = "LODE_FETCH_IMAGES";
+    let Some(text) = first(&[NAME]) else { return Ok(None) };
+    if ["1", "true", "yes"].contains(&text.trim()) {
+        return Ok(Some(Vec::new()));
+    }
+    if flag(&[NAME]) == Some(false) {
+        return Ok(None);
+    }
+    let hosts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let is_host = |host: &&str| {
+        host.contains('.') && host.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-".contains(letter))
+    };
+    if let Some(other) = hosts.iter().find(|host| !is_host(host)) {
+        bail!("{NAME} has `{other}`, expected 1, 0, or names of hosts such as images.example.com");
+    }
+    Ok(Some(hosts.into_iter().map(str::to_owned).collect()))
 }
 
+/// Parses the maximum number of loaded models. Unset or 0 gives a number that suits a desktop
+/// machine.
 fn max_loaded(text: Option<String>) -> Result<usize> {
     const AUTOMATIC: usize = 3;
     match text.as_deref().map(str::parse) {

@@ -32,6 +32,7 @@ mod gguf_header;
 mod group;
 mod inventory;
 mod locate;
+mod named_projector;
 mod ollama_mxfp4;
 mod origin;
 mod plan;
@@ -67,7 +68,8 @@ pub use inventory::{
     Home, Inventory, SideFile, SourceFile, SourceFormat, SourceTensor, inventory, is_projector, is_projector_header,
     is_spare, unused_weights,
 };
-pub use locate::{add_projector, locate, locate_beneath, split_names};
+pub use locate::{locate, locate_beneath, split_names};
+pub use named_projector::add_projector;
 pub use origin::{Origin, OriginFile, OriginGap, OriginTensor};
 pub use plan::{Extent, Plan, PlannedBlob, SideLayer, SideSource, plan, side_type};
 pub use policy::{Decision, Policy, Reason, Scheme, Survey, UserPolicy, UserRule};

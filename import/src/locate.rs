@@ -45,17 +45,6 @@ pub fn locate_beneath(path: &Path) -> Result<Vec<NamedFile>, Error> {
     files.into_iter().map(open).collect()
 }
 
-/// Adds the file of a projector to those of a model. If the model has a file of the same name, the
-/// projector gets another one.
-pub fn add_projector(files: &mut Vec<NamedFile>, projector: impl IntoIterator<Item = NamedFile>) {
-    for mut file in projector {
-        while files.iter().any(|other| other.name == file.name) {
-            file.name = format!("mmproj-{}", file.name);
-        }
-        files.push(file);
-    }
-}
-
 /// Treatment of links to folders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Links {

@@ -133,21 +133,7 @@ fn projector(modelfile: &Modelfile, folder: &Path) -> Result<Option<String>> {
         );
         return Ok(None);
     };
-    let path = folder.join(further);
-    ensure_projector(&path)?;
-    absolute(&path).map(Some)
-}
-
-/// Checks that a second FROM names a projector: a model has one source.
-fn ensure_projector(path: &Path) -> Result<()> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let is_one = path.is_file() && import::is_projector(&import::NamedFile::local(name, path))?;
-    ensure!(
-        is_one,
-        "there is a second FROM, `{}`, and it is no projector (mmproj): a model has one source",
-        path.display()
-    );
-    Ok(())
+    absolute(&folder.join(further)).map(Some)
 }
 
 /// Opens the files of the request with the user's permissions and passes them to the daemon. If the
@@ -179,8 +165,9 @@ async fn with_files(request: CreateRequest, config: &Config, client: &Client) ->
     }
     let work = move || -> Result<String> {
         let mut files = import::locate(Path::new(&path))?;
-        let projector = projector.map(|path| import::locate(Path::new(&path))).transpose()?;
-        import::add_projector(&mut files, projector.into_iter().flatten());
+        if let Some(path) = projector {
+            import::add_projector(&mut files, import::locate(Path::new(&path))?)?;
+        }
         let open = |file: import::NamedFile| {
             let path = file.source.name();
             // Without `O_NONBLOCK`, opening a pipe waits for a writer. The daemon refuses pipes.

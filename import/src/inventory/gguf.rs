@@ -42,7 +42,7 @@ const PROJECTOR: &str = "clip";
 const PREFERRED: [u64; 4] = [1, 32, 0, 7];
 
 /// Returns the files of the model, and the preferred projector for pictures among the others.
-/// Projectors alone are returned as a model, which is refused by its architecture.
+/// A projector alone is returned as a model, which is refused by its architecture.
 fn split_projectors<'a>(files: &[&'a NamedFile]) -> Result<(Vec<&'a NamedFile>, Option<&'a NamedFile>), Error> {
     if files.len() < 2 {
         return Ok((files.to_vec(), None));
@@ -50,13 +50,19 @@ fn split_projectors<'a>(files: &[&'a NamedFile]) -> Result<(Vec<&'a NamedFile>, 
     let (mut models, mut projectors) = (Vec::new(), Vec::new());
     for file in files {
         match read_header(file, 0, |gguf, _, _, _| Ok(projector_rank(gguf)))? {
+            // By its name, it is a projector of a kind that is not known.
+            None if file.name.to_ascii_lowercase().contains("mmproj") => {}
             None => models.push(*file),
             Some(ProjectorRank::Sounds) => {}
             Some(ProjectorRank::Pictures(rank)) => projectors.push((rank, *file)),
         }
     }
     if models.is_empty() {
-        return Ok((files.to_vec(), None));
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        return Err(Error::Source(format!(
+            "`{}` are projectors; the model that they belong to is missing",
+            names.join("`, `")
+        )));
     }
     let projector = projectors.into_iter().min_by_key(|(rank, file)| (*rank, file.name.clone()));
     Ok((models, projector.map(|(_, file)| file)))

@@ -17,14 +17,16 @@ pub enum Source {
 }
 
 impl Source {
-    /// Finds files at a path from another user's request, and adds those at `projector`. Symbolic
-    /// links that lead out of the folder are refused.
+    /// Finds files at a path from another user's request, and adds the projector at another one.
+    /// Symbolic links that lead out of the folder are refused.
     ///
     /// # Errors
     /// Fails if there is nothing readable at a path.
     pub fn at(path: &Path, projector: Option<&Path>) -> Result<Self> {
         let mut files = import::locate_beneath(path)?;
-        import::add_projector(&mut files, projector.map(import::locate_beneath).transpose()?.into_iter().flatten());
+        if let Some(projector) = projector {
+            import::add_projector(&mut files, import::locate_beneath(projector)?)?;
+        }
         Ok(Self::Files(files))
     }
 

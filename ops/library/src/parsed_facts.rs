@@ -159,21 +159,17 @@ impl SourceDocument {
     /// Reads the document of a model with one blob per tensor. A GGUF header takes precedence over
     /// a `config.json` beside it, because the tensors are those of the GGUF file.
     pub(crate) fn of_layers(manifest: &Manifest, open: &Open<'_>) -> Result<Self> {
-        let mut headers = manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4);
-        while let Some(layer) = headers.next() {
-            let name = layer.name().unwrap_or("header");
-            let mut magic = [0; 4];
-            let blob = open(name, &layer.descriptor);
-            blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
-            if magic == *b"GGUF" {
-                let read = |layer: &Layer| {
-                    let name = layer.name().unwrap_or("header");
-                    read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)
-                };
-                // The header of a projector is the last one.
-                let last = headers.last().map(read).transpose()?;
-                return Ok(Self::Gguf { model: read(layer)?, projector: last.filter(|raw| is_projector(raw)) });
-            }
+        let headers: Vec<&Layer> = manifest.layers_of(media_types::HEADER).filter(|layer| layer.size() >= 4).collect();
+        if let Some(first) = first_gguf(headers.iter().copied(), open)? {
+            let read = |layer: &Layer| {
+                let name = layer.name().unwrap_or("header");
+                read_document(name, &layer.descriptor, MAX_GGUF_HEADER, open)
+            };
+            // The header of a projector is the last one. Bytes between tensors are such layers,
+            // too.
+            let others = headers.iter().rev().copied().filter(|layer| layer.digest() != first.digest());
+            let last = first_gguf(others, open)?.map(read).transpose()?;
+            return Ok(Self::Gguf { model: read(first)?, projector: last.filter(|raw| is_projector_header(raw)) });
         }
         let read = |name: &str| {
             let layer = manifest.json(name);
@@ -199,7 +195,7 @@ impl SourceDocument {
         }
         let header = |file: &import::SourceFile| read(&*file.source, file.header, MAX_GGUF_HEADER);
         let last = others.last().map(header).transpose()?;
-        Ok(Self::Gguf { model: header(first)?, projector: last.filter(|raw| is_projector(raw)) })
+        Ok(Self::Gguf { model: header(first)?, projector: last.filter(|raw| is_projector_header(raw)) })
     }
 
     /// Derives the architecture from the document. `names` are the names of the model's tensors;
@@ -233,8 +229,21 @@ fn of_gguf(
     Ok(facts(described, document, tokenizer))
 }
 
+/// Returns the first layer that begins as a GGUF file.
+fn first_gguf<'a>(layers: impl Iterator<Item = &'a Layer>, open: &Open<'_>) -> Result<Option<&'a Layer>> {
+    for layer in layers {
+        let (name, mut magic) = (layer.name().unwrap_or("header"), [0; 4]);
+        let blob = open(name, &layer.descriptor);
+        blob.read_exact_at(&mut magic, 0).with_context(|| format!("cannot read `{name}`"))?;
+        if magic == *b"GGUF" {
+            return Ok(Some(layer));
+        }
+    }
+    Ok(None)
+}
+
 /// True if this is the header of a projector.
-fn is_projector(raw: &[u8]) -> bool {
+fn is_projector_header(raw: &[u8]) -> bool {
     Gguf::parse_header(raw).is_ok_and(|gguf| import::is_projector_header(&gguf))
 }
 

@@ -67,20 +67,29 @@ impl Endpoint {
         if token.is_some() && parsed.scheme() != "https" && !local {
             return Err(invalid(format!("`{url}` is not https, so the token is not sent there; use https")));
         }
-        Self::with_policy(RedirectPolicy::for_server(&parsed, None, &[]), origin(&parsed), token)
+        Self::with_policy((RedirectPolicy::for_server(&parsed, None, &[]), Client::builder()), origin(&parsed), token)
     }
 
     /// The server of a URL that a client named. It must be on the Internet, or one of the hosts
     /// `allowed`.
     pub(crate) fn of_named_url(url: &str, allowed: &[String]) -> io::Result<Self> {
         let parsed = parse(url)?;
+        let is_allowed = parsed.host_str().is_some_and(|host| allowed.iter().any(|own| own.eq_ignore_ascii_case(host)));
+        if parsed.scheme() != "https" && !is_allowed {
+            return Err(invalid(format!("`{url}` is not https")));
+        }
         let policy = RedirectPolicy::for_named_urls(allowed);
-        policy.check_step(&parsed, &parsed).map_err(|reason| led_astray(&reason))?;
-        Self::with_policy(policy, origin(&parsed), None)
+        policy.check_step(&parsed, &parsed).map_err(|reason| invalid(format!("the URL is refused: {reason}")))?;
+        // A proxy would resolve names, whose addresses are checked here.
+        Self::with_policy((policy, Client::builder().no_proxy()), origin(&parsed), None)
     }
 
-    fn with_policy(redirect_policy: RedirectPolicy, origin: String, token: Option<String>) -> io::Result<Self> {
-        let client = Client::builder()
+    fn with_policy(
+        (redirect_policy, client): (RedirectPolicy, reqwest::ClientBuilder),
+        origin: String,
+        token: Option<String>,
+    ) -> io::Result<Self> {
+        let client = client
             .dns_resolver(redirect_policy.clone())
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(TIMEOUT)
@@ -192,7 +201,7 @@ impl Endpoint {
                 let hint = if self.token.is_some() {
                     "; the token may not read it"
                 } else {
-                    "; it may not exist, or need a token (HF_TOKEN)"
+                    "; it may not exist, or need a token (HF_TOKEN for hubs)"
                 };
                 RequestFailure::Final(error(io::ErrorKind::PermissionDenied, hint))
             }
@@ -331,7 +340,7 @@ fn parse(url: &str) -> io::Result<Url> {
 }
 
 fn led_astray(reason: &str) -> io::Error {
-    invalid(format!("a redirect was refused: {reason}"))
+    invalid(format!("a connection was refused: {reason}"))
 }
 
 fn invalid(reason: String) -> io::Error {

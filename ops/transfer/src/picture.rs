@@ -11,8 +11,8 @@ use crate::http_file::Endpoint;
 /// How long a picture may take, with redirects and repeated attempts.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Fetches a picture of at most `most` bytes from an https URL. The server, and those that it
-/// redirects to, must be on the Internet, or among the hosts `allowed`.
+/// Fetches a picture of at most `most` bytes from an https URL. The server and the
+/// targets of its redirects must be on the Internet, or among the hosts `allowed`.
 ///
 /// # Errors
 /// The URL is not allowed, the server cannot be reached or takes too long, or the answer is too

@@ -112,7 +112,7 @@ fn convert(
     let mut draft = import_into(library, target, (&files, &inventory), &model.name, observer)?;
     for file in left_over(&draft, &files) {
         if is_weights(&file.name) {
-            observer.status(format!("leaving out {}: the model's index does not name it", file.name));
+            observer.status(format!("leaving out {}: it is no part of the model's weights", file.name));
             continue;
         }
         draft.layers.push(whole_file(target, file, import::side_type(&file.name), &file.name)?);

@@ -84,15 +84,17 @@ impl fmt::Display for NetworkDistance {
 struct ForbiddenTarget {
     place: String,
     reach: NetworkDistance,
+    advice: &'static str,
 }
+
+/// Advice in errors: how to allow a target.
+const OF_REGISTRIES: &str = "to allow it, add the host to `leads_to` in the registry's settings";
+const OF_PICTURES: &str = "to allow it, add the host to LODE_FETCH_IMAGES";
 
 impl fmt::Display for ForbiddenTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, reach } = self;
-        write!(
-            f,
-            "`{place}` is {reach}; a server outside of it must not lead there; to allow it, add the host to `leads_to` in the registry's settings"
-        )
+        let Self { place, reach, advice } = self;
+        write!(f, "`{place}` is {reach}; a server or a request from outside of it must not lead there; {advice}")
     }
 }
 
@@ -118,6 +120,8 @@ struct Inner {
     proxies: BTreeSet<String>,
     /// Hosts that the server may redirect to at any distance, by its settings.
     leads_to: BTreeSet<String>,
+    /// How to allow another target.
+    advice: &'static str,
 }
 
 impl RedirectPolicy {
@@ -126,21 +130,26 @@ impl RedirectPolicy {
     pub fn for_server(base: &Url, proxy: Option<&str>, leads_to: &[String]) -> Self {
         let host = base.host_str().unwrap_or_default().to_owned();
         let reach = literal(&host).map_or_else(OnceLock::new, Into::into);
-        Self::new(host, reach, proxy, leads_to)
+        Self::new(host, reach, (proxy, leads_to), OF_REGISTRIES)
     }
 
     /// Creates the policy for URLs that a client of this machine names: only addresses on the
     /// Internet are allowed, except for the hosts `allowed`.
     pub fn for_named_urls(allowed: &[String]) -> Self {
-        Self::new(String::new(), NetworkDistance::Internet.into(), None, allowed)
+        Self::new(String::new(), NetworkDistance::Internet.into(), (None, allowed), OF_PICTURES)
     }
 
-    fn new(host: String, reach: OnceLock<NetworkDistance>, proxy: Option<&str>, leads_to: &[String]) -> Self {
+    fn new(
+        host: String,
+        reach: OnceLock<NetworkDistance>,
+        (proxy, leads_to): (Option<&str>, &[String]),
+        advice: &'static str,
+    ) -> Self {
         let set = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         let named = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter_map(set);
         let proxies = named.chain(proxy.map(str::to_owned)).filter_map(|proxy| host_of_proxy(&proxy)).collect();
         let leads_to = leads_to.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Self(Arc::new(Inner { host, reach, proxies, leads_to }))
+        Self(Arc::new(Inner { host, reach, proxies, leads_to, advice }))
     }
 
     /// Checks whether a request may be redirected from `from` to `to`. It must not lose TLS, change
@@ -179,7 +188,10 @@ impl RedirectPolicy {
     }
 
     fn check(&self, place: &str, reach: NetworkDistance) -> Result<(), ForbiddenTarget> {
-        if reach >= self.reach() { Ok(()) } else { Err(ForbiddenTarget { place: place.to_owned(), reach }) }
+        if reach >= self.reach() {
+            return Ok(());
+        }
+        Err(ForbiddenTarget { place: place.to_owned(), reach, advice: self.0.advice })
     }
 
     /// The addresses of `name` to which connections are allowed.
@@ -198,7 +210,7 @@ impl RedirectPolicy {
             addresses.into_iter().partition(|address| NetworkDistance::of(*address) >= self.reach());
         match refused.first() {
             Some(address) if allowed.is_empty() => {
-                Err(ForbiddenTarget { place: name, reach: NetworkDistance::of(*address) })
+                Err(ForbiddenTarget { place: name, reach: NetworkDistance::of(*address), advice: self.0.advice })
             }
             _ => Ok(allowed),
         }

@@ -132,7 +132,11 @@ async fn named_urls_lead_to_allowed_hosts_only() {
     assert!(error.contains("15"), "{error}");
     let before = seen.requests.load(Ordering::Relaxed);
     let error = picture("plain", 16, &[]).await.expect_err("it is on this machine");
-    assert!(error.contains("on this machine"), "{error}");
+    assert!(error.contains("is not https"), "{error}");
+    let secure = address.replacen("http:", "https:", 1);
+    let error = crate::fetch_picture(&format!("{secure}/plain"), 16, &[]).await.expect_err("it is on this machine");
+    assert!(error.to_string().contains("cannot be fetched"), "{error}");
+    assert!(error.with_causes().contains("on this machine"), "{error}");
     assert_eq!(seen.requests.load(Ordering::Relaxed), before, "a request was sent");
     let port = address.rsplit_once(':').expect("a port").1;
     *seen.elsewhere.lock().expect("nobody panicked") = format!("http://localhost:{port}/plain");
