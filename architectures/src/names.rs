@@ -83,6 +83,29 @@ pub fn of_folder(name: &str) -> String {
     }
 }
 
+/// True if a tensor of a folder belongs to a tower for pictures or sounds, or to its projector.
+///
+/// # Examples
+///
+/// ```
+/// use lode_architectures::names::is_of_tower;
+///
+/// assert!(is_of_tower("model.visual.blocks.0.attn.qkv.weight"));
+/// assert!(!is_of_tower("model.layers.0.mlp.up_proj.weight"));
+/// ```
+pub fn is_of_tower(name: &str) -> bool {
+    const ROOTS: [&str; 7] = [
+        "vision_tower",
+        "vision_model",
+        "visual",
+        "audio_tower",
+        "embed_audio",
+        "embed_vision",
+        "multi_modal_projector",
+    ];
+    name.split('.').take(3).any(|part| ROOTS.contains(&part))
+}
+
 /// Returns the tables of an architecture: outside of layers, and inside, in order of precedence.
 fn own(architecture: &str) -> Option<(Table, [Table; 3])> {
     let form = Family::of_gguf(architecture)?.gguf;

@@ -117,9 +117,16 @@ impl Architecture {
                 rope.axes = found.axes;
             }
         }
-        let checked = with_tower.check().and_then(|blueprint| match unread(&blueprint, &self.blueprint, names) {
-            None => Ok(blueprint),
-            Some(name) => Err(format!("the tower has the tensor `{name}`, which is not known for towers of its kind")),
+        let checked = with_tower.check().and_then(|blueprint| {
+            if let Some(name) = blueprint.read_by_tower().find(|name| !names.has(name)) {
+                return Err(format!("the tensor `{name}` of the tower is missing"));
+            }
+            match unread(&blueprint, &self.blueprint, names) {
+                None => Ok(blueprint),
+                Some(name) => {
+                    Err(format!("the tower has the tensor `{name}`, which is not known for towers of its kind"))
+                }
+            }
         });
         match checked {
             Ok(blueprint) => self.blueprint = blueprint,

@@ -118,7 +118,7 @@ impl Decoder<'_> {
         let text = FLOAT * tokens * (stream + mixer + ffn) + rounded + logits + self.choices(cache);
         // The tower uses the memory of the decoder's activations, and the other way round.
         let Some(own) = self.blueprint.tower() else { return text.0 };
-        (text.max(tower::cpu_activations(own)) + tower::pictures()).0
+        (text.max(tower::cpu_activations(own)) + tower::pictures(own)).0
     }
 
     /// Returns the bytes of activations while our kernels compute a chunk on a device, and of

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 
-use architectures::Blueprint;
 use architectures::exchange::TensorChange;
+use architectures::{Blueprint, names};
 use formats::gguf::{NewTensor, OwnedValue, write_header};
 use formats::{Dtype, Encoding, GgmlType};
 use manifests::media_types;
@@ -125,13 +125,11 @@ impl NewFile {
         self.keys = metadata.keys;
         self.losses = metadata.losses;
         metadata.extra_tensors.into_iter().for_each(|tensor| self.add_extra(tensor));
-        // A tensor that the decoder of a model for pictures does not read belongs to its tower.
-        let decoder = Blueprint { pictures: None, ..architecture.blueprint.clone() };
-        let (has_tower, decoder) = (architecture.blueprint.pictures.is_some(), decoder.reads());
-        if has_tower {
+        let is_of_tower = |tensor: &&StoredTensor| names::is_of_tower(&tensor.name);
+        if model.tensors.iter().any(|tensor| is_of_tower(&tensor)) {
             self.losses.push(NO_TOWER.to_owned());
         }
-        for tensor in model.tensors.iter().filter(|tensor| !has_tower || decoder.has(&tensor.name)) {
+        for tensor in model.tensors.iter().filter(|tensor| !is_of_tower(tensor)) {
             let found = architecture.tensor_to_gguf(&tensor.name, tensor.shape.len());
             let Some(table) = found.map_err(|e| Error::Source(e.to_string()))? else { continue };
             self.add(tensor, &change(tensor, &table)?, float_target(tensor, &table, dtype))?;

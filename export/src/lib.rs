@@ -49,8 +49,8 @@ fn refused(document: &str, reason: impl std::fmt::Display) -> Error {
     Error::Source(format!("{document}: {reason}"))
 }
 
-/// Loss of an export that cannot express the tower of a model.
-const NO_TOWER: &str = "the tower for pictures is not in these files; `--format origin` has it";
+/// Loss of an export that cannot express the towers of a model.
+const NO_TOWER: &str = "the tower for pictures or sounds is not in these files; `--format origin` has it";
 
 /// Files that an export will write.
 #[derive(Clone, Debug, Default)]

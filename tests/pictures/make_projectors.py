@@ -3,7 +3,7 @@
     python make_projectors.py LLAMA_CPP ZOO [TEXT]    (transformers 5.24, PyTorch; llama.cpp b11434)
 
 LLAMA_CPP is the source of llama.cpp, ZOO the folder with the tiny models of 2026 from the reference data. With TEXT, a folder, the
-text parts of the models are written there, for `scripts/compare-projectors`.
+text parts of the models are written there, so that other programs can load both.
 """
 
 import io

@@ -24,7 +24,7 @@ pub(crate) fn projection(names: &TensorNames, module: &str) -> Projection {
         module: module.to_owned(),
         weight: Tensor::named(format!("{module}.weight")),
         bias: names.has(&bias).then(|| Tensor::named(bias)),
-        clamps: clamps(names, module),
+        clamps: None,
     }
 }
 

@@ -88,6 +88,10 @@ fn read_config(config: Config<'_>, names: &TensorNames) -> Result<Blueprint, Err
     if let Some(other) = config.value("use_bidirectional_attention").filter(|value| value.as_str() != Some("vision")) {
         return Err(fail(format!("`use_bidirectional_attention` is {other}, which cannot be run yet")));
     }
+    let padding = config.unsigned("pad_token_id")?.unwrap_or(0);
+    if padding != 0 && embeddings(config)?.is_some() {
+        return Err(fail(format!("`pad_token_id` is {padding}, expected 0, whose embeddings stand for pictures")));
+    }
     let mut dense = Dense {
         activation: config.activation("hidden_activation", Activation::GeluTanh)?,
         ..Dense::from_config(config, DEFAULTS)?

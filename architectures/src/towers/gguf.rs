@@ -1,5 +1,4 @@
-//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`, or of a
-//! model that contains its tower.
+//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`.
 //!
 //! All towers have the same names of layers. The kind of projector says how the tower computes; the
 //! file has no settings of the picture processor besides sizes, means and deviations, so that the
@@ -42,7 +41,9 @@ pub(super) fn read(
     let architecture = model.text("general.architecture").unwrap_or_default();
     let Some(header) = header else {
         return if SEEING.contains(&architecture) {
-            Err(fail("its GGUF file has no tower for pictures; import it together with its projector (mmproj)"))
+            Err(fail(
+                "its GGUF file has no tower for pictures; if the model has a projector file (mmproj), import both together",
+            ))
         } else {
             Ok(None)
         };
@@ -50,11 +51,17 @@ pub(super) fn read(
     let kind = header.text("clip.projector_type").or(header.text("clip.vision.projector_type"));
     let has_vision = header.flag("clip.has_vision_encoder").unwrap_or(kind.is_some());
     let Some(kind) = kind.filter(|_| has_vision) else { return Ok(None) };
-    let Some((_, read)) = KINDS.iter().find(|(own, _)| *own == kind) else {
-        let known: Vec<&str> = KINDS.iter().map(|(own, _)| *own).collect();
+    let Some((_, models, read)) = KINDS.iter().find(|(own, ..)| *own == kind) else {
+        let known: Vec<&str> = KINDS.iter().map(|(own, ..)| *own).collect();
         let known = known.join(", ");
         return Err(fail(format!("its projector `{kind}` cannot be run yet, expected one of {known}")));
     };
+    if !models.is_empty() && !models.contains(&architecture) {
+        return Err(fail(format!(
+            "its projector is `{kind}`, for models of the architecture {}, and the model is `{architecture}`",
+            models.join(" or ")
+        )));
+    }
     let asked = RefCell::default();
     let keys = Keys { gguf: header, architecture: KEYS, asked: &asked };
     found(keys, model, (names, decoder), *read).map(Some)
@@ -85,6 +92,7 @@ fn found(
         keys,
         model,
         names,
+        shapes: keys.gguf.tensors.iter().map(|tensor| (tensor.name, tensor.dims.as_slice())).collect(),
         decoder,
         hidden: keys.required("embedding_length")?,
         heads: keys.required("attention.head_count")?,

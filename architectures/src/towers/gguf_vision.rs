@@ -1,5 +1,7 @@
 //! Parts of towers in GGUF files, which have the same names in all of them.
 
+use std::collections::HashMap;
+
 use formats::Gguf;
 
 use super::bounded;
@@ -7,7 +9,7 @@ use crate::blueprint::{
     Activation, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, PatchOrder, PictureFilter, PictureInput,
     PictureResize, Plain, Projection, ProjectorLayer, Residual,
 };
-use crate::dense::{attention, layer_count, layer_norm, projection, unweighted_norm};
+use crate::dense::{attention, clamps, layer_count, layer_norm, projection, unweighted_norm};
 use crate::gguf_keys::{Keys, fail};
 use crate::plain::one_by_one;
 use crate::rope::Rope;
@@ -20,6 +22,8 @@ pub(super) struct Vision<'a> {
     /// Header of the model.
     pub(super) model: &'a Gguf<'a>,
     pub(super) names: &'a TensorNames,
+    /// Dimensions of the tensors of the file, the innermost first.
+    pub(super) shapes: HashMap<&'a str, &'a [u64]>,
     /// Width of the decoder.
     pub(super) decoder: u64,
     /// Width of the tower.
@@ -46,13 +50,24 @@ pub(super) struct LayerForm {
     pub(super) activation: Option<Activation>,
     /// Whether values are normalized.
     pub(super) norms_values: bool,
+    /// Whether projections may have bounds.
+    pub(super) has_clamps: bool,
 }
 
 impl LayerForm {
     /// Returns a form with norms of this kind and no positions of its own.
     pub(super) fn new(norm: NormKind) -> Self {
         let layout = HeadLayout::Half;
-        Self { norm, rope: None, second_rope: None, layout, scale: None, activation: None, norms_values: false }
+        Self {
+            norm,
+            rope: None,
+            second_rope: None,
+            layout,
+            scale: None,
+            activation: None,
+            norms_values: false,
+            has_clamps: false,
+        }
     }
 
     /// Returns the form with a rotary embedding.
@@ -84,10 +99,14 @@ impl Vision<'_> {
         std::iter::once(first).chain(has_second.then_some(second)).collect()
     }
 
-    /// Returns a norm of the tower; `None` if the file does not have it.
-    pub(super) fn norm(&self, kind: NormKind, module: &str) -> Option<Norm> {
-        let has = self.names.has(&format!("{module}.weight"));
-        has.then(|| Norm { kind, ..layer_norm(self.names, module, self.epsilon) })
+    /// Returns a norm that the tower needs.
+    pub(super) fn norm(&self, kind: NormKind, module: &str) -> Norm {
+        Norm { kind, ..layer_norm(self.names, module, self.epsilon) }
+    }
+
+    /// Returns a norm; `None` if the file does not have it.
+    pub(super) fn norm_if_any(&self, kind: NormKind, module: &str) -> Option<Norm> {
+        self.names.has(&format!("{module}.weight")).then(|| self.norm(kind, module))
     }
 
     /// Returns the layers.
@@ -100,10 +119,14 @@ impl Vision<'_> {
     }
 
     fn layer(&self, index: usize, form: &LayerForm, head_dim: u64) -> Layer {
-        let own = |module: &str| projection(self.names, &format!("v.blk.{index}.{module}"));
+        let own = |module: &str| {
+            let module = format!("v.blk.{index}.{module}");
+            let clamps = form.has_clamps.then(|| clamps(self.names, &module)).flatten();
+            Projection { clamps, ..projection(self.names, &module) }
+        };
         let residual = |before: &str, after: &str| Residual {
-            before: self.norm(form.norm, &format!("v.blk.{index}.{before}")),
-            after: self.norm(form.norm, &format!("v.blk.{index}.{after}")),
+            before: Some(self.norm(form.norm, &format!("v.blk.{index}.{before}"))),
+            after: self.norm_if_any(form.norm, &format!("v.blk.{index}.{after}")),
             ..Residual::default()
         };
         let [query, key, value] = if self.names.has(&format!("v.blk.{index}.attn_qkv.weight")) {
@@ -114,7 +137,7 @@ impl Vision<'_> {
         let mut mixer = attention(self.heads, head_dim, [query, key, value, own("attn_out")]);
         (mixer.rope, mixer.second_rope, mixer.layout) = (form.rope.clone(), form.second_rope.clone(), form.layout);
         mixer.scale = form.scale.unwrap_or(mixer.scale);
-        let norm_of_heads = |module: &str| self.norm(form.norm, &format!("v.blk.{index}.{module}"));
+        let norm_of_heads = |module: &str| self.norm_if_any(form.norm, &format!("v.blk.{index}.{module}"));
         (mixer.query_norm, mixer.key_norm) = (norm_of_heads("attn_q_norm"), norm_of_heads("attn_k_norm"));
         mixer.value_norm = form.norms_values.then(|| unweighted_norm(self.epsilon));
         let [up, down] =
@@ -139,10 +162,9 @@ impl Vision<'_> {
     }
 
     /// Returns the number of outputs of a projection; 0 if the file does not have it.
-    fn outputs(&self, name: &str) -> u64 {
-        let found = self.keys.gguf.tensors.iter().find(|tensor| tensor.name == name);
+    pub(super) fn outputs(&self, name: &str) -> u64 {
         // The first dimension is the input.
-        found.and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0)
+        self.shapes.get(name).and_then(|dims| dims.get(1)).copied().unwrap_or(0)
     }
 
     /// Returns the steps from a picture to patches of one frame, in blocks of `block` patches.

@@ -14,15 +14,19 @@ use crate::rope::{Rope, RopeAxes};
 /// Function that reads a tower with its projector.
 pub(super) type ReadProjector = fn(&Vision<'_>) -> Result<FoundTower, Error>;
 
-/// Kinds of projectors by their name in files.
-pub(super) const KINDS: [(&str, ReadProjector); 6] = [
-    ("gemma3", gemma3),
-    ("gemma4v", gemma4),
-    ("pixtral", pixtral),
-    ("qwen2vl_merger", qwen2_vl),
-    ("qwen2.5vl_merger", qwen2_5_vl),
-    ("qwen3vl_merger", qwen3_vl),
+/// Kinds of projectors by their name in files, with the architectures of their models; empty if
+/// models of several architectures have such a projector.
+pub(super) const KINDS: [(&str, &[&str], ReadProjector); 6] = [
+    ("gemma3", &["gemma3"], gemma3),
+    ("gemma4v", &["gemma4"], gemma4),
+    ("pixtral", &[], pixtral),
+    ("qwen2vl_merger", QWEN2_VL, qwen2_vl),
+    ("qwen2.5vl_merger", QWEN2_VL, qwen2_5_vl),
+    ("qwen3vl_merger", &["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"], qwen3_vl),
 ];
+
+/// Architectures of Qwen2-VL and Qwen2.5-VL: llama.cpp's name, and Ollama's.
+const QWEN2_VL: &[&str] = &["qwen2vl", "qwen25vl"];
 
 /// Bounds of the pixels of pictures in the settings of published models, which files do not have.
 const QWEN2_VL_PIXELS: [u64; 2] = [56 * 56, 28 * 28 * 16_384];
@@ -53,11 +57,11 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         norm: None,
         layers: vision.layers(&form)?,
         projector: Projector {
-            norm: vision.norm(NormKind::Layer, "v.post_ln"),
+            norm: Some(vision.norm(NormKind::Layer, "v.post_ln")),
             join: BlockJoin::Mean,
             scale: None,
             standard: None,
-            joined_norm: vision.norm(NormKind::Rms, "mm.soft_emb_norm"),
+            joined_norm: Some(vision.norm(NormKind::Rms, "mm.soft_emb_norm")),
             layers: vec![ProjectorLayer { width: vision.decoder, projection, activation: None }],
         },
         windows: None,
@@ -82,14 +86,14 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         // Files do not have it.
         activation: Some(Activation::GeluTanh),
         norms_values: true,
+        has_clamps: true,
         ..LayerForm::new(NormKind::Rms).rotated(columns)
     };
-    // Of the model, not of the file, is whether the rows of a picture see each other: only small
-    // models, whose layers have embeddings, are causal.
+    // The file does not say whether the rows of a picture see each other. In small models, whose
+    // layers have embeddings, they do not.
     let is_bidirectional = !vision.names.has("model.embed_tokens_per_layer.weight");
     // The size of the table is that of the tensor.
-    let positions = vision.keys.gguf.tensors.iter().find(|tensor| tensor.name == POSITIONS);
-    let count = positions.and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0);
+    let count = vision.outputs(POSITIONS);
     // The model takes `2 · (x − 0.5)`; the means of the file are not used.
     let input = vision.input(resize, PictureFilter::Bicubic, block)?;
     let tower = Tower {
@@ -132,10 +136,10 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         patches: vision.patches(),
         positions: None,
         class: None,
-        norm: vision.norm(NormKind::Rms, "v.pre_ln"),
+        norm: vision.norm_if_any(NormKind::Rms, "v.pre_ln"),
         layers: vision.layers(&form)?,
         projector: Projector {
-            norm: vision.norm(NormKind::Rms, "mm.input_norm"),
+            norm: vision.norm_if_any(NormKind::Rms, "mm.input_norm"),
             join: BlockJoin::Elements,
             scale: None,
             standard: None,
@@ -167,7 +171,7 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
             join: BlockJoin::Rows,
             scale: None,
             standard: None,
-            joined_norm: vision.norm(NormKind::Layer, &own("norm")),
+            joined_norm: Some(vision.norm(NormKind::Layer, &own("norm"))),
             layers: vision.perceptron([&own("fc1"), &own("fc2")], joined, Activation::Gelu),
         };
         DeepProjector { layer: layer as u64, projector }
@@ -181,7 +185,7 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         norm: None,
         layers,
         projector: Projector {
-            norm: vision.norm(NormKind::Layer, "v.post_ln"),
+            norm: Some(vision.norm(NormKind::Layer, "v.post_ln")),
             join: BlockJoin::Rows,
             scale: None,
             standard: None,
@@ -229,7 +233,7 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
         layers: vision.layers(&LayerForm::new(norm).rotated(rope))?,
         windows: None,
         projector: Projector {
-            norm: vision.norm(norm, "v.post_ln"),
+            norm: Some(vision.norm(norm, "v.post_ln")),
             join: BlockJoin::Rows,
             scale: None,
             standard: None,

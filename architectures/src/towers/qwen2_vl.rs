@@ -20,7 +20,7 @@ const EPSILON: f64 = 1e-6;
 pub(super) const SECTIONS: [u64; 3] = [16, 24, 24];
 
 /// Sizes of a tower.
-struct Sizes {
+struct TowerSizes {
     hidden: u64,
     heads: u64,
     width: u64,
@@ -35,7 +35,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let Source { whole, tower, names, hidden: decoder, .. } = source;
     let root = source.prefix(&["visual.", "model.visual."], "patch_embed.proj.weight")?;
     let has_windows = whole.text("model_type") == Some("qwen2_5_vl");
-    let sizes = if has_windows { Sizes::of_2_5(source)? } else { Sizes::of_2(source)? };
+    let sizes = if has_windows { TowerSizes::of_2_5(source)? } else { TowerSizes::of_2(source)? };
     let depth = layer_count(tower.unsigned("depth")?.unwrap_or(32))?;
     for (key, expected) in [("in_channels", 3), ("in_chans", 3)] {
         if let Some(found) = tower.unsigned(key)?.filter(|found| *found != expected) {
@@ -85,7 +85,7 @@ fn windows(source: Source<'_>, block: u64) -> Result<PatchWindows, Error> {
     Ok(PatchWindows { side: pixels.checked_div(block).unwrap_or(0), whole })
 }
 
-impl Sizes {
+impl TowerSizes {
     fn of_2(source: Source<'_>) -> Result<Self, Error> {
         let Source { tower, hidden: decoder, .. } = source;
         let hidden = tower.unsigned("embed_dim")?.unwrap_or(1280);

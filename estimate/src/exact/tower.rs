@@ -1,6 +1,6 @@
 //! The memory of a tower, and of the pictures that a runner reads and keeps.
 
-use architectures::Tower;
+use architectures::{PatchPositions, Tower};
 use protocol::limits::ENCODED_PICTURES;
 
 use super::FLOAT;
@@ -32,8 +32,18 @@ pub(super) fn device_activations(own: &Tower) -> Amount {
 }
 
 /// Returns the bytes for pictures in the runner's process, besides those of the tower.
-pub(super) fn pictures() -> Amount {
-    Amount(DECODING) + Amount(ENCODED_PICTURES as u64)
+pub(super) fn pictures(own: &Tower) -> Amount {
+    Amount(DECODING) + Amount(ENCODED_PICTURES as u64) + positions(own)
+}
+
+/// Returns the bytes of the positions of patches, which are read as float32.
+fn positions(own: &Tower) -> Amount {
+    let rows = match &own.positions {
+        Some(PatchPositions::Square { side, .. }) => Amount(*side) * Amount(*side),
+        Some(PatchPositions::Axes { count, .. }) => 2 * Amount(*count),
+        None => Amount(0),
+    };
+    FLOAT * (rows * Amount(own.hidden))
 }
 
 fn patches(own: &Tower) -> Amount {

@@ -128,15 +128,15 @@ impl Embedding {
             if let Some((picture, row)) = picture_rows::find(pictures, *id) {
                 let (out, own) = out.split_at_mut(columns);
                 out.copy_from_slice(&picture.encoded.rows[row * columns..(row + 1) * columns]);
+                let behind = of_layers.map_or(0, |(table, _)| table.columns());
+                ensure!(own.len() == behind, "invariant: models that see pictures have no other numbers behind");
                 if let Some((table, scale)) = of_layers {
-                    // The token of padding stands for a picture.
+                    // Token 0, which is that of padding, stands for a picture.
                     table.decode_row(0, own);
                     for x in own.iter_mut() {
                         *x *= scale;
                     }
                 }
-                let has_others = of_layers.is_none() && !own.is_empty();
-                ensure!(!has_others, "invariant: models that see pictures have no other numbers behind the stream");
                 continue;
             }
             ensure!((*id as usize) < rows, "token {id} is not in the vocabulary of {rows}");

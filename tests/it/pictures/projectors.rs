@@ -133,6 +133,39 @@ async fn a_folder_or_two_files_are_one_model() {
 }
 
 #[tokio::test]
+async fn a_named_projector_is_taken() {
+    let Some(models) = Models::start("pictures::projectors::a_named_projector_is_taken").await else { return };
+    let server = &models.server;
+    // Files of other stores have no extension; a projector that is named takes precedence over
+    // one in the folder.
+    std::fs::create_dir(models.path("blobs")).expect("a folder");
+    std::fs::copy(models.path("model.gguf"), models.path("blobs/sha256-a")).expect("a copy");
+    std::fs::copy(projector("gemma3"), models.path("blobs/sha256-b")).expect("a copy");
+    let modelfile = models.path("Modelfile");
+    std::fs::write(&modelfile, "FROM ./blobs/sha256-a\nFROM ./blobs/sha256-b\n").expect("a file");
+    let (is_made, said) = command(server, &["create", "blobs", "-f", modelfile.to_str().expect("a path")]);
+    assert!(is_made, "{said}");
+    models.check("blobs", 1e-3).await;
+    std::fs::create_dir(models.path("both")).expect("a folder");
+    std::fs::copy(models.path("model.gguf"), models.path("both/model.gguf")).expect("a copy");
+    std::fs::copy(projector("qwen3_vl"), models.path("both/mmproj-F16.gguf")).expect("a copy");
+    let named =
+        json!({"model": "named", "path": models.path("both"), "projector": projector("gemma3"), "stream": false});
+    server.ask("/api/create", &named).await;
+    models.check("named", 1e-3).await;
+    for (path, says) in [("both", "is no projector"), ("model.gguf", "is no projector"), ("absent", "absent")] {
+        let paths = json!({"model": "x", "path": models.path("model.gguf"), "projector": models.path(path)});
+        let answer = server.call("/api/create", &paths).await.1.to_string();
+        assert!(answer.contains(says), "{path}: {answer}");
+    }
+    std::fs::remove_file(models.path("both/model.gguf")).expect("it is removed");
+    std::fs::copy(projector("gemma3"), models.path("both/mmproj-x.gguf")).expect("a copy");
+    let lines = server.lines("/api/create", &json!({"model": "x", "path": models.path("both")})).await;
+    let last = lines.last().expect("a line").to_string();
+    assert!(last.contains("are projectors; the model that they belong to is missing"), "{last}");
+}
+
+#[tokio::test]
 async fn a_projector_follows_its_model() {
     let Some(models) = Models::start("pictures::projectors::a_projector_follows_its_model").await else { return };
     let server = &models.server;
@@ -149,6 +182,16 @@ async fn a_projector_follows_its_model() {
     models.check("files", 1e-3).await;
     let (is_made, said) = command(server, &["export", "m", "--to", "/nowhere", "--format", "safetensors"]);
     assert!(!is_made && said.contains("the tower for pictures"), "{said}");
+    // Bytes behind the tensors are kept, and are no header.
+    let mut longer = read(&models.path("mmproj-F16.gguf"));
+    longer.extend_from_slice(b"behind the tensors");
+    std::fs::write(models.path("longer.gguf"), &longer).expect("a file");
+    let paths = json!({"model": "longer", "path": models.path("model.gguf"), "projector": models.path("longer.gguf"),
+        "stream": false});
+    server.ask("/api/create", &paths).await;
+    models.check("longer", 1e-3).await;
+    exported(server, "longer", &models.path("again"), &[]);
+    assert_eq!(read(&models.path("again/longer.gguf")), longer);
     // The tower keeps its numbers in a quantized model.
     server.ask("/api/create", &json!({"model": "q", "from": "m", "quantize": "q8_0", "stream": false})).await;
     models.check("q", 0.5).await;
@@ -164,8 +207,13 @@ async fn what_cannot_see_says_why() {
     let Some(models) = Models::start("pictures::projectors::what_cannot_see_says_why").await else { return };
     let server = &models.server;
     server.create("text", &models.path("model.gguf")).await;
+    let paths = json!({"model": "qwen", "path": models.path("model.gguf"), "projector": projector("qwen3_vl"),
+        "stream": false});
+    server.ask("/api/create", &paths).await;
+    let error = models.error("qwen").await;
+    assert!(error.contains("for models of the architecture qwen3vl or"), "{error}");
     let error = models.error("text").await;
-    assert!(error.contains("import it together with its projector (mmproj)"), "{error}");
+    assert!(error.contains("import both together"), "{error}");
     for (name, change, says) in [
         ("kind", ("\u{6}\0\0\0\0\0\0\0gemma3", "\u{6}\0\0\0\0\0\0\0gemma9"), "projector `gemma9`"),
         (
@@ -175,6 +223,7 @@ async fn what_cannot_see_says_why() {
         ),
         ("key", ("clip.use_gelu", "clip.vision.a"), "`clip.vision.a` is not known"),
         ("width", ("embedding_length\u{4}\0\0\0\u{20}", "embedding_length\u{4}\0\0\0\0"), "a tower of width 0"),
+        ("norm", ("v.blk.1.ln2.weight", "v.blk.9.ln2.weight"), "`v.blk.1.ln2.weight` of the tower is missing"),
         ("heads", ("head_count\u{4}\0\0\0\u{2}", "head_count\u{4}\0\0\0\u{5}"), "has 5 heads"),
     ] {
         let mut bytes = read(&models.path("mmproj-F16.gguf"));

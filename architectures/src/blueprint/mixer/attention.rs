@@ -33,7 +33,7 @@ pub struct Attention {
     pub chunk: Option<u64>,
     /// Rotary embedding; `None` if queries and keys have no position information.
     pub rope: Option<Rope>,
-    /// Rotary embedding of the elements behind those that `rope` rotates; only in towers.
+    /// Rotary embedding of the elements behind the ones of `rope`; only in towers.
     pub second_rope: Option<Rope>,
     /// Whether the rows of a picture see only those before them, although the rows of pictures see
     /// each other in other layers.

@@ -67,8 +67,9 @@ impl PatchPositions {
                 Tables::Square { numbers, side } => interpolated(numbers, *side, (*place, sides), out),
                 Tables::Axes { columns, lines } => {
                     let [line, column] = *place;
-                    let row = |table: &'_ [f32], at: usize| table.chunks_exact(self.width).nth(at).map(<[f32]>::to_vec);
-                    let (Some(line), Some(column)) = (row(lines, line), row(columns, column)) else {
+                    let of_line = lines.chunks_exact(self.width).nth(line);
+                    let of_column = columns.chunks_exact(self.width).nth(column);
+                    let (Some(line), Some(column)) = (of_line, of_column) else {
                         bail!("there is no position for line {line} and column {column} of a picture");
                     };
                     for ((out, line), column) in out.iter_mut().zip(line).zip(column) {
