@@ -43,7 +43,11 @@ fn read(raw: &[u8]) {
     assert!(sizes.architecture.chars().count() <= 60);
     for names in [TensorNames::default(), NAMES.iter().map(|name| (*name).to_owned()).collect()] {
         match describe(Document::Config(raw), &names) {
-            Ok(architecture) => check_facts(&architecture),
+            Ok(architecture) => {
+                check_facts(&architecture);
+                // The same document as settings of pictures.
+                check(&architecture.with_pictures(raw, &[raw.to_vec()], &names).blueprint);
+            }
             Err(error) => assert_told(&error),
         }
     }

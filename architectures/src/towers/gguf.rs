@@ -40,6 +40,9 @@ pub(super) fn read(
 ) -> Result<Option<FoundTower>, Error> {
     let architecture = model.text("general.architecture").unwrap_or_default();
     let Some(header) = header else {
+        if names.iter().any(is_of_tower) {
+            return Err(fail("the model's file contains its tower, as Ollama's files do, which cannot be run yet"));
+        }
         return if SEEING.contains(&architecture) {
             Err(fail(
                 "its GGUF file has no tower for pictures; if the model has a projector file (mmproj), import both together",
@@ -105,5 +108,72 @@ fn found(
     match keys.unread().as_slice() {
         [] => Ok(found),
         [key, ..] => Err(fail(format!("`{key}` is not known, and may change what the tower sees"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use formats::gguf::{OwnedValue, write_header};
+
+    use super::*;
+    use crate::{Architecture, Blueprint, Document, Pictures, describe};
+
+    /// Files of tiny models, with the architecture of the model.
+    const FILES: [(&str, &[u8]); 6] = [
+        ("gemma3", include_bytes!("../../../tests/pictures/projectors/gemma3.gguf")),
+        ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-dense.gguf")),
+        ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-e-bounded.gguf")),
+        ("mistral3", include_bytes!("../../../tests/pictures/projectors/ministral3.gguf")),
+        ("qwen2vl", include_bytes!("../../../tests/pictures/projectors/qwen2_5_vl.gguf")),
+        ("qwen3vl", include_bytes!("../../../tests/pictures/projectors/qwen3_vl.gguf")),
+    ];
+
+    /// Reads a projector with a small model of that architecture.
+    fn read(architecture: &str, projector: &Gguf<'_>) -> Architecture {
+        let config = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":4,
+            "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256}"#;
+        let decoder = describe(Document::Config(config), &TensorNames::default()).expect("a config");
+        let keys = [("general.architecture".to_owned(), OwnedValue::from(architecture))];
+        let header = write_header(&keys, &[]).expect("a header");
+        let model = Gguf::parse_header(&header.bytes).expect("it is read");
+        let names = projector.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
+        decoder.with_projector(&model, Some(projector), &names)
+    }
+
+    #[test]
+    fn projectors_belong_to_models_of_their_kind() {
+        for (architecture, file) in FILES {
+            let projector = Gguf::parse_header(file).expect("a header");
+            let found = read(architecture, &projector).blueprint.pictures;
+            assert!(matches!(found, Some(Pictures::Supported(_))), "{architecture}: {found:?}");
+            let other = read("llama", &projector).blueprint.pictures;
+            assert_eq!(matches!(other, Some(Pictures::Supported(_))), architecture == "mistral3", "{other:?}");
+        }
+    }
+
+    /// A damaged header is refused, or gives a tower that can be written and read.
+    #[test]
+    fn damaged_headers_give_towers_that_are_checked() {
+        for (architecture, file) in FILES {
+            let end = Gguf::parse_header(file).expect("a header").data_start as usize;
+            let mut state = 1_u64;
+            let mut random = |below: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % below
+            };
+            let mut read_count = 0;
+            for _ in 0..400 {
+                let mut bytes = file.to_vec();
+                for _ in 0..=random(3) {
+                    bytes[24 + random(end - 24)] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+                }
+                let Ok(projector) = Gguf::parse_header(&bytes) else { continue };
+                let blueprint = read(architecture, &projector).blueprint;
+                let text = serde_json::to_string(&blueprint).expect("it is written");
+                assert_eq!(serde_json::from_str::<Blueprint>(&text).expect("it was checked"), blueprint);
+                read_count += 1;
+            }
+            assert!(read_count > 50, "{architecture}: {read_count} headers were read");
+        }
     }
 }
