@@ -35,7 +35,7 @@ struct TableKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LayerTables {
     pub(super) keys: Option<KeyRotary>,
-    /// Index of the table of the elements behind those that the first one rotates.
+    /// Index of the table of the elements behind the ones of `keys`.
     pub(super) second: Option<usize>,
     /// Index of the table with the growth of queries.
     pub(super) growth: Option<usize>,
