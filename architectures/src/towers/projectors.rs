@@ -92,6 +92,12 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     // The file does not say whether the rows of a picture see each other. In small models, whose
     // layers have embeddings, they do not.
     let is_bidirectional = !vision.names.has("model.embed_tokens_per_layer.weight");
+    let padding = vision.model.unsigned("tokenizer.ggml.padding_token_id").unwrap_or(0);
+    if padding != 0 && !is_bidirectional {
+        return Err(fail(format!(
+            "the token of padding is {padding}, expected 0, whose embeddings stand for pictures"
+        )));
+    }
     // The size of the table is that of the tensor.
     let count = vision.outputs(POSITIONS);
     // The model takes `2 · (x − 0.5)`; the means of the file are not used.
