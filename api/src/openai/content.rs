@@ -113,7 +113,7 @@ mod tests {
             let content = json!([{"type": "text", "text": "a"}, picture, {"type": "text", "text": "b"}]);
             assert_eq!(read(content), Ok(format!("a{}b", protocol::picture_mark(0))));
         }
-        let picture = json!([{"type": "image_url", "image_url": {"url": "https://example.com/x.png"}}]);
+        let picture = json!([{"type": "image_url", "image_url": {"url": "http://example.com/x.png"}}]);
         let refusal = read(picture).expect_err("not fetched");
         assert_eq!(refusal.param, "content[0].image_url");
         assert_eq!(read(json!([{"type": "image_url"}])).expect_err("nothing").param, "content[0].image_url");
