@@ -21,11 +21,11 @@ impl Pictures {
     /// # Errors
     /// It is another URL, or its data is not base64.
     pub(crate) fn add_url(&mut self, url: &str) -> Result<String, String> {
-        let shown: String = url.chars().take(40).collect();
         if is_remote(url) {
             return Ok(self.add(url.to_owned()));
         }
-        let data = url.strip_prefix("data:").ok_or_else(|| not_fetched(&shown))?;
+        let data = url.strip_prefix("data:").ok_or_else(|| not_fetched(url))?;
+        let shown = beginning(url);
         let (kind, file) = data.split_once(',').ok_or_else(|| format!("`{shown}` is a data URL without data"))?;
         if !kind.ends_with(";base64") {
             return Err(format!("the data of `{shown}` is not base64"));
@@ -66,8 +66,13 @@ pub fn is_remote(picture: &str) -> bool {
 
 /// Returns the error for a URL from which pictures are not fetched.
 pub fn not_fetched(url: &str) -> String {
-    let shown: String = url.chars().take(40).collect();
+    let shown = beginning(url);
     format!("pictures are not fetched from `{shown}`; send the picture as a data URL: data:image/png;base64,…")
+}
+
+/// Returns as much of a URL as errors show.
+fn beginning(url: &str) -> String {
+    url.chars().take(40).collect()
 }
 
 /// Longest text of a number in a tag, in bytes.

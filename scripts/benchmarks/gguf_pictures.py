@@ -10,7 +10,21 @@ The vocabulary has the letters of ASCII and the tokens of pictures.
 import os
 import struct
 
-from .gguf_synthetic import ARRAY, BOOL, F32, F32_TYPE, I32, STRING, array, count_of, f32, padding, text_bytes, u32
+from .gguf_synthetic import (
+    ARRAY,
+    BOOL,
+    F32,
+    F32_TYPE,
+    I32,
+    STRING,
+    array,
+    count_of,
+    f32,
+    padding,
+    text_bytes,
+    u32,
+    write_header,
+)
 
 F16_TYPE, Q8_0_TYPE = 1, 8
 # Numbers of a block of Q8_0, and its bytes.
@@ -178,18 +192,10 @@ def size_of(kind, shape):
 def write_file(path, keys, shapes, matrix, pool):
     """Writes a file whose matrices have the type `matrix`."""
     with open(path, "wb") as file:
-        file.write(struct.pack("<4sIQQ", b"GGUF", 3, len(shapes), len(keys)))
-        for key, value in keys.items():
-            file.write(text_bytes(key) + value)
-        offset = 0
-        for name, shape in shapes.items():
-            kind = kind_of(name, shape, matrix)
-            file.write(text_bytes(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset))
-            offset += size_of(kind, shape)
-            offset += padding(offset)
-        file.write(bytes(padding(file.tell())))
-        for name, shape in shapes.items():
-            kind = kind_of(name, shape, matrix)
+        kinds = {name: kind_of(name, shape, matrix) for name, shape in shapes.items()}
+        tensors = [(name, shape, kinds[name], size_of(kinds[name], shape)) for name, shape in shapes.items()]
+        write_header(file, keys, tensors)
+        for name, shape, kind, _ in tensors:
             if kind == F32_TYPE:
                 is_norm = name.endswith("weight") and len(shape) == 1
                 file.write(struct.pack("<f", 1.0 if is_norm else 0.01) * count_of(shape))

@@ -251,6 +251,19 @@ def data_of(name, shape, pool, at):
             at += len(piece)
 
 
+def write_header(file, values, tensors):
+    """Writes the header of a GGUF file. `tensors`: name, shape, type and bytes of each, in the order of their data."""
+    file.write(struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(values)))
+    for key, value in values.items():
+        file.write(text_bytes(key) + value)
+    offset = 0
+    for name, shape, kind, size in tensors:
+        file.write(text_bytes(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset))
+        offset += size
+        offset += padding(offset)
+    file.write(bytes(padding(file.tell())))
+
+
 def write(name, source, path):
     """Writes a model to `path`, with the vocabulary of the file `source`."""
     model = MODELS[name]
@@ -260,16 +273,11 @@ def write(name, source, path):
     shapes = tensor_shapes(model, vocabulary)
     pool = random_bf16(POOL_BYTES)
     with open(path, "wb") as file:
-        file.write(struct.pack("<4sIQQ", b"GGUF", 3, len(shapes), len(values)))
-        for key, value in values.items():
-            file.write(text_bytes(key) + value)
-        offset = 0
+        tensors = []
         for tensor, shape in shapes.items():
             kind, size = (F32_TYPE, 4) if is_float32(tensor, shape) else (BF16_TYPE, 2)
-            file.write(text_bytes(tensor) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset))
-            offset += count_of(shape) * size
-            offset += padding(offset)
-        file.write(bytes(padding(file.tell())))
+            tensors.append((tensor, shape, kind, count_of(shape) * size))
+        write_header(file, values, tensors)
         for index, (tensor, shape) in enumerate(shapes.items()):
             # All tensors start at different offsets of the pool.
             for piece in data_of(tensor, shape, pool, index * 100_002 % POOL_BYTES):

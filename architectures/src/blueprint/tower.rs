@@ -118,6 +118,13 @@ pub struct Projector {
     pub layers: Vec<ProjectorLayer>,
 }
 
+impl Projector {
+    /// Returns a projector that neither normalizes nor scales rows.
+    pub(crate) fn new(join: BlockJoin, layers: Vec<ProjectorLayer>) -> Self {
+        Self { norm: None, join, scale: None, standard: None, joined_norm: None, layers }
+    }
+}
+
 /// `(x - shift) · factor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

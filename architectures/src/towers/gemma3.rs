@@ -51,11 +51,11 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         layers: own.layers,
         projector: Projector {
             norm: Some(own.norm),
-            join: BlockJoin::Mean,
-            scale: None,
-            standard: None,
             joined_norm: Some(pooled_norm),
-            layers: vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
+            ..Projector::new(
+                BlockJoin::Mean,
+                vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
+            )
         },
         windows: None,
         deep: Vec::new(),

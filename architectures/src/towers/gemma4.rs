@@ -84,13 +84,12 @@ pub(super) fn projector(
     [shift, factor, module]: [&str; 3],
 ) -> Projector {
     let standard = Standardization { shift: Tensor::named(shift), factor: Tensor::named(factor) };
+    let layer = ProjectorLayer { width: decoder, projection: projection(names, module), activation: None };
     Projector {
-        norm: None,
-        join: BlockJoin::Mean,
         scale: Some((hidden as f64).sqrt()),
         standard: names.has(shift).then_some(standard),
         joined_norm: Some(unweighted_norm(epsilon)),
-        layers: vec![ProjectorLayer { width: decoder, projection: projection(names, module), activation: None }],
+        ..Projector::new(BlockJoin::Mean, vec![layer])
     }
 }
 

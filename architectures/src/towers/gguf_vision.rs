@@ -7,7 +7,7 @@ use formats::Gguf;
 use super::bounded;
 use crate::blueprint::{
     Activation, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, PatchOrder, PictureFilter, PictureInput,
-    PictureResize, Plain, Projection, ProjectorLayer, Residual,
+    PictureResize, PictureText, Plain, Projection, Projector, ProjectorLayer, Residual, Tower,
 };
 use crate::dense::{attention, clamps, layer_count, layer_norm, projection, unweighted_norm};
 use crate::gguf_keys::{Keys, fail};
@@ -87,6 +87,31 @@ impl Vision<'_> {
             )));
         }
         Ok(dim)
+    }
+
+    /// Returns a tower without positions, a class, a norm, windows and deep projectors. The decoder
+    /// reads its rows like those of text, which see only rows before them.
+    pub(super) fn tower(
+        &self,
+        input: PictureInput,
+        layers: Vec<Layer>,
+        projector: Projector,
+        text: PictureText,
+    ) -> Tower {
+        Tower {
+            input,
+            hidden: self.hidden,
+            patches: self.patches(),
+            positions: None,
+            class: None,
+            norm: None,
+            layers,
+            projector,
+            windows: None,
+            deep: Vec::new(),
+            is_bidirectional: false,
+            text,
+        }
     }
 
     /// Returns the projections of patches: one for each frame of a video.

@@ -104,17 +104,14 @@ fn projector(source: Source<'_>, hidden: u64, before: &str) -> Result<Projector,
         projection: projection(names, &format!("{root}{module}")),
         activation,
     };
+    let layers = vec![
+        layer("patch_merger.merging_layer", hidden, None),
+        layer("linear_1", decoder, Some(activation)),
+        layer("linear_2", decoder, None),
+    ];
     Ok(Projector {
         norm: Some(rms_norm(names, &format!("{root}norm"), epsilon)),
-        join: BlockJoin::Elements,
-        scale: None,
-        standard: None,
-        joined_norm: None,
-        layers: vec![
-            layer("patch_merger.merging_layer", hidden, None),
-            layer("linear_1", decoder, Some(activation)),
-            layer("linear_2", decoder, None),
-        ],
+        ..Projector::new(BlockJoin::Elements, layers)
     })
 }
 

@@ -48,26 +48,17 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         bias: None,
         clamps: None,
     };
+    let layer = ProjectorLayer { width: vision.decoder, projection, activation: None };
+    let projector = Projector {
+        norm: Some(vision.norm(NormKind::Layer, "v.post_ln")),
+        joined_norm: Some(vision.norm(NormKind::Rms, "mm.soft_emb_norm")),
+        ..Projector::new(BlockJoin::Mean, vec![layer])
+    };
+    let input = vision.input(resize, PictureFilter::Bilinear, block)?;
     let tower = Tower {
-        input: vision.input(resize, PictureFilter::Bilinear, block)?,
-        hidden: vision.hidden,
-        patches: vision.patches(),
         positions: Some(positions(vision)),
-        class: None,
-        norm: None,
-        layers: vision.layers(&form)?,
-        projector: Projector {
-            norm: Some(vision.norm(NormKind::Layer, "v.post_ln")),
-            join: BlockJoin::Mean,
-            scale: None,
-            standard: None,
-            joined_norm: Some(vision.norm(NormKind::Rms, "mm.soft_emb_norm")),
-            layers: vec![ProjectorLayer { width: vision.decoder, projection, activation: None }],
-        },
-        windows: None,
-        deep: Vec::new(),
         is_bidirectional: true,
-        text: gemma3::text(),
+        ..vision.tower(input, vision.layers(&form)?, projector, gemma3::text())
     };
     Ok(FoundTower::new(tower, None))
 }
@@ -102,24 +93,17 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let count = vision.outputs(POSITIONS);
     // The model takes `2 · (x − 0.5)`; the means of the file are not used.
     let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let input = PictureInput { mean: [0.5; 3], deviation: [0.5; 3], ..input };
+    let projector = gemma4::projector(
+        vision.names,
+        [vision.hidden, vision.decoder],
+        vision.epsilon,
+        ["v.std_bias", "v.std_scale", "mm.input_projection"],
+    );
     let tower = Tower {
-        input: PictureInput { mean: [0.5; 3], deviation: [0.5; 3], ..input },
-        hidden: vision.hidden,
-        patches: vision.patches(),
         positions: Some(gemma4::axes(POSITIONS, count)),
-        class: None,
-        norm: None,
-        layers: vision.layers(&form)?,
-        windows: None,
-        projector: gemma4::projector(
-            vision.names,
-            [vision.hidden, vision.decoder],
-            vision.epsilon,
-            ["v.std_bias", "v.std_scale", "mm.input_projection"],
-        ),
-        deep: Vec::new(),
         is_bidirectional,
-        text: gemma4::text(),
+        ..vision.tower(input, vision.layers(&form)?, projector, gemma4::text())
     };
     Ok(FoundTower { is_bidirectional_in_windows: true, ..FoundTower::new(tower, None) })
 }
@@ -136,26 +120,14 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     } else if block != 1 {
         return Err(fail(format!("blocks of {block} patches are joined, but there is no `mm.patch_merger.weight`")));
     }
+    let projector = Projector {
+        norm: vision.norm_if_any(NormKind::Rms, "mm.input_norm"),
+        ..Projector::new(BlockJoin::Elements, layers)
+    };
+    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
     let tower = Tower {
-        input: vision.input(resize, PictureFilter::Bicubic, block)?,
-        hidden: vision.hidden,
-        patches: vision.patches(),
-        positions: None,
-        class: None,
         norm: vision.norm_if_any(NormKind::Rms, "v.pre_ln"),
-        layers: vision.layers(&form)?,
-        projector: Projector {
-            norm: vision.norm_if_any(NormKind::Rms, "mm.input_norm"),
-            join: BlockJoin::Elements,
-            scale: None,
-            standard: None,
-            joined_norm: None,
-            layers,
-        },
-        windows: None,
-        deep: Vec::new(),
-        is_bidirectional: false,
-        text: pixtral::text(),
+        ..vision.tower(input, vision.layers(&form)?, projector, pixtral::text())
     };
     Ok(FoundTower::new(tower, None))
 }
@@ -173,36 +145,16 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let deep = deep.map(|layer| {
         let own = |module: &str| format!("v.deepstack.{layer}.{module}");
         let projector = Projector {
-            norm: None,
-            join: BlockJoin::Rows,
-            scale: None,
-            standard: None,
             joined_norm: Some(vision.norm(NormKind::Layer, &own("norm"))),
-            layers: vision.perceptron([&own("fc1"), &own("fc2")], joined, Activation::Gelu),
+            ..Projector::new(BlockJoin::Rows, vision.perceptron([&own("fc1"), &own("fc2")], joined, Activation::Gelu))
         };
         DeepProjector { layer: layer as u64, projector }
     });
-    let tower = Tower {
-        input: vision.input(resize, PictureFilter::Bicubic, block)?,
-        hidden: vision.hidden,
-        patches: vision.patches(),
-        positions: Some(positions(vision)),
-        class: None,
-        norm: None,
-        layers,
-        projector: Projector {
-            norm: Some(vision.norm(NormKind::Layer, "v.post_ln")),
-            join: BlockJoin::Rows,
-            scale: None,
-            standard: None,
-            joined_norm: None,
-            layers: vision.perceptron(["mm.0", "mm.2"], joined, Activation::Gelu),
-        },
-        windows: None,
-        deep: deep.collect(),
-        is_bidirectional: false,
-        text: qwen3_vl::text(),
-    };
+    let deep = deep.collect();
+    let projector = merger(vision, NormKind::Layer, joined);
+    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let tower =
+        Tower { positions: Some(positions(vision)), deep, ..vision.tower(input, layers, projector, qwen3_vl::text()) };
     let usual = match vision.model.text("general.architecture") {
         Some(name) if name.starts_with("qwen35") => qwen3_vl::SECTIONS_OF_PART,
         _ => qwen3_vl::SECTIONS,
@@ -229,28 +181,16 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
     let resize = area(vision, block, QWEN2_VL_PIXELS)?;
     let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(10_000.0) };
     let joined = vision.hidden.saturating_mul(block).saturating_mul(block);
-    let tower = Tower {
-        input: vision.input(resize, PictureFilter::Bicubic, block)?,
-        hidden: vision.hidden,
-        patches: vision.patches(),
-        positions: None,
-        class: None,
-        norm: None,
-        layers: vision.layers(&LayerForm::new(norm).rotated(rope))?,
-        windows: None,
-        projector: Projector {
-            norm: Some(vision.norm(norm, "v.post_ln")),
-            join: BlockJoin::Rows,
-            scale: None,
-            standard: None,
-            joined_norm: None,
-            layers: vision.perceptron(["mm.0", "mm.2"], joined, Activation::Gelu),
-        },
-        deep: Vec::new(),
-        is_bidirectional: false,
-        text: qwen3_vl::text(),
-    };
+    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let layers = vision.layers(&LayerForm::new(norm).rotated(rope))?;
+    let tower = vision.tower(input, layers, merger(vision, norm, joined), qwen3_vl::text());
     Ok(FoundTower::new(tower, Some(RopeAxes::Runs(sections(vision, qwen2_vl::SECTIONS)?))))
+}
+
+/// Returns the projector of Qwen's models, whose hidden rows have `joined` elements.
+fn merger(vision: &Vision<'_>, norm: NormKind, joined: u64) -> Projector {
+    let layers = vision.perceptron(["mm.0", "mm.2"], joined, Activation::Gelu);
+    Projector { norm: Some(vision.norm(norm, "v.post_ln")), ..Projector::new(BlockJoin::Rows, layers) }
 }
 
 /// Returns sizes that are whole blocks of `block` patches, within the bounds of the file, or else

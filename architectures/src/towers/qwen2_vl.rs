@@ -63,11 +63,10 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         windows,
         projector: Projector {
             norm: Some(sizes.norm(names, &format!("{root}merger.ln_q"))),
-            join: BlockJoin::Rows,
-            scale: None,
-            standard: None,
-            joined_norm: None,
-            layers: vec![layer("0", joined, Some(Activation::Gelu)), layer("2", decoder, None)],
+            ..Projector::new(
+                BlockJoin::Rows,
+                vec![layer("0", joined, Some(Activation::Gelu)), layer("2", decoder, None)],
+            )
         },
         deep: Vec::new(),
         is_bidirectional: false,

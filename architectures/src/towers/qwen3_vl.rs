@@ -167,13 +167,7 @@ impl Sizes {
             activation,
         };
         let joined = self.hidden.saturating_mul(self.joined);
-        Projector {
-            norm: norm(!is_deep),
-            join: BlockJoin::Rows,
-            scale: None,
-            standard: None,
-            joined_norm: norm(is_deep),
-            layers: vec![layer("linear_fc1", joined, Some(Activation::Gelu)), layer("linear_fc2", self.decoder, None)],
-        }
+        let layers = vec![layer("linear_fc1", joined, Some(Activation::Gelu)), layer("linear_fc2", self.decoder, None)];
+        Projector { norm: norm(!is_deep), joined_norm: norm(is_deep), ..Projector::new(BlockJoin::Rows, layers) }
     }
 }

@@ -163,7 +163,7 @@ impl Endpoint {
             // The text of the error would contain the URL, whose query may be a signature.
             let response = request.send().await.map_err(|error| {
                 if let Some(reason) = RedirectPolicy::refusal(&error) {
-                    return RequestFailure::Final(led_astray(&reason));
+                    return RequestFailure::Final(refused_connection(&reason));
                 }
                 let host = url.host_str().unwrap_or_default();
                 let reason = format!("`{host}` cannot be reached: {}", cause(&error.without_url()));
@@ -177,7 +177,7 @@ impl Endpoint {
             let next =
                 next.ok_or_else(|| RequestFailure::Final(invalid("a redirect has no valid `Location`".to_owned())))?;
             let step = self.redirect_policy.check_step(&url, &next);
-            step.map_err(|reason| RequestFailure::Final(led_astray(&reason)))?;
+            step.map_err(|reason| RequestFailure::Final(refused_connection(&reason)))?;
             url = next;
         }
         Err(RequestFailure::Final(invalid(format!("there were more than {MAX_REDIRECTS} redirects"))))
@@ -339,7 +339,7 @@ fn parse(url: &str) -> io::Result<Url> {
     parsed.ok_or_else(|| invalid(format!("`{url}` is not an address, expected https://HOST/…")))
 }
 
-fn led_astray(reason: &str) -> io::Error {
+fn refused_connection(reason: &str) -> io::Error {
     invalid(format!("a connection was refused: {reason}"))
 }
 
