@@ -38,7 +38,7 @@ pub use mixer::{
     SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use ngrams::{NgramEmbedding, NgramInput};
-pub use picture_input::{PatchOrder, PictureFilter, PictureInput, PictureResize};
+pub use picture_input::{LargeTiles, PatchOrder, PictureFilter, PictureInput, PictureResize};
 pub use reads::Reads;
 pub use scorer::{PooledActivation, Score, Scorer, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};
@@ -49,7 +49,7 @@ pub use streams::{
 pub use tensor::{Clamps, Matrices, Norm, NormKind, Projection, Rows, Tensor, View};
 pub use tower::{
     BlockJoin, ClassRow, DeepProjector, PatchPositions, PatchWindows, PictureText, Pictures, Projector, ProjectorLayer,
-    Standardization, Tower,
+    SquareFit, Standardization, TileText, Tower,
 };
 
 use serde::{Deserialize, Serialize};

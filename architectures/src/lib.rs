@@ -54,15 +54,15 @@ pub use blueprint::{
     Activation, Adaptable, Attention, AttentionGate, BalancedConnections, BalancedStreams, BlockIndexer, BlockJoin,
     BlockRule, Blueprint, Branch, Clamps, ClassRow, CompressedAttention, CompressedEntries, Compression,
     ConnectedStreams, DecayRate, DeepProjector, DeltaInput, DeltaNet, EmbedderLayer, Embedding, EntryIndexer,
-    ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups, HeadLayout, HeadPairing, Indexer, Latent, LatentQuery,
-    Layer, LayerEmbeddings, LayerState, LayerStreams, LayerTable, LearnedResidual, LinearAttention, LowRankQuery,
-    Matrices, Mixer, Network, NgramEmbedding, NgramInput, Norm, NormKind, NormedPart, Output, OutputHead, PatchOrder,
-    PatchPositions, PatchWindows, PictureFilter, PictureInput, PictureResize, PictureText, Pictures, Plain,
+    ExpertLatent, Experts, Ffn, GateFunction, Gated, Groups, HeadLayout, HeadPairing, Indexer, LargeTiles, Latent,
+    LatentQuery, Layer, LayerEmbeddings, LayerState, LayerStreams, LayerTable, LearnedResidual, LinearAttention,
+    LowRankQuery, Matrices, Mixer, Network, NgramEmbedding, NgramInput, Norm, NormKind, NormedPart, Output, OutputHead,
+    PatchOrder, PatchPositions, PatchWindows, PictureFilter, PictureInput, PictureResize, PictureText, Pictures, Plain,
     PooledActivation, PositionBias, PositionTable, Positions, PredictedStreams, Projection, Projector, ProjectorLayer,
     QueryGrowth, Reads, Residual, Router, RouterScores, Rows, Score, Scorer, ScorerDense, ScorerInput, SecondMixer,
-    SelectiveScan, SharedExpert, ShortConv, Standardization, StateSpace, StateSpaceNorm, StreamConnection,
-    StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams, Tensor, TokenInput, TokenTypes, Tower,
-    View, Xielu,
+    SelectiveScan, SharedExpert, ShortConv, SquareFit, Standardization, StateSpace, StateSpaceNorm, StreamConnection,
+    StreamConnections, StreamMix, StreamNumbers, StreamPrediction, Streams, Tensor, TileText, TokenInput, TokenTypes,
+    Tower, View, Xielu,
 };
 pub use describe::{describe, unread_keys};
 pub use error::Error;

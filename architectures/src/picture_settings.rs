@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::blueprint::{PatchOrder, PictureFilter, PictureInput, PictureResize};
+use crate::blueprint::{LargeTiles, PatchOrder, PictureFilter, PictureInput, PictureResize};
 use crate::config_json::Config;
 use crate::keys_read::KeysRead;
 
@@ -34,6 +34,8 @@ enum ProcessorKind {
     Tiles,
     /// An arrangement of tiles.
     Arranged,
+    /// A number of tokens, and tiles for pictures that are too large.
+    Fitted,
 }
 
 /// Classes of processors that always cut pictures into tiles: they override `crop_to_patches`.
@@ -48,7 +50,7 @@ struct Defaults {
 }
 
 /// Classes of transformers, without the suffix of their implementation.
-const CLASSES: [(&str, Defaults); 11] = [
+const CLASSES: [(&str, Defaults); 12] = [
     ("Idefics3ImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
     ("SmolVLMImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
     (
@@ -62,6 +64,7 @@ const CLASSES: [(&str, Defaults); 11] = [
     ("CLIPImageProcessor", Defaults::new(ProcessorKind::Cropped, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("LlavaImageProcessor", Defaults::new(ProcessorKind::Cropped, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("PixtralImageProcessor", Defaults::new(ProcessorKind::Longest, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
+    ("Lfm2VlImageProcessor", Defaults::new(ProcessorKind::Fitted, PictureFilter::Bilinear, HALF, HALF)),
     ("Gemma4ImageProcessor", Defaults::new(ProcessorKind::Tokens, PictureFilter::Bicubic, [0.0; 3], [1.0; 3])),
 ];
 
@@ -117,9 +120,13 @@ fn of_config(config: Config<'_>, patch: u64, cuts: bool) -> Result<PictureInput,
         let own = channels(config, key)?.unwrap_or(default);
         Ok(if normalizes { own } else { [neutral; 3] })
     };
-    let patch = side_of_patch(config)?.unwrap_or(patch);
+    let patch = match defaults.kind {
+        ProcessorKind::Fitted => config.unsigned("encoder_patch_size")?.unwrap_or(16),
+        _ => side_of_patch(config)?.unwrap_or(patch),
+    };
     let block = match defaults.kind {
         ProcessorKind::Area => config.unsigned("merge_size")?.unwrap_or(2),
+        ProcessorKind::Fitted => config.unsigned("downsample_factor")?.unwrap_or(2),
         _ => 1,
     };
     let frames = match defaults.kind {
@@ -135,7 +142,10 @@ fn of_config(config: Config<'_>, patch: u64, cuts: bool) -> Result<PictureInput,
         patch,
         block,
         frames,
-        order: if defaults.kind == ProcessorKind::Tokens { PatchOrder::Pixels } else { PatchOrder::Channels },
+        order: match defaults.kind {
+            ProcessorKind::Tokens | ProcessorKind::Fitted => PatchOrder::Pixels,
+            _ => PatchOrder::Channels,
+        },
     };
     input.check().map_err(fail)
 }
@@ -226,6 +236,7 @@ fn resize(
                 PictureResize::Fixed { width, height }
             }
         }
+        ProcessorKind::Fitted => fitted(config, multiple)?,
         ProcessorKind::Tokens => {
             let kernel = config.unsigned("pooling_kernel_size")?.unwrap_or(3);
             let tokens = config.unsigned("max_soft_tokens")?.unwrap_or(280);
@@ -233,6 +244,27 @@ fn resize(
             PictureResize::Largest { multiple, most: tokens.saturating_mul(multiple.saturating_mul(multiple)) }
         }
     })
+}
+
+/// Reads the sizes of LFM2-VL's processor, whose numbers of tokens are those of squares of `multiple`
+/// pixels.
+fn fitted(config: Config<'_>, multiple: u64) -> Result<PictureResize, Error> {
+    let token = multiple.saturating_mul(multiple);
+    let pixels = |key: &str, usual: u64| Ok::<_, Error>(config.unsigned(key)?.unwrap_or(usual).saturating_mul(token));
+    let (least, most) = (pixels("min_image_tokens", 64)?, pixels("max_image_tokens", 256)?);
+    let tolerance = config.float("max_pixels_tolerance")?.unwrap_or(2.0);
+    if !tolerance.is_finite() || tolerance < 1.0 {
+        return Err(fail(format!("`max_pixels_tolerance` is {tolerance}, expected at least 1")));
+    }
+    let tiles = LargeTiles {
+        above: (most as f64 * tolerance) as u64,
+        side: config.unsigned("tile_size")?.unwrap_or(512),
+        least: config.unsigned("min_tiles")?.unwrap_or(2),
+        most: config.unsigned("max_tiles")?.unwrap_or(10),
+        has_copy: config.flag("use_thumbnail")?.unwrap_or(true),
+    };
+    let cuts = config.flag("do_image_splitting")?.unwrap_or(true) && [tiles.least, tiles.most] != [1, 1];
+    Ok(PictureResize::Fitted { multiple, least, most, tiles: cuts.then_some(tiles) })
 }
 
 /// A size in a config: an object with named sides, or a number for each of them.

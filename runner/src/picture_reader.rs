@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use architectures::{PictureInput, Tower};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use pictures::{CHANNELS, Patches, Picture, PictureLimits, decode, picture_parts};
+use pictures::{Patches, PictureLimits, PictureParts, decode, picture_parts};
 use prompt::Tokenizer;
 use protocol::limits::{ENCODED_PICTURES, PICTURES};
 use sha2::{Digest, Sha256};
@@ -52,8 +52,9 @@ struct KnownPictures {
 pub(crate) struct PromptPicture {
     pub(crate) grid: PictureGrid,
     key: Key,
-    /// The resized picture; `None` if it was read before, or would take too much memory.
-    resized: Option<Picture>,
+    /// The parts of the resized picture; `None` if it was read before, or would take too much
+    /// memory.
+    parts: Option<PictureParts>,
 }
 
 impl PictureReader {
@@ -83,9 +84,9 @@ impl PictureReader {
             let mut picture = self.picture(file, domain).map_err(|error| {
                 if count > 1 { error.context(format!("picture {} of {count}", index + 1)) } else { error }
             })?;
-            bytes += picture.resized.as_ref().map_or(0, |resized| resized.size().pixels() * CHANNELS);
+            bytes += picture.parts.as_ref().map_or(0, PictureParts::bytes);
             if bytes > RESIZED {
-                picture.resized = None;
+                picture.parts = None;
             }
             pictures.push(picture);
         }
@@ -101,17 +102,16 @@ impl PictureReader {
         let key = Sha256::new().chain_update(domain).chain_update([0]).chain_update(file).finalize().into();
         let known = self.known().grids.get(&key).copied();
         if let Some(grid) = known {
-            return Ok(PromptPicture { grid, key, resized: None });
+            return Ok(PromptPicture { grid, key, parts: None });
         }
-        let resized = self.resized(file)?;
-        let side = (self.input.patch * self.input.block) as usize;
-        let (columns, lines) = (resized.size().width / side, resized.size().height / side);
-        let grid = self.known().place(key, columns, lines);
-        Ok(PromptPicture { grid, key, resized: Some(resized) })
+        let parts = self.parts(file)?;
+        let grid = PictureGrid::of(&parts, &self.input);
+        let grid = self.known().place(key, grid);
+        Ok(PromptPicture { grid, key, parts: Some(parts) })
     }
 
     /// Decodes and resizes a picture.
-    fn resized(&self, file: &str) -> Result<Picture> {
+    fn parts(&self, file: &str) -> Result<PictureParts> {
         let limits = PictureLimits::default();
         // Some clients write base64 with line breaks.
         let most = limits.bytes.div_ceil(3) * 4;
@@ -120,8 +120,7 @@ impl PictureReader {
         let bytes = BASE64_STANDARD.decode(clean).map_err(|error| anyhow!("the picture is not base64: {error}"))?;
         let _one = self.decoding.lock().unwrap_or_else(PoisonError::into_inner);
         let picture = decode(&bytes, limits)?;
-        let mut parts = picture_parts(&picture, &self.input)?.parts;
-        parts.pop().filter(|_| parts.is_empty()).context("invariant: pictures of this tower have one part")
+        Ok(picture_parts(&picture, &self.input)?)
     }
 
     /// Returns the rows of a picture, and whether the tower computed them now. `file` is the
@@ -139,11 +138,15 @@ impl PictureReader {
         if let Some(encoded) = known {
             return Ok((PictureRows { grid, encoded }, false));
         }
-        let resized = match picture.resized.take() {
-            Some(resized) => resized,
-            None => self.resized(file)?,
+        let parts = match picture.parts.take() {
+            Some(parts) => parts,
+            None => self.parts(file)?,
         };
-        let encoded = Arc::new(decoder.encode(&Patches::of(&resized, &self.input))?);
+        let mut encoded = EncodedPicture::default();
+        for part in &parts.parts {
+            encoded.append(&decoder.encode(&Patches::of(part, &self.input))?);
+        }
+        let encoded = Arc::new(encoded);
         self.known().keep(picture.key, &encoded);
         Ok((PictureRows { grid, encoded }, true))
     }
@@ -154,13 +157,13 @@ impl PictureReader {
 }
 
 impl KnownPictures {
-    /// Gives ids to a picture, unless another request has done so.
-    fn place(&mut self, key: Key, columns: usize, lines: usize) -> PictureGrid {
+    /// Gives ids to the rows of a picture, unless another request has done so.
+    fn place(&mut self, key: Key, new: PictureGrid) -> PictureGrid {
         if let Some(grid) = self.grids.get(&key) {
             return *grid;
         }
         // One id stays free, so that the ids of two pictures are not consecutive.
-        let count = u32::try_from(columns * lines + 1).unwrap_or(u32::MAX - FIRST_ROW);
+        let count = u32::try_from(new.count() + 1).unwrap_or(u32::MAX - FIRST_ROW);
         if self.next.checked_add(count).is_none() {
             (self.next, self.epoch) = (FIRST_ROW, self.epoch.wrapping_add(1).max(1));
             self.grids.clear();
@@ -168,7 +171,7 @@ impl KnownPictures {
         if self.grids.len() >= REMEMBERED {
             self.grids.clear();
         }
-        let grid = PictureGrid { first: self.next, columns, lines };
+        let grid = PictureGrid { first: self.next, ..new };
         self.next += count;
         self.grids.insert(key, grid);
         grid
@@ -202,19 +205,23 @@ mod tests {
         KnownPictures { next, epoch: 0, grids: HashMap::new(), encoded: Vec::new() }
     }
 
+    fn grid(columns: usize, lines: usize) -> PictureGrid {
+        PictureGrid::whole(FIRST_ROW, columns, lines)
+    }
+
     #[test]
     fn ids_of_pictures_are_apart() {
         let mut known = known(FIRST_ROW);
-        let (first, second) = (known.place([1; 32], 3, 2), known.place([2; 32], 1, 1));
+        let (first, second) = (known.place([1; 32], grid(3, 2)), known.place([2; 32], grid(1, 1)));
         assert_eq!((first.first, second.first), (FIRST_ROW, FIRST_ROW + 7));
-        assert_eq!(known.place([1; 32], 3, 2), first, "the same picture");
+        assert_eq!(known.place([1; 32], grid(3, 2)), first, "the same picture");
     }
 
     #[test]
     fn ids_begin_anew_in_another_epoch() {
         let mut known = known(u32::MAX - 5);
-        assert_eq!(known.place([1; 32], 2, 2).first, u32::MAX - 5);
-        let next = known.place([2; 32], 2, 2);
+        assert_eq!(known.place([1; 32], grid(2, 2)).first, u32::MAX - 5);
+        let next = known.place([2; 32], grid(2, 2));
         assert_eq!((next.first, known.epoch), (FIRST_ROW, 1));
         assert!(!known.grids.contains_key(&[1; 32]), "its ids may stand for another picture now");
     }

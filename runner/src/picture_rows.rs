@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use architectures::PictureInput;
+use pictures::{Picture, PictureParts};
+
 /// Ids from here on stand for rows of pictures.
 pub(crate) const FIRST_ROW: u32 = 1 << 31;
 
@@ -13,12 +16,12 @@ pub(crate) fn is_row(id: u32) -> bool {
     id >= FIRST_ROW
 }
 
-/// Largest number of tokens between two lines of a picture.
-const BETWEEN_LINES: usize = 4;
+/// Largest number of tokens between two lines or tiles of a picture.
+const BETWEEN_LINES: usize = 8;
 
 /// True if a picture goes on across the boundary before index `at`: the rows next to it, on both
-/// sides, have consecutive ids. There may be a few tokens between two lines of a picture. Pictures
-/// that follow each other have no consecutive ids.
+/// sides, have consecutive ids. There may be a few tokens between two lines or tiles of a picture.
+/// Pictures that follow each other have no consecutive ids.
 fn cuts_picture(ids: &[u32], at: usize) -> bool {
     let (before, behind) = ids.split_at(at.min(ids.len()));
     let row = |id: &&u32| is_row(**id);
@@ -50,10 +53,23 @@ pub(crate) fn end_of_cut_picture(ids: &[u32], mut at: usize) -> usize {
 pub(crate) struct PictureGrid {
     /// Id of the first row.
     pub(crate) first: u32,
-    /// Number of rows in a line of the picture.
+    /// Number of rows in a line of the picture, or of each of its tiles.
     pub(crate) columns: usize,
-    /// Number of lines.
+    /// Number of lines of the picture, or of each of its tiles.
     pub(crate) lines: usize,
+    /// Tiles; `None` if the picture is not cut.
+    pub(crate) tiles: Option<TileGrid>,
+}
+
+/// The tiles of a picture. The rows of a tile follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TileGrid {
+    /// Number of tiles in a row of the picture.
+    pub(crate) columns: usize,
+    /// Number of rows of tiles.
+    pub(crate) rows: usize,
+    /// Rows in a line, and lines, of the small copy of the picture behind the tiles.
+    pub(crate) copy: Option<[usize; 2]>,
 }
 
 /// A picture that a tower has computed.
@@ -73,9 +89,30 @@ pub(crate) struct PictureRows {
 }
 
 impl PictureGrid {
+    /// Returns the arrangement of a picture that is not cut.
+    pub(crate) fn whole(first: u32, columns: usize, lines: usize) -> Self {
+        Self { first, columns, lines, tiles: None }
+    }
+
+    /// Returns the arrangement of the rows of a picture's parts, with the first of all ids.
+    pub(crate) fn of(parts: &PictureParts, input: &PictureInput) -> Self {
+        let side = (input.patch * input.block) as usize;
+        let sides = |part: &Picture| [part.size().width / side, part.size().height / side];
+        let [columns, lines] = parts.parts.first().map(sides).unwrap_or_default();
+        let tiles = (parts.parts.len() > 1).then(|| TileGrid {
+            columns: parts.columns,
+            rows: parts.rows,
+            copy: parts.parts.get(parts.columns * parts.rows).map(sides),
+        });
+        Self { tiles, ..Self::whole(FIRST_ROW, columns, lines) }
+    }
+
     /// Returns the number of rows.
     pub(crate) fn count(self) -> usize {
-        self.columns * self.lines
+        let part = self.columns * self.lines;
+        self.tiles.map_or(part, |tiles| {
+            part * tiles.columns * tiles.rows + tiles.copy.map_or(0, |[columns, lines]| columns * lines)
+        })
     }
 
     /// Returns the ids of all rows.
@@ -89,13 +126,20 @@ impl PictureGrid {
     }
 
     /// Returns how many positions fewer than rows the picture takes, in a decoder whose tokens have
-    /// several positions: it is as long as its longer side.
+    /// several positions: it is as long as its longer side. Such models have no tiles.
     pub(crate) fn saved(self) -> usize {
         self.count() - self.columns.max(self.lines)
     }
 }
 
 impl EncodedPicture {
+    /// Appends the rows of the next part of the picture.
+    pub(crate) fn append(&mut self, part: &Self) {
+        self.rows.extend_from_slice(&part.rows);
+        self.deep.resize(part.deep.len(), Vec::new());
+        self.deep.iter_mut().zip(&part.deep).for_each(|(own, part)| own.extend_from_slice(part));
+    }
+
     /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.rows.len() + self.deep.iter().map(Vec::len).sum::<usize>();
@@ -124,8 +168,17 @@ mod tests {
 
     #[test]
     fn a_picture_takes_the_positions_of_its_longer_side() {
-        let grid = PictureGrid { first: FIRST_ROW + 4, columns: 3, lines: 2 };
+        let grid = PictureGrid::whole(FIRST_ROW + 4, 3, 2);
         assert_eq!((grid.count(), grid.saved()), (6, 3));
         assert_eq!([3, 4, 9, 10].map(|id| grid.index(FIRST_ROW + id)), [None, Some(0), Some(5), None]);
+    }
+
+    #[test]
+    fn a_picture_has_the_rows_of_its_tiles_and_of_its_copy() {
+        let grid = |copy| {
+            let tiles = Some(TileGrid { columns: 2, rows: 3, copy });
+            PictureGrid { tiles, ..PictureGrid::whole(FIRST_ROW, 4, 5) }
+        };
+        assert_eq!((grid(None).count(), grid(Some([2, 3])).count()), (120, 126));
     }
 }

@@ -4,7 +4,7 @@
 
 The bytes of a picture follow the rules of make_resampled.py. A case has the settings of a processor, the side of a patch, the rule and the
 size of the picture, the number of columns and rows of patches, and the SHA-256 of all patches as little-endian float32. A patch is
-[channel, frame, row, column], or [row, column, channel] for Gemma 4.
+[channel, frame, row, column], or [row, column, channel] for Gemma 4 and LFM2-VL.
 """
 
 import hashlib
@@ -18,14 +18,17 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil, get_optimal_tiled_canvas
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+import by_pillow
 from make_resampled import noise, waves
 
+by_pillow.use()
 SIZES = [(97, 61), (400, 60), (50, 300), (5, 4), (640, 480)]
 HALF = [0.5, 0.5, 0.5]
 # The class, its settings, and the side of a patch.
@@ -45,6 +48,9 @@ PROCESSORS = [
     (GotOcr2ImageProcessorPil, {"size": {"height": 56, "width": 56}, "crop_to_patches": True}, 14),
     (GotOcr2ImageProcessorPil, {"size": {"height": 64, "width": 48}, "crop_to_patches": True, "min_patches": 3, "max_patches": 7}, 16),
     (GotOcr2ImageProcessorPil, {"size": {"height": 56, "width": 56}}, 14),
+    (Lfm2VlImageProcessor, {"max_image_tokens": 36, "min_image_tokens": 4, "tile_size": 64}, 16),
+    (Lfm2VlImageProcessor, {"max_image_tokens": 9, "min_image_tokens": 2, "tile_size": 56, "encoder_patch_size": 14, "max_tiles": 6, "max_pixels_tolerance": 1.5, "use_thumbnail": False}, 14),
+    (Lfm2VlImageProcessor, {"max_image_tokens": 16, "min_image_tokens": 4, "do_image_splitting": False, "downsample_factor": 1}, 16),
     (Gemma4ImageProcessorPil, {"max_soft_tokens": 70, "patch_size": 16, "pooling_kernel_size": 3}, 16),
 ]
 
@@ -56,10 +62,26 @@ def cut(pixels, patch):
     return blocks.transpose(1, 3, 0, 2, 4).reshape(-1, channels * patch * patch)
 
 
+def in_blocks(part, columns, rows, block):
+    """Returns patches in the order of blocks, which other classes return."""
+    grid = part[: columns * rows].reshape(rows // block, block, columns // block, block, -1)
+    return grid.transpose(0, 2, 1, 3, 4).reshape(columns * rows, -1)
+
+
+def normalized(numbers):
+    """Returns numbers as the classes for Pillow compute them: those for torchvision compute in another order."""
+    scaled = (numpy.round((numbers * 0.5 + 0.5) * 255).astype(numpy.float64) * (1 / 255)).astype(numpy.float32)
+    return (scaled - numpy.float32(0.5)) / numpy.float32(0.5)
+
+
 def patches(processor, picture, patch):
-    """Returns the patches, and the number of columns and rows."""
+    """Returns the patches, and the number of columns and rows of the first part."""
     made = processor(picture, return_tensors="np")
     pixels = made["pixel_values"]
+    if "spatial_shapes" in made:
+        shapes = made["spatial_shapes"].tolist()
+        parts = [in_blocks(part, columns, rows, processor.downsample_factor) for part, (rows, columns) in zip(pixels, shapes)]
+        return normalized(numpy.concatenate(parts)), shapes[0][1], shapes[0][0]
     if "image_grid_thw" in made:
         _, rows, columns = made["image_grid_thw"][0]
         return pixels, int(columns), int(rows)
@@ -75,6 +97,9 @@ def patches(processor, picture, patch):
 
 def tiles(processor, picture, parts):
     """Returns the number of columns and rows of tiles."""
+    if isinstance(processor, Lfm2VlImageProcessor):
+        made = processor(picture, return_tensors="np", return_row_col_info=True)
+        return int(made["image_cols"][0]), int(made["image_rows"][0])
     if parts == 1:
         return 1, 1
     if isinstance(processor, GotOcr2ImageProcessorPil):

@@ -105,6 +105,18 @@ pub enum PictureResize {
         /// Largest number of tiles.
         most: u64,
     },
+    /// As for `Area`, but each side has at least the length of which it is a multiple. A picture
+    /// that is too large is cut into tiles.
+    Fitted {
+        /// Length of which the sides are multiples.
+        multiple: u64,
+        /// Smallest number of pixels.
+        least: u64,
+        /// Largest number of pixels.
+        most: u64,
+        /// Tiles of pictures that are too large; `None` if all pictures shrink.
+        tiles: Option<LargeTiles>,
+    },
     /// The largest picture with at most this number of pixels, with sides rounded down to multiples
     /// of a length.
     Largest {
@@ -113,6 +125,25 @@ pub enum PictureResize {
         /// Largest number of pixels.
         most: u64,
     },
+}
+
+/// Tiles of pictures that are too large: the picture is resized to the arrangement of tiles with
+/// the closest ratio of sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LargeTiles {
+    /// Largest number of pixels of a picture that is not cut, after its sides are rounded to
+    /// multiples.
+    pub above: u64,
+    /// Pixels of each side of a tile.
+    pub side: u64,
+    /// Smallest number of tiles.
+    pub least: u64,
+    /// Largest number of tiles.
+    pub most: u64,
+    /// Whether the picture follows its tiles, if there are several, in the size that it would have
+    /// without tiles.
+    pub has_copy: bool,
 }
 
 /// Filter of a resize, as Pillow defines it.
@@ -155,6 +186,9 @@ impl PictureInput {
             | PictureResize::Cropped { width, height, .. }
             | PictureResize::Arranged { width, height, .. } => width.saturating_mul(height),
             PictureResize::Area { most, .. } | PictureResize::Largest { most, .. } => most,
+            PictureResize::Fitted { most, tiles, .. } => {
+                most.max(tiles.map_or(0, |tiles| tiles.side.saturating_mul(tiles.side)))
+            }
             PictureResize::Tiles { tile: side, .. } | PictureResize::Square { side, .. } => side.saturating_mul(side),
             PictureResize::Longest { longest, multiple } => {
                 let side = longest.next_multiple_of(multiple.max(1));
@@ -162,6 +196,20 @@ impl PictureInput {
             }
         };
         pixels / self.patch.saturating_mul(self.patch).max(1)
+    }
+
+    /// Returns the largest number of parts of a picture that a tower takes one by one.
+    pub fn most_parts(&self) -> u64 {
+        match self.resize {
+            PictureResize::Arranged { most: 1, .. } => 1,
+            PictureResize::Arranged { most, .. } => most + 1,
+            PictureResize::Fitted { tiles: Some(tiles), .. } => tiles.most + u64::from(tiles.has_copy),
+            PictureResize::Tiles { longest, tile } => {
+                let side = longest.div_ceil(tile.max(1));
+                side.saturating_mul(side).saturating_add(1)
+            }
+            _ => 1,
+        }
     }
 
     /// Checks that the numbers are consistent and bounded.
@@ -226,7 +274,16 @@ impl PictureResize {
                 in_range("largest number of tiles", most, MAX_TILES)?;
                 in_range("pixels of all tiles", width * height * most, MAX_PIXELS)?;
             }
-            Self::Area { multiple, most, .. } | Self::Largest { multiple, most } => {
+            Self::Fitted { multiple, least, most, tiles: Some(tiles) } => {
+                Self::Fitted { multiple, least, most, tiles: None }.check(unit)?;
+                whole(tiles.side)?;
+                in_range("smallest number of tiles", tiles.least, tiles.most)?;
+                in_range("largest number of tiles", tiles.most, MAX_TILES)?;
+                in_range("pixels of all tiles", tiles.side * tiles.side * tiles.most, MAX_PIXELS)?;
+            }
+            Self::Area { multiple, most, .. }
+            | Self::Largest { multiple, most }
+            | Self::Fitted { multiple, most, .. } => {
                 whole(multiple)?;
                 in_range("pixels of a picture", most, MAX_PIXELS)?;
                 if most < multiple * multiple {
@@ -234,7 +291,7 @@ impl PictureResize {
                 }
             }
         }
-        if let Self::Area { least, most, .. } = self
+        if let Self::Area { least, most, .. } | Self::Fitted { least, most, .. } = self
             && least > most
         {
             return Err(format!("a picture has at least {least} and at most {most} pixels"));

@@ -69,14 +69,14 @@ pub struct ClassRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PatchPositions {
-    /// A square of rows, resized to the picture's grid by bilinear interpolation with aligned
-    /// corners: the first and the last patch of a side take the table's first and last row as they
-    /// are.
+    /// A square of rows, resized to the picture's grid by bilinear interpolation.
     Square {
         /// `[side · side, hidden]`.
         table: Tensor,
         /// Number of rows of each side of the square.
         side: u64,
+        /// How rows and patches lie above each other.
+        fit: SquareFit,
     },
     /// The sum of a row for the column of the patch and one for its line.
     Axes {
@@ -87,6 +87,17 @@ pub enum PatchPositions {
         /// Number of rows of each table.
         count: u64,
     },
+}
+
+/// How the rows of a square of positions lie above the patches of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SquareFit {
+    /// The first and the last patch of a side take the square's first and last row as they are.
+    Corners,
+    /// Both cover the same area. If there are fewer patches than rows, a patch takes the rows of the
+    /// whole area that it covers ("antialias" in PyTorch).
+    Area,
 }
 
 /// Windows: squares of blocks of patches, from the first row and column of a picture on. In most
@@ -170,7 +181,7 @@ pub struct DeepProjector {
 }
 
 /// Text that stands for pictures in prompts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PictureText {
     /// Text that a chat template writes where a picture is.
@@ -186,6 +197,26 @@ pub struct PictureText {
     pub between_lines: String,
     /// Text after the tokens of the picture.
     pub after: String,
+    /// Text around the parts of pictures that are cut into tiles.
+    #[serde(default)]
+    pub tiles: TileText,
+}
+
+/// Text around the parts of pictures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TileText {
+    /// Text before the tokens of a picture that is not cut.
+    pub before_whole: String,
+    /// Text before the tokens of a tile. `{row}` and `{column}` stand for its place, counted from
+    /// 1.
+    pub before: String,
+    /// Text between two tiles of a row.
+    pub between: String,
+    /// Text after each row of tiles.
+    pub after_row: String,
+    /// Text before the tokens of the small copy of a picture that is cut.
+    pub before_copy: String,
 }
 
 impl Tower {

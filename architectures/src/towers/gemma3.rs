@@ -41,27 +41,13 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         epsilon: own.epsilon,
         offset: 1.0,
     };
-    let tower = Tower {
-        input,
-        hidden: own.hidden,
-        patches: vec![own.patches],
-        positions: Some(own.positions),
-        class: None,
-        norm: None,
-        layers: own.layers,
-        projector: Projector {
-            norm: Some(own.norm),
-            joined_norm: Some(pooled_norm),
-            ..Projector::new(
-                BlockJoin::Mean,
-                vec![ProjectorLayer { width: source.hidden, projection, activation: None }],
-            )
-        },
-        windows: None,
-        deep: Vec::new(),
-        is_bidirectional: true,
-        text: text(),
+    let layer = ProjectorLayer { width: source.hidden, projection, activation: None };
+    let projector = Projector {
+        norm: Some(own.norm.clone()),
+        joined_norm: Some(pooled_norm),
+        ..Projector::new(BlockJoin::Mean, vec![layer])
     };
+    let tower = Tower { is_bidirectional: true, ..own.tower(input, projector, text()) };
     Ok(FoundTower::new(tower, None))
 }
 
@@ -71,7 +57,7 @@ pub(super) fn text() -> PictureText {
         framed: MARK.to_owned(),
         before: format!("\n\n{MARK}"),
         token: "<image_soft_token>".to_owned(),
-        between_lines: String::new(),
         after: "<end_of_image>\n\n".to_owned(),
+        ..PictureText::default()
     }
 }

@@ -99,8 +99,8 @@ pub(super) fn text() -> PictureText {
         framed: "<|image|>".to_owned(),
         before: "<|image>".to_owned(),
         token: "<|image|>".to_owned(),
-        between_lines: String::new(),
         after: "<image|>".to_owned(),
+        ..PictureText::default()
     }
 }
 

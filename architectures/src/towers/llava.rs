@@ -40,19 +40,12 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projection: projection(names, &format!("{rest}{module}")),
         activation,
     };
+    let projector = Projector::new(BlockJoin::Rows, vec![layer("linear_1", Some(activation)), layer("linear_2", None)]);
+    let input = source.input_of_square([own.side, own.patch])?;
     let tower = Tower {
-        input: source.input_of_square([own.side, own.patch])?,
-        hidden: own.hidden,
-        patches: vec![own.patches],
-        positions: Some(own.positions),
         class: Some(class),
         norm: Some(layer_norm(names, &format!("{root}pre_layrnorm"), own.epsilon)),
-        layers: own.layers,
-        windows: None,
-        projector: Projector::new(BlockJoin::Rows, vec![layer("linear_1", Some(activation)), layer("linear_2", None)]),
-        deep: Vec::new(),
-        is_bidirectional: false,
-        text: text(),
+        ..own.tower(input, projector, text())
     };
     Ok(FoundTower::new(tower, None))
 }
@@ -74,9 +67,7 @@ pub(super) fn text() -> PictureText {
     PictureText {
         mark: "<image>".to_owned(),
         framed: "<image>\n".to_owned(),
-        before: String::new(),
         token: "<image>".to_owned(),
-        between_lines: String::new(),
-        after: String::new(),
+        ..PictureText::default()
     }
 }

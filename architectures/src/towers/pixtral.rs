@@ -75,10 +75,10 @@ pub(super) fn text() -> PictureText {
     PictureText {
         mark: "[IMG]".to_owned(),
         framed: "[IMG]".to_owned(),
-        before: String::new(),
         token: "[IMG]".to_owned(),
         between_lines: "[IMG_BREAK]".to_owned(),
         after: "[IMG_END]".to_owned(),
+        ..PictureText::default()
     }
 }
 

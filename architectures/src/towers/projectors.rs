@@ -5,7 +5,7 @@ use super::{FoundTower, gemma3, gemma4, pixtral, qwen2_vl, qwen3_vl};
 use crate::Error;
 use crate::blueprint::{
     Activation, BlockJoin, DeepProjector, HeadLayout, NormKind, PatchPositions, PatchWindows, PictureFilter,
-    PictureInput, PictureResize, Projection, Projector, ProjectorLayer, Tensor, Tower, View,
+    PictureInput, PictureResize, Projection, Projector, ProjectorLayer, SquareFit, Tensor, Tower, View,
 };
 use crate::dense::projection;
 use crate::gguf_keys::fail;
@@ -205,7 +205,7 @@ fn area(vision: &Vision<'_>, block: u64, [least, most]: [u64; 2]) -> Result<Pict
 
 fn positions(vision: &Vision<'_>) -> PatchPositions {
     let side = vision.side.checked_div(vision.patch).unwrap_or(0);
-    PatchPositions::Square { table: Tensor::named(POSITIONS), side }
+    PatchPositions::Square { table: Tensor::named(POSITIONS), side, fit: SquareFit::Corners }
 }
 
 /// Returns the sections of the decoder's rotary embedding; the `usual` ones if the file omits them.

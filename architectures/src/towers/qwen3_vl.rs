@@ -4,7 +4,7 @@
 use super::{FoundTower, Source};
 use crate::blueprint::{
     Activation, BlockJoin, DeepProjector, Ffn, Layer, Mixer, Norm, PatchPositions, PictureInput, PictureText, Plain,
-    Projector, ProjectorLayer, Residual, Tensor, Tower,
+    Projector, ProjectorLayer, Residual, SquareFit, Tensor, Tower,
 };
 use crate::config_json::{Config, fail};
 use crate::dense::{attention, layer_count, layer_norm, projection};
@@ -53,6 +53,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         positions: Some(PatchPositions::Square {
             table: Tensor::named(format!("{root}pos_embed.weight")),
             side: rows.isqrt(),
+            fit: SquareFit::Corners,
         }),
         class: None,
         norm: None,
@@ -72,10 +73,8 @@ pub(super) fn text() -> PictureText {
     PictureText {
         mark: TOKEN.to_owned(),
         framed: format!("<|vision_start|>{TOKEN}<|vision_end|>"),
-        before: String::new(),
         token: TOKEN.to_owned(),
-        between_lines: String::new(),
-        after: String::new(),
+        ..PictureText::default()
     }
 }
 

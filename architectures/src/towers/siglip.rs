@@ -1,24 +1,39 @@
-//! Parts of towers like `SigLIP` (arXiv 2303.15343) and CLIP (arXiv 2103.00020): learned positions,
-//! layer norms, and networks without a gate.
+//! Parts of towers like `SigLIP` (arXiv 2303.15343), `SigLIP` 2 (arXiv 2502.14786) and CLIP (arXiv
+//! 2103.00020): learned positions, layer norms, and networks without a gate.
 
 use super::Source;
 use crate::Error;
-use crate::blueprint::{Activation, Ffn, Layer, Mixer, Norm, PatchPositions, Plain, Projection, Residual, Tensor};
+use crate::blueprint::{
+    Activation, Ffn, Layer, Mixer, Norm, PatchPositions, PictureInput, PictureText, Plain, Projection, Projector,
+    Residual, SquareFit, Tensor, Tower,
+};
 use crate::config_json::fail;
 use crate::dense::{attention, layer_count, layer_norm, projection};
 
 /// Values of a class of transformers for missing keys, and the names in which classes differ.
 pub(super) struct ViTClass {
+    hidden: u64,
+    heads: u64,
     patch: u64,
     epsilon: f64,
     activation: Activation,
     /// Number of rows of positions before those of patches.
     rows_before: u64,
+    fit: SquareFit,
 }
 
 impl ViTClass {
-    pub(super) const SIGLIP: Self = Self { patch: 16, epsilon: 1e-6, activation: Activation::GeluTanh, rows_before: 0 };
-    pub(super) const CLIP: Self = Self { patch: 32, epsilon: 1e-5, activation: Activation::GeluQuick, rows_before: 1 };
+    pub(super) const SIGLIP: Self = Self {
+        hidden: 768,
+        heads: 12,
+        patch: 16,
+        epsilon: 1e-6,
+        activation: Activation::GeluTanh,
+        rows_before: 0,
+        fit: SquareFit::Corners,
+    };
+    pub(super) const CLIP: Self =
+        Self { patch: 32, epsilon: 1e-5, activation: Activation::GeluQuick, rows_before: 1, ..Self::SIGLIP };
 }
 
 /// A tower without its projector.
@@ -41,7 +56,7 @@ impl ViT {
     pub(super) fn read(source: Source<'_>, root: &str, class: &ViTClass) -> Result<Self, Error> {
         let Source { tower, names, .. } = source;
         let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));
-        let (hidden, heads) = (number("hidden_size", 768)?, number("num_attention_heads", 12)?);
+        let (hidden, heads) = (number("hidden_size", class.hidden)?, number("num_attention_heads", class.heads)?);
         let head_dim = hidden.checked_div(heads).unwrap_or(0);
         if head_dim == 0 || head_dim.saturating_mul(heads) != hidden {
             return Err(fail(format!("a tower of width {hidden} has {heads} heads, expected a divisor of the width")));
@@ -49,8 +64,11 @@ impl ViT {
         if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
             return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
         }
-        let (pixels, patch) = (number("image_size", 224)?, number("patch_size", class.patch)?);
-        let side = pixels.checked_div(patch).unwrap_or(0);
+        let patch = number("patch_size", class.patch)?;
+        let side = match class.fit {
+            SquareFit::Corners => number("image_size", 224)?.checked_div(patch).unwrap_or(0),
+            SquareFit::Area => number("num_patches", 256)?.isqrt(),
+        };
         let epsilon = tower.float("layer_norm_eps")?.unwrap_or(class.epsilon);
         let width = number("intermediate_size", 3072)?;
         let activation = tower.activation("hidden_act", class.activation)?;
@@ -76,9 +94,32 @@ impl ViT {
             patch,
             epsilon,
             patches: projection(names, &format!("{root}embeddings.patch_embedding")),
-            positions: PatchPositions::Square { table: rows(class.rows_before, side.saturating_mul(side)), side },
+            positions: PatchPositions::Square {
+                table: rows(class.rows_before, side.saturating_mul(side)),
+                side,
+                fit: class.fit,
+            },
             layers: (0..layer_count(number("num_hidden_layers", 12)?)?).map(layer).collect(),
             norm: layer_norm(names, &format!("{root}post_layernorm"), epsilon),
         })
+    }
+
+    /// Returns the tower with a projector: without a class, and without the norm behind the last
+    /// layer.
+    pub(super) fn tower(self, input: PictureInput, projector: Projector, text: PictureText) -> Tower {
+        Tower {
+            input,
+            hidden: self.hidden,
+            patches: vec![self.patches],
+            positions: Some(self.positions),
+            class: None,
+            norm: None,
+            layers: self.layers,
+            projector,
+            windows: None,
+            deep: Vec::new(),
+            is_bidirectional: false,
+            text,
+        }
     }
 }

@@ -6,7 +6,7 @@ use architectures::{PatchOrder, PictureInput};
 
 use crate::picture::{CHANNELS, Picture, PictureSize};
 use crate::resample::resize;
-use crate::sizes::{Overview, SizeError, target_sizes};
+use crate::sizes::{SizeError, target_sizes};
 
 /// The parts of a picture that a tower takes, one by one.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,20 +43,27 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
         }
     }
     let (size, part) = (resized.size(), target.part);
-    if target.overview == Overview::None {
+    let Some(tiles) = target.tiles else {
         let part = if size == part { resized.into_owned() } else { middle(&resized, part) };
         return Ok(PictureParts { columns: 1, rows: 1, parts: vec![part] });
-    }
+    };
     let (columns, rows) = (size.width / part.width, size.height / part.height);
     let mut parts = Vec::with_capacity(columns * rows + 1);
     for [row, column] in patch_places(rows, columns, 1) {
         parts.push(cut(&resized, [column * part.width, row * part.height], part));
     }
-    if parts.len() > 1 {
-        let of = if target.overview == Overview::OfOriginal { picture } else { &resized };
-        parts.push(resize(of, part, input.filter));
+    if let Some(copy) = tiles.copy.filter(|_| parts.len() > 1) {
+        let of = if copy.is_of_resized { &resized } else { picture };
+        parts.push(resize(of, copy.size, input.filter));
     }
     Ok(PictureParts { columns, rows, parts })
+}
+
+impl PictureParts {
+    /// Returns the bytes of all parts.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.size().pixels() * CHANNELS).sum()
+    }
 }
 
 impl Patches {

@@ -28,19 +28,30 @@ pub(crate) struct TargetSizes {
     /// Size of the part of which the tower gets the patches: the middle of the resized picture, or
     /// a tile.
     pub(crate) part: PictureSize,
-    /// The picture of which a small copy follows the tiles, if there are several.
-    pub(crate) overview: Overview,
+    /// Tiles of that size; `None` if the picture is not cut.
+    pub(crate) tiles: Option<Tiles>,
 }
 
-/// The picture from which the small copy behind tiles is made.
+/// Tiles of a resized picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overview {
-    /// There are no tiles.
-    None,
-    /// The picture before it was resized.
-    OfOriginal,
-    /// The picture of which the tiles were cut.
-    OfResized,
+pub(crate) struct Tiles {
+    /// The small copy that follows the tiles, if there are several.
+    pub(crate) copy: Option<SmallCopy>,
+}
+
+/// A small copy of a picture that is cut into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SmallCopy {
+    pub(crate) size: PictureSize,
+    /// Whether it is made of the picture of which the tiles were cut, and not of the picture before
+    /// it was resized.
+    pub(crate) is_of_resized: bool,
+}
+
+impl Tiles {
+    fn with_copy(size: PictureSize, is_of_resized: bool) -> Self {
+        Self { copy: Some(SmallCopy { size, is_of_resized }) }
+    }
 }
 
 /// Returns the sizes for a picture.
@@ -55,14 +66,12 @@ pub(crate) fn target_sizes(from: PictureSize, resize: PictureResize) -> Result<T
 
 fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, SizeError> {
     let size = |width: u64, height: u64| PictureSize::new(width as usize, height as usize);
-    let whole = |part| TargetSizes { resized: vec![part], part, overview: Overview::None };
+    let whole = |part| TargetSizes { resized: vec![part], part, tiles: None };
     Ok(match resize {
         PictureResize::Fixed { width, height } => whole(size(width, height)),
-        PictureResize::Cropped { shorter, width, height } => TargetSizes {
-            resized: vec![of_shorter(from, shorter)],
-            part: size(width, height),
-            overview: Overview::None,
-        },
+        PictureResize::Cropped { shorter, width, height } => {
+            TargetSizes { resized: vec![of_shorter(from, shorter)], part: size(width, height), tiles: None }
+        }
         PictureResize::Area { multiple, least, most } => whole(of_area(from, multiple, [least, most])?),
         PictureResize::Longest { longest, multiple } => whole(of_longest(from, longest, multiple)),
         PictureResize::Largest { multiple, most } => whole(largest(from, multiple, most)?),
@@ -73,13 +82,30 @@ fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, Size
         PictureResize::Tiles { longest, tile } => {
             let first = with_longest(from, longest);
             let resized = vec![first, of_tiles(first, tile as usize)];
-            TargetSizes { resized, part: size(tile, tile), overview: Overview::OfResized }
+            let part = size(tile, tile);
+            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, true)) }
         }
         PictureResize::Arranged { width, height, least, most } => {
             let part = size(width, height);
             let [columns, rows] = arrangement(from, part, [least as usize, most as usize]);
             let resized = vec![PictureSize::new(columns * part.width, rows * part.height)];
-            TargetSizes { resized, part, overview: Overview::OfOriginal }
+            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, false)) }
+        }
+        PictureResize::Fitted { multiple, least, most, tiles } => {
+            let fitted = fitted(from, multiple, [least, most])?;
+            match tiles.filter(|tiles| rounded_pixels(from, multiple) > tiles.above as f64) {
+                None => whole(fitted),
+                Some(tiles) => {
+                    let part = size(tiles.side, tiles.side);
+                    let [columns, rows] = arrangement(from, part, [tiles.least as usize, tiles.most as usize]);
+                    let copy = SmallCopy { size: fitted, is_of_resized: false };
+                    TargetSizes {
+                        resized: vec![PictureSize::new(columns * part.width, rows * part.height)],
+                        part,
+                        tiles: Some(Tiles { copy: tiles.has_copy.then_some(copy) }),
+                    }
+                }
+            }
         }
     })
 }
@@ -175,6 +201,34 @@ fn of_area(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<
     Ok(PictureSize::new(sides[0] as usize, sides[1] as usize))
 }
 
+/// `smart_resize` of LFM2-VL's processor. Narrow pictures that get more pixels than `most` are refused
+/// here.
+fn fitted(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<PictureSize, SizeError> {
+    let (width, height, unit) = (from.width as f64, from.height as f64, multiple as f64);
+    let pixels = rounded_pixels(from, multiple);
+    let sides = if pixels > most as f64 {
+        let shrink = (height * width / most as f64).sqrt();
+        [width, height].map(|side| (side / shrink / unit).floor().max(1.0) * unit)
+    } else if pixels < least as f64 {
+        let grow = (least as f64 / (height * width)).sqrt();
+        [width, height].map(|side| (side * grow / unit).ceil() * unit)
+    } else {
+        [width, height].map(|side| rounded(side, unit))
+    };
+    let size = PictureSize::new(sides[0] as usize, sides[1] as usize);
+    if size.pixels() as u64 > most { Err(SizeError::Narrow(from)) } else { Ok(size) }
+}
+
+/// Returns the nearest multiple of `unit`, at least one.
+fn rounded(side: f64, unit: f64) -> f64 {
+    (side / unit).round_ties_even().max(1.0) * unit
+}
+
+/// Returns the pixels of a picture whose sides are rounded to multiples of a length.
+fn rounded_pixels(size: PictureSize, multiple: u64) -> f64 {
+    rounded(size.width as f64, multiple as f64) * rounded(size.height as f64, multiple as f64)
+}
+
 /// `get_resize_output_image_size` of Pixtral's processor.
 fn of_longest(from: PictureSize, longest: u64, multiple: u64) -> PictureSize {
     let ratio = from.width.max(from.height) as f64 / longest as f64;
@@ -211,6 +265,7 @@ mod tests {
         for resize in [
             PictureResize::Area { multiple: 28, least: 3136, most: 100_352 },
             PictureResize::Cropped { shorter: 224, width: 224, height: 224 },
+            PictureResize::Fitted { multiple: 32, least: 1 << 16, most: 1 << 18, tiles: None },
         ] {
             let error = target_sizes(narrow, resize).expect_err("refused").to_string();
             assert_eq!(error, "the picture is 20000 x 1 pixels, which is too narrow for this model");

@@ -60,13 +60,39 @@ impl PictureText {
         let mut expanded = pieces.next().unwrap_or_default().to_owned();
         for (piece, picture) in pieces.zip(pictures) {
             expanded.push_str(&self.own.before);
-            let line = self.own.token.repeat(picture.columns);
-            let lines = vec![line; picture.lines];
-            expanded.push_str(&lines.join(&self.own.between_lines));
+            self.add_parts(picture, &mut expanded);
             expanded.push_str(&self.own.after);
             expanded.push_str(piece);
         }
         expanded
+    }
+
+    /// Appends the text of a picture, or of its tiles and its small copy.
+    fn add_parts(&self, picture: &PictureGrid, text: &mut String) {
+        let own = &self.own.tiles;
+        let of_part = |[columns, lines]: [usize; 2]| {
+            let line = self.own.token.repeat(columns);
+            vec![line; lines].join(&self.own.between_lines)
+        };
+        let part = of_part([picture.columns, picture.lines]);
+        let Some(tiles) = picture.tiles else {
+            text.push_str(&own.before_whole);
+            text.push_str(&part);
+            return;
+        };
+        for row in 1..=tiles.rows {
+            let tile = |column: usize| {
+                let before = own.before.replace("{row}", &row.to_string()).replace("{column}", &column.to_string());
+                before + &part
+            };
+            let row: Vec<String> = (1..=tiles.columns).map(tile).collect();
+            text.push_str(&row.join(&own.between));
+            text.push_str(&own.after_row);
+        }
+        if let Some(copy) = tiles.copy {
+            text.push_str(&own.before_copy);
+            text.push_str(&of_part(copy));
+        }
     }
 
     /// Replaces the tokens of pictures by the ids of their rows.
@@ -105,10 +131,11 @@ pub(crate) fn check_marks<'a>(texts: impl Iterator<Item = &'a str>, count: usize
 
 #[cfg(test)]
 mod tests {
+    use architectures::TileText;
     use protocol::picture_mark;
 
     use super::*;
-    use crate::picture_rows::FIRST_ROW;
+    use crate::picture_rows::{FIRST_ROW, TileGrid};
 
     fn text() -> PictureText {
         let own = architectures::PictureText {
@@ -118,24 +145,41 @@ mod tests {
             token: "<p>".to_owned(),
             between_lines: "|".to_owned(),
             after: ")".to_owned(),
+            tiles: TileText {
+                before_whole: "w".to_owned(),
+                before: "{row}.{column}:".to_owned(),
+                between: ",".to_owned(),
+                after_row: ";".to_owned(),
+                before_copy: "c".to_owned(),
+            },
         };
         PictureText { own, token: 7 }
     }
 
     #[test]
     fn marks_become_rows() {
-        let (text, grid) = (text(), |first, columns| PictureGrid { first, columns, lines: 1 });
+        let (text, grid) = (text(), |first, columns| PictureGrid::whole(first, columns, 1));
         let framed = text.framed(&format!("a{}b{}", picture_mark(0), picture_mark(1)), 2);
         assert_eq!(framed, "a[<img>]b[<img>]");
         assert!(text.marks(&framed, 2) && !text.marks(&framed, 1));
         assert!(text.check("a <image>").is_ok() && text.check("a <img>").is_err() && text.check("<p>").is_err());
         let grids = [grid(FIRST_ROW, 2), grid(FIRST_ROW + 3, 1)];
-        assert_eq!(text.expanded(&framed, &grids), "a[(<p><p>)]b[(<p>)]");
-        let lines = PictureGrid { first: FIRST_ROW, columns: 2, lines: 2 };
-        assert_eq!(text.expanded("<img>", &[lines]), "(<p><p>|<p><p>)");
+        assert_eq!(text.expanded(&framed, &grids), "a[(w<p><p>)]b[(w<p>)]");
+        let lines = PictureGrid::whole(FIRST_ROW, 2, 2);
+        assert_eq!(text.expanded("<img>", &[lines]), "(w<p><p>|<p><p>)");
         let placed = text.placed(vec![1, 7, 7, 2, 7], &grids).expect("rows");
         assert_eq!(placed, [1, FIRST_ROW, FIRST_ROW + 1, 2, FIRST_ROW + 3]);
         assert!(text.placed(vec![7, 7, 7, 7], &grids).is_err(), "one too many");
+    }
+
+    #[test]
+    fn tiles_have_places() {
+        let grid = |copy| {
+            let tiles = Some(TileGrid { columns: 2, rows: 2, copy });
+            PictureGrid { tiles, ..PictureGrid::whole(FIRST_ROW, 1, 1) }
+        };
+        assert_eq!(text().expanded("<img>", &[grid(None)]), "(1.1:<p>,1.2:<p>;2.1:<p>,2.2:<p>;)");
+        assert!(text().expanded("<img>", &[grid(Some([2, 1]))]).ends_with(";c<p><p>)"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(crate) const MOST_ROWS: u64 = 4096;
 pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
     let Some(tower) = blueprint.tower() else { return Ok(()) };
     check(tower, blueprint.hidden, blueprint.layers.len())?;
-    let rows = tower.input.most_patches() / tower.joined();
+    let rows = (tower.input.most_patches() / tower.joined()).saturating_mul(tower.input.most_parts());
     if rows > MOST_ROWS {
         return Err(format!("a picture becomes up to {rows} rows, at most {MOST_ROWS} are computed"));
     }
