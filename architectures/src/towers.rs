@@ -5,6 +5,9 @@ mod gemma3;
 mod gemma4;
 mod gguf;
 mod gguf_vision;
+mod idefics3;
+mod internvl;
+mod lfm2_vl;
 mod llava;
 mod pixtral;
 mod projectors;
@@ -58,9 +61,12 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 10] = [
+const READERS: [(&str, ReadTower); 14] = [
     ("gemma3", gemma3::read),
     ("gemma4", gemma4::read),
+    ("idefics3", idefics3::read),
+    ("internvl", internvl::read),
+    ("lfm2_vl", lfm2_vl::read),
     ("llava", llava::read),
     ("mistral3", pixtral::read),
     ("qwen2_vl", qwen2_vl::read),
@@ -69,6 +75,7 @@ const READERS: [(&str, ReadTower); 10] = [
     ("qwen3_vl_moe", qwen3_vl::read),
     ("qwen3_5", qwen3_vl::read),
     ("qwen3_5_moe", qwen3_vl::read),
+    ("smolvlm", idefics3::read),
 ];
 
 impl Architecture {
@@ -210,11 +217,14 @@ impl Source<'_> {
     fn input_of_square(&self, [side, patch]: [u64; 2]) -> Result<PictureInput, Error> {
         let (input, pixels) = (self.input(patch)?, side.saturating_mul(patch));
         match input.resize {
-            PictureResize::Fixed { width, height } | PictureResize::Cropped { width, height, .. }
+            PictureResize::Fixed { width, height }
+            | PictureResize::Cropped { width, height, .. }
+            | PictureResize::Arranged { width, height, .. }
                 if [width, height] == [pixels; 2] =>
             {
                 Ok(input)
             }
+            PictureResize::Tiles { tile: side, .. } | PictureResize::Square { side, .. } if side == pixels => Ok(input),
             other => Err(config_json::fail(format!(
                 "the tower takes pictures of {pixels} x {pixels} pixels, the processor makes {other:?}"
             ))),

@@ -4,7 +4,7 @@
 
 ZOO is the folder with the tiny models of 2026 from the reference data. A case has the model, the settings of its picture processor, and
 sequences. The bytes of a picture follow the rules of make_resampled.py. A sequence is a list of token ids; {"picture": N} stands for the
-rows of its Nth picture, with "line" for those of one of its lines. "rows" are every 7th number of the rows of each picture, and "logits" are those behind the last token.
+rows of its Nth picture, with "line" for those of one of its lines, and with "part" for those of a tile or of the small copy. "rows" are every 7th number of the rows of each picture, and "logits" are those behind the last token.
 """
 
 import json
@@ -18,24 +18,35 @@ from transformers import AutoModelForImageTextToText
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
+from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+import by_pillow
 from make_resampled import noise, waves
-from variants import bounded
+from variants import VARIANTS
 
+by_pillow.use()
 # Photo-like noise, wide, tall and tiny.
 PICTURES = [(noise, (40, 30)), (waves, (64, 10)), (noise, (9, 50)), (waves, (3, 2))]
 # Results of processors that models take.
-NAMES = ("pixel_values", "image_grid_thw", "image_sizes", "image_position_ids")
+NAMES = ("pixel_values", "image_grid_thw", "image_sizes", "image_position_ids", "pixel_attention_mask", "spatial_shapes")
 HALF = [0.5, 0.5, 0.5]
 # Ids between the lines of a picture, and behind it.
 LINE_END, PICTURE_END = 311, 312
+# Models that take pictures in parts: tiles, and a small copy.
+TILED = ("idefics3", "internvl", "internvl-normed", "lfm2_vl", "smolvlm")
 QWEN = {"size": {"shortest_edge": 64, "longest_edge": 1024}, "patch_size": 4, "image_mean": HALF, "image_std": HALF}
 GEMMA4 = {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 12}
 # The class refuses other numbers of tokens than those of published models.
 gemma4._SUPPORTED_SOFT_TOKENS = (12,)
 PIXTRAL = {"size": {"longest_edge": 32}, "patch_size": 4}
+TILES = {"size": {"height": 16, "width": 16}, "crop_to_patches": True, "max_patches": 6}
+LFM2 = {"encoder_patch_size": 4, "downsample_factor": 2, "min_image_tokens": 2, "max_image_tokens": 6, "tile_size": 16,
+        "max_tiles": 4, "max_pixels_tolerance": 1.5}
 # Model, class of its processor, and the settings.
 MODELS = [
     ("gemma3", Gemma3ImageProcessorPil, {"size": {"height": 16, "width": 16}}),
@@ -43,6 +54,10 @@ MODELS = [
     ("gemma4-e", gemma4.Gemma4ImageProcessorPil, GEMMA4),
     ("gemma4-e-bounded", gemma4.Gemma4ImageProcessorPil, GEMMA4),
     ("gemma4-moe", gemma4.Gemma4ImageProcessorPil, GEMMA4),
+    ("idefics3", Idefics3ImageProcessorPil, {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}),
+    ("internvl", GotOcr2ImageProcessorPil, TILES),
+    ("internvl-normed", GotOcr2ImageProcessorPil, TILES),
+    ("lfm2_vl", Lfm2VlImageProcessor, LFM2),
     ("llava", CLIPImageProcessorPil, {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}}),
     ("qwen2_5_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
@@ -51,6 +66,7 @@ MODELS = [
     ("qwen3_5_moe", Qwen2VLImageProcessorPil, QWEN),
     ("ministral3", PixtralImageProcessorPil, PIXTRAL),
     ("mistral4", PixtralImageProcessorPil, PIXTRAL),
+    ("smolvlm", SmolVLMImageProcessorPil, {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": 16}}),
 ]
 
 
@@ -60,9 +76,16 @@ def made(rule, size):
 
 
 def rows_of(model, inputs):
-    """Returns the rows of the pictures, one tensor each."""
+    """Returns the rows of the pictures, or of their parts, one tensor each."""
     found = model.model.get_image_features(**inputs).pooler_output
     return list(found)
+
+
+def parts_of(processor, picture):
+    """Returns the number of parts of a picture."""
+    values = processor([made(*picture)], return_tensors="pt")["pixel_values"]
+    # Idefics 3 has an outer dimension for conversations.
+    return values.shape[1] if values.ndim == 5 else values.shape[0]
 
 
 def sequence(model, processor, pictures, parts):
@@ -74,10 +97,22 @@ def sequence(model, processor, pictures, parts):
     inputs = dict(processor([made(*picture) for picture in pictures], return_tensors="pt", **more))
     inputs = {name: value for name, value in inputs.items() if name in NAMES}
     rows = rows_of(model, inputs)
+    is_tiled = model.config.model_type in TILED
+    if is_tiled:
+        counts = [parts_of(processor, picture) for picture in pictures]
+        # The class of Idefics 3 returns the rows of all parts together.
+        left = iter(rows if len(rows) == sum(counts) else torch.cat(rows).chunk(sum(counts)))
+        rows = [[next(left) for _ in range(count)] for count in counts]
     left, ids, named = list(rows), [], []
     for part in parts:
         if part is None:
-            number, count = len(rows) - len(left), len(left.pop(0))
+            number, own = len(rows) - len(left), left.pop(0)
+            if is_tiled:
+                for at, part in enumerate(own):
+                    named += [{"picture": number, "part": at}, LINE_END]
+                    ids += [token] * len(part) + [LINE_END]
+                continue
+            count = len(own)
             if has_lines:
                 lines, columns = (int(side) // 8 for side in inputs["image_sizes"][number])
                 assert lines * columns == count
@@ -92,12 +127,12 @@ def sequence(model, processor, pictures, parts):
             named.append(part)
             ids.append(part)
     kinds = torch.tensor([[int(own == token) for own in ids]])
-    kinds = {} if model.config.model_type == "llava" else {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
+    kinds = {} if is_tiled or model.config.model_type == "llava" else {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
     logits = model(input_ids=torch.tensor([ids]), **kinds, **inputs).logits[0, -1]
     return {
         "pictures": [{"rule": rule.__name__, "size": size} for rule, size in pictures],
         "ids": named,
-        "rows": [[round(float(x), 5) for x in own.flatten()[::7]] for own in rows],
+        "rows": [[round(float(x), 5) for x in (torch.cat(own) if is_tiled else own).flatten()[::7]] for own in rows],
         "logits": [round(float(x), 5) for x in logits],
     }
 
@@ -108,9 +143,10 @@ def main() -> None:
     work = tempfile.TemporaryDirectory()
     for name, kind, settings in MODELS:
         folder = pathlib.Path(sys.argv[1]) / name / "model"
-        if name.endswith("-bounded"):
-            folder = pathlib.Path(work.name) / name
-            bounded(pathlib.Path(sys.argv[1]) / name.removesuffix("-bounded") / "model", folder)
+        for ending, variant in VARIANTS.items():
+            if name.endswith(ending):
+                folder = pathlib.Path(work.name) / name
+                variant(pathlib.Path(sys.argv[1]) / name.removesuffix(ending) / "model", folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         processor = kind(**settings)
         # The class of Mistral 3 fails for pictures of one token.

@@ -23,3 +23,29 @@ def bounded(source, folder):
     weights["model.vision_tower.std_bias"] = torch.linspace(-1, 1, width)
     weights["model.vision_tower.std_scale"] = torch.linspace(0.5, 2, width)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def normed(source, folder):
+    """Copies an InternVL; its tower gets RMS norms, norms of queries and keys, and a norm behind the last layer."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    vision = config["vision_config"]
+    vision.update(norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, attention_bias=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(folder / "model.safetensors")
+    width, layers = vision["hidden_size"], vision["num_hidden_layers"]
+    for layer in range(layers):
+        own = f"vision_tower.encoder.layer.{layer}"
+        for norm in ["before", "after"]:
+            del weights[f"{own}.layernorm_{norm}.bias"]
+        for at, part in enumerate("qkv"):
+            weights[f"{own}.attention.{part}_proj.bias"] = torch.linspace(-0.5, 0.25 * at, width)
+            if part != "v":
+                weights[f"{own}.attention.{part}_norm.weight"] = torch.linspace(0.5, 1.5 + at, width)
+    weights["vision_tower.layernorm.weight"] = torch.linspace(0.75, 1.25, width)
+    weights["vision_tower.layernorm.bias"] = torch.linspace(-0.25, 0.25, width)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+# Endings of the names of variants, and the functions that make them.
+VARIANTS = {"-bounded": bounded, "-normed": normed}

@@ -12,8 +12,8 @@ pub(crate) use tower::MOST_ROWS;
 
 use super::{
     Activation, Attention, Blueprint, Branch, Experts, Ffn, Gated, Layer, LayerEmbeddings, LayerStreams,
-    LearnedResidual, Mixer, Network, NgramEmbedding, NgramInput, Norm, Residual, Router, SecondMixer, StreamMix,
-    Streams,
+    LearnedResidual, Mixer, Network, NgramEmbedding, NgramInput, Norm, NormKind, Residual, Router, SecondMixer,
+    StreamMix, Streams,
 };
 
 /// Limit of the number of layers; more than any model has.
@@ -269,7 +269,11 @@ fn positive(numbers: impl IntoIterator<Item = f64>) -> Result<(), String> {
 }
 
 fn norm(norm: &Norm) -> Result<(), String> {
-    positive([norm.epsilon])?;
+    match norm.kind {
+        NormKind::Factors if norm.epsilon == 0.0 => {}
+        NormKind::Factors => return Err("factors without a normalization have an epsilon".to_owned()),
+        NormKind::Rms | NormKind::Layer => positive([norm.epsilon])?,
+    }
     if !norm.offset.is_finite() {
         return Err("what is added to the weights of a norm is not a number".to_owned());
     }

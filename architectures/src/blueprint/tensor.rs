@@ -100,11 +100,18 @@ pub struct Norm {
     pub weight: Option<Tensor>,
     /// `[width]`.
     pub bias: Option<Tensor>,
-    /// Constant that is added under the root.
+    /// Constant that is added under the root; 0 for `Factors`.
     pub epsilon: f64,
     /// Constant that is added to the weight: 1 for Gemma's weights from Hugging Face; 0 for GGUF
     /// files, whose weights already include it.
     pub offset: f64,
+}
+
+impl Norm {
+    /// Returns factors of the elements of rows, which are not normalized.
+    pub(crate) fn factors(weight: Tensor) -> Self {
+        Self { kind: NormKind::Factors, weight: Some(weight), bias: None, epsilon: 0.0, offset: 0.0 }
+    }
 }
 
 /// Kind of normalization.
@@ -115,6 +122,8 @@ pub enum NormKind {
     Rms,
     /// `(x - mean(x)) / sqrt(var(x) + epsilon)`.
     Layer,
+    /// `x`: nothing is normalized, the weights are factors of the elements.
+    Factors,
 }
 
 impl Tensor {

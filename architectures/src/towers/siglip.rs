@@ -32,6 +32,9 @@ impl ViTClass {
         rows_before: 0,
         fit: SquareFit::Corners,
     };
+    /// Its config has a number of patches, and no size of pictures.
+    pub(super) const SIGLIP2: Self = Self { fit: SquareFit::Area, ..Self::SIGLIP };
+    pub(super) const IDEFICS3: Self = Self { hidden: 1152, heads: 16, patch: 32, ..Self::SIGLIP };
     pub(super) const CLIP: Self =
         Self { patch: 32, epsilon: 1e-5, activation: Activation::GeluQuick, rows_before: 1, ..Self::SIGLIP };
 }

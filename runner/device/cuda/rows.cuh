@@ -109,7 +109,7 @@ KERNEL(norm_rows, 1024, NormArguments) {
     const bool has_next = arguments.next_weight != nullptr;
     const float *weight = arguments.weight + (uint64_t)(row % arguments.weight_rows) * width;
     float mean = 0.0f, factor = 1.0f;
-    if (arguments.kind != NO_NORM) {
+    if (arguments.kind == RMS || arguments.kind == LAYER) {
         if (arguments.kind == LAYER) {
             float sum = 0.0f;
             for (uint32_t at = thread(); at < width; at += threads()) sum += x[at];

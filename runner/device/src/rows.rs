@@ -288,6 +288,7 @@ impl GpuRuntime {
         let kind = norm.map_or(0, |norm| match norm.kind {
             NormKind::Rms => 1,
             NormKind::Layer => 2,
+            NormKind::Factors => 3,
         });
         let arguments = NormArguments {
             x: self.address(x, rows * columns)?,

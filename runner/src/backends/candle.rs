@@ -267,6 +267,7 @@ impl Backend for Candle {
         let normed = match norm.kind {
             NormKind::Rms => candle_nn::ops::rms_norm(&runs, &weight, norm.epsilon)?,
             NormKind::Layer => candle_nn::ops::layer_norm(&runs, &weight, &weight.zeros_like()?, norm.epsilon)?,
+            NormKind::Factors => runs.broadcast_mul(&weight)?,
         };
         let normed = if weight_rows == 1 {
             normed

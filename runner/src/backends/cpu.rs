@@ -190,6 +190,9 @@ impl Backend for Cpu {
             match norm.kind {
                 NormKind::Rms => elementwise::rms_norm(self.instructions, x, weight, norm.epsilon, out),
                 NormKind::Layer => elementwise::layer_norm(self.instructions, x, weight, norm.epsilon, out),
+                NormKind::Factors => {
+                    out.iter_mut().zip(x).zip(weight).for_each(|((out, x), weight)| *out = x * weight);
+                }
             }
             if let Some(bias) = &norm.bias {
                 out.iter_mut().zip(&**bias).for_each(|(x, bias)| *x += bias);

@@ -118,11 +118,15 @@ impl Normed {
     fn apply(&self, x: &mut [f64]) {
         let count = x.len() as f64;
         let mean = match self.kind {
-            NormKind::Rms => 0.0,
             NormKind::Layer => x.iter().sum::<f64>() / count,
+            NormKind::Rms | NormKind::Factors => 0.0,
         };
-        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        let scale = 1.0 / (variance + self.epsilon).sqrt();
+        let scale = if self.kind == NormKind::Factors {
+            1.0
+        } else {
+            let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+            1.0 / (variance + self.epsilon).sqrt()
+        };
         for (index, x) in x.iter_mut().enumerate() {
             let bias = self.bias.as_ref().map_or(0.0, |bias| f64::from(bias[index]));
             *x = (*x - mean) * scale * f64::from(self.weight[index]) + bias;

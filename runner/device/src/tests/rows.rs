@@ -18,6 +18,7 @@ fn norms_of_rows_and_of_runs() {
         (NormKind::Rms, 64, 6, 1, false),
         (NormKind::Layer, 24, 4, 2, false),
         (NormKind::Rms, 7, 1, 1, true),
+        (NormKind::Factors, 96, 1, 1, false),
     ] {
         let rows = 3;
         let mut x = random.rows(rows, width * runs);
@@ -35,7 +36,7 @@ fn norms_of_rows_and_of_runs() {
                 let mean =
                     if kind == NormKind::Layer { x.iter().map(|x| f64::from(*x)).sum::<f64>() / count } else { 0.0 };
                 let square = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / count;
-                let factor = 1.0 / (square + f64::from(1e-5f32)).sqrt();
+                let factor = if kind == NormKind::Factors { 1.0 } else { 1.0 / (square + f64::from(1e-5f32)).sqrt() };
                 let (weight, bias) = (&weight[run % weight_rows * width..][..width], &bias);
                 let each = x.iter().zip(weight).zip(bias).map(move |((x, w), b)| {
                     (f64::from(*x) - mean) * factor * f64::from(*w) + if has_bias { f64::from(*b) } else { 0.0 }
