@@ -14,6 +14,7 @@ mod projectors;
 mod qwen2_vl;
 mod qwen3_vl;
 mod siglip;
+mod tile_projectors;
 
 use formats::Gguf;
 use serde_json::{Map, Value};

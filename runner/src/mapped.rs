@@ -154,11 +154,15 @@ impl MappedTensor {
         self
     }
 
-    /// Returns some rows of a matrix, or some elements of a vector.
+    /// Returns some rows of a matrix, or some elements of a vector. A stack of one matrix counts as
+    /// the matrix.
     ///
     /// # Errors
     /// Fails if there are no such rows, or if the range cuts a block of rows that share a scale.
     pub(crate) fn rows(&self, first: u64, count: u64) -> Result<Self, String> {
+        if let [1, _, _] = self.dimensions[..] {
+            return self.item(0)?.rows(first, count);
+        }
         let ([rows] | [rows, _]) = self.dimensions[..] else {
             return Err(format!("it has {} dimensions, rows are of 1 or 2", self.dimensions.len()));
         };

@@ -1,4 +1,4 @@
-"""Makes projectors/NAME.gguf: projector files of tiny models, as llama.cpp's converter writes them.
+"""Makes projectors/NAME.gguf: projector files of tiny models, as llama.cpp's converters write them.
 
     python make_projectors.py LLAMA_CPP ZOO [TEXT]    (transformers 5.24, PyTorch; llama.cpp b11434)
 
@@ -15,9 +15,10 @@ import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 
+import numpy
 from safetensors.torch import load_file, save_file
 
-from variants import bounded
+from variants import VARIANTS
 
 HERE = pathlib.Path(__file__).resolve().parent
 llama_cpp, zoo = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
@@ -25,7 +26,7 @@ text = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
 
 import convert_hf_to_gguf as converter  # noqa: E402
-from conversion import base, gemma, qwen3vl, qwenvl  # noqa: E402
+from conversion import base, gemma, lfm2, qwen3vl, qwenvl  # noqa: E402
 
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
@@ -34,10 +35,28 @@ CASES = {
     "gemma3": ({**HALF, "image_seq_length": 4}, {"<image_soft_token>": 310, "<start_of_image>": 311, "<end_of_image>": 312}),
     "gemma4-dense": (HALF, {"<|image>": 310, "<image|>": 311, "<|image|>": 312}),
     "gemma4-e-bounded": (HALF, {"<|image>": 310, "<image|>": 311, "<|image|>": 312}),
+    "smolvlm": (HALF, {"<fake_token_around_image>": 308, "<global-img>": 309, "<image>": 310, "<row_1_col_1>": 311, "<row_1_col_2>": 312}),
+    "internvl": (CLIP, {"<img>": 308, "</img>": 309, "<IMG_CONTEXT>": 310}),
+    "internvl-normed": (CLIP, {"<img>": 308, "</img>": 309, "<IMG_CONTEXT>": 310}),
+    "lfm2_vl": (HALF, {"<|image_start|>": 308, "<|image_end|>": 309, "<image>": 310, "<|img_thumbnail|>": 311}),
     "qwen3_vl": ({}, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
     "qwen2_5_vl": (CLIP, {"<|vision_start|>": 308, "<|vision_end|>": 309, "<|image_pad|>": 310}),
     "ministral3": (CLIP, {"[IMG]": 310, "[IMG_BREAK]": 311, "[IMG_END]": 312}),
 }
+
+
+# Classes of text models, by which the converter finds the text part of these models.
+TEXT_CLASSES = {"internvl": "Qwen2ForCausalLM", "lfm2_vl": "Lfm2ForCausalLM", "smolvlm": "LlamaForCausalLM"}
+
+
+def add_classes(folder):
+    """Names the classes of the parts, as published folders do."""
+    config = json.loads((folder / "config.json").read_text())
+    if name := TEXT_CLASSES.get(config["model_type"]):
+        config["text_config"]["architectures"] = [name]
+        if config["model_type"] == "internvl":
+            config["vision_config"]["architectures"] = ["InternVisionModel"]
+        (folder / "config.json").write_text(json.dumps(config))
 
 
 def add_tokens(folder, tokens):
@@ -65,7 +84,48 @@ def rename_tower(folder):
     """Names of published folders, which the converter expects: transformers 5 leaves out a part."""
     weights = load_file(folder / "model.safetensors")
     old, new = "vision_tower.", "vision_tower.vision_model."
-    save_file({name.replace(old, new): weight for name, weight in weights.items()}, folder / "model.safetensors")
+    # Published folders of LFM2-VL have no head, which is not used.
+    weights = {name.replace(old, new): weight for name, weight in weights.items() if "vision_tower.head." not in name}
+    save_file(weights, folder / "model.safetensors")
+
+
+def rename_internvl(folder):
+    """Names of published folders, which the converter expects: transformers 5 leaves out a part."""
+    weights = load_file(folder / "model.safetensors")
+    of_tower = ("vision_tower.", "multi_modal_projector.")
+    save_file({f"model.{name}" if name.startswith(of_tower) else name: weight for name, weight in weights.items()}, folder / "model.safetensors")
+
+
+def write_llava(folder, out):
+    """Writes the file that legacy-models/convert_image_encoder_to_gguf.py writes of a LLaVA with CLIP."""
+    config = json.loads((folder / "config.json").read_text())
+    vision = config["vision_config"]
+    layers = vision["num_hidden_layers"] + 1 + config["vision_feature_layer"]
+    writer = base.gguf.GGUFWriter(out, "clip")
+    for key in ("has_text_encoder", "has_vision_encoder", "has_llava_projector"):
+        writer.add_bool(f"clip.{key}", key != "has_text_encoder")
+    writer.add_string("clip.projector_type", "mlp")
+    numbers = {"image_size": "image_size", "patch_size": "patch_size", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "projection_dim": "projection_dim", "attention.head_count": "num_attention_heads"}
+    for key, name in numbers.items():
+        writer.add_uint32(f"clip.vision.{key}", config["text_config"]["hidden_size"] if key == "projection_dim" else vision[name])
+    writer.add_uint32("clip.vision.block_count", layers)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", vision["layer_norm_eps"])
+    for key, values in CLIP.items():
+        writer.add_array(f"clip.vision.{key}", values)
+    writer.add_bool("clip.use_gelu", False)
+    # The converter exchanges the two projections of a network.
+    parts = {"multi_modal_projector.linear_1": "mm.0", "multi_modal_projector.linear_2": "mm.2", "vision_tower.": "v.", "encoder.layers": "blk", "embeddings.": "", "_proj": "", "self_attn.": "attn_", "pre_layrnorm": "pre_ln", "layer_norm": "ln", "mlp.fc1": "ffn_down", "mlp.fc2": "ffn_up", "embedding": "embd"}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        left = [part for part in name.split(".") if part.isdigit()]
+        if not name.startswith(("vision_tower.", "multi_modal_projector.")) or "post_layernorm" in name or left and int(left[0]) >= layers:
+            continue
+        for part, short in parts.items():
+            name = name.replace(part, short)
+        writer.add_tensor(name, weight.float().numpy().astype(numpy.float16 if weight.ndim > 1 else numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def copy_embedding(folder):
@@ -115,6 +175,14 @@ def main() -> None:
 
         return set_parameters
 
+    # The converter knows patches of 16 pixels only.
+    def by_channels(self, data, name, layer):
+        if "patch_embedding.weight" in name:
+            side = self.hparams_vision["patch_size"]
+            data = data.view(-1, side, side, 3).permute(0, 3, 1, 2)
+        yield from base.MmprojModel.modify_tensors(self, data, name, layer)
+
+    lfm2.LFM2VLModel.modify_tensors = by_channels
     kind = gemma.Gemma4VisionAudioModel
     kind.set_gguf_parameters = with_gemma_bounds(kind.set_gguf_parameters)
     for kind in (qwen3vl.Qwen3VLVisionModel, qwenvl.Qwen2VLVisionModel):
@@ -124,19 +192,22 @@ def main() -> None:
     for name, (more, tokens) in CASES.items():
         with tempfile.TemporaryDirectory() as work:
             folder = pathlib.Path(work) / name
-            if name.endswith("-bounded"):
-                bounded(zoo / name.removesuffix("-bounded") / "model", folder)
-            else:
-                shutil.copytree(zoo / name / "model", folder)
+            ending = next((ending for ending in VARIANTS if name.endswith(ending)), None)
+            source = zoo / name.removesuffix(ending or "") / "model"
+            VARIANTS.get(ending, shutil.copytree)(source, folder)
             (folder / "preprocessor_config.json").write_text(json.dumps({**more, **settings[name]}))
             add_tokens(folder, tokens)
-            if name == "gemma3":
+            add_classes(folder)
+            if name in ("gemma3", "lfm2_vl"):
                 rename_tower(folder)
+            if name.startswith("internvl"):
+                rename_internvl(folder)
             if text is not None:
                 convert(folder, text / f"{name}.gguf", "--outtype", "f32")
             if name == "ministral3":
                 copy_embedding(folder)
             convert(folder, HERE / f"projectors/{name}.gguf", "--mmproj", "--outtype", "f16")
+    write_llava(zoo / "llava/model", HERE / "projectors/llava.gguf")
 
 
 main()

@@ -26,11 +26,11 @@ def bounded(source, folder):
 
 
 def normed(source, folder):
-    """Copies an InternVL; its tower gets RMS norms, norms of queries and keys, and a norm behind the last layer."""
+    """Copies an InternVL; its tower gets RMS norms, norms of queries and keys, and biases."""
     shutil.copytree(source, folder)
     config = json.loads((folder / "config.json").read_text())
     vision = config["vision_config"]
-    vision.update(norm_type="rms_norm", use_qk_norm=True, use_mean_pooling=False, attention_bias=True)
+    vision.update(norm_type="rms_norm", use_qk_norm=True, attention_bias=True)
     (folder / "config.json").write_text(json.dumps(config))
     weights = load_file(folder / "model.safetensors")
     width, layers = vision["hidden_size"], vision["num_hidden_layers"]
@@ -42,8 +42,6 @@ def normed(source, folder):
             weights[f"{own}.attention.{part}_proj.bias"] = torch.linspace(-0.5, 0.25 * at, width)
             if part != "v":
                 weights[f"{own}.attention.{part}_norm.weight"] = torch.linspace(0.5, 1.5 + at, width)
-    weights["vision_tower.layernorm.weight"] = torch.linspace(0.75, 1.25, width)
-    weights["vision_tower.layernorm.bias"] = torch.linspace(-0.25, 0.25, width)
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 

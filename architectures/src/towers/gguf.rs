@@ -52,6 +52,9 @@ pub(super) fn read(
         };
     };
     let kind = header.text("clip.projector_type").or(header.text("clip.vision.projector_type"));
+    // The first files of LLaVA do not name it.
+    let is_llava = header.flag("clip.has_llava_projector").unwrap_or(false);
+    let kind = kind.or(is_llava.then_some("mlp"));
     let has_vision = header.flag("clip.has_vision_encoder").unwrap_or(kind.is_some());
     let Some(kind) = kind.filter(|_| has_vision) else { return Ok(None) };
     let Some((_, models, read)) = KINDS.iter().find(|(own, ..)| *own == kind) else {
@@ -119,10 +122,15 @@ mod tests {
     use crate::{Architecture, Blueprint, Document, Pictures, describe};
 
     /// Files of tiny models, with the architecture of the model.
-    const FILES: [(&str, &[u8]); 6] = [
+    const FILES: [(&str, &[u8]); 11] = [
         ("gemma3", include_bytes!("../../../tests/pictures/projectors/gemma3.gguf")),
         ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-dense.gguf")),
         ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-e-bounded.gguf")),
+        ("qwen2", include_bytes!("../../../tests/pictures/projectors/internvl.gguf")),
+        ("qwen2", include_bytes!("../../../tests/pictures/projectors/internvl-normed.gguf")),
+        ("lfm2", include_bytes!("../../../tests/pictures/projectors/lfm2_vl.gguf")),
+        ("llama", include_bytes!("../../../tests/pictures/projectors/llava.gguf")),
+        ("llama", include_bytes!("../../../tests/pictures/projectors/smolvlm.gguf")),
         ("mistral3", include_bytes!("../../../tests/pictures/projectors/ministral3.gguf")),
         ("qwen2vl", include_bytes!("../../../tests/pictures/projectors/qwen2_5_vl.gguf")),
         ("qwen3vl", include_bytes!("../../../tests/pictures/projectors/qwen3_vl.gguf")),
@@ -147,7 +155,9 @@ mod tests {
             let found = read(architecture, &projector).blueprint.pictures;
             assert!(matches!(found, Some(Pictures::Supported(_))), "{architecture}: {found:?}");
             let other = read("llama", &projector).blueprint.pictures;
-            assert_eq!(matches!(other, Some(Pictures::Supported(_))), architecture == "mistral3", "{other:?}");
+            // Several architectures have such projectors.
+            let is_of_any = ["llama", "mistral3", "qwen2"].contains(&architecture);
+            assert_eq!(matches!(other, Some(Pictures::Supported(_))), is_of_any, "{other:?}");
         }
     }
 

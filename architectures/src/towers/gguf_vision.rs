@@ -6,14 +6,18 @@ use formats::Gguf;
 
 use super::bounded;
 use crate::blueprint::{
-    Activation, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, PatchOrder, PictureFilter, PictureInput,
-    PictureResize, PictureText, Plain, Projection, Projector, ProjectorLayer, Residual, Tower,
+    Activation, ClassRow, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart, PatchOrder, PatchPositions,
+    PictureFilter, PictureInput, PictureResize, PictureText, Plain, Projection, Projector, ProjectorLayer, Residual,
+    SquareFit, Tensor, Tower,
 };
 use crate::dense::{attention, clamps, layer_count, layer_norm, projection, unweighted_norm};
 use crate::gguf_keys::{Keys, fail};
 use crate::plain::one_by_one;
 use crate::rope::Rope;
 use crate::{Error, TensorNames};
+
+/// The positions of patches.
+pub(super) const POSITIONS: &str = "v.position_embd.weight";
 
 /// A tower in a GGUF file, besides its projector.
 pub(super) struct Vision<'a> {
@@ -149,10 +153,14 @@ impl Vision<'_> {
             let clamps = form.has_clamps.then(|| clamps(self.names, &module)).flatten();
             Projection { clamps, ..projection(self.names, &module) }
         };
-        let residual = |before: &str, after: &str| Residual {
-            before: Some(self.norm(form.norm, &format!("v.blk.{index}.{before}"))),
-            after: self.norm_if_any(form.norm, &format!("v.blk.{index}.{after}")),
-            ..Residual::default()
+        let residual = |before: &str, after: &str, factors: &str| {
+            let factors = format!("v.blk.{index}.{factors}.weight");
+            let factors = self.names.has(&factors).then(|| Norm::factors(Tensor::named(factors)));
+            Residual {
+                before: Some(self.norm(form.norm, &format!("v.blk.{index}.{before}"))),
+                after: self.norm_if_any(form.norm, &format!("v.blk.{index}.{after}")).or(factors),
+                ..Residual::default()
+            }
         };
         let [query, key, value] = if self.names.has(&format!("v.blk.{index}.attn_qkv.weight")) {
             one_by_one(&own("attn_qkv"), [self.heads, self.heads, head_dim])
@@ -164,6 +172,10 @@ impl Vision<'_> {
         mixer.scale = form.scale.unwrap_or(mixer.scale);
         let norm_of_heads = |module: &str| self.norm_if_any(form.norm, &format!("v.blk.{index}.{module}"));
         (mixer.query_norm, mixer.key_norm) = (norm_of_heads("attn_q_norm"), norm_of_heads("attn_k_norm"));
+        let normed = self.shapes.get(format!("v.blk.{index}.attn_q_norm.weight").as_str());
+        if normed.is_some_and(|dims| **dims != [head_dim]) {
+            mixer.normed = NormedPart::Width;
+        }
         mixer.value_norm = form.norms_values.then(|| unweighted_norm(self.epsilon));
         let [up, down] =
             if self.has_exchanged_network(index) { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
@@ -175,8 +187,8 @@ impl Vision<'_> {
             Ffn::Plain(Box::new(Plain { width, activation, curve: None, up: own(up), down: own(down) }))
         };
         Layer::new(
-            (Mixer::Attention(Box::new(mixer)), residual("ln1", "attn_post_norm")),
-            (ffn, residual("ln2", "ffn_post_norm")),
+            (Mixer::Attention(Box::new(mixer)), residual("ln1", "attn_post_norm", "ls1")),
+            (ffn, residual("ln2", "ffn_post_norm", "ls2")),
         )
     }
 
@@ -184,6 +196,24 @@ impl Vision<'_> {
     fn has_exchanged_network(&self, index: usize) -> bool {
         let down = self.outputs(&format!("v.blk.{index}.ffn_down.weight"));
         down != self.hidden && down > 0
+    }
+
+    /// Returns the positions of a square picture.
+    pub(super) fn positions(&self, fit: SquareFit) -> PatchPositions {
+        let side = self.side.checked_div(self.patch).unwrap_or(0);
+        PatchPositions::Square { table: Tensor::named(POSITIONS), side, fit }
+    }
+
+    /// Returns the positions of a square picture, before which there is that of the class.
+    pub(super) fn positions_behind_class(&self) -> PatchPositions {
+        let side = self.side.checked_div(self.patch).unwrap_or(0);
+        let table = Tensor::rows(POSITIONS, 1, side.saturating_mul(side));
+        PatchPositions::Square { table, side, fit: SquareFit::Corners }
+    }
+
+    /// Returns the row of the class.
+    pub(super) fn class(&self) -> ClassRow {
+        ClassRow { row: Tensor::named("v.class_embd"), position: Tensor::rows(POSITIONS, 0, 1) }
     }
 
     /// Returns the number of outputs of a projection; 0 if the file does not have it.

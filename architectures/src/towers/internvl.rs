@@ -5,7 +5,7 @@
 use super::{FoundTower, Source};
 use crate::blueprint::{
     Activation, BlockJoin, ClassRow, Ffn, Layer, Mixer, Norm, NormKind, NormedPart, PatchPositions, PictureText, Plain,
-    Projector, ProjectorLayer, Residual, Rows, SquareFit, Tensor, Tower, View,
+    Projector, ProjectorLayer, Residual, SquareFit, Tensor, Tower,
 };
 use crate::config_json::fail;
 use crate::dense::{attention, layer_count, layer_norm, projection};
@@ -40,30 +40,27 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let mut input = source.input_of_square([side, patch])?;
     input.block = block(source)?;
     let table = format!("{root}embeddings.position_embeddings");
-    // `[1, 1 + side · side, hidden]`.
-    let positions = |first: u64, count: u64| Tensor {
-        name: table.clone(),
-        view: View { item: Some(0), rows: Some(Rows::run(first, count)), ..View::default() },
-    };
-    let norm = match tower.flag("use_mean_pooling")? {
-        Some(false) => Some(layer_norm(names, &format!("{root}layernorm"), sizes.epsilon)),
-        _ => None,
-    };
+    if tower.flag("use_mean_pooling")? == Some(false) {
+        return Err(fail("`use_mean_pooling` is false, expected a tower without a norm behind its last layer"));
+    }
     let depth = layer_count(number("num_hidden_layers", 24)?)?;
     let tower = Tower {
         input,
         hidden: sizes.hidden,
         patches: vec![projection(names, &format!("{root}embeddings.patch_embeddings.projection"))],
         positions: Some(PatchPositions::Square {
-            table: positions(1, side.saturating_mul(side)),
+            table: Tensor::rows(&table, 1, side.saturating_mul(side)),
             side,
             fit: SquareFit::Corners,
         }),
-        class: Some(ClassRow { row: Tensor::named(format!("{root}embeddings.cls_token")), position: positions(0, 1) }),
+        class: Some(ClassRow {
+            row: Tensor::named(format!("{root}embeddings.cls_token")),
+            position: Tensor::rows(table, 0, 1),
+        }),
         norm: None,
         layers: (0..depth).map(|index| sizes.layer(names, &format!("{root}encoder.layer.{index}"))).collect(),
         windows: None,
-        projector: Projector { norm, ..projector(source, if root == ROOTS[0] { "" } else { "model." })? },
+        projector: projector(source, if root == ROOTS[0] { "" } else { "model." })?,
         deep: Vec::new(),
         is_bidirectional: false,
         text: text(),

@@ -1,11 +1,12 @@
 //! Kinds of projectors in GGUF files.
 
-use super::gguf_vision::{LayerForm, Vision};
-use super::{FoundTower, gemma3, gemma4, pixtral, qwen2_vl, qwen3_vl};
+use super::gguf_vision::{LayerForm, POSITIONS, Vision};
+use super::tile_projectors::{idefics3, internvl, lfm2};
+use super::{FoundTower, gemma3, gemma4, llava, pixtral, qwen2_vl, qwen3_vl};
 use crate::Error;
 use crate::blueprint::{
-    Activation, BlockJoin, DeepProjector, HeadLayout, NormKind, PatchPositions, PatchWindows, PictureFilter,
-    PictureInput, PictureResize, Projection, Projector, ProjectorLayer, SquareFit, Tensor, Tower, View,
+    Activation, BlockJoin, DeepProjector, HeadLayout, NormKind, PatchWindows, PictureFilter, PictureInput,
+    PictureResize, Projection, Projector, ProjectorLayer, SquareFit, Tensor, Tower, View,
 };
 use crate::dense::projection;
 use crate::gguf_keys::fail;
@@ -16,9 +17,13 @@ pub(super) type ReadProjector = fn(&Vision<'_>) -> Result<FoundTower, Error>;
 
 /// Kinds of projectors by their name in files, with the architectures of their models; empty if
 /// models of several architectures have such a projector.
-pub(super) const KINDS: [(&str, &[&str], ReadProjector); 6] = [
+pub(super) const KINDS: [(&str, &[&str], ReadProjector); 10] = [
     ("gemma3", &["gemma3"], gemma3),
     ("gemma4v", &["gemma4"], gemma4),
+    ("idefics3", &["llama"], idefics3),
+    ("internvl", &[], internvl),
+    ("lfm2", &["lfm2", "lfm2moe"], lfm2),
+    ("mlp", &[], mlp),
     ("pixtral", &[], pixtral),
     ("qwen2vl_merger", QWEN2_VL, qwen2_vl),
     ("qwen2.5vl_merger", QWEN2_VL, qwen2_5_vl),
@@ -35,7 +40,6 @@ const QWEN3_VL_PIXELS: [u64; 2] = [1 << 16, 1 << 24];
 const GEMMA4_TOKENS: u64 = 280;
 /// Pixels of a window's side of Qwen2.5-VL.
 const WINDOW: u64 = 112;
-const POSITIONS: &str = "v.position_embd.weight";
 
 fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let (side, block) = (vision.side, vision.keys.unsigned("projector.scale_factor")?.unwrap_or(4));
@@ -56,7 +60,7 @@ fn gemma3(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     };
     let input = vision.input(resize, PictureFilter::Bilinear, block)?;
     let tower = Tower {
-        positions: Some(positions(vision)),
+        positions: Some(vision.positions(SquareFit::Corners)),
         is_bidirectional: true,
         ..vision.tower(input, vision.layers(&form)?, projector, gemma3::text())
     };
@@ -108,6 +112,44 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     Ok(FoundTower { is_bidirectional_in_windows: true, ..FoundTower::new(tower, None) })
 }
 
+/// LLaVA. Its files have the layers up to the one whose rows are used.
+fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
+    vision.keys.gguf.flag("clip.has_llava_projector");
+    for key in ["image_grid_pinpoints", "mm_patch_merge_type"] {
+        if vision.keys.gguf.get(&vision.keys.name(key)).is_some() {
+            return Err(fail(format!(
+                "the file has `{}`: pictures in tiles with learned ends of lines (LLaVA 1.6) cannot be run yet",
+                vision.keys.name(key)
+            )));
+        }
+    }
+    let mut layers = vision.layers(&LayerForm::new(NormKind::Layer))?;
+    if let Some(used) = used_layer(vision)? {
+        layers.truncate(usize::try_from(used).unwrap_or(usize::MAX));
+    }
+    let resize = PictureResize::Cropped { shorter: vision.side, width: vision.side, height: vision.side };
+    let input = vision.input(resize, PictureFilter::Bicubic, 1)?;
+    let perceptron = vision.perceptron(["mm.0", "mm.2"], vision.decoder, Activation::Gelu);
+    let tower = Tower {
+        positions: Some(vision.positions_behind_class()),
+        class: Some(vision.class()),
+        norm: Some(vision.norm(NormKind::Layer, "v.pre_ln")),
+        ..vision.tower(input, layers, Projector::new(BlockJoin::Rows, perceptron), llava::text())
+    };
+    Ok(FoundTower::new(tower, None))
+}
+
+/// Returns the number of layers that are used, if the file has it.
+fn used_layer(vision: &Vision<'_>) -> Result<Option<u64>, Error> {
+    let name = vision.keys.name("feature_layer");
+    let Some(list) = vision.keys.gguf.array(&name) else { return Ok(None) };
+    let numbers: Option<Vec<u64>> = list.iter().take(2).map(|item| item.as_u64()).collect();
+    match numbers.as_deref() {
+        Some(&[layer]) if layer > 0 => Ok(Some(layer)),
+        _ => Err(fail(format!("`{name}` is not one layer; the rows of several cannot be joined yet"))),
+    }
+}
+
 fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(1);
     let resize = PictureResize::Longest { longest: vision.side, multiple: vision.patch.saturating_mul(block) };
@@ -153,8 +195,11 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let deep = deep.collect();
     let projector = merger(vision, NormKind::Layer, joined);
     let input = vision.input(resize, PictureFilter::Bicubic, block)?;
-    let tower =
-        Tower { positions: Some(positions(vision)), deep, ..vision.tower(input, layers, projector, qwen3_vl::text()) };
+    let tower = Tower {
+        positions: Some(vision.positions(SquareFit::Corners)),
+        deep,
+        ..vision.tower(input, layers, projector, qwen3_vl::text())
+    };
     let usual = match vision.model.text("general.architecture") {
         Some(name) if name.starts_with("qwen35") => qwen3_vl::SECTIONS_OF_PART,
         _ => qwen3_vl::SECTIONS,
@@ -201,11 +246,6 @@ fn area(vision: &Vision<'_>, block: u64, [least, most]: [u64; 2]) -> Result<Pict
         least: vision.keys.unsigned("image_min_pixels")?.unwrap_or(least),
         most: vision.keys.unsigned("image_max_pixels")?.unwrap_or(most),
     })
-}
-
-fn positions(vision: &Vision<'_>) -> PatchPositions {
-    let side = vision.side.checked_div(vision.patch).unwrap_or(0);
-    PatchPositions::Square { table: Tensor::named(POSITIONS), side, fit: SquareFit::Corners }
 }
 
 /// Returns the sections of the decoder's rotary embedding; the `usual` ones if the file omits them.
