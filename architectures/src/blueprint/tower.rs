@@ -96,7 +96,7 @@ pub enum SquareFit {
     /// The first and the last patch of a side take the square's first and last row as they are.
     Corners,
     /// Both cover the same area. If there are fewer patches than rows, a patch takes the rows of the
-    /// whole area that it covers ("antialias" in PyTorch).
+    /// whole area that it covers ("antialias" in `PyTorch`).
     Area,
 }
 

@@ -212,7 +212,7 @@ impl Vision<'_> {
     }
 
     /// Returns the row of the class.
-    pub(super) fn class(&self) -> ClassRow {
+    pub(super) fn class() -> ClassRow {
         ClassRow { row: Tensor::named("v.class_embd"), position: Tensor::rows(POSITIONS, 0, 1) }
     }
 

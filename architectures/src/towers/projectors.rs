@@ -112,7 +112,7 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     Ok(FoundTower { is_bidirectional_in_windows: true, ..FoundTower::new(tower, None) })
 }
 
-/// LLaVA. Its files have the layers up to the one whose rows are used.
+/// `LLaVA`. Its files have the layers up to the one whose rows are used.
 fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     vision.keys.gguf.flag("clip.has_llava_projector");
     for key in ["image_grid_pinpoints", "mm_patch_merge_type"] {
@@ -132,7 +132,7 @@ fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let perceptron = vision.perceptron(["mm.0", "mm.2"], vision.decoder, Activation::Gelu);
     let tower = Tower {
         positions: Some(vision.positions_behind_class()),
-        class: Some(vision.class()),
+        class: Some(Vision::class()),
         norm: Some(vision.norm(NormKind::Layer, "v.pre_ln")),
         ..vision.tower(input, layers, Projector::new(BlockJoin::Rows, perceptron), llava::text())
     };

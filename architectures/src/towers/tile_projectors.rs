@@ -63,7 +63,7 @@ pub(super) fn internvl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     };
     let tower = Tower {
         positions: Some(vision.positions_behind_class()),
-        class: Some(vision.class()),
+        class: Some(Vision::class()),
         ..vision.tower(input, layers, projector, internvl::text())
     };
     Ok(FoundTower::new(tower, None))
