@@ -1,6 +1,7 @@
 //! Readers of towers: from the documents of a folder, or the headers of GGUF files, to the part of
 //! the blueprint that sees pictures.
 
+mod embedded;
 mod gemma3;
 mod gemma4;
 mod gguf;
@@ -164,7 +165,11 @@ impl Config<'_> {
 /// read. `with_tower` is the blueprint with the tower, `decoder` the one without.
 fn unread<'n>(with_tower: &Blueprint, decoder: &Blueprint, names: &'n TensorNames) -> Option<&'n str> {
     let (all, of_decoder) = (with_tower.reads(), decoder.reads());
-    let is_computed = |name: &str| name.ends_with(".inv_freq") || name.ends_with(".position_ids");
+    // Files of Ollama have the bounds of projections again in one tensor.
+    let has_bounds = names.iter().any(|name| name.ends_with(".input_min"));
+    let is_computed = |name: &str| {
+        name.ends_with(".inv_freq") || name.ends_with(".position_ids") || (name == "v.clamp_data" && has_bounds)
+    };
     let is_of_tower =
         |name: &str| gguf::is_of_tower(name) || (all.has_layer_of(name) && !of_decoder.has_layer_of(name));
     names.iter().find(|name| is_of_tower(name) && !all.has(name) && !is_computed(name))

@@ -137,17 +137,20 @@ impl MappedTensor {
     }
 
     /// Returns a vector as a matrix of one row, and a tensor of more than two dimensions, such as
-    /// the kernels of a convolution, as a matrix in which those after the first are one.
+    /// the kernels of a convolution, as a matrix of `columns` columns, or in which those after the
+    /// first are one. Some files join the first two dimensions of five.
     #[must_use]
-    pub(crate) fn into_matrix(mut self) -> Self {
+    pub(crate) fn into_matrix(mut self, columns: usize) -> Self {
         match self.shape.len() {
             1 => {
                 self.shape.insert(0, 1);
                 self.dimensions.insert(0, 1);
             }
             3.. => {
-                self.shape = vec![self.shape[0], self.shape[1..].iter().product()];
-                self.dimensions = vec![self.dimensions[0], self.dimensions[1..].iter().product()];
+                let (count, rest) = (self.shape.iter().product::<usize>(), self.shape[1..].iter().product());
+                let columns = if columns > 0 && count.is_multiple_of(columns) { columns } else { rest };
+                let rows = count.checked_div(columns).unwrap_or(0);
+                (self.shape, self.dimensions) = (vec![rows, columns], vec![rows as u64, columns as u64]);
             }
             _ => {}
         }

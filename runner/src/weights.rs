@@ -204,7 +204,7 @@ impl Weights {
 
     /// Returns a table of one row that is stored as a vector, `[hidden]`.
     pub(crate) fn vector_table(&self, tensor: &architectures::Tensor, hidden: usize) -> Result<MappedTensor> {
-        Ok(self.get(tensor, &[hidden])?.into_matrix())
+        Ok(self.get(tensor, &[hidden])?.into_matrix(hidden))
     }
 
     /// Returns a projection `[output, input]`, with its bias if there is one, and with the factors
@@ -243,7 +243,7 @@ impl Weights {
         adapters: Vec<LowRank<B>>,
     ) -> Result<B::Matrix> {
         let bias = projection.bias.as_ref().map(|bias| self.numbers(bias, &[output])).transpose()?;
-        let weight = self.source(&projection.weight)?;
+        let weight = self.source(&projection.weight, input)?;
         let (tensor, found) = (&projection.weight.name, weight.shape());
         ensure!(found == [output, input], "tensor `{tensor}` has the shape {found:?}, expected [{output}, {input}]");
         backend.matrix(MatrixSource { weight, bias, adapters })
@@ -286,12 +286,12 @@ impl Weights {
         self.adapters.of(&projection.weight).iter().map(low_rank).collect()
     }
 
-    /// Returns the source of a projection's numbers.
-    fn source(&self, tensor: &architectures::Tensor) -> Result<WeightSource> {
+    /// Returns the source of the numbers of a projection with `input` columns.
+    fn source(&self, tensor: &architectures::Tensor, input: usize) -> Result<WeightSource> {
         let View { transposed, rows, .. } = tensor.view;
         let name = &tensor.name;
         // Some files store a gate of one row as a vector.
-        let stored = self.stored(tensor)?.into_matrix();
+        let stored = self.stored(tensor)?.into_matrix(input);
         ensure!(stored.shape.len() == 2, "tensor `{name}` has the shape {:?}, expected a matrix", stored.shape);
         let of = stored.shape[usize::from(transposed)] as u64;
         if let Some(rows) = rows

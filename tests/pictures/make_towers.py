@@ -65,6 +65,7 @@ MODELS = [
     ("qwen3_5", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_5_moe", Qwen2VLImageProcessorPil, QWEN),
     ("ministral3", PixtralImageProcessorPil, PIXTRAL),
+    ("ministral3-silu", PixtralImageProcessorPil, PIXTRAL),
     ("mistral4", PixtralImageProcessorPil, PIXTRAL),
     ("smolvlm", SmolVLMImageProcessorPil, {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": 16}}),
 ]

@@ -45,5 +45,13 @@ def normed(source, folder):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def silu(source, folder):
+    """Copies a Mistral 3; its tower gets the activation of published models, which files of Ollama do not name."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "silu"
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 # Endings of the names of variants, and the functions that make them.
-VARIANTS = {"-bounded": bounded, "-normed": normed}
+VARIANTS = {"-bounded": bounded, "-normed": normed, "-silu": silu}

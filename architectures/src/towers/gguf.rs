@@ -1,4 +1,5 @@
-//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`.
+//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`, or of a model's
+//! own file.
 //!
 //! All towers have the same names of layers. The kind of projector says how the tower computes; the
 //! file has no settings of the picture processor besides sizes, means and deviations, so that the
@@ -11,7 +12,8 @@ use std::cell::RefCell;
 use formats::Gguf;
 
 use super::FoundTower;
-use super::gguf_vision::Vision;
+use super::embedded::EmbeddedTower;
+use super::gguf_vision::{FileKind, Vision};
 use super::projectors::{KINDS, ReadProjector};
 use crate::blueprint::Activation;
 use crate::gguf_keys::{Keys, fail};
@@ -39,18 +41,30 @@ pub(super) fn read(
     decoder: u64,
 ) -> Result<Option<FoundTower>, Error> {
     let architecture = model.text("general.architecture").unwrap_or_default();
-    let Some(header) = header else {
-        if names.iter().any(is_of_tower) {
-            return Err(fail("the model's file contains its tower, as Ollama's files do, which cannot be run yet"));
+    match header {
+        Some(header) => of_header(model, header, names, (decoder, FileKind::Projector)),
+        None if names.iter().any(is_of_tower) => {
+            let embedded = EmbeddedTower::of(model)?;
+            let names = embedded.names(names);
+            let found = of_header(model, &embedded.header(), &names, (decoder, FileKind::Model))?;
+            let own = |found: FoundTower| Ok(FoundTower { tower: embedded.with_own_names(&found.tower)?, ..found });
+            found.map(own).transpose()
         }
-        return if SEEING.contains(&architecture) {
-            Err(fail(
-                "its GGUF file has no tower for pictures; if the model has a projector file (mmproj), import both together",
-            ))
-        } else {
-            Ok(None)
-        };
-    };
+        None if SEEING.contains(&architecture) => Err(fail(
+            "its GGUF file has no tower for pictures; if the model has a projector file (mmproj), import both together",
+        )),
+        None => Ok(None),
+    }
+}
+
+/// Reads a tower from the header of a projector file, or one that such a file would have.
+fn of_header(
+    model: &Gguf<'_>,
+    header: &Gguf<'_>,
+    names: &TensorNames,
+    (decoder, file): (u64, FileKind),
+) -> Result<Option<FoundTower>, Error> {
+    let architecture = model.text("general.architecture").unwrap_or_default();
     let kind = header.text("clip.projector_type").or(header.text("clip.vision.projector_type"));
     // The first files of LLaVA do not name it.
     let is_llava = header.flag("clip.has_llava_projector").unwrap_or(false);
@@ -70,13 +84,13 @@ pub(super) fn read(
     }
     let asked = RefCell::default();
     let keys = Keys { gguf: header, architecture: KEYS, asked: &asked };
-    found(keys, model, (names, decoder), *read).map(Some)
+    found(keys, model, (names, decoder, file), *read).map(Some)
 }
 
 fn found(
     keys: Keys<'_>,
     model: &Gguf<'_>,
-    (names, decoder): (&TensorNames, u64),
+    (names, decoder, file): (&TensorNames, u64, FileKind),
     read: ReadProjector,
 ) -> Result<FoundTower, Error> {
     // The kind of projector was read.
@@ -86,6 +100,9 @@ fn found(
         return Err(fail(format!(
             "its projector makes rows of {width} elements, the model takes {decoder}: it belongs to another model"
         )));
+    }
+    if let Some(channels) = keys.unsigned("num_channels")?.filter(|channels| *channels != 3) {
+        return Err(fail(format!("the tower takes {channels} channels, expected 3")));
     }
     let flag = |key: &str| keys.gguf.flag(key).unwrap_or(false);
     let activation = match (flag("clip.use_gelu"), flag("clip.use_silu")) {
@@ -100,6 +117,7 @@ fn found(
         names,
         shapes: keys.gguf.tensors.iter().map(|tensor| (tensor.name, tensor.dims.as_slice())).collect(),
         decoder,
+        file,
         hidden: keys.required("embedding_length")?,
         heads: keys.required("attention.head_count")?,
         epsilon: keys.float("attention.layer_norm_epsilon")?.unwrap_or(1e-6),

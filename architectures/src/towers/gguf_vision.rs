@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use formats::Gguf;
 
 use super::bounded;
+use crate::blueprint::check::MAX_LAYERS;
 use crate::blueprint::{
     Activation, ClassRow, Ffn, Gated, HeadLayout, Layer, Mixer, Norm, NormKind, NormedPart, PatchOrder, PatchPositions,
     PictureFilter, PictureInput, PictureResize, PictureText, Plain, Projection, Projector, ProjectorLayer, Residual,
@@ -13,11 +14,20 @@ use crate::blueprint::{
 use crate::dense::{attention, clamps, layer_count, layer_norm, projection, unweighted_norm};
 use crate::gguf_keys::{Keys, fail};
 use crate::plain::one_by_one;
-use crate::rope::Rope;
+use crate::rope::{Rope, RopeAxes};
 use crate::{Error, TensorNames};
 
 /// The positions of patches.
 pub(super) const POSITIONS: &str = "v.position_embd.weight";
+
+/// The file in which a tower lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileKind {
+    /// A projector file, as llama.cpp's converter writes it.
+    Projector,
+    /// The model's own file, as Ollama's converter wrote it.
+    Model,
+}
 
 /// A tower in a GGUF file, besides its projector.
 pub(super) struct Vision<'a> {
@@ -26,6 +36,7 @@ pub(super) struct Vision<'a> {
     /// Header of the model.
     pub(super) model: &'a Gguf<'a>,
     pub(super) names: &'a TensorNames,
+    pub(super) file: FileKind,
     /// Dimensions of the tensors of the file, the innermost first.
     pub(super) shapes: HashMap<&'a str, &'a [u64]>,
     /// Width of the decoder.
@@ -198,6 +209,11 @@ impl Vision<'_> {
         down != self.hidden && down > 0
     }
 
+    /// Returns a rotary embedding without scaling, for angles by row and column.
+    pub(super) fn rope(&self, axes: RopeAxes) -> Result<Rope, Error> {
+        Ok(Rope { axes: Some(axes), ..Rope::plain(self.keys.float("rope.freq_base")?.unwrap_or(10_000.0)) })
+    }
+
     /// Returns the positions of a square picture.
     pub(super) fn positions(&self, fit: SquareFit) -> PatchPositions {
         let side = self.side.checked_div(self.patch).unwrap_or(0);
@@ -241,6 +257,14 @@ impl Vision<'_> {
             order: PatchOrder::Channels,
         };
         Ok(bounded(input))
+    }
+
+    /// Reads a list of whole numbers.
+    pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
+        let name = self.keys.name(key);
+        let Some(list) = self.keys.gguf.array(&name) else { return Ok(None) };
+        let numbers: Option<Vec<u64>> = list.iter().take(MAX_LAYERS as usize).map(|item| item.as_u64()).collect();
+        numbers.map(Some).ok_or_else(|| fail(format!("`{name}` is no list of whole numbers")))
     }
 
     fn channels(&self, key: &str) -> Result<[f64; 3], Error> {

@@ -1,6 +1,6 @@
 //! Kinds of projectors in GGUF files.
 
-use super::gguf_vision::{LayerForm, POSITIONS, Vision};
+use super::gguf_vision::{FileKind, LayerForm, POSITIONS, Vision};
 use super::tile_projectors::{idefics3, internvl, lfm2};
 use super::{FoundTower, gemma3, gemma4, llava, pixtral, qwen2_vl, qwen3_vl};
 use crate::Error;
@@ -10,7 +10,7 @@ use crate::blueprint::{
 };
 use crate::dense::projection;
 use crate::gguf_keys::fail;
-use crate::rope::{Rope, RopeAxes};
+use crate::rope::RopeAxes;
 
 /// Function that reads a tower with its projector.
 pub(super) type ReadProjector = fn(&Vision<'_>) -> Result<FoundTower, Error>;
@@ -153,8 +153,15 @@ fn used_layer(vision: &Vision<'_>) -> Result<Option<u64>, Error> {
 fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(1);
     let resize = PictureResize::Longest { longest: vision.side, multiple: vision.patch.saturating_mul(block) };
-    let rope = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(10_000.0) };
-    let form = LayerForm { layout: HeadLayout::Interleaved, ..LayerForm::new(NormKind::Rms).rotated(rope) };
+    // llama.cpp's converter changes the order of rows for the rotary embedding.
+    let layout = match vision.file {
+        FileKind::Projector => HeadLayout::Interleaved,
+        FileKind::Model => HeadLayout::Half,
+    };
+    // The size of heads is that of the width.
+    vision.keys.name("attention.key_length");
+    let rope = vision.rope(RopeAxes::Alternating)?;
+    let form = LayerForm { layout, ..LayerForm::new(NormKind::Rms).rotated(rope) };
     let mut layers = vision.perceptron(["mm.1", "mm.2"], vision.decoder, Activation::Gelu);
     if vision.names.has("mm.patch_merger.weight") {
         let projection = projection(vision.names, "mm.patch_merger");
@@ -177,7 +184,7 @@ fn pixtral(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(2);
     let resize = area(vision, block, QWEN3_VL_PIXELS)?;
-    let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(10_000.0) };
+    let rope = vision.rope(RopeAxes::Halves)?;
     let form = LayerForm::new(NormKind::Layer).rotated(rope);
     let layers = vision.layers(&form)?;
     let joined = vision.hidden.saturating_mul(block).saturating_mul(block);
@@ -194,7 +201,7 @@ fn qwen3_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     });
     let deep = deep.collect();
     let projector = merger(vision, NormKind::Layer, joined);
-    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let input = input_of_frames(vision, resize, block)?;
     let tower = Tower {
         positions: Some(vision.positions(SquareFit::Corners)),
         deep,
@@ -213,23 +220,41 @@ fn qwen2_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 
 fn qwen2_5_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let mut found = qwen2_vl_with(vision, NormKind::Rms)?;
-    let every = vision.keys.required("n_wa_pattern")?.max(1);
-    let whole = (1..=found.tower.layers.len() as u64).filter(|layer| layer.is_multiple_of(every));
+    let depth = found.tower.layers.len() as u64;
+    let whole = match vision.numbers("fullatt_block_indexes")? {
+        Some(layers) => layers,
+        None => {
+            let every = vision.keys.required("n_wa_pattern")?.max(1);
+            (1..=depth).filter(|layer| layer.is_multiple_of(every)).map(|layer| layer - 1).collect()
+        }
+    };
     let block = vision.patch.saturating_mul(found.tower.input.block);
-    let side = WINDOW.checked_div(block).unwrap_or(0);
-    found.tower.windows = Some(PatchWindows { side, whole: whole.map(|layer| layer - 1).collect() });
+    let side = vision.keys.unsigned("window_size")?.unwrap_or(WINDOW).checked_div(block).unwrap_or(0);
+    found.tower.windows = Some(PatchWindows { side, whole });
     Ok(found)
 }
 
 fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Error> {
     let block = vision.keys.unsigned("spatial_merge_size")?.unwrap_or(2);
     let resize = area(vision, block, QWEN2_VL_PIXELS)?;
-    let rope = Rope { axes: Some(RopeAxes::Halves), ..Rope::plain(10_000.0) };
+    let rope = vision.rope(RopeAxes::Halves)?;
     let joined = vision.hidden.saturating_mul(block).saturating_mul(block);
-    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let input = input_of_frames(vision, resize, block)?;
     let layers = vision.layers(&LayerForm::new(norm).rotated(rope))?;
     let tower = vision.tower(input, layers, merger(vision, norm, joined), qwen3_vl::text());
     Ok(FoundTower::new(tower, Some(RopeAxes::Runs(sections(vision, qwen2_vl::SECTIONS)?))))
+}
+
+/// Returns the steps from a picture to patches of Qwen's models. Projector files have a projection for
+/// each frame.
+fn input_of_frames(vision: &Vision<'_>, resize: PictureResize, block: u64) -> Result<PictureInput, Error> {
+    let input = vision.input(resize, PictureFilter::Bicubic, block)?;
+    let frames = vision.keys.unsigned("temporal_patch_size")?.unwrap_or(2);
+    Ok(if vision.patches().len() > 1 || vision.file == FileKind::Projector {
+        input
+    } else {
+        PictureInput { frames, ..input }
+    })
 }
 
 /// Returns the projector of Qwen's models, whose hidden rows have `joined` elements.
@@ -251,8 +276,10 @@ fn area(vision: &Vision<'_>, block: u64, [least, most]: [u64; 2]) -> Result<Pict
 /// Returns the sections of the decoder's rotary embedding; the `usual` ones if the file omits them.
 fn sections(vision: &Vision<'_>, usual: [u64; 3]) -> Result<[u64; 3], Error> {
     let architecture = vision.model.text("general.architecture").unwrap_or_default();
-    let name = format!("{architecture}.rope.dimension_sections");
-    let Some(list) = vision.model.array(&name) else { return Ok(usual) };
+    // Ollama's converter wrote the second one.
+    let names = ["dimension_sections", "mrope_section"].map(|key| format!("{architecture}.rope.{key}"));
+    let found = names.into_iter().find_map(|name| Some((vision.model.array(&name)?, name)));
+    let Some((list, name)) = found else { return Ok(usual) };
     let numbers: Option<Vec<u64>> = list.iter().take(4).map(|item| item.as_u64()).collect();
     match numbers.as_deref() {
         Some(&[time, row, column] | &[time, row, column, 0]) => Ok([time, row, column]),
