@@ -246,8 +246,8 @@ fn resize(
     })
 }
 
-/// Reads the sizes of LFM2-VL's processor, whose numbers of tokens are those of squares of `multiple`
-/// pixels.
+/// Reads the sizes of LFM2-VL's processor, whose numbers of tokens are those of squares of
+/// `multiple` pixels.
 #[expect(clippy::cast_sign_loss, reason = "the tolerance is at least 1")]
 fn fitted(config: Config<'_>, multiple: u64) -> Result<PictureResize, Error> {
     let token = multiple.saturating_mul(multiple);

@@ -171,7 +171,7 @@ fn unread<'n>(with_tower: &Blueprint, decoder: &Blueprint, names: &'n TensorName
         name.ends_with(".inv_freq") || name.ends_with(".position_ids") || (name == "v.clamp_data" && has_bounds)
     };
     let is_of_tower =
-        |name: &str| gguf::is_of_tower(name) || (all.has_layer_of(name) && !of_decoder.has_layer_of(name));
+        |name: &str| gguf_vision::is_of_tower(name) || (all.has_layer_of(name) && !of_decoder.has_layer_of(name));
     names.iter().find(|name| is_of_tower(name) && !all.has(name) && !is_computed(name))
 }
 

@@ -95,8 +95,8 @@ pub enum PatchPositions {
 pub enum SquareFit {
     /// The first and the last patch of a side take the square's first and last row as they are.
     Corners,
-    /// Both cover the same area. If there are fewer patches than rows, a patch takes the rows of the
-    /// whole area that it covers ("antialias" in `PyTorch`).
+    /// Both cover the same area. If there are fewer patches than rows, a patch takes the rows of
+    /// the whole area that it covers ("antialias" in `PyTorch`).
     Area,
 }
 

@@ -1,5 +1,5 @@
-//! Towers in a model's own GGUF file, as converters of Ollama wrote them: their keys and tensors are
-//! read like those of a projector file.
+//! Towers in a model's own GGUF file, as converters of Ollama wrote them: their keys and tensors
+//! are read like those of a projector file.
 //!
 //! Source: `convert/` and `llama/compat/` of Ollama.
 
@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use formats::Gguf;
 use formats::gguf::{Array, OwnedValue, TensorInfo};
 
-use super::gguf::is_of_tower;
-use super::gguf_vision::POSITIONS;
+use super::gguf_vision::{POSITIONS, is_of_tower};
 use crate::blueprint::Tower;
 use crate::gguf_keys::fail;
 use crate::{Error, TensorNames};
@@ -191,8 +190,8 @@ impl<'a> EmbeddedTower<'a> {
         others.chain(self.tensors.iter().map(|(name, _)| name.clone())).collect()
     }
 
-    /// Gives the tensors of a tower that was read with these [names](Self::names) their names in the
-    /// model's file.
+    /// Gives the tensors of a tower that was read with these [names](Self::names) their names in
+    /// the model's file.
     pub(super) fn with_own_names(&self, tower: &Tower) -> Result<Tower, Error> {
         let own = self.tensors.iter().map(|(name, own)| (name.as_str(), own.name)).collect();
         let wrong = |error: serde_json::Error| fail(format!("invariant: a tower is written and read: {error}"));
@@ -217,8 +216,8 @@ fn rename(value: &mut serde_json::Value, names: &HashMap<&str, &str>) {
 }
 
 impl FileForm {
-    /// Returns the name of a tensor in a projector file. `deep` are the layers behind which there are
-    /// projectors: the model's file counts the projectors.
+    /// Returns the name of a tensor in a projector file. `deep` are the layers behind which there
+    /// are projectors: the model's file counts the projectors.
     fn name(&self, name: &str, deep: &[u64]) -> String {
         let name = self.names.iter().fold(name.to_owned(), |name, (own, other)| name.replace(own, other));
         let of_deep = || {

@@ -1,5 +1,5 @@
-//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`, or of a model's
-//! own file.
+//! Towers of GGUF files: of a projector file (`mmproj`), whose architecture is `clip`, or of a
+//! model's own file.
 //!
 //! All towers have the same names of layers. The kind of projector says how the tower computes; the
 //! file has no settings of the picture processor besides sizes, means and deviations, so that the
@@ -13,7 +13,7 @@ use formats::Gguf;
 
 use super::FoundTower;
 use super::embedded::EmbeddedTower;
-use super::gguf_vision::{FileKind, Vision};
+use super::gguf_vision::{FileKind, Vision, is_of_tower};
 use super::projectors::{KINDS, ReadProjector};
 use crate::blueprint::Activation;
 use crate::gguf_keys::{Keys, fail};
@@ -24,13 +24,6 @@ const KEYS: &str = "clip.vision";
 
 /// Architectures of models with vision, which cannot see without a projector.
 const SEEING: [&str; 8] = ["gemma3", "gemma4", "mistral3", "qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"];
-
-/// True if the tensor belongs to a tower for pictures. Sounds have a tower of their own, and the
-/// embedding of a token is that of the model.
-pub(super) fn is_of_tower(name: &str) -> bool {
-    let is_other = name.starts_with("mm.a.") || name.starts_with("v.token_embd.");
-    (name.starts_with("v.") || name.starts_with("mm.")) && !is_other
-}
 
 /// Returns the tower in the file `header`; `None` if it has none. `decoder` is the width of the
 /// model's rows.

@@ -20,6 +20,13 @@ use crate::{Error, TensorNames};
 /// The positions of patches.
 pub(super) const POSITIONS: &str = "v.position_embd.weight";
 
+/// True if the tensor belongs to a tower for pictures. Sounds have a tower of their own, and the
+/// embedding of a token is that of the model.
+pub(super) fn is_of_tower(name: &str) -> bool {
+    let is_other = name.starts_with("mm.a.") || name.starts_with("v.token_embd.");
+    (name.starts_with("v.") || name.starts_with("mm.")) && !is_other
+}
+
 /// The file in which a tower lies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileKind {

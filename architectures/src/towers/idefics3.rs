@@ -1,5 +1,6 @@
-//! The towers of Idefics 3 (arXiv 2408.12637) and `SmolVLM` (arXiv 2504.05299): `SigLIP`, which takes
-//! a picture as tiles and a small copy. The rows of squares of patches are joined and projected.
+//! The towers of Idefics 3 (arXiv 2408.12637) and `SmolVLM` (arXiv 2504.05299): `SigLIP`, which
+//! takes a picture as tiles and a small copy. The rows of squares of patches are joined and
+//! projected.
 
 use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};

@@ -1,6 +1,6 @@
-//! The tower of `InternVL` 2.5 to 3.5 as transformers saves it (`InternViT`, arXiv 2312.14238): a row
-//! for the class, factors behind both parts of a layer, and tiles. The rows of squares of patches are
-//! joined and projected.
+//! The tower of `InternVL` 2.5 to 3.5 as transformers saves it (`InternViT`, arXiv 2312.14238): a
+//! row for the class, factors behind both parts of a layer, and tiles. The rows of squares of
+//! patches are joined and projected.
 
 use super::{FoundTower, Source};
 use crate::blueprint::{
@@ -30,7 +30,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     for key in ["use_mask_token", "layer_scale_init_value", "projection_dropout"] {
         tower.value(key);
     }
-    let sizes = Sizes::of(source)?;
+    let sizes = VitSizes::of(source)?;
     let number = |key: &str, usual: u64| Ok::<_, Error>(tower.number_or_same(key)?.unwrap_or(usual));
     let patch = number("patch_size", 14)?;
     let side = number("image_size", 448)?.checked_div(patch).unwrap_or(0);
@@ -102,7 +102,7 @@ fn projector(source: Source<'_>, before: &str) -> Result<Projector, Error> {
 }
 
 /// Numbers of all layers.
-struct Sizes {
+struct VitSizes {
     hidden: u64,
     width: u64,
     heads: u64,
@@ -112,7 +112,7 @@ struct Sizes {
     epsilon: f64,
 }
 
-impl Sizes {
+impl VitSizes {
     fn of(source: Source<'_>) -> Result<Self, Error> {
         let tower = source.tower;
         let hidden = tower.unsigned("hidden_size")?.unwrap_or(1024);

@@ -1,5 +1,5 @@
-//! The tower of LFM2-VL (arXiv 2511.23404): `SigLIP` 2 with pictures of any shape, and tiles for large
-//! ones. The rows of squares of patches are joined and projected.
+//! The tower of LFM2-VL (arXiv 2511.23404): `SigLIP` 2 with pictures of any shape, and tiles for
+//! large ones. The rows of squares of patches are joined and projected.
 
 use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};

@@ -245,8 +245,8 @@ fn qwen2_vl_with(vision: &Vision<'_>, norm: NormKind) -> Result<FoundTower, Erro
     Ok(FoundTower::new(tower, Some(RopeAxes::Runs(sections(vision, qwen2_vl::SECTIONS)?))))
 }
 
-/// Returns the steps from a picture to patches of Qwen's models. Projector files have a projection for
-/// each frame.
+/// Returns the steps from a picture to patches of Qwen's models. Projector files have a projection
+/// for each frame.
 fn input_of_frames(vision: &Vision<'_>, resize: PictureResize, block: u64) -> Result<PictureInput, Error> {
     let input = vision.input(resize, PictureFilter::Bicubic, block)?;
     let frames = vision.keys.unsigned("temporal_patch_size")?.unwrap_or(2);

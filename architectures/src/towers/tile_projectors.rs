@@ -14,9 +14,9 @@ const EPSILON: f64 = 1e-5;
 /// Largest number of tiles, and of tiles of a side, in the settings of published models.
 const INTERNVL_TILES: u64 = 12;
 const IDEFICS3_SIDE: u64 = 4;
-/// Settings of LFM2-VL: smallest and largest number of tokens of a picture that is not cut, patches of
-/// a tile's side, smallest and largest number of tiles, and how many times more pixels a picture may
-/// have before it is cut.
+/// Settings of LFM2-VL: smallest and largest number of tokens of a picture that is not cut, patches
+/// of a tile's side, smallest and largest number of tiles, and how many times more pixels a picture
+/// may have before it is cut.
 const LFM2_TOKENS: [u64; 2] = [64, 256];
 const LFM2_TILE: u64 = 32;
 const LFM2_TILES: [u64; 2] = [2, 10];

@@ -201,8 +201,8 @@ fn of_area(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<
     Ok(PictureSize::new(sides[0] as usize, sides[1] as usize))
 }
 
-/// `smart_resize` of LFM2-VL's processor. Narrow pictures that get more pixels than `most` are refused
-/// here.
+/// `smart_resize` of LFM2-VL's processor. Narrow pictures that get more pixels than `most` are
+/// refused here.
 fn fitted(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<PictureSize, SizeError> {
     let (width, height, unit) = (from.width as f64, from.height as f64, multiple as f64);
     let pixels = rounded_pixels(from, multiple);

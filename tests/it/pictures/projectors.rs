@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use formats::Gguf;
+use formats::gguf::{NewTensor, OwnedValue, write_header};
 use serde_json::{Value, json};
 
 use super::{picture, with_tokens};
@@ -200,6 +202,62 @@ async fn a_projector_follows_its_model() {
     let files: Vec<(&Path, &str)> = files.iter().map(|(path, kind)| (path.as_path(), *kind)).collect();
     push(server, &files, CONFIG).await;
     models.check("someone/model", 1e-3).await;
+}
+
+/// Returns a model's file that also has the keys and tensors of a tower.
+fn with_tower(model: &[u8], tower: &[u8]) -> Vec<u8> {
+    let files = [model, tower].map(|bytes| (Gguf::parse(bytes).expect("a GGUF file"), bytes));
+    let of_tower = |key: &str| key.starts_with("gemma3.vision.") || key.starts_with("gemma3.mm.");
+    let [(of_model, _), (other, _)] = &files;
+    let added = other.metadata.iter().filter(|(key, _)| of_tower(key));
+    let keys = of_model.metadata.iter().chain(added).map(|(key, value)| ((*key).to_owned(), OwnedValue::from(value)));
+    let tensors: Vec<_> = files
+        .iter()
+        .flat_map(|(file, bytes)| file.tensors.iter().map(move |own| (own, file.data_start, bytes)))
+        .collect();
+    let new =
+        tensors.iter().map(|(own, ..)| NewTensor { name: own.name.to_owned(), kind: own.kind, dims: own.dims.clone() });
+    let header = write_header(&keys.collect::<Vec<_>>(), &new.collect::<Vec<_>>()).expect("a header");
+    let mut file = header.bytes;
+    let begin = file.len();
+    file.resize(begin + header.data_size as usize, 0);
+    for ((own, data, bytes), place) in tensors.iter().zip(&header.places) {
+        let from = (data + own.offset) as usize;
+        file[begin + place.offset as usize..][..own.size as usize].copy_from_slice(&bytes[from..][..own.size as usize]);
+    }
+    file
+}
+
+#[tokio::test]
+async fn a_tower_may_be_in_the_models_own_file() {
+    let Some(models) = Models::start("pictures::projectors::a_tower_may_be_in_the_models_own_file").await else {
+        return;
+    };
+    let server = &models.server;
+    let tower = read(&root().join("tests/pictures/embedded/gemma3.gguf"));
+    let file = with_tower(&read(&models.path("model.gguf")), &tower);
+    std::fs::write(models.path("own.gguf"), &file).expect("a file");
+    server.create("own", &models.path("own.gguf")).await;
+    models.check("own", 1e-3).await;
+    let shown = server.ask("/api/show", &json!({"model": "own"})).await;
+    assert!(list(&shown["capabilities"]).contains(&"vision".into()), "{shown}");
+    exported(server, "own", &models.path("origin.gguf"), &[]);
+    assert_eq!(read(&models.path("origin.gguf")), file);
+    exported(server, "own", &models.path("again.gguf"), &["--format", "gguf"]);
+    server.create("again", &models.path("again.gguf")).await;
+    models.check("again", 1e-3).await;
+    server.ask("/api/create", &json!({"model": "q", "from": "own", "quantize": "q8_0", "stream": false})).await;
+    models.check("q", 0.5).await;
+    push(server, &[(models.path("own.gguf").as_path(), OLLAMA)], CONFIG).await;
+    models.check("someone/model", 1e-3).await;
+    // A tower with a tensor that is not known says which one it is.
+    let at = file.windows(18).position(|window| window == b"v.blk.1.layer_norm").expect("a tensor of the tower");
+    let mut other = file.clone();
+    other[at + 6] = b'9';
+    std::fs::write(models.path("other.gguf"), other).expect("a file");
+    server.create("other", &models.path("other.gguf")).await;
+    let error = models.error("other").await;
+    assert!(error.contains("the tensor `v.blk.9.layer_norm1."), "{error}");
 }
 
 #[tokio::test]
