@@ -74,7 +74,7 @@ pub use rope::{Axis, Divisors, Rope, RopeAxes, RopeScaling, Switch};
 pub use sentence_modules::{DenseModule, MODULES, SentenceModule, dense_modules, module_folders, sentence_modules};
 pub use sizes::Sizes;
 pub use tensor_names::TensorNames;
-pub use towers::PICTURE_DOCUMENTS;
+pub use towers::{PICTURE_DOCUMENTS, PatchChange, ProjectorFile, ProjectorTensor};
 
 /// Version of the sources of this crate and of `formats`. Every stored derivation carries it.
 pub const VERSION: &str = env!("LODE_SOURCES_VERSION");

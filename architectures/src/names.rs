@@ -94,7 +94,7 @@ pub fn of_folder(name: &str) -> String {
 /// assert!(!is_of_tower("model.layers.0.mlp.up_proj.weight"));
 /// ```
 pub fn is_of_tower(name: &str) -> bool {
-    const ROOTS: [&str; 7] = [
+    const ROOTS: [&str; 9] = [
         "vision_tower",
         "vision_model",
         "visual",
@@ -102,6 +102,8 @@ pub fn is_of_tower(name: &str) -> bool {
         "embed_audio",
         "embed_vision",
         "multi_modal_projector",
+        "connector",
+        "image_newline",
     ];
     name.split('.').take(3).any(|part| ROOTS.contains(&part))
 }

@@ -13,9 +13,9 @@ use crate::config_json::Config;
 use crate::keys_read::KeysRead;
 
 const SOURCE: &str = "preprocessor_config.json";
-const CLIP_MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_DEVIATION: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
-const HALF: [f64; 3] = [0.5; 3];
+pub(crate) const CLIP_MEAN: [f64; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
+pub(crate) const CLIP_DEVIATION: [f64; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+pub(crate) const HALF: [f64; 3] = [0.5; 3];
 
 /// Kind of a processor, by which sizes it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,14 @@ mod internvl;
 mod lfm2_vl;
 mod llava;
 mod pixtral;
+mod projector_file;
 mod projectors;
 mod qwen2_vl;
 mod qwen3_vl;
 mod siglip;
 mod tile_projectors;
+
+pub use projector_file::{PatchChange, ProjectorFile, ProjectorTensor};
 
 use formats::Gguf;
 use serde_json::{Map, Value};

@@ -11,6 +11,7 @@ use formats::gguf::{Array, OwnedValue, TensorInfo};
 use super::gguf_vision::{POSITIONS, is_of_tower};
 use crate::blueprint::Tower;
 use crate::gguf_keys::fail;
+use crate::picture_settings::{CLIP_DEVIATION, CLIP_MEAN, HALF};
 use crate::{Error, TensorNames};
 
 /// The tower of a model's own file.
@@ -31,18 +32,14 @@ struct FileForm {
     names: &'static [(&'static str, &'static str)],
     activation: Option<&'static str>,
     epsilon: f32,
-    mean: [f32; 3],
-    deviation: [f32; 3],
+    mean: [f64; 3],
+    deviation: [f64; 3],
     /// Whether the positions are a square, from which the size of pictures follows.
     has_square: bool,
     /// Pixels of each side of the picture that the tower was made for, if the file does not have
     /// it.
     side: u32,
 }
-
-const HALF: [f32; 3] = [0.5; 3];
-const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_DEVIATION: [f32; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
 
 const FORMS: [FileForm; 5] = [
     FileForm {
@@ -270,8 +267,8 @@ impl FileForm {
             add("projector.scale_factor", number(block.unwrap_or(0)));
         }
         add("attention.layer_norm_epsilon", OwnedValue::from(self.epsilon));
-        add("image_mean", OwnedValue::floats(self.mean));
-        add("image_std", OwnedValue::floats(self.deviation));
+        add("image_mean", OwnedValue::floats(self.mean.map(|mean| mean as f32)));
+        add("image_std", OwnedValue::floats(self.deviation.map(|deviation| deviation as f32)));
         keys
     }
 }

@@ -221,12 +221,11 @@ fn qwen2_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 fn qwen2_5_vl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let mut found = qwen2_vl_with(vision, NormKind::Rms)?;
     let depth = found.tower.layers.len() as u64;
-    let whole = match vision.numbers("fullatt_block_indexes")? {
-        Some(layers) => layers,
-        None => {
-            let every = vision.keys.required("n_wa_pattern")?.max(1);
-            (1..=depth).filter(|layer| layer.is_multiple_of(every)).map(|layer| layer - 1).collect()
-        }
+    let whole = if let Some(layers) = vision.numbers("fullatt_block_indexes")? {
+        layers
+    } else {
+        let every = vision.keys.required("n_wa_pattern")?.max(1);
+        (1..=depth).filter(|layer| layer.is_multiple_of(every)).map(|layer| layer - 1).collect()
     };
     let block = vision.patch.saturating_mul(found.tower.input.block);
     let side = vision.keys.unsigned("window_size")?.unwrap_or(WINDOW).checked_div(block).unwrap_or(0);

@@ -36,6 +36,12 @@ impl OwnedValue {
         Self::array(ValueType::I32, bytes.len() as u64 / 4, &bytes)
     }
 
+    /// Creates an array of truth values.
+    pub fn flags(items: impl IntoIterator<Item = bool>) -> Self {
+        let bytes: Vec<u8> = items.into_iter().map(u8::from).collect();
+        Self::array(ValueType::Bool, bytes.len() as u64, &bytes)
+    }
+
     fn array(kind: ValueType, count: u64, items: &[u8]) -> Self {
         let bytes = [&kind.id().to_le_bytes()[..], &count.to_le_bytes(), items].concat();
         Self { kind: ValueType::Array, bytes }
