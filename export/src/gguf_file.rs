@@ -2,8 +2,7 @@
 //! blocks.
 //!
 //! A model is one file, and its projector another one. The keys of a model that was imported from
-//! GGUF are copied. For other models the keys are made
-//! from the folder's documents.
+//! GGUF are copied. For other models the keys are made from the folder's documents.
 
 use std::collections::HashMap;
 
@@ -16,9 +15,10 @@ use vocabulary::chat_templates::{NamedTemplate, OfFolder};
 
 use super::array::{Change, ConvertedArray, plain, stored};
 use super::head_order::change;
+use super::projector_file::{TowerDocuments, projector_file};
 use super::rounding::Rounding;
 use super::{
-    ExportFile, ExportPlan, ExtraTensor, FilePiece, HuggingFaceModel, NO_TOWER, StoredModel, documents, gguf_metadata,
+    ExportFile, ExportPlan, ExtraTensor, FilePiece, HuggingFaceModel, StoredModel, documents, gguf_metadata,
     gguf_source,
 };
 use import::{Error, RowOrder, StoredTensor};
@@ -50,7 +50,10 @@ pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Export
                 projector = Some(own.finish(&format!("mmproj-{}.gguf", model.name))?);
             }
         }
-        None => file.convert(model, dtype)?,
+        None => {
+            let own = file.convert(model, dtype)?;
+            projector = own.map(|own| own.finish(&format!("mmproj-{}.gguf", model.name))).transpose()?;
+        }
     }
     file.losses.extend(file.rounding.losses());
     file.losses.extend(documents::losses(model.layers));
@@ -61,12 +64,12 @@ pub fn gguf_plan(model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Export
 
 /// File under construction.
 #[derive(Default)]
-struct NewFile {
-    keys: Vec<(String, OwnedValue)>,
-    tensors: Vec<NewTensor>,
-    pieces: Vec<FilePiece>,
-    rounding: Rounding,
-    losses: Vec<String>,
+pub(super) struct NewFile {
+    pub(super) keys: Vec<(String, OwnedValue)>,
+    pub(super) tensors: Vec<NewTensor>,
+    pub(super) pieces: Vec<FilePiece>,
+    pub(super) rounding: Rounding,
+    pub(super) losses: Vec<String>,
 }
 
 impl NewFile {
@@ -105,8 +108,9 @@ impl NewFile {
     }
 
     /// Converts a folder: makes the keys from its documents, renames the tensors, and changes them
-    /// where GGUF files of the architecture differ.
-    fn convert(&mut self, model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<(), Error> {
+    /// where GGUF files of the architecture differ. Returns the projector file, if the model has a
+    /// tower.
+    fn convert(&mut self, model: &StoredModel<'_>, dtype: Option<Dtype>) -> Result<Option<Self>, Error> {
         let architecture = model.architecture.ok_or_else(|| {
             Error::Source("the model's architecture is not known, so there are no keys for its GGUF file".to_owned())
         })?;
@@ -125,20 +129,20 @@ impl NewFile {
         self.keys = metadata.keys;
         self.losses = metadata.losses;
         metadata.extra_tensors.into_iter().for_each(|tensor| self.add_extra(tensor));
-        let is_of_tower = |tensor: &&StoredTensor| names::is_of_tower(&tensor.name);
-        if model.tensors.iter().any(|tensor| is_of_tower(&tensor)) {
-            self.losses.push(NO_TOWER.to_owned());
-        }
-        for tensor in model.tensors.iter().filter(|tensor| !is_of_tower(tensor)) {
+        for tensor in model.tensors.iter().filter(|tensor| !names::is_of_tower(&tensor.name)) {
             let found = architecture.tensor_to_gguf(&tensor.name, tensor.shape.len());
             let Some(table) = found.map_err(|e| Error::Source(e.to_string()))? else { continue };
             self.add(tensor, &change(tensor, &table)?, float_target(tensor, &table, dtype))?;
         }
-        Ok(())
+        let of_tower = TowerDocuments {
+            config: documents.required("config.json")?,
+            tokenizer: documents.required("tokenizer.json")?,
+        };
+        projector_file(model, &of_tower, dtype, self)
     }
 
     /// Adds a tensor: floats as `dtype` if one is given, other encodings unchanged.
-    fn add(&mut self, tensor: &StoredTensor, change: &Change, dtype: Option<Dtype>) -> Result<(), Error> {
+    pub(super) fn add(&mut self, tensor: &StoredTensor, change: &Change, dtype: Option<Dtype>) -> Result<(), Error> {
         let (kind, piece) = match (tensor.encoding, dtype) {
             (Encoding::Plain(own), dtype) => {
                 let dtype = dtype.unwrap_or(own);
@@ -199,7 +203,7 @@ fn check_vocabulary(blueprint: &Blueprint, tensors: &[StoredTensor]) -> Result<(
 }
 
 /// Returns the type to which the numbers of a float tensor are converted.
-fn float_target(tensor: &StoredTensor, table: &TensorChange, wanted: Option<Dtype>) -> Option<Dtype> {
+pub(super) fn float_target(tensor: &StoredTensor, table: &TensorChange, wanted: Option<Dtype>) -> Option<Dtype> {
     match tensor.encoding {
         Encoding::Plain(_) if table.float32 => Some(Dtype::F32),
         Encoding::Plain(Dtype::F16 | Dtype::Bf16 | Dtype::F32) => wanted,

@@ -23,6 +23,7 @@ mod gguf_source;
 mod head_order;
 mod mlx_folder;
 mod origin_files;
+mod projector_file;
 mod rounding;
 mod safetensors_folder;
 mod shards;

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
+mod exports;
 mod projectors;
 
 use crate::server::{Server, in_float32};
@@ -74,6 +75,23 @@ pub(crate) async fn seeing(test: &str) -> Option<Server> {
     let server = Server::start(&[in_float32()]).await;
     server.create("m", seeing_model(&zoo).path()).await;
     Some(server)
+}
+
+/// Returns the log-probabilities of the likeliest first tokens of an answer about a picture.
+async fn likeliest(server: &Server, model: &str) -> Vec<f64> {
+    let request = json!({"model": model, "prompt": "What is [img-0] on it?", "raw": true, "stream": false,
+        "images": [picture("plain.png")], "logprobs": true, "top_logprobs": 5,
+        "options": {"temperature": 0, "num_predict": 1}});
+    let found = server.ask("/api/generate", &request).await;
+    let top = list(&found["logprobs"][0]["top_logprobs"]);
+    top.iter().map(|token| token["logprob"].as_f64().expect("a number")).collect()
+}
+
+/// Checks that two models have the same likeliest answers about a picture.
+async fn check_same(server: &Server, model: &str, other: &str, tolerance: f64) {
+    let (found, expected) = (likeliest(server, model).await, likeliest(server, other).await);
+    let worst = found.iter().zip(&expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max);
+    assert!(found.len() == 5 && worst < tolerance, "{model}: {found:?}, expected {expected:?}");
 }
 
 /// Returns a request of Ollama's chat for a few tokens.
