@@ -38,7 +38,7 @@ pub use mixer::{
     SelectiveScan, ShortConv, Slopes, StateSpace, StateSpaceNorm,
 };
 pub use ngrams::{NgramEmbedding, NgramInput};
-pub use picture_input::{LargeTiles, PatchOrder, PictureFilter, PictureInput, PictureResize};
+pub use picture_input::{LargeTiles, MOST_GRIDS, PatchOrder, PictureFilter, PictureInput, PictureResize};
 pub use reads::Reads;
 pub use scorer::{PooledActivation, Score, Scorer, ScorerDense, ScorerInput};
 pub use state::{BLOCK, LayerState};

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::blueprint::{LargeTiles, PatchOrder, PictureFilter, PictureInput, PictureResize};
+use crate::blueprint::{LargeTiles, MOST_GRIDS, PatchOrder, PictureFilter, PictureInput, PictureResize};
 use crate::config_json::Config;
 use crate::keys_read::KeysRead;
 
@@ -36,6 +36,8 @@ enum ProcessorKind {
     Arranged,
     /// A number of tokens, and tiles for pictures that are too large.
     Fitted,
+    /// Arrangements of tiles that are padded.
+    Padded,
 }
 
 /// Classes of processors that always cut pictures into tiles: they override `crop_to_patches`.
@@ -50,7 +52,7 @@ struct Defaults {
 }
 
 /// Classes of transformers, without the suffix of their implementation.
-const CLASSES: [(&str, Defaults); 12] = [
+const CLASSES: [(&str, Defaults); 13] = [
     ("Idefics3ImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
     ("SmolVLMImageProcessor", Defaults::new(ProcessorKind::Tiles, PictureFilter::Lanczos, HALF, HALF)),
     (
@@ -63,6 +65,10 @@ const CLASSES: [(&str, Defaults); 12] = [
     ("Gemma3ImageProcessor", Defaults::new(ProcessorKind::Fixed, PictureFilter::Bilinear, HALF, HALF)),
     ("CLIPImageProcessor", Defaults::new(ProcessorKind::Cropped, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("LlavaImageProcessor", Defaults::new(ProcessorKind::Cropped, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
+    (
+        "LlavaNextImageProcessor",
+        Defaults::new(ProcessorKind::Padded, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION),
+    ),
     ("PixtralImageProcessor", Defaults::new(ProcessorKind::Longest, PictureFilter::Bicubic, CLIP_MEAN, CLIP_DEVIATION)),
     ("Lfm2VlImageProcessor", Defaults::new(ProcessorKind::Fitted, PictureFilter::Bilinear, HALF, HALF)),
     ("Gemma4ImageProcessor", Defaults::new(ProcessorKind::Tokens, PictureFilter::Bicubic, [0.0; 3], [1.0; 3])),
@@ -237,6 +243,7 @@ fn resize(
             }
         }
         ProcessorKind::Fitted => fitted(config, multiple)?,
+        ProcessorKind::Padded => padded(config, size.side("shortest_edge")?.or(size.side("height")?).unwrap_or(336))?,
         ProcessorKind::Tokens => {
             let kernel = config.unsigned("pooling_kernel_size")?.unwrap_or(3);
             let tokens = config.unsigned("max_soft_tokens")?.unwrap_or(280);
@@ -244,6 +251,50 @@ fn resize(
             PictureResize::Largest { multiple, most: tokens.saturating_mul(multiple.saturating_mul(multiple)) }
         }
     })
+}
+
+/// Reads the arrangements of tiles of `LLaVA` 1.6, whose sides have `tile` pixels.
+fn padded(config: Config<'_>, tile: u64) -> Result<PictureResize, Error> {
+    let crop = Sides::read(config, "crop_size")?;
+    if let Some(other) = crop.side("height")?.filter(|side| *side != tile) {
+        return Err(fail(format!("tiles of {tile} pixels are cut to {other}, expected the same")));
+    }
+    let sizes = match config.list("image_grid_pinpoints")? {
+        Some(list) => list.iter().map(sides_of).collect::<Option<Vec<_>>>(),
+        None => Some(
+            vec![[1, 2], [2, 1], [2, 2], [3, 1], [1, 3]]
+                .into_iter()
+                .map(|[rows, columns]| [rows * tile, columns * tile])
+                .collect(),
+        ),
+    };
+    let sizes = sizes.ok_or_else(|| fail("`image_grid_pinpoints` is not a list of heights and widths"))?;
+    Ok(PictureResize::Padded { tile, grids: grids(&sizes, tile).map_err(fail)? })
+}
+
+fn sides_of(item: &Value) -> Option<[u64; 2]> {
+    let sides: Option<Vec<u64>> = item.as_array()?.iter().map(Value::as_u64).collect();
+    sides?.try_into().ok()
+}
+
+/// Returns the arrangements of tiles of pictures with these heights and widths.
+///
+/// # Errors
+/// There are too many, or one of them is not a whole number of tiles; the text is the reason.
+pub(crate) fn grids(sizes: &[[u64; 2]], tile: u64) -> Result<[[u8; 2]; MOST_GRIDS], String> {
+    let mut grids = [[0; 2]; MOST_GRIDS];
+    if sizes.len() > MOST_GRIDS {
+        return Err(format!("there are {} arrangements of tiles, expected at most {MOST_GRIDS}", sizes.len()));
+    }
+    for (grid, [height, width]) in grids.iter_mut().zip(sizes) {
+        let tiles =
+            |side: &u64| u8::try_from(side.checked_div(tile)?).ok().filter(|count| u64::from(*count) * tile == *side);
+        let (Some(columns), Some(rows)) = (tiles(width), tiles(height)) else {
+            return Err(format!("an arrangement of {width} x {height} pixels is not made of tiles of {tile}"));
+        };
+        *grid = [columns, rows];
+    }
+    Ok(grids)
 }
 
 /// Reads the sizes of LFM2-VL's processor, whose numbers of tokens are those of squares of

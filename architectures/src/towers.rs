@@ -66,13 +66,14 @@ struct Source<'a> {
 type ReadTower = fn(Source<'_>) -> Result<FoundTower, Error>;
 
 /// Readers by `model_type` of the whole model.
-const READERS: [(&str, ReadTower); 14] = [
+const READERS: [(&str, ReadTower); 15] = [
     ("gemma3", gemma3::read),
     ("gemma4", gemma4::read),
     ("idefics3", idefics3::read),
     ("internvl", internvl::read),
     ("lfm2_vl", lfm2_vl::read),
     ("llava", llava::read),
+    ("llava_next", llava::read),
     ("mistral3", pixtral::read),
     ("qwen2_vl", qwen2_vl::read),
     ("qwen2_5_vl", qwen2_vl::read),
@@ -233,7 +234,13 @@ impl Source<'_> {
             {
                 Ok(input)
             }
-            PictureResize::Tiles { tile: side, .. } | PictureResize::Square { side, .. } if side == pixels => Ok(input),
+            PictureResize::Tiles { tile: side, .. }
+            | PictureResize::Padded { tile: side, .. }
+            | PictureResize::Square { side, .. }
+                if side == pixels =>
+            {
+                Ok(input)
+            }
             other => Err(config_json::fail(format!(
                 "the tower takes pictures of {pixels} x {pixels} pixels, the processor makes {other:?}"
             ))),

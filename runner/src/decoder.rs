@@ -29,11 +29,12 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
-use architectures::{Blueprint, Switch};
-use pictures::Patches;
+use architectures::{Blueprint, PictureInput, Switch};
+use pictures::{Patches, PictureParts};
 
 use crate::backend::{Selection, Sequence, TokenPosition};
 use crate::heartbeat::Heartbeat;
+use crate::joined_lines::JoinedLines;
 use crate::picture_rows::{self, EncodedPicture, PictureRows, end_of_cut_picture, is_row};
 use crate::weights::Weights;
 use embedding::{Embedding, TokenPlace};
@@ -181,15 +182,21 @@ impl Decoder {
         !self.causal
     }
 
-    /// Computes the rows of a picture, or of a part of one. Only for models that see pictures.
+    /// Computes the rows of a picture. Only for models that see pictures.
     ///
     /// # Errors
     /// Fails if there is no memory.
-    pub(crate) fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
-        match &self.tower {
-            Some(Ok(tower)) => tower.encode(patches),
-            _ => bail!("invariant: the model sees pictures"),
+    pub(crate) fn encode(&self, parts: &PictureParts, input: &PictureInput) -> Result<EncodedPicture> {
+        let Some(Ok(tower)) = &self.tower else { bail!("invariant: the model sees pictures") };
+        let mut encoded = EncodedPicture::default();
+        for part in &parts.parts {
+            encoded.append(&tower.encode(&Patches::of(part, input))?);
         }
+        if let Some(line_end) = tower.line_end() {
+            let side = parts.side() / (input.patch * input.block) as usize;
+            encoded.rows = JoinedLines::of(parts, side).joined(&encoded.rows, line_end);
+        }
+        Ok(encoded)
     }
 
     /// Returns the reason why the model's tower cannot be loaded, if it cannot.

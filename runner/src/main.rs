@@ -48,6 +48,7 @@ mod heartbeat;
 mod holder;
 mod holder_client;
 mod isolation;
+mod joined_lines;
 mod layer_devices;
 mod layers;
 mod load;

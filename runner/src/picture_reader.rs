@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, ensure};
 use architectures::{PictureInput, Tower};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use pictures::{Patches, PictureLimits, PictureParts, decode, picture_parts};
+use pictures::{PictureLimits, PictureParts, decode, picture_parts};
 use prompt::Tokenizer;
 use protocol::limits::{ENCODED_PICTURES, PICTURES};
 use sha2::{Digest, Sha256};
@@ -27,6 +27,7 @@ const RESIZED: usize = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct PictureReader {
     input: PictureInput,
+    joins_tiles: bool,
     pub(crate) text: PictureText,
     known: Mutex<KnownPictures>,
     /// Locked while a picture is decoded: one after the other, which bounds the memory.
@@ -64,6 +65,7 @@ impl PictureReader {
         let known = KnownPictures { next: FIRST_ROW, epoch: 0, grids: HashMap::new(), encoded: Vec::new() };
         Ok(Self {
             input: tower.input.clone(),
+            joins_tiles: tower.line_end.is_some(),
             text: PictureText::new(&tower.text, tokenizer)?,
             known: Mutex::new(known),
             decoding: Mutex::default(),
@@ -105,7 +107,7 @@ impl PictureReader {
             return Ok(PromptPicture { grid, key, parts: None });
         }
         let parts = self.parts(file)?;
-        let grid = PictureGrid::of(&parts, &self.input);
+        let grid = PictureGrid::of(&parts, &self.input, self.joins_tiles);
         let grid = self.known().place(key, grid);
         Ok(PromptPicture { grid, key, parts: Some(parts) })
     }
@@ -142,11 +144,7 @@ impl PictureReader {
             Some(parts) => parts,
             None => self.parts(file)?,
         };
-        let mut encoded = EncodedPicture::default();
-        for part in &parts.parts {
-            encoded.append(&decoder.encode(&Patches::of(part, &self.input))?);
-        }
-        let encoded = Arc::new(encoded);
+        let encoded = Arc::new(decoder.encode(&parts, &self.input)?);
         self.known().keep(picture.key, &encoded);
         Ok((PictureRows { grid, encoded }, true))
     }

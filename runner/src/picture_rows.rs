@@ -8,6 +8,8 @@ use std::sync::Arc;
 use architectures::PictureInput;
 use pictures::{Picture, PictureParts};
 
+use crate::joined_lines::JoinedLines;
+
 /// Ids from here on stand for rows of pictures.
 pub(crate) const FIRST_ROW: u32 = 1 << 31;
 
@@ -94,9 +96,13 @@ impl PictureGrid {
         Self { first, columns, lines, tiles: None }
     }
 
-    /// Returns the arrangement of the rows of a picture's parts, with the first of all ids.
-    pub(crate) fn of(parts: &PictureParts, input: &PictureInput) -> Self {
+    /// Returns the arrangement of the rows of a picture's parts, with the first of all ids. Joined
+    /// tiles are one line.
+    pub(crate) fn of(parts: &PictureParts, input: &PictureInput, joins_tiles: bool) -> Self {
         let side = (input.patch * input.block) as usize;
+        if joins_tiles {
+            return Self::whole(FIRST_ROW, JoinedLines::of(parts, parts.side() / side).count(), 1);
+        }
         let sides = |part: &Picture| [part.size().width / side, part.size().height / side];
         let [columns, lines] = parts.parts.first().map(sides).unwrap_or_default();
         let tiles = (parts.parts.len() > 1).then(|| TileGrid {

@@ -13,6 +13,7 @@ import pathlib
 
 import numpy
 from PIL import Image
+from transformers.image_processing_utils import select_best_resolution
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
@@ -20,6 +21,7 @@ from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2Im
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
@@ -40,6 +42,7 @@ PROCESSORS = [
     (Gemma3ImageProcessorPil, {"size": {"height": 56, "width": 56}, "do_pan_and_scan": None}, 14),
     (CLIPImageProcessorPil, {"size": {"shortest_edge": 64}, "crop_size": {"height": 48, "width": 64}}, 16),
     (LlavaImageProcessorPil, {"size": {"shortest_edge": 57}, "crop_size": {"height": 56, "width": 56}}, 14),
+    (LlavaNextImageProcessorPil, {"size": {"shortest_edge": 56}, "crop_size": {"height": 56, "width": 56}, "image_grid_pinpoints": [[56, 112], [112, 56], [112, 112], [168, 56], [56, 168]]}, 14),
     (PixtralImageProcessorPil, {"size": {"longest_edge": 128}, "patch_size": {"height": 16, "width": 16}}, 16),
     (PixtralImageProcessorPil, {"size": {"longest_edge": 154}, "patch_size": 14, "do_normalize": False}, 14),
     (Idefics3ImageProcessorPil, {"size": {"longest_edge": 224}, "max_image_size": {"longest_edge": 64}}, 16),
@@ -91,6 +94,9 @@ def patches(processor, picture, patch):
         return pixels[0][: columns * rows], columns, rows
     # Idefics 3 has the parts of each picture behind one more dimension.
     parts = pixels[0] if pixels.ndim == 5 else pixels
+    if isinstance(processor, LlavaNextImageProcessorPil):
+        # The small copy is the first part there.
+        parts = numpy.concatenate([parts[1:], parts[:1]])
     rows, columns = (side // patch for side in parts.shape[2:])
     return numpy.concatenate([cut(part, patch) for part in parts]), columns, rows
 
@@ -100,6 +106,9 @@ def tiles(processor, picture, parts):
     if isinstance(processor, Lfm2VlImageProcessor):
         made = processor(picture, return_tensors="np", return_row_col_info=True)
         return int(made["image_cols"][0]), int(made["image_rows"][0])
+    if isinstance(processor, LlavaNextImageProcessorPil):
+        height, width = select_best_resolution((picture.height, picture.width), processor.image_grid_pinpoints)
+        return width // processor.size["shortest_edge"], height // processor.size["shortest_edge"]
     if parts == 1:
         return 1, 1
     if isinstance(processor, GotOcr2ImageProcessorPil):

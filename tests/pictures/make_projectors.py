@@ -113,10 +113,16 @@ def write_llava(folder, out):
     for key, values in CLIP.items():
         writer.add_array(f"clip.vision.{key}", values)
     writer.add_bool("clip.use_gelu", False)
+    if pinpoints := config.get("image_grid_pinpoints"):
+        writer.add_array("clip.vision.image_grid_pinpoints", [side for sides in pinpoints for side in sides])
+        writer.add_string("clip.vision.image_aspect_ratio", "anyres")
+        writer.add_string("clip.vision.mm_patch_merge_type", "spatial_unpad")
     # The converter exchanges the two projections of a network.
     parts = {"multi_modal_projector.linear_1": "mm.0", "multi_modal_projector.linear_2": "mm.2", "vision_tower.": "v.", "encoder.layers": "blk", "embeddings.": "", "_proj": "", "self_attn.": "attn_", "pre_layrnorm": "pre_ln", "layer_norm": "ln", "mlp.fc1": "ffn_down", "mlp.fc2": "ffn_up", "embedding": "embd"}
     for name, weight in load_file(folder / "model.safetensors").items():
         left = [part for part in name.split(".") if part.isdigit()]
+        if name == "image_newline":
+            writer.add_tensor("model.image_newline", weight.float().numpy())
         if not name.startswith(("vision_tower.", "multi_modal_projector.")) or "post_layernorm" in name or left and int(left[0]) >= layers:
             continue
         for part, short in parts.items():
@@ -207,7 +213,8 @@ def main() -> None:
             if name == "ministral3":
                 copy_embedding(folder)
             convert(folder, HERE / f"projectors/{name}.gguf", "--mmproj", "--outtype", "f16")
-    write_llava(zoo / "llava/model", HERE / "projectors/llava.gguf")
+    for name in ("llava", "llava_next"):
+        write_llava(zoo / name / "model", HERE / f"projectors/{name}.gguf")
 
 
 main()

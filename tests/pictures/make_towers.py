@@ -21,6 +21,7 @@ from transformers.models.gemma4 import image_processing_pil_gemma4 as gemma4
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -59,6 +60,7 @@ MODELS = [
     ("internvl-normed", GotOcr2ImageProcessorPil, TILES),
     ("lfm2_vl", Lfm2VlImageProcessor, LFM2),
     ("llava", CLIPImageProcessorPil, {"size": {"shortest_edge": 20}, "crop_size": {"height": 16, "width": 16}}),
+    ("llava_next", LlavaNextImageProcessorPil, {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}, "image_grid_pinpoints": [[16, 32], [32, 16]]}),
     ("qwen2_5_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl", Qwen2VLImageProcessorPil, QWEN),
     ("qwen3_vl_moe", Qwen2VLImageProcessorPil, QWEN),
@@ -128,7 +130,7 @@ def sequence(model, processor, pictures, parts):
             named.append(part)
             ids.append(part)
     kinds = torch.tensor([[int(own == token) for own in ids]])
-    kinds = {} if is_tiled or model.config.model_type == "llava" else {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
+    kinds = {} if is_tiled or model.config.model_type.startswith("llava") else {"token_type_ids" if model.config.model_type == "gemma3" else "mm_token_type_ids": kinds}
     logits = model(input_ids=torch.tensor([ids]), **kinds, **inputs).logits[0, -1]
     return {
         "pictures": [{"rule": rule.__name__, "size": size} for rule, size in pictures],

@@ -14,6 +14,9 @@ const MAX_PIXELS: u64 = 1 << 28;
 /// Limit of the number of tiles of a picture; more than any model takes.
 const MAX_TILES: u64 = 1 << 10;
 
+/// Limit of the number of arrangements of tiles that a config lists.
+pub const MOST_GRIDS: usize = 16;
+
 /// Steps from a picture to the rows that a tower takes, one for each patch: resize, convert bytes
 /// to numbers, cut into patches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +108,14 @@ pub enum PictureResize {
         /// Largest number of tiles.
         most: u64,
     },
+    /// The picture keeps its ratio of sides, and is padded with black to the arrangement of tiles in
+    /// which it is largest. A small copy of the picture follows the tiles.
+    Padded {
+        /// Pixels of each side of a tile.
+        tile: u64,
+        /// Possible numbers of columns and rows of tiles, up to the first one of 0 and 0.
+        grids: [[u8; 2]; MOST_GRIDS],
+    },
     /// As for `Area`, but each side has at least the length of which it is a multiple. A picture
     /// that is too large is cut into tiles.
     Fitted {
@@ -189,7 +200,9 @@ impl PictureInput {
             PictureResize::Fitted { most, tiles, .. } => {
                 most.max(tiles.map_or(0, |tiles| tiles.side.saturating_mul(tiles.side)))
             }
-            PictureResize::Tiles { tile: side, .. } | PictureResize::Square { side, .. } => side.saturating_mul(side),
+            PictureResize::Tiles { tile: side, .. }
+            | PictureResize::Padded { tile: side, .. }
+            | PictureResize::Square { side, .. } => side.saturating_mul(side),
             PictureResize::Longest { longest, multiple } => {
                 let side = longest.next_multiple_of(multiple.max(1));
                 side.saturating_mul(side)
@@ -204,6 +217,9 @@ impl PictureInput {
             PictureResize::Arranged { most: 1, .. } => 1,
             PictureResize::Arranged { most, .. } => most + 1,
             PictureResize::Fitted { tiles: Some(tiles), .. } => tiles.most + u64::from(tiles.has_copy),
+            PictureResize::Padded { grids, .. } => {
+                grids.iter().map(|[columns, rows]| u64::from(*columns) * u64::from(*rows)).max().unwrap_or(0) + 1
+            }
             PictureResize::Tiles { longest, tile } => {
                 let side = longest.div_ceil(tile.max(1));
                 side.saturating_mul(side).saturating_add(1)
@@ -274,12 +290,14 @@ impl PictureResize {
                 in_range("largest number of tiles", most, MAX_TILES)?;
                 in_range("pixels of all tiles", width * height * most, MAX_PIXELS)?;
             }
+            Self::Padded { tile, grids } => {
+                whole(tile)?;
+                check_grids(tile, &grids)?;
+            }
             Self::Fitted { multiple, least, most, tiles: Some(tiles) } => {
                 Self::Fitted { multiple, least, most, tiles: None }.check(unit)?;
                 whole(tiles.side)?;
-                in_range("smallest number of tiles", tiles.least, tiles.most)?;
-                in_range("largest number of tiles", tiles.most, MAX_TILES)?;
-                in_range("pixels of all tiles", tiles.side * tiles.side * tiles.most, MAX_PIXELS)?;
+                tiles.check()?;
             }
             Self::Area { multiple, most, .. }
             | Self::Largest { multiple, most }
@@ -298,4 +316,26 @@ impl PictureResize {
         }
         Ok(())
     }
+}
+
+impl LargeTiles {
+    fn check(self) -> Result<(), String> {
+        in_range("smallest number of tiles", self.least, self.most)?;
+        in_range("largest number of tiles", self.most, MAX_TILES)?;
+        in_range("pixels of all tiles", self.side * self.side * self.most, MAX_PIXELS)
+    }
+}
+
+/// Checks arrangements of tiles whose sides have `tile` pixels.
+fn check_grids(tile: u64, grids: &[[u8; 2]]) -> Result<(), String> {
+    let is_grid = |grid: &[u8; 2]| grid.iter().all(|side| *side > 0);
+    let count = grids.iter().take_while(|grid| is_grid(grid)).count();
+    if count == 0 || grids[count..].iter().any(|grid| *grid != [0, 0]) {
+        return Err("there are no arrangements of tiles, or one of them has no columns or rows".to_owned());
+    }
+    grids[..count].iter().try_for_each(|[columns, rows]| {
+        let tiles = u64::from(*columns) * u64::from(*rows);
+        in_range("number of tiles", tiles, MAX_TILES)?;
+        in_range("pixels of all tiles", tile * tile * tiles, MAX_PIXELS)
+    })
 }

@@ -49,6 +49,10 @@ pub struct Tower {
     /// Projectors of the stream after earlier layers. The rows of the first one are added to the
     /// stream of the decoder behind its first layer, and so on.
     pub deep: Vec<DeepProjector>,
+    /// `[hidden of the decoder]`: row at the end of each line. The rows of tiles are joined to lines
+    /// of the whole picture then, without its padding, behind the rows of the small copy. `None` if
+    /// the rows of each part follow each other.
+    pub line_end: Option<Tensor>,
     /// Whether the tokens of a picture see each other, and not only those before them.
     pub is_bidirectional: bool,
     /// Text that stands for pictures.
@@ -130,6 +134,11 @@ pub struct Projector {
 }
 
 impl Projector {
+    /// Returns the number of elements of the rows that it computes.
+    pub fn width(&self) -> u64 {
+        self.layers.last().map_or(0, |layer| layer.width)
+    }
+
     /// Returns a projector that neither normalizes nor scales rows.
     pub(crate) fn new(join: BlockJoin, layers: Vec<ProjectorLayer>) -> Self {
         Self { norm: None, join, scale: None, standard: None, joined_norm: None, layers }

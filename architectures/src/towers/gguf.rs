@@ -133,7 +133,7 @@ mod tests {
     use crate::{Architecture, Blueprint, Document, Pictures, describe};
 
     /// Files of tiny models, with the architecture of the model.
-    const FILES: [(&str, &[u8]); 11] = [
+    const FILES: [(&str, &[u8]); 12] = [
         ("gemma3", include_bytes!("../../../tests/pictures/projectors/gemma3.gguf")),
         ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-dense.gguf")),
         ("gemma4", include_bytes!("../../../tests/pictures/projectors/gemma4-e-bounded.gguf")),
@@ -141,6 +141,7 @@ mod tests {
         ("qwen2", include_bytes!("../../../tests/pictures/projectors/internvl-normed.gguf")),
         ("lfm2", include_bytes!("../../../tests/pictures/projectors/lfm2_vl.gguf")),
         ("llama", include_bytes!("../../../tests/pictures/projectors/llava.gguf")),
+        ("llama", include_bytes!("../../../tests/pictures/projectors/llava_next.gguf")),
         ("llama", include_bytes!("../../../tests/pictures/projectors/smolvlm.gguf")),
         ("mistral3", include_bytes!("../../../tests/pictures/projectors/ministral3.gguf")),
         ("qwen2vl", include_bytes!("../../../tests/pictures/projectors/qwen2_5_vl.gguf")),

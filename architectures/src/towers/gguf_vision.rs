@@ -131,6 +131,7 @@ impl Vision<'_> {
             projector,
             windows: None,
             deep: Vec::new(),
+            line_end: None,
             is_bidirectional: false,
             text,
         }

@@ -62,6 +62,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         windows: None,
         projector: projector(source, if root == ROOTS[0] { "" } else { "model." })?,
         deep: Vec::new(),
+        line_end: None,
         is_bidirectional: false,
         text: text(),
     };

@@ -1,15 +1,21 @@
-//! The tower of `LLaVA` (arXiv 2304.08485, 2310.03744): CLIP (arXiv 2103.00020), of which an
-//! earlier layer is used, and a projector of two layers.
+//! The tower of `LLaVA` (arXiv 2304.08485, 2310.03744) and `LLaVA` 1.6: CLIP (arXiv 2103.00020), of
+//! which an earlier layer is used, and a projector of two layers. `LLaVA` 1.6 takes tiles, whose
+//! rows are joined to lines.
 
 use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};
 use crate::Error;
-use crate::blueprint::{Activation, BlockJoin, ClassRow, PictureText, Projector, ProjectorLayer, Tensor, Tower};
+use crate::blueprint::{
+    Activation, BlockJoin, ClassRow, PictureResize, PictureText, Projector, ProjectorLayer, Tensor, Tower,
+};
 use crate::config_json::fail;
 use crate::dense::{layer_norm, projection};
 
 const ROOTS: [&str; 4] =
     ["vision_tower.vision_model.", "model.vision_tower.vision_model.", "vision_tower.", "model.vision_tower."];
+
+/// Names of the row at the end of each line, which `LLaVA` 1.6 has.
+pub(super) const NEWLINES: [&str; 2] = ["image_newline", "model.image_newline"];
 
 pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     let Source { whole, tower, names, hidden: decoder, .. } = source;
@@ -42,8 +48,15 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
     };
     let projector = Projector::new(BlockJoin::Rows, vec![layer("linear_1", Some(activation)), layer("linear_2", None)]);
     let input = source.input_of_square([own.side, own.patch])?;
+    let line_end = NEWLINES.into_iter().find(|name| names.has(name));
+    match (input.resize, line_end) {
+        (PictureResize::Padded { .. }, Some(_))
+        | (PictureResize::Cropped { .. } | PictureResize::Fixed { .. }, None) => {}
+        _ => return Err(fail("tiles need a tensor `image_newline`, and pictures in one part have none")),
+    }
     let tower = Tower {
         class: Some(class),
+        line_end: line_end.map(Tensor::named),
         norm: Some(layer_norm(names, &format!("{root}pre_layrnorm"), own.epsilon)),
         ..own.tower(input, projector, text())
     };

@@ -65,6 +65,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projector: projector(source, hidden, if root == ROOTS[0] { "" } else { "model." })?,
         windows: None,
         deep: Vec::new(),
+        line_end: None,
         is_bidirectional: false,
         text: text(),
     };

@@ -102,7 +102,7 @@ const NAMES: [Names; 7] = [
     },
     Names {
         kind: "mlp",
-        models: &["llava"],
+        models: &["llava", "llava_next"],
         architectures: &[],
         norm: "",
         joined_norm: "",
@@ -255,6 +255,13 @@ impl ProjectorFile {
                 self.number("image_min_pixels", least);
                 self.number("image_max_pixels", most);
             }
+            PictureResize::Padded { tile, grids } => {
+                let grids = grids.iter().take_while(|grid| **grid != [0, 0]);
+                let sides = grids.flat_map(|[columns, rows]| [rows, columns]).map(|count| u64::from(*count) * tile);
+                let sides = sides.map(|side| i32::try_from(side).unwrap_or(i32::MAX));
+                self.set("clip.vision.image_grid_pinpoints", OwnedValue::integers(sides));
+                self.set("clip.vision.mm_patch_merge_type", "spatial_unpad".into());
+            }
             PictureResize::Tiles { longest, .. } => self.number("preproc_image_size", longest),
             PictureResize::Arranged { least, most, .. } => {
                 self.number("preproc_min_tiles", least);
@@ -294,6 +301,9 @@ impl ProjectorFile {
         }
         if let Some(class) = &tower.class {
             self.add(&class.row, "v.class_embd", true);
+        }
+        if let Some(line_end) = &tower.line_end {
+            self.add(line_end, "model.image_newline", true);
         }
         self.norm(tower.norm.as_ref(), "v.pre_ln");
         for (index, layer) in tower.layers.iter().enumerate() {

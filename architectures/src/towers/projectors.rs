@@ -10,6 +10,7 @@ use crate::blueprint::{
 };
 use crate::dense::projection;
 use crate::gguf_keys::fail;
+use crate::picture_settings::grids;
 use crate::rope::RopeAxes;
 
 /// Function that reads a tower with its projector.
@@ -115,28 +116,42 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 /// `LLaVA`. Its files have the layers up to the one whose rows are used.
 fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     vision.keys.gguf.flag("clip.has_llava_projector");
-    for key in ["image_grid_pinpoints", "mm_patch_merge_type"] {
-        if vision.keys.gguf.get(&vision.keys.name(key)).is_some() {
-            return Err(fail(format!(
-                "the file has `{}`: pictures in tiles with learned ends of lines (LLaVA 1.6) cannot be run yet",
-                vision.keys.name(key)
-            )));
-        }
+    for key in ["image_aspect_ratio", "image_crop_resolution", "image_split_resolution", "mm_projector_type"] {
+        vision.keys.name(key);
     }
+    let (resize, line_end) = llava_sizes(vision)?;
     let mut layers = vision.layers(&LayerForm::new(NormKind::Layer))?;
     if let Some(used) = used_layer(vision)? {
         layers.truncate(usize::try_from(used).unwrap_or(usize::MAX));
     }
-    let resize = PictureResize::Cropped { shorter: vision.side, width: vision.side, height: vision.side };
     let input = vision.input(resize, PictureFilter::Bicubic, 1)?;
     let perceptron = vision.perceptron(["mm.0", "mm.2"], vision.decoder, Activation::Gelu);
     let tower = Tower {
         positions: Some(vision.positions_behind_class()),
         class: Some(Vision::class()),
+        line_end,
         norm: Some(vision.norm(NormKind::Layer, "v.pre_ln")),
         ..vision.tower(input, layers, Projector::new(BlockJoin::Rows, perceptron), llava::text())
     };
     Ok(FoundTower::new(tower, None))
+}
+
+/// Returns the sizes of pictures, and the row at the end of each line: `LLaVA` 1.6 has tiles, which
+/// are joined to lines.
+fn llava_sizes(vision: &Vision<'_>) -> Result<(PictureResize, Option<Tensor>), Error> {
+    let (tile, sizes) = (vision.side, vision.numbers("image_grid_pinpoints")?);
+    let merge = vision.keys.text("mm_patch_merge_type")?;
+    let Some(sizes) = sizes else {
+        return Ok((PictureResize::Cropped { shorter: tile, width: tile, height: tile }, None));
+    };
+    if merge.is_some_and(|merge| merge != "spatial_unpad") {
+        return Err(fail("the rows of tiles are not joined to lines, expected `spatial_unpad`"));
+    }
+    let sizes: Vec<[u64; 2]> = sizes.chunks_exact(2).map(|sides| [sides[0], sides[1]]).collect();
+    let line_end = llava::NEWLINES.into_iter().chain(["v.image_newline"]).find(|name| vision.names.has(name));
+    let line_end = line_end.ok_or_else(|| fail("the file has tiles, but no tensor `model.image_newline`"))?;
+    let grids = grids(&sizes, tile).map_err(fail)?;
+    Ok((PictureResize::Padded { tile, grids }, Some(Tensor::named(line_end))))
 }
 
 /// Returns the number of layers that are used, if the file has it.

@@ -69,6 +69,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             )
         },
         deep: Vec::new(),
+        line_end: None,
         is_bidirectional: false,
         text: text(),
     };

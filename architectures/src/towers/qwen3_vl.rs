@@ -61,6 +61,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         projector: sizes.projector(names, &format!("{root}merger"), false),
         windows: None,
         deep: deep.collect(),
+        line_end: None,
         is_bidirectional: false,
         text: text(),
     };

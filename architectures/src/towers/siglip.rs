@@ -121,6 +121,7 @@ impl ViT {
             projector,
             windows: None,
             deep: Vec::new(),
+            line_end: None,
             is_bidirectional: false,
             text,
         }

@@ -17,6 +17,8 @@ pub struct PictureParts {
     pub rows: usize,
     /// The tiles, row by row. If there are several, a small copy of the picture follows them.
     pub parts: Vec<Picture>,
+    /// Size of the picture before it was resized.
+    pub original: PictureSize,
 }
 
 /// The patches of a part of a picture.
@@ -42,24 +44,32 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
             resized = Cow::Owned(resize(&resized, size, input.filter));
         }
     }
+    if let Some(canvas) = target.canvas {
+        resized = Cow::Owned(padded(&resized, canvas));
+    }
     let (size, part) = (resized.size(), target.part);
     let Some(tiles) = target.tiles else {
         let part = if size == part { resized.into_owned() } else { middle(&resized, part) };
-        return Ok(PictureParts { columns: 1, rows: 1, parts: vec![part] });
+        return Ok(PictureParts { columns: 1, rows: 1, parts: vec![part], original: picture.size() });
     };
     let (columns, rows) = (size.width / part.width, size.height / part.height);
     let mut parts = Vec::with_capacity(columns * rows + 1);
     for [row, column] in patch_places(rows, columns, 1) {
         parts.push(cut(&resized, [column * part.width, row * part.height], part));
     }
-    if let Some(copy) = tiles.copy.filter(|_| parts.len() > 1) {
+    if let Some(copy) = tiles.copy.filter(|_| tiles.always || parts.len() > 1) {
         let of = if copy.is_of_resized { &resized } else { picture };
         parts.push(resize(of, copy.size, input.filter));
     }
-    Ok(PictureParts { columns, rows, parts })
+    Ok(PictureParts { columns, rows, parts, original: picture.size() })
 }
 
 impl PictureParts {
+    /// Returns the pixels of a row of the first part.
+    pub fn side(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.size().width)
+    }
+
     /// Returns the bytes of all parts.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.size().pixels() * CHANNELS).sum()
@@ -97,6 +107,18 @@ pub fn patch_places(rows: usize, columns: usize, block: usize) -> impl Iterator<
 fn middle(picture: &Picture, to: PictureSize) -> Picture {
     let from = picture.size();
     cut(picture, [(from.width - to.width) / 2, (from.height - to.height) / 2], to)
+}
+
+/// Puts a picture in the middle of a black one. An odd pixel of black is at the end.
+fn padded(picture: &Picture, canvas: PictureSize) -> Picture {
+    let own = picture.size();
+    let (left, top) = ((canvas.width - own.width) / 2, (canvas.height - own.height) / 2);
+    let mut bytes = vec![0; canvas.pixels() * CHANNELS];
+    for row in 0..own.height {
+        let begin = ((top + row) * canvas.width + left) * CHANNELS;
+        bytes[begin..begin + own.width * CHANNELS].copy_from_slice(picture.row(row));
+    }
+    Picture::new(canvas, bytes)
 }
 
 /// Cuts a part out of a picture; `left` and `top` are the position of its first pixel.

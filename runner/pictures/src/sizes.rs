@@ -30,6 +30,8 @@ pub(crate) struct TargetSizes {
     pub(crate) part: PictureSize,
     /// Tiles of that size; `None` if the picture is not cut.
     pub(crate) tiles: Option<Tiles>,
+    /// Size to which the resized picture is padded with black, if it is.
+    pub(crate) canvas: Option<PictureSize>,
 }
 
 /// Tiles of a resized picture.
@@ -37,6 +39,8 @@ pub(crate) struct TargetSizes {
 pub(crate) struct Tiles {
     /// The small copy that follows the tiles, if there are several.
     pub(crate) copy: Option<SmallCopy>,
+    /// Whether a single tile is followed by its copy, too.
+    pub(crate) always: bool,
 }
 
 /// A small copy of a picture that is cut into tiles.
@@ -50,7 +54,7 @@ pub(crate) struct SmallCopy {
 
 impl Tiles {
     fn with_copy(size: PictureSize, is_of_resized: bool) -> Self {
-        Self { copy: Some(SmallCopy { size, is_of_resized }) }
+        Self { copy: Some(SmallCopy { size, is_of_resized }), always: false }
     }
 }
 
@@ -66,12 +70,15 @@ pub(crate) fn target_sizes(from: PictureSize, resize: PictureResize) -> Result<T
 
 fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, SizeError> {
     let size = |width: u64, height: u64| PictureSize::new(width as usize, height as usize);
-    let whole = |part| TargetSizes { resized: vec![part], part, tiles: None };
+    let whole = |part| TargetSizes { resized: vec![part], part, tiles: None, canvas: None };
     Ok(match resize {
         PictureResize::Fixed { width, height } => whole(size(width, height)),
-        PictureResize::Cropped { shorter, width, height } => {
-            TargetSizes { resized: vec![of_shorter(from, shorter)], part: size(width, height), tiles: None }
-        }
+        PictureResize::Cropped { shorter, width, height } => TargetSizes {
+            resized: vec![of_shorter(from, shorter)],
+            part: size(width, height),
+            tiles: None,
+            canvas: None,
+        },
         PictureResize::Area { multiple, least, most } => whole(of_area(from, multiple, [least, most])?),
         PictureResize::Longest { longest, multiple } => whole(of_longest(from, longest, multiple)),
         PictureResize::Largest { multiple, most } => whole(largest(from, multiple, most)?),
@@ -83,13 +90,19 @@ fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, Size
             let first = with_longest(from, longest);
             let resized = vec![first, of_tiles(first, tile as usize)];
             let part = size(tile, tile);
-            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, true)) }
+            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, true)), canvas: None }
         }
         PictureResize::Arranged { width, height, least, most } => {
             let part = size(width, height);
             let [columns, rows] = arrangement(from, part, [least as usize, most as usize]);
             let resized = vec![PictureSize::new(columns * part.width, rows * part.height)];
-            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, false)) }
+            TargetSizes { resized, part, tiles: Some(Tiles::with_copy(part, false)), canvas: None }
+        }
+        PictureResize::Padded { tile, grids } => {
+            let part = size(tile, tile);
+            let canvas = best_canvas(from, part, &grids);
+            let tiles = Tiles { always: true, ..Tiles::with_copy(part, false) };
+            TargetSizes { resized: vec![within(from, canvas)], part, tiles: Some(tiles), canvas: Some(canvas) }
         }
         PictureResize::Fitted { multiple, least, most, tiles } => {
             let fitted = fitted(from, multiple, [least, most])?;
@@ -102,7 +115,8 @@ fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, Size
                     TargetSizes {
                         resized: vec![PictureSize::new(columns * part.width, rows * part.height)],
                         part,
-                        tiles: Some(Tiles { copy: tiles.has_copy.then_some(copy) }),
+                        tiles: Some(Tiles { copy: tiles.has_copy.then_some(copy), always: false }),
+                        canvas: None,
                     }
                 }
             }
@@ -167,6 +181,38 @@ fn arrangement(from: PictureSize, tile: PictureSize, [least, most]: [usize; 2]) 
         }
     }
     best
+}
+
+/// `select_best_resolution` of `image_processing_utils.py`: the arrangement of tiles in which the
+/// picture has most of its pixels, and then the one with fewer others.
+fn best_canvas(from: PictureSize, tile: PictureSize, grids: &[[u8; 2]]) -> PictureSize {
+    let canvas =
+        |[columns, rows]: [u8; 2]| PictureSize::new(usize::from(columns) * tile.width, usize::from(rows) * tile.height);
+    let mut best = (tile, 0, usize::MAX);
+    for grid in grids.iter().take_while(|grid| **grid != [0, 0]) {
+        let canvas = canvas(*grid);
+        let (width, height) = (from.width as f64, from.height as f64);
+        let scale = (canvas.width as f64 / width).min(canvas.height as f64 / height);
+        let used = ((width * scale) as usize * (height * scale) as usize).min(from.pixels());
+        let wasted = canvas.pixels() - used.min(canvas.pixels());
+        if used > best.1 || (used == best.1 && wasted < best.2) {
+            best = (canvas, used, wasted);
+        }
+    }
+    best.0
+}
+
+/// `get_patch_output_size` of `image_processing_utils.py`: the largest size within another one,
+/// with the same ratio of sides.
+fn within(from: PictureSize, most: PictureSize) -> PictureSize {
+    let [by_width, by_height] = [most.width as f64 / from.width as f64, most.height as f64 / from.height as f64];
+    if by_width < by_height {
+        let height = (from.height as f64 * by_width).ceil() as usize;
+        PictureSize::new(most.width, height.clamp(1, most.height))
+    } else {
+        let width = (from.width as f64 * by_height).ceil() as usize;
+        PictureSize::new(width.clamp(1, most.width), most.height)
+    }
 }
 
 /// `get_resize_output_image_size` of `image_transforms.py`: the shorter side has a given length.

@@ -38,6 +38,9 @@ pub(crate) trait PictureEncoder: Debug + Send + Sync {
     /// # Errors
     /// Fails if there is no memory.
     fn encode(&self, patches: &Patches) -> Result<EncodedPicture>;
+
+    /// Returns the row at the end of each line, if the rows of tiles are joined to lines.
+    fn line_end(&self) -> Option<&[f32]>;
 }
 
 /// A tower on one backend.
@@ -58,6 +61,7 @@ pub(super) struct Tower<B: Backend> {
     windows: Option<PatchWindows>,
     rotary_tables: Vec<RotaryTable>,
     projector: Projector<B>,
+    line_end: Option<Vec<f32>>,
     /// Projectors of the stream after some layers, each with the index of its layer.
     deep: Vec<(usize, Projector<B>)>,
     heartbeat: Heartbeat,
@@ -104,6 +108,11 @@ impl<B: Backend> Tower<B> {
             windows: own.windows.clone(),
             rotary_tables,
             projector: projector(&own.projector)?,
+            line_end: own
+                .line_end
+                .as_ref()
+                .map(|row| weights.numbers(row, &[own.projector.width() as usize]))
+                .transpose()?,
             deep: own
                 .deep
                 .iter()
@@ -257,6 +266,10 @@ impl<B: Backend> Tower<B> {
 }
 
 impl<B: Backend> PictureEncoder for Tower<B> {
+    fn line_end(&self) -> Option<&[f32]> {
+        self.line_end.as_deref()
+    }
+
     fn encode(&self, patches: &Patches) -> Result<EncodedPicture> {
         let (backend, own) = (&self.backend, self.rows(patches)?);
         let mut deep = Vec::with_capacity(self.deep.len());

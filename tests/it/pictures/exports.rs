@@ -18,6 +18,7 @@ fn cases() -> Vec<(&'static str, Value, f64)> {
         ("idefics3", idefics.clone(), 1e-3),
         ("internvl", json!({"<img>": 308, "</img>": 309, "<IMG_CONTEXT>": 310}), 1e-3),
         ("llava", json!({"<image>": 310}), 1e-3),
+        ("llava_next", json!({"<image>": 310}), 1e-3),
         // Files have one key for both forms of GELU.
         ("ministral3", json!({"[IMG]": 310, "[IMG_BREAK]": 311, "[IMG_END]": 312}), 1e-2),
         ("qwen2_5_vl", qwen.clone(), 1e-3),

@@ -126,6 +126,7 @@ impl<'a> NamedParts<'a> {
             Some(PatchPositions::Axes { columns, lines, .. }) => self.tensors.extend([columns, lines]),
             None => {}
         }
+        self.tensors.extend(&tower.line_end);
         self.tensors.extend(tower.class.iter().flat_map(|class| [&class.row, &class.position]));
         self.norms(&tower.norm);
         tower.layers.iter().for_each(|layer| self.layer(layer));
