@@ -225,26 +225,23 @@ impl Source<'_> {
     /// Returns the steps from a picture of one size to patches, after checking that the tower was
     /// made for `side` patches of each side.
     fn input_of_square(&self, [side, patch]: [u64; 2]) -> Result<PictureInput, Error> {
-        let (input, pixels) = (self.input(patch)?, side.saturating_mul(patch));
-        match input.resize {
+        let input = self.input(patch)?;
+        let [width, height] = match input.resize {
             PictureResize::Fixed { width, height }
             | PictureResize::Cropped { width, height, .. }
-            | PictureResize::Arranged { width, height, .. }
-                if [width, height] == [pixels; 2] =>
-            {
-                Ok(input)
-            }
-            PictureResize::Tiles { tile: side, .. }
-            | PictureResize::Padded { tile: side, .. }
-            | PictureResize::Square { side, .. }
-                if side == pixels =>
-            {
-                Ok(input)
-            }
-            other => Err(config_json::fail(format!(
-                "the tower takes pictures of {pixels} x {pixels} pixels, the processor makes {other:?}"
-            ))),
+            | PictureResize::Arranged { width, height, .. } => [width, height],
+            PictureResize::Tiles { tile, .. } | PictureResize::Padded { tile, .. } => [tile; 2],
+            PictureResize::Square { side, .. } => [side; 2],
+            other => return Err(config_json::fail(format!("the tower takes squares, the processor makes {other:?}"))),
+        };
+        if [width, height].iter().all(|pixels| pixels.checked_div(input.patch) == Some(side)) {
+            return Ok(input);
         }
+        Err(config_json::fail(format!(
+            "the tower takes {side} patches of each side of a picture, the processor makes pictures of {width} x {height} \
+             pixels and patches of {}",
+            input.patch
+        )))
     }
 
     /// Returns the steps from a picture to patches. `patch` is the number of pixels of a patch's

@@ -22,6 +22,7 @@ mod gguf_metadata;
 mod gguf_source;
 mod head_order;
 mod mlx_folder;
+mod new_file;
 mod origin_files;
 mod projector_file;
 mod rounding;

@@ -10,8 +10,8 @@ use formats::{Dtype, Encoding, GgmlType};
 use serde_json::Value;
 
 use super::array::Change;
-use super::gguf_file::{NewFile, float_target};
 use super::head_order::change;
+use super::new_file::{NewFile, float_target};
 use super::{FilePiece, NO_TOWER, StoredModel};
 use import::{Error, RowOrder, StoredTensor, TensorSource};
 
@@ -33,10 +33,10 @@ pub(super) fn projector_file(
     documents: &TowerDocuments<'_>,
     dtype: Option<Dtype>,
     of_model: &mut NewFile,
-) -> Result<Option<NewFile>, Error> {
+) -> Option<NewFile> {
     let of_tower: Vec<&StoredTensor> = model.tensors.iter().filter(|tensor| names::is_of_tower(&tensor.name)).collect();
     if of_tower.is_empty() {
-        return Ok(None);
+        return None;
     }
     let config: Value = serde_json::from_slice(&formats::json::tolerant(documents.config)).unwrap_or_default();
     let kind = config["model_type"].as_str().unwrap_or_default();
@@ -45,25 +45,26 @@ pub(super) fn projector_file(
         Some(Ok(made)) => made,
         Some(Err(error)) => {
             of_model.losses.push(format!("{NO_TOWER}: {error}"));
-            return Ok(None);
+            return None;
         }
         None => {
             of_model.losses.push(NO_TOWER.to_owned());
-            return Ok(None);
+            return None;
         }
     };
-    let mut file = NewFile { keys: made.keys.clone(), ..NewFile::default() };
-    for tensor in &made.tensors {
-        file.add_of_tower(model, tensor, dtype)?;
-    }
-    if let Some(text) = &made.line_end {
-        file.add_line_end(model, documents.tokenizer, text)?;
-    }
+    let mut file = match NewFile::of_tower(model, documents, dtype, &made) {
+        Ok(file) => file,
+        Err(error) => {
+            of_model.losses.push(format!("{NO_TOWER}: {error}"));
+            return None;
+        }
+    };
     of_model.losses.extend(left_out(&of_tower, &made));
+    of_model.losses.extend(made.losses.iter().cloned());
     of_model.losses.append(&mut file.losses);
     of_model.losses.extend(file.rounding.losses());
-    say_architecture(&made, &mut of_model.keys);
-    Ok(Some(file))
+    set_architecture(&made, &mut of_model.keys);
+    Some(file)
 }
 
 /// Returns the loss of tensors that the projector file does not have, if there are any.
@@ -81,7 +82,7 @@ fn left_out(of_tower: &[&StoredTensor], made: &ProjectorFile) -> Option<String> 
 
 /// Changes the keys of a model whose file has another architecture with a projector than without
 /// one.
-fn say_architecture(made: &ProjectorFile, keys: &mut Vec<(String, OwnedValue)>) {
+fn set_architecture(made: &ProjectorFile, keys: &mut Vec<(String, OwnedValue)>) {
     let own = keys.iter().find(|(key, _)| key == "general.architecture").map(|(_, value)| value.value());
     let own = own.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
     let architecture = made.architecture.map_or(own.clone(), str::to_owned);
@@ -92,15 +93,37 @@ fn say_architecture(made: &ProjectorFile, keys: &mut Vec<(String, OwnedValue)>) 
             *key = format!("{architecture}.{rest}");
         }
     }
+    let mut set = |key: &str, value: OwnedValue| {
+        let key = format!("{architecture}.{key}");
+        keys.retain(|(other, _)| *other != key);
+        keys.push((key, value));
+    };
+    if made.deep > 0 {
+        set("n_deepstack_layers", u32::try_from(made.deep).unwrap_or(u32::MAX).into());
+    }
     if let Some([time, row, column]) = made.sections {
         let sections = [time, row, column, 0].map(|section| i32::try_from(section).unwrap_or(i32::MAX));
-        let key = format!("{architecture}.rope.dimension_sections");
-        keys.retain(|(other, _)| *other != key);
-        keys.push((key, OwnedValue::integers(sections)));
+        set("rope.dimension_sections", OwnedValue::integers(sections));
     }
 }
 
 impl NewFile {
+    fn of_tower(
+        model: &StoredModel<'_>,
+        documents: &TowerDocuments<'_>,
+        dtype: Option<Dtype>,
+        made: &ProjectorFile,
+    ) -> Result<Self, Error> {
+        let mut file = Self { keys: made.keys.clone(), ..Self::default() };
+        for tensor in &made.tensors {
+            file.add_of_tower(model, tensor, dtype)?;
+        }
+        if let Some(text) = &made.line_end {
+            file.add_line_end(model, documents.tokenizer, text)?;
+        }
+        Ok(file)
+    }
+
     fn add_of_tower(
         &mut self,
         model: &StoredModel<'_>,

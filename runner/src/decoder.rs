@@ -193,7 +193,7 @@ impl Decoder {
             encoded.append(&tower.encode(&Patches::of(part, input))?);
         }
         if let Some(line_end) = tower.line_end() {
-            let side = parts.side() / (input.patch * input.block) as usize;
+            let side = parts.part_width() / (input.patch * input.block) as usize;
             encoded.rows = JoinedLines::of(parts, side).joined(&encoded.rows, line_end);
         }
         Ok(encoded)

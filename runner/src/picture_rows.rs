@@ -18,8 +18,9 @@ pub(crate) fn is_row(id: u32) -> bool {
     id >= FIRST_ROW
 }
 
-/// Largest number of tokens between two lines or tiles of a picture.
-const BETWEEN_LINES: usize = 8;
+/// Largest number of tokens between two lines or tiles of a picture. Idefics 3 has places of tiles
+/// as ordinary text.
+const BETWEEN_LINES: usize = 32;
 
 /// True if a picture goes on across the boundary before index `at`: the rows next to it, on both
 /// sides, have consecutive ids. There may be a few tokens between two lines or tiles of a picture.
@@ -101,7 +102,7 @@ impl PictureGrid {
     pub(crate) fn of(parts: &PictureParts, input: &PictureInput, joins_tiles: bool) -> Self {
         let side = (input.patch * input.block) as usize;
         if joins_tiles {
-            return Self::whole(FIRST_ROW, JoinedLines::of(parts, parts.side() / side).count(), 1);
+            return Self::whole(FIRST_ROW, JoinedLines::of(parts, parts.part_width() / side).count(), 1);
         }
         let sides = |part: &Picture| [part.size().width / side, part.size().height / side];
         let [columns, lines] = parts.parts.first().map(sides).unwrap_or_default();

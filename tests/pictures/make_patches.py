@@ -47,6 +47,7 @@ PROCESSORS = [
     (PixtralImageProcessorPil, {"size": {"longest_edge": 154}, "patch_size": 14, "do_normalize": False}, 14),
     (Idefics3ImageProcessorPil, {"size": {"longest_edge": 224}, "max_image_size": {"longest_edge": 64}}, 16),
     (Idefics3ImageProcessorPil, {"size": {"longest_edge": 112}, "max_image_size": {"longest_edge": 56}, "do_image_splitting": False}, 14),
+    (SmolVLMImageProcessorPil, {"size": {"longest_edge": 120}, "max_image_size": {"longest_edge": 60}}, 14),
     (SmolVLMImageProcessorPil, {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 64}, "resample": 3}, 16),
     (GotOcr2ImageProcessorPil, {"size": {"height": 56, "width": 56}, "crop_to_patches": True}, 14),
     (GotOcr2ImageProcessorPil, {"size": {"height": 64, "width": 48}, "crop_to_patches": True, "min_patches": 3, "max_patches": 7}, 16),
@@ -98,6 +99,8 @@ def patches(processor, picture, patch):
         # The small copy is the first part there.
         parts = numpy.concatenate([parts[1:], parts[:1]])
     rows, columns = (side // patch for side in parts.shape[2:])
+    # Pixels behind the last patch of a side are not used.
+    parts = parts[:, :, : rows * patch, : columns * patch]
     return numpy.concatenate([cut(part, patch) for part in parts]), columns, rows
 
 

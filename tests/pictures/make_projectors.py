@@ -107,7 +107,7 @@ def write_llava(folder, out):
     writer.add_string("clip.projector_type", "mlp")
     numbers = {"image_size": "image_size", "patch_size": "patch_size", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "projection_dim": "projection_dim", "attention.head_count": "num_attention_heads"}
     for key, name in numbers.items():
-        writer.add_uint32(f"clip.vision.{key}", config["text_config"]["hidden_size"] if key == "projection_dim" else vision[name])
+        writer.add_uint32(f"clip.vision.{key}", vision[name])
     writer.add_uint32("clip.vision.block_count", layers)
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", vision["layer_norm_eps"])
     for key, values in CLIP.items():

@@ -108,8 +108,8 @@ pub enum PictureResize {
         /// Largest number of tiles.
         most: u64,
     },
-    /// The picture keeps its ratio of sides, and is padded with black to the arrangement of tiles in
-    /// which it is largest. A small copy of the picture follows the tiles.
+    /// The picture keeps its ratio of sides, and is padded with black to the arrangement of tiles
+    /// in which it is largest. A small copy of the picture follows the tiles.
     Padded {
         /// Pixels of each side of a tile.
         tile: u64,
@@ -246,22 +246,16 @@ impl PictureInput {
         if self.order == PatchOrder::Pixels && self.frames != 1 {
             return Err(format!("patches of {} frames have their channels first", self.frames));
         }
-        self.resize.check(self.patch * self.block)?;
+        self.resize.check([self.patch, self.block])?;
         Ok(self)
     }
 }
 
 impl PictureResize {
-    /// Checks the sizes of a picture whose sides are multiples of `unit`.
-    fn check(self, unit: u64) -> Result<(), String> {
-        let whole = |side: u64| -> Result<(), String> {
-            in_range("pixels of a picture's side", side, MAX_SIDE)?;
-            if side.is_multiple_of(unit) {
-                Ok(())
-            } else {
-                Err(format!("{side} pixels are not whole blocks of {unit}"))
-            }
-        };
+    /// Checks the sizes of a picture that is cut into blocks of `block · block` patches of `patch`
+    /// pixels. Pixels behind the last patch of a side are not used.
+    fn check(self, [patch, block]: [u64; 2]) -> Result<(), String> {
+        let whole = |side: u64| whole_blocks(side, [patch, block]);
         match self {
             Self::Fixed { width, height } => {
                 [width, height].into_iter().try_for_each(whole)?;
@@ -295,7 +289,7 @@ impl PictureResize {
                 check_grids(tile, &grids)?;
             }
             Self::Fitted { multiple, least, most, tiles: Some(tiles) } => {
-                Self::Fitted { multiple, least, most, tiles: None }.check(unit)?;
+                Self::Fitted { multiple, least, most, tiles: None }.check([patch, block])?;
                 whole(tiles.side)?;
                 tiles.check()?;
             }
@@ -323,6 +317,17 @@ impl LargeTiles {
         in_range("smallest number of tiles", self.least, self.most)?;
         in_range("largest number of tiles", self.most, MAX_TILES)?;
         in_range("pixels of all tiles", self.side * self.side * self.most, MAX_PIXELS)
+    }
+}
+
+/// Checks that a side has whole blocks of `block` patches of `patch` pixels.
+fn whole_blocks(side: u64, [patch, block]: [u64; 2]) -> Result<(), String> {
+    in_range("pixels of a picture's side", side, MAX_SIDE)?;
+    let patches = side / patch;
+    if patches > 0 && patches.is_multiple_of(block) {
+        Ok(())
+    } else {
+        Err(format!("{side} pixels are {patches} patches, expected whole blocks of {block}"))
     }
 }
 

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Activation, Layer, Norm, PictureInput, Projection, Tensor};
+use super::{Activation, Layer, Norm, PictureInput, PictureResize, Projection, Tensor};
 
 /// The pictures of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,9 +49,9 @@ pub struct Tower {
     /// Projectors of the stream after earlier layers. The rows of the first one are added to the
     /// stream of the decoder behind its first layer, and so on.
     pub deep: Vec<DeepProjector>,
-    /// `[hidden of the decoder]`: row at the end of each line. The rows of tiles are joined to lines
-    /// of the whole picture then, without its padding, behind the rows of the small copy. `None` if
-    /// the rows of each part follow each other.
+    /// `[hidden of the decoder]`: row at the end of each line. The rows of tiles are joined to
+    /// lines of the whole picture then, without its padding, behind the rows of the small copy.
+    /// `None` if the rows of each part follow each other.
     pub line_end: Option<Tensor>,
     /// Whether the tokens of a picture see each other, and not only those before them.
     pub is_bidirectional: bool,
@@ -79,7 +79,7 @@ pub enum PatchPositions {
         table: Tensor,
         /// Number of rows of each side of the square.
         side: u64,
-        /// How rows and patches lie above each other.
+        /// Alignment of the square with the grid of patches.
         fit: SquareFit,
     },
     /// The sum of a row for the column of the patch and one for its line.
@@ -93,7 +93,8 @@ pub enum PatchPositions {
     },
 }
 
-/// How the rows of a square of positions lie above the patches of a picture.
+/// Alignment of a square of positions with the grid of a picture's patches, to whose size it is
+/// resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SquareFit {
@@ -220,8 +221,6 @@ pub struct TileText {
     /// Text before the tokens of a tile. `{row}` and `{column}` stand for its place, counted from
     /// 1.
     pub before: String,
-    /// Text between two tiles of a row.
-    pub between: String,
     /// Text after each row of tiles.
     pub after_row: String,
     /// Text before the tokens of the small copy of a picture that is cut.
@@ -232,6 +231,21 @@ impl Tower {
     /// Returns the number of rows of the stream that a projector joins to one.
     pub fn joined(&self) -> u64 {
         self.input.block * self.input.block
+    }
+
+    /// Returns the largest number of rows that a picture becomes: those of all its parts, and those
+    /// at the ends of lines.
+    pub fn most_rows(&self) -> u64 {
+        let part = self.input.most_patches() / self.joined().max(1);
+        // A tile is a square.
+        let lines = match self.input.resize {
+            PictureResize::Padded { grids, .. } => {
+                let rows = grids.iter().map(|[_, rows]| u64::from(*rows)).max().unwrap_or(0);
+                rows.saturating_mul(part.isqrt())
+            }
+            _ => 0,
+        };
+        part.saturating_mul(self.input.most_parts()).saturating_add(lines)
     }
 
     /// Returns the number of elements of the rows that a projector makes of blocks.

@@ -10,7 +10,7 @@ use formats::gguf::{Array, OwnedValue, TensorInfo};
 
 use super::gguf_vision::{POSITIONS, is_of_tower};
 use crate::blueprint::Tower;
-use crate::gguf_keys::fail;
+use crate::gguf_keys::{SOURCE, fail};
 use crate::picture_settings::{CLIP_DEVIATION, CLIP_MEAN, HALF};
 use crate::{Error, TensorNames};
 
@@ -146,7 +146,8 @@ const FORMS: [FileForm; 5] = [
 /// Keys of the tower with another name in projector files.
 const KEYS: [(&str, &str); 2] = [("shortest_edge", "image_min_pixels"), ("longest_edge", "image_max_pixels")];
 
-/// Keys that are used here, or on which nothing depends.
+/// Keys that projector files do not have: the names of deep projectors follow from the first one,
+/// and nothing depends on the second one.
 const USED: [&str; 2] = ["deepstack_visual_indexes", "spatial_patch_size"];
 
 /// Largest number of deep projectors; more than any tower has.
@@ -185,6 +186,18 @@ impl<'a> EmbeddedTower<'a> {
     pub(super) fn names(&self, names: &TensorNames) -> TensorNames {
         let others = names.iter().filter(|name| !is_of_tower(name)).map(str::to_owned);
         others.chain(self.tensors.iter().map(|(name, _)| name.clone())).collect()
+    }
+
+    /// Returns an error about keys or tensors of a projector file with their names in the model's
+    /// file.
+    pub(super) fn with_own_keys(&self, error: &Error) -> Error {
+        let architecture = self.model.text("general.architecture").unwrap_or_default();
+        let reason = error.to_string().replace("`clip.vision.", &format!("`{architecture}.vision."));
+        let reason = self
+            .tensors
+            .iter()
+            .fold(reason, |reason, (name, own)| reason.replace(&format!("`{name}`"), &format!("`{}`", own.name)));
+        fail(reason.trim_start_matches(SOURCE).trim_start_matches(": "))
     }
 
     /// Gives the tensors of a tower that was read with these [names](Self::names) their names in

@@ -39,7 +39,8 @@ pub(super) fn read(
         None if names.iter().any(is_of_tower) => {
             let embedded = EmbeddedTower::of(model)?;
             let names = embedded.names(names);
-            let found = of_header(model, &embedded.header(), &names, (decoder, FileKind::Model))?;
+            let found = of_header(model, &embedded.header(), &names, (decoder, FileKind::Model));
+            let found = found.map_err(|error| embedded.with_own_keys(&error))?;
             let own = |found: FoundTower| Ok(FoundTower { tower: embedded.with_own_names(&found.tower)?, ..found });
             found.map(own).transpose()
         }
@@ -88,12 +89,8 @@ fn found(
 ) -> Result<FoundTower, Error> {
     // The kind of projector was read.
     keys.name("projector_type");
-    let width = keys.unsigned("projection_dim")?.filter(|width| *width > 0);
-    if let Some(width) = width.filter(|width| *width != decoder) {
-        return Err(fail(format!(
-            "its projector makes rows of {width} elements, the model takes {decoder}: it belongs to another model"
-        )));
-    }
+    // Files of LLaVA and LFM2-VL have another number there.
+    keys.name("projection_dim");
     if let Some(channels) = keys.unsigned("num_channels")?.filter(|channels| *channels != 3) {
         return Err(fail(format!("the tower takes {channels} channels, expected 3")));
     }
@@ -119,6 +116,12 @@ fn found(
         activation,
     };
     let found = read(&vision)?;
+    let last = found.tower.projector.layers.last().map(|layer| vision.width_of(&layer.projection));
+    if let Some(width) = last.filter(|width| *width != 0 && *width != decoder) {
+        return Err(fail(format!(
+            "its projector makes rows of {width} elements, the model takes {decoder}: it belongs to another model"
+        )));
+    }
     match keys.unread().as_slice() {
         [] => Ok(found),
         [key, ..] => Err(fail(format!("`{key}` is not known, and may change what the tower sees"))),
@@ -148,16 +151,31 @@ mod tests {
         ("qwen3vl", include_bytes!("../../../tests/pictures/projectors/qwen3_vl.gguf")),
     ];
 
-    /// Reads a projector with a small model of that architecture.
-    fn read(architecture: &str, projector: &Gguf<'_>) -> Architecture {
+    /// Files of tiny models that have the tower themselves.
+    const OWN_FILES: [&[u8]; 5] = [
+        include_bytes!("../../../tests/pictures/embedded/gemma3.gguf"),
+        include_bytes!("../../../tests/pictures/embedded/gemma4-e-bounded.gguf"),
+        include_bytes!("../../../tests/pictures/embedded/ministral3-silu.gguf"),
+        include_bytes!("../../../tests/pictures/embedded/qwen2_5_vl.gguf"),
+        include_bytes!("../../../tests/pictures/embedded/qwen3_vl.gguf"),
+    ];
+
+    fn decoder() -> Architecture {
         let config = br#"{"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":4,
             "num_attention_heads":4,"vocab_size":320,"max_position_embeddings":256}"#;
-        let decoder = describe(Document::Config(config), &TensorNames::default()).expect("a config");
+        describe(Document::Config(config), &TensorNames::default()).expect("a config")
+    }
+
+    fn names(file: &Gguf<'_>) -> TensorNames {
+        file.tensors.iter().map(|tensor| tensor.name.to_owned()).collect()
+    }
+
+    /// Reads a projector with a small model of that architecture.
+    fn read(architecture: &str, projector: &Gguf<'_>) -> Architecture {
         let keys = [("general.architecture".to_owned(), OwnedValue::from(architecture))];
         let header = write_header(&keys, &[]).expect("a header");
         let model = Gguf::parse_header(&header.bytes).expect("it is read");
-        let names = projector.tensors.iter().map(|tensor| tensor.name.to_owned()).collect();
-        decoder.with_projector(&model, Some(projector), &names)
+        decoder().with_projector(&model, Some(projector), &names(projector))
     }
 
     #[test]
@@ -173,29 +191,42 @@ mod tests {
         }
     }
 
-    /// A damaged header is refused, or gives a tower that can be written and read.
+    /// Reads copies of a file with damaged headers; each gives a tower that can be written and
+    /// read, or is refused.
+    fn read_damaged(file: &[u8], read: impl Fn(&Gguf<'_>) -> Architecture) -> usize {
+        let end = Gguf::parse_header(file).expect("a header").data_start as usize;
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut read_count = 0;
+        for _ in 0..400 {
+            let mut bytes = file.to_vec();
+            for _ in 0..=random(3) {
+                bytes[24 + random(end - 24)] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+            }
+            let Ok(damaged) = Gguf::parse_header(&bytes) else { continue };
+            let blueprint = read(&damaged).blueprint;
+            let text = serde_json::to_string(&blueprint).expect("it is written");
+            assert_eq!(serde_json::from_str::<Blueprint>(&text).expect("it was checked"), blueprint);
+            read_count += 1;
+        }
+        read_count
+    }
+
     #[test]
     fn damaged_headers_give_towers_that_are_checked() {
         for (architecture, file) in FILES {
-            let end = Gguf::parse_header(file).expect("a header").data_start as usize;
-            let mut state = 1_u64;
-            let mut random = |below: usize| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 33) as usize % below
-            };
-            let mut read_count = 0;
-            for _ in 0..400 {
-                let mut bytes = file.to_vec();
-                for _ in 0..=random(3) {
-                    bytes[24 + random(end - 24)] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
-                }
-                let Ok(projector) = Gguf::parse_header(&bytes) else { continue };
-                let blueprint = read(architecture, &projector).blueprint;
-                let text = serde_json::to_string(&blueprint).expect("it is written");
-                assert_eq!(serde_json::from_str::<Blueprint>(&text).expect("it was checked"), blueprint);
-                read_count += 1;
-            }
-            assert!(read_count > 50, "{architecture}: {read_count} headers were read");
+            let count = read_damaged(file, |projector| read(architecture, projector));
+            assert!(count > 50, "{architecture}: {count} headers were read");
+        }
+        for file in OWN_FILES {
+            let own = |model: &Gguf<'_>| decoder().with_projector(model, None, &names(model));
+            let found = own(&Gguf::parse_header(file).expect("a header")).blueprint.pictures;
+            assert!(matches!(found, Some(Pictures::Supported(_))), "{found:?}");
+            let count = read_damaged(file, own);
+            assert!(count > 50, "{count} headers were read");
         }
     }
 }

@@ -240,6 +240,13 @@ impl Vision<'_> {
         ClassRow { row: Tensor::named("v.class_embd"), position: Tensor::rows(POSITIONS, 0, 1) }
     }
 
+    /// Returns the number of elements of the rows that a projection makes; 0 if the file does not
+    /// have it.
+    pub(super) fn width_of(&self, projection: &Projection) -> u64 {
+        let axis = usize::from(!projection.weight.view.transposed);
+        self.shapes.get(projection.weight.name.as_str()).and_then(|dims| dims.get(axis)).copied().unwrap_or(0)
+    }
+
     /// Returns the number of outputs of a projection; 0 if the file does not have it.
     pub(super) fn outputs(&self, name: &str) -> u64 {
         // The first dimension is the input.
@@ -271,8 +278,9 @@ impl Vision<'_> {
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
         let name = self.keys.name(key);
         let Some(list) = self.keys.gguf.array(&name) else { return Ok(None) };
-        let numbers: Option<Vec<u64>> = list.iter().take(MAX_LAYERS as usize).map(|item| item.as_u64()).collect();
-        numbers.map(Some).ok_or_else(|| fail(format!("`{name}` is no list of whole numbers")))
+        let numbers: Option<Vec<u64>> = list.iter().take(MAX_LAYERS as usize + 1).map(|item| item.as_u64()).collect();
+        let numbers = numbers.filter(|numbers| numbers.len() <= MAX_LAYERS as usize);
+        numbers.map(Some).ok_or_else(|| fail(format!("`{name}` is no list of at most {MAX_LAYERS} whole numbers")))
     }
 
     fn channels(&self, key: &str) -> Result<[f64; 3], Error> {

@@ -36,7 +36,6 @@ pub(super) fn text() -> PictureText {
         tiles: TileText {
             before_whole: format!("{AROUND}<global-img>"),
             before: format!("{AROUND}<row_{{row}}_col_{{column}}>"),
-            between: String::new(),
             after_row: "\n".to_owned(),
             before_copy: format!("\n{AROUND}<global-img>"),
         },

@@ -6,8 +6,8 @@
 use formats::gguf::OwnedValue;
 
 use crate::blueprint::{
-    Activation, Attention, Ffn, Layer, Mixer, Norm, NormKind, PatchOrder, PatchPositions, PictureInput, PictureResize,
-    Projection, Projector, Rows, Tensor, Tower,
+    Activation, Attention, Ffn, Layer, Mixer, Norm, NormKind, PatchOrder, PatchPositions, PictureFilter, PictureInput,
+    PictureResize, Projection, Projector, Rows, Tensor, Tower,
 };
 use crate::exchange::{HeadOrder, NumberChange, TensorChange};
 use crate::family::Architecture;
@@ -27,6 +27,11 @@ pub struct ProjectorFile {
     pub sections: Option<[u64; 3]>,
     /// Text of the token whose embedding the file has: it is between the lines of a picture.
     pub line_end: Option<String>,
+    /// Number of projectors whose rows are added behind layers of the decoder, which the model's
+    /// file needs.
+    pub deep: u64,
+    /// Settings that such files do not have, one sentence each.
+    pub losses: Vec<String>,
 }
 
 /// A tensor of a projector file.
@@ -53,8 +58,8 @@ pub struct PatchChange {
     pub frame: u64,
 }
 
-/// Names of a kind of projector.
-struct Names {
+/// Names and settings of a kind of projector.
+struct ProjectorForm {
     kind: &'static str,
     /// Values of `model_type` of folders.
     models: &'static [&'static str],
@@ -67,10 +72,12 @@ struct Names {
     block: &'static str,
     /// Whether queries, keys and values are one tensor.
     joins_heads: bool,
+    /// Filter of the resize, which readers of such files take.
+    filter: PictureFilter,
 }
 
-const NAMES: [Names; 7] = [
-    Names {
+const FORMS: [ProjectorForm; 7] = [
+    ProjectorForm {
         kind: "gemma3",
         models: &["gemma3"],
         architectures: &[],
@@ -79,8 +86,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.input_projection"],
         block: "projector.scale_factor",
         joins_heads: false,
+        filter: PictureFilter::Bilinear,
     },
-    Names {
+    ProjectorForm {
         kind: "idefics3",
         models: &["idefics3", "smolvlm"],
         architectures: &[],
@@ -89,8 +97,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.model.fc"],
         block: "projector.scale_factor",
         joins_heads: false,
+        filter: PictureFilter::Lanczos,
     },
-    Names {
+    ProjectorForm {
         kind: "internvl",
         models: &["internvl"],
         architectures: &[],
@@ -99,8 +108,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.model.mlp.1", "mm.model.mlp.3"],
         block: "projector.scale_factor",
         joins_heads: false,
+        filter: PictureFilter::Bicubic,
     },
-    Names {
+    ProjectorForm {
         kind: "mlp",
         models: &["llava", "llava_next"],
         architectures: &[],
@@ -109,8 +119,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.0", "mm.2"],
         block: "",
         joins_heads: false,
+        filter: PictureFilter::Bicubic,
     },
-    Names {
+    ProjectorForm {
         kind: "pixtral",
         models: &["mistral3"],
         architectures: &[],
@@ -119,8 +130,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.patch_merger", "mm.1", "mm.2"],
         block: "spatial_merge_size",
         joins_heads: false,
+        filter: PictureFilter::Bicubic,
     },
-    Names {
+    ProjectorForm {
         kind: "qwen2vl_merger",
         models: &["qwen2_vl"],
         architectures: &[("qwen2", "qwen2vl")],
@@ -129,8 +141,9 @@ const NAMES: [Names; 7] = [
         layers: &["mm.0", "mm.2"],
         block: "spatial_merge_size",
         joins_heads: false,
+        filter: PictureFilter::Bicubic,
     },
-    Names {
+    ProjectorForm {
         kind: "qwen3vl_merger",
         models: &["qwen3_vl"],
         architectures: &[("qwen3", "qwen3vl")],
@@ -139,6 +152,7 @@ const NAMES: [Names; 7] = [
         layers: &["mm.0", "mm.2"],
         block: "spatial_merge_size",
         joins_heads: true,
+        filter: PictureFilter::Bicubic,
     },
 ];
 
@@ -160,8 +174,8 @@ impl Architecture {
     pub fn projector_file(&self, model: &str) -> Result<ProjectorFile, Error> {
         let tower = self.blueprint.tower().ok_or_else(|| fail("the model sees no pictures"))?;
         let (is_2_5, of) = if model == QWEN2_5.0 { (true, "qwen2_vl") } else { (false, model) };
-        let names = NAMES.iter().find(|names| names.models.contains(&of)).ok_or_else(|| {
-            let known: Vec<&str> = NAMES.iter().flat_map(|names| names.models).copied().collect();
+        let names = FORMS.iter().find(|names| names.models.contains(&of)).ok_or_else(|| {
+            let known: Vec<&str> = FORMS.iter().flat_map(|names| names.models).copied().collect();
             fail(format!("files for the tower of `{model}` cannot be written, expected one of {}", known.join(", ")))
         })?;
         let mut file = ProjectorFile::default();
@@ -176,6 +190,7 @@ impl Architecture {
             RopeAxes::Interleaved(sections) | RopeAxes::Runs(sections) => Some(sections),
             _ => None,
         });
+        file.deep = tower.deep.len() as u64;
         file.line_end = Some(tower.text.between_lines.clone()).filter(|text| !text.is_empty());
         Ok(file)
     }
@@ -193,7 +208,7 @@ impl ProjectorFile {
         self.set(&format!("clip.vision.{key}"), u32::try_from(number).unwrap_or(u32::MAX).into());
     }
 
-    fn add_keys(&mut self, tower: &Tower, names: &Names, decoder: u64) -> Result<(), Error> {
+    fn add_keys(&mut self, tower: &Tower, names: &ProjectorForm, decoder: u64) -> Result<(), Error> {
         self.set("general.architecture", "clip".into());
         self.set("general.type", "mmproj".into());
         self.set("clip.has_vision_encoder", true.into());
@@ -211,7 +226,14 @@ impl ProjectorFile {
             _ => return Err(fail("the networks of the tower have experts")),
         };
         match activation {
-            Activation::Gelu | Activation::GeluTanh => self.set("clip.use_gelu", true.into()),
+            Activation::Gelu | Activation::GeluTanh => {
+                // Readers take it for the exact form for InternVL, and for the other one elsewhere.
+                if (activation == Activation::Gelu) != (names.kind == "internvl") {
+                    self.losses
+                        .push(format!("projector files do not express the form of the activation {activation:?}"));
+                }
+                self.set("clip.use_gelu", true.into());
+            }
             Activation::Silu => self.set("clip.use_silu", true.into()),
             Activation::GeluQuick => {}
             other => return Err(fail(format!("the activation {other:?} of the tower has no key"))),
@@ -225,10 +247,14 @@ impl ProjectorFile {
         self.number("attention.head_count", attention.heads);
         let epsilon = first.mixer_residual.before.as_ref().map_or(1e-6, |norm| norm.epsilon);
         self.set("clip.vision.attention.layer_norm_epsilon", (epsilon as f32).into());
-        if !names.block.is_empty() {
+        if names.block.is_empty() {
+            // Without it, llama.cpp leaves out the last layer.
+            let layer = i32::try_from(tower.layers.len()).unwrap_or(i32::MAX);
+            self.set("clip.vision.feature_layer", OwnedValue::integers([layer]));
+        } else {
             self.number(names.block, tower.input.block);
         }
-        self.add_picture_keys(&tower.input);
+        self.add_picture_keys(&tower.input, names);
         if let Some(windows) = &tower.windows {
             let every = windows.whole.first().map_or(0, |layer| layer + 1);
             let expected = (1..=tower.layers.len() as u64).filter(|layer| every > 0 && layer.is_multiple_of(every));
@@ -247,7 +273,15 @@ impl ProjectorFile {
     }
 
     /// Adds the keys of the steps from a picture to patches.
-    fn add_picture_keys(&mut self, input: &PictureInput) {
+    fn add_picture_keys(&mut self, input: &PictureInput, names: &ProjectorForm) {
+        let is_usual = match input.resize {
+            PictureResize::Cropped { shorter, width, height } => [width, height] == [shorter; 2],
+            PictureResize::Fixed { .. } | PictureResize::Square { .. } => names.kind == "gemma3",
+            _ => true,
+        };
+        if !is_usual || input.filter != names.filter {
+            self.losses.push("projector files do not express how this model resizes or cuts pictures".to_owned());
+        }
         self.set("clip.vision.image_mean", OwnedValue::floats(input.mean.map(|mean| mean as f32)));
         self.set("clip.vision.image_std", OwnedValue::floats(input.deviation.map(|own| own as f32)));
         match input.resize {
@@ -271,7 +305,7 @@ impl ProjectorFile {
         }
     }
 
-    fn add_tower(&mut self, tower: &Tower, names: &Names) -> Result<(), Error> {
+    fn add_tower(&mut self, tower: &Tower, names: &ProjectorForm) -> Result<(), Error> {
         let [patches] = tower.patches.as_slice() else {
             return Err(fail("the tower has several projections of patches"));
         };
@@ -320,7 +354,7 @@ impl ProjectorFile {
         Ok(())
     }
 
-    fn projector(&mut self, own: &Projector, names: &Names) -> Result<(), Error> {
+    fn projector(&mut self, own: &Projector, names: &ProjectorForm) -> Result<(), Error> {
         self.norm(own.norm.as_ref().filter(|norm| norm.weight.is_some()), names.norm);
         self.norm(own.joined_norm.as_ref().filter(|norm| norm.weight.is_some()), names.joined_norm);
         if own.layers.len() != names.layers.len() {

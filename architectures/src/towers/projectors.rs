@@ -115,8 +115,8 @@ fn gemma4(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 
 /// `LLaVA`. Its files have the layers up to the one whose rows are used.
 fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
-    vision.keys.gguf.flag("clip.has_llava_projector");
-    for key in ["image_aspect_ratio", "image_crop_resolution", "image_split_resolution", "mm_projector_type"] {
+    // They repeat the sizes and the kind.
+    for key in ["image_crop_resolution", "image_split_resolution", "mm_projector_type"] {
         vision.keys.name(key);
     }
     let (resize, line_end) = llava_sizes(vision)?;
@@ -140,12 +140,18 @@ fn mlp(vision: &Vision<'_>) -> Result<FoundTower, Error> {
 /// are joined to lines.
 fn llava_sizes(vision: &Vision<'_>) -> Result<(PictureResize, Option<Tensor>), Error> {
     let (tile, sizes) = (vision.side, vision.numbers("image_grid_pinpoints")?);
-    let merge = vision.keys.text("mm_patch_merge_type")?;
+    let (merge, ratio) = (vision.keys.text("mm_patch_merge_type")?, vision.keys.text("image_aspect_ratio")?);
+    if let Some(other) = ratio.filter(|ratio| *ratio != "anyres" || sizes.is_none()) {
+        return Err(fail(format!("`image_aspect_ratio` is `{other}`, expected `anyres` with a list of sizes")));
+    }
     let Some(sizes) = sizes else {
         return Ok((PictureResize::Cropped { shorter: tile, width: tile, height: tile }, None));
     };
     if merge.is_some_and(|merge| merge != "spatial_unpad") {
         return Err(fail("the rows of tiles are not joined to lines, expected `spatial_unpad`"));
+    }
+    if sizes.len() % 2 != 0 {
+        return Err(fail(format!("`image_grid_pinpoints` has {} numbers, expected pairs", sizes.len())));
     }
     let sizes: Vec<[u64; 2]> = sizes.chunks_exact(2).map(|sides| [sides[0], sides[1]]).collect();
     let line_end = llava::NEWLINES.into_iter().chain(["v.image_newline"]).find(|name| vision.names.has(name));

@@ -72,6 +72,9 @@ impl ViT {
             SquareFit::Corners => number("image_size", 224)?.checked_div(patch).unwrap_or(0),
             SquareFit::Area => number("num_patches", 256)?.isqrt(),
         };
+        if class.fit == SquareFit::Area && side * side != number("num_patches", 256)? {
+            return Err(fail("`num_patches` of the tower is no square"));
+        }
         let epsilon = tower.float("layer_norm_eps")?.unwrap_or(class.epsilon);
         let width = number("intermediate_size", 3072)?;
         let activation = tower.activation("hidden_act", class.activation)?;

@@ -8,6 +8,7 @@ use crate::blueprint::{
     ProjectorLayer, SquareFit, Tensor, Tower,
 };
 use crate::dense::{layer_norm, projection};
+use crate::gguf_keys::fail;
 
 /// Constant of norms of projectors, which files do not have.
 const EPSILON: f64 = 1e-5;
@@ -48,10 +49,10 @@ pub(super) fn internvl(vision: &Vision<'_>) -> Result<FoundTower, Error> {
     let most = vision.keys.unsigned("preproc_max_tiles")?.unwrap_or(INTERNVL_TILES);
     let resize = PictureResize::Arranged { width, height, least, most };
     let input = vision.input(resize, PictureFilter::Bicubic, block)?;
-    // Files do not say which norm it is. Those without a bias are of the large tower.
+    // The file has no key for the norm. InternViT-6B has RMS norms, without a bias.
     let has_bias = vision.names.has("v.blk.0.ln1.bias");
     let form = LayerForm {
-        // Files have the key of the tanh form for it.
+        // `clip.use_gelu` means the exact GELU here.
         activation: (vision.activation == Activation::GeluTanh).then_some(Activation::Gelu),
         ..LayerForm::new(if has_bias { NormKind::Layer } else { NormKind::Rms })
     };
@@ -89,9 +90,13 @@ pub(super) fn lfm2(vision: &Vision<'_>) -> Result<FoundTower, Error> {
         tiles: Some(tiles),
     };
     let input = vision.input(resize, PictureFilter::Bilinear, block)?;
-    // The size of the table is that of the tensor; the one of the file is that of another model.
-    let table = Tensor::named(POSITIONS);
-    let positions = PatchPositions::Square { table, side: vision.outputs(POSITIONS).isqrt(), fit: SquareFit::Area };
+    // `image_size` is not the size of the table.
+    let (table, rows) = (Tensor::named(POSITIONS), vision.outputs(POSITIONS));
+    let side = rows.isqrt();
+    if side * side != rows {
+        return Err(fail(format!("`{POSITIONS}` has {rows} rows, expected a square")));
+    }
+    let positions = PatchPositions::Square { table, side, fit: SquareFit::Area };
     let width = vision.outputs("mm.1.weight");
     let has_norm = vision.names.has("mm.input_norm.weight");
     let projector = Projector {

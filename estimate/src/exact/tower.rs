@@ -31,9 +31,11 @@ pub(super) fn device_activations(own: &Tower) -> Amount {
     FLOAT * (patches(own) * (4 * Amount(own.hidden) + largest) + projected(own))
 }
 
-/// Returns the bytes for pictures in the runner's process, besides those of the tower.
+/// Returns the bytes for pictures in the runner's process, besides those of the tower. The rows of
+/// the largest picture are in them twice while its parts are joined.
 pub(super) fn pictures(own: &Tower) -> Amount {
-    Amount(DECODING) + Amount(ENCODED_PICTURES as u64) + positions(own)
+    let rows = FLOAT * (2 * (Amount(own.most_rows()) * Amount(own.projector.width())));
+    Amount(DECODING) + Amount(ENCODED_PICTURES as u64) + positions(own) + rows
 }
 
 /// Returns the bytes of the positions of patches, which are read as float32.

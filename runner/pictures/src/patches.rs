@@ -57,7 +57,7 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
     for [row, column] in patch_places(rows, columns, 1) {
         parts.push(cut(&resized, [column * part.width, row * part.height], part));
     }
-    if let Some(copy) = tiles.copy.filter(|_| tiles.always || parts.len() > 1) {
+    if let Some(copy) = tiles.copy.filter(|_| tiles.copies_single_tile || parts.len() > 1) {
         let of = if copy.is_of_resized { &resized } else { picture };
         parts.push(resize(of, copy.size, input.filter));
     }
@@ -65,8 +65,8 @@ pub fn picture_parts(picture: &Picture, input: &PictureInput) -> Result<PictureP
 }
 
 impl PictureParts {
-    /// Returns the pixels of a row of the first part.
-    pub fn side(&self) -> usize {
+    /// Returns the width of the first part in pixels.
+    pub fn part_width(&self) -> usize {
         self.parts.first().map_or(0, |part| part.size().width)
     }
 
@@ -77,7 +77,7 @@ impl PictureParts {
 }
 
 impl Patches {
-    /// Cuts a part of a picture, whose sides are whole patches, into patches.
+    /// Cuts a part of a picture into patches. Pixels behind the last patch of a side are not used.
     pub fn of(picture: &Picture, input: &PictureInput) -> Self {
         let table = NumberTable::new(input);
         let patch = input.patch as usize;

@@ -40,7 +40,7 @@ pub(crate) struct Tiles {
     /// The small copy that follows the tiles, if there are several.
     pub(crate) copy: Option<SmallCopy>,
     /// Whether a single tile is followed by its copy, too.
-    pub(crate) always: bool,
+    pub(crate) copies_single_tile: bool,
 }
 
 /// A small copy of a picture that is cut into tiles.
@@ -54,7 +54,7 @@ pub(crate) struct SmallCopy {
 
 impl Tiles {
     fn with_copy(size: PictureSize, is_of_resized: bool) -> Self {
-        Self { copy: Some(SmallCopy { size, is_of_resized }), always: false }
+        Self { copy: Some(SmallCopy { size, is_of_resized }), copies_single_tile: false }
     }
 }
 
@@ -101,7 +101,7 @@ fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, Size
         PictureResize::Padded { tile, grids } => {
             let part = size(tile, tile);
             let canvas = best_canvas(from, part, &grids);
-            let tiles = Tiles { always: true, ..Tiles::with_copy(part, false) };
+            let tiles = Tiles { copies_single_tile: true, ..Tiles::with_copy(part, false) };
             TargetSizes { resized: vec![within(from, canvas)], part, tiles: Some(tiles), canvas: Some(canvas) }
         }
         PictureResize::Fitted { multiple, least, most, tiles } => {
@@ -115,7 +115,7 @@ fn of_rule(from: PictureSize, resize: PictureResize) -> Result<TargetSizes, Size
                     TargetSizes {
                         resized: vec![PictureSize::new(columns * part.width, rows * part.height)],
                         part,
-                        tiles: Some(Tiles { copy: tiles.has_copy.then_some(copy), always: false }),
+                        tiles: Some(Tiles { copy: tiles.has_copy.then_some(copy), copies_single_tile: false }),
                         canvas: None,
                     }
                 }
@@ -232,8 +232,14 @@ fn of_area(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<
     if width.max(height) / width.min(height) > MAX_RATIO {
         return Err(SizeError::Narrow(from));
     }
-    // Python rounds halves to even numbers.
     let near = |side: f64| (side / unit).round_ties_even() * unit;
+    Ok(within_bounds(from, unit, [least, most], near))
+}
+
+/// Returns sides that are multiples of `unit`, with a number of pixels within bounds if that is
+/// possible. `near` rounds a side to a multiple, as Python does: halves to even numbers.
+fn within_bounds(from: PictureSize, unit: f64, [least, most]: [u64; 2], near: impl Fn(f64) -> f64) -> PictureSize {
+    let (width, height) = (from.width as f64, from.height as f64);
     let pixels = near(width) * near(height);
     let sides = if pixels > most as f64 {
         let shrink = (height * width / most as f64).sqrt();
@@ -244,25 +250,15 @@ fn of_area(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<
     } else {
         [near(width), near(height)]
     };
-    Ok(PictureSize::new(sides[0] as usize, sides[1] as usize))
+    PictureSize::new(sides[0] as usize, sides[1] as usize)
 }
 
 /// `smart_resize` of LFM2-VL's processor. Narrow pictures that get more pixels than `most` are
 /// refused here.
-fn fitted(from: PictureSize, multiple: u64, [least, most]: [u64; 2]) -> Result<PictureSize, SizeError> {
-    let (width, height, unit) = (from.width as f64, from.height as f64, multiple as f64);
-    let pixels = rounded_pixels(from, multiple);
-    let sides = if pixels > most as f64 {
-        let shrink = (height * width / most as f64).sqrt();
-        [width, height].map(|side| (side / shrink / unit).floor().max(1.0) * unit)
-    } else if pixels < least as f64 {
-        let grow = (least as f64 / (height * width)).sqrt();
-        [width, height].map(|side| (side * grow / unit).ceil() * unit)
-    } else {
-        [width, height].map(|side| rounded(side, unit))
-    };
-    let size = PictureSize::new(sides[0] as usize, sides[1] as usize);
-    if size.pixels() as u64 > most { Err(SizeError::Narrow(from)) } else { Ok(size) }
+fn fitted(from: PictureSize, multiple: u64, bounds: [u64; 2]) -> Result<PictureSize, SizeError> {
+    let unit = multiple as f64;
+    let size = within_bounds(from, unit, bounds, |side| rounded(side, unit));
+    if size.pixels() as u64 > bounds[1] { Err(SizeError::Narrow(from)) } else { Ok(size) }
 }
 
 /// Returns the nearest multiple of `unit`, at least one.

@@ -15,21 +15,54 @@ use crate::picture_rows::PictureGrid;
 #[derive(Debug)]
 pub(crate) struct PictureText {
     own: architectures::PictureText,
-    token: u32,
+    /// `None` if the vocabulary does not have it, as that of `LLaVA`'s first files.
+    token: Option<u32>,
 }
+
+/// Stands for a row until its id is known, if the vocabulary has no token for it.
+const NO_TOKEN: u32 = u32::MAX;
 
 impl PictureText {
     /// # Errors
-    /// The tokenizer does not have the token; the text is the reason.
+    /// The tokenizer does not have the token, which is more than a mark; the text is the reason.
     pub(crate) fn new(own: &architectures::PictureText, tokenizer: &Tokenizer) -> Result<Self, String> {
         let token = tokenizer.id(&own.token);
-        let token = token.ok_or_else(|| format!("the tokenizer has no token `{}`", own.token))?;
+        if token.is_none() && own.mark != own.token {
+            return Err(format!("the tokenizer has no token `{}`", own.token));
+        }
         Ok(Self { own: own.clone(), token })
     }
 
-    /// Returns the token that is repeated for each row of a picture.
+    /// Creates a value for a vocabulary without a token for rows.
+    #[cfg(test)]
+    pub(crate) fn without_token(own: &architectures::PictureText) -> Self {
+        Self { own: own.clone(), token: None }
+    }
+
+    /// Returns the token that is repeated for each row of a picture, or one that stands for it.
     pub(crate) fn token(&self) -> u32 {
-        self.token
+        self.token.unwrap_or(0)
+    }
+
+    /// Converts an expanded text to tokens. If the vocabulary has no token for rows, the texts
+    /// between pictures are converted one by one; `encode` gets each, and whether it is the first.
+    ///
+    /// # Errors
+    /// `encode` fails.
+    pub(crate) fn tokens(&self, expanded: &str, encode: impl Fn(&str, bool) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+        if self.token.is_some() {
+            return encode(expanded, true);
+        }
+        let mut tokens = Vec::new();
+        for (index, piece) in expanded.split(&self.own.token).enumerate() {
+            if index > 0 {
+                tokens.push(NO_TOKEN);
+            }
+            if index == 0 || !piece.is_empty() {
+                tokens.extend(encode(piece, index == 0)?);
+            }
+        }
+        Ok(tokens)
     }
 
     /// Refuses a text with the model's own mark or token: it would be taken for a picture.
@@ -85,8 +118,7 @@ impl PictureText {
                 let before = own.before.replace("{row}", &row.to_string()).replace("{column}", &column.to_string());
                 before + &part
             };
-            let row: Vec<String> = (1..=tiles.columns).map(tile).collect();
-            text.push_str(&row.join(&own.between));
+            text.extend((1..=tiles.columns).map(tile));
             text.push_str(&own.after_row);
         }
         if let Some(copy) = tiles.copy {
@@ -102,10 +134,11 @@ impl PictureText {
     pub(crate) fn placed(&self, mut tokens: Vec<u32>, pictures: &[PictureGrid]) -> Result<Vec<u32>> {
         let mut rows = pictures.iter().flat_map(|picture| picture.ids());
         let expected: usize = pictures.iter().map(|picture| picture.count()).sum();
-        let found = tokens.iter().filter(|token| **token == self.token).count();
+        let own = self.token.unwrap_or(NO_TOKEN);
+        let found = tokens.iter().filter(|token| **token == own).count();
         let name = &self.own.token;
         ensure!(found == expected, "the prompt has {found} tokens `{name}`, expected {expected} for its pictures");
-        for token in tokens.iter_mut().filter(|token| **token == self.token) {
+        for token in tokens.iter_mut().filter(|token| **token == own) {
             *token = rows.next().unwrap_or(*token);
         }
         Ok(tokens)
@@ -148,12 +181,11 @@ mod tests {
             tiles: TileText {
                 before_whole: "w".to_owned(),
                 before: "{row}.{column}:".to_owned(),
-                between: ",".to_owned(),
                 after_row: ";".to_owned(),
                 before_copy: "c".to_owned(),
             },
         };
-        PictureText { own, token: 7 }
+        PictureText { own, token: Some(7) }
     }
 
     #[test]
@@ -173,12 +205,25 @@ mod tests {
     }
 
     #[test]
+    fn rows_need_no_token() {
+        let own = architectures::PictureText { mark: "<p>".to_owned(), token: "<p>".to_owned(), ..text().own };
+        let text = PictureText { own, token: None };
+        let encode = |piece: &str, is_first: bool| {
+            Ok(std::iter::once(1).filter(|_| is_first).chain(piece.bytes().map(u32::from)).collect())
+        };
+        let tokens = text.tokens("<p><p>a<p>b", encode).expect("tokens");
+        assert_eq!(tokens, [1, NO_TOKEN, NO_TOKEN, 97, NO_TOKEN, 98]);
+        let placed = text.placed(tokens, &[PictureGrid::whole(FIRST_ROW, 3, 1)]).expect("rows");
+        assert_eq!(placed, [1, FIRST_ROW, FIRST_ROW + 1, 97, FIRST_ROW + 2, 98]);
+    }
+
+    #[test]
     fn tiles_have_places() {
         let grid = |copy| {
             let tiles = Some(TileGrid { columns: 2, rows: 2, copy });
             PictureGrid { tiles, ..PictureGrid::whole(FIRST_ROW, 1, 1) }
         };
-        assert_eq!(text().expanded("<img>", &[grid(None)]), "(1.1:<p>,1.2:<p>;2.1:<p>,2.2:<p>;)");
+        assert_eq!(text().expanded("<img>", &[grid(None)]), "(1.1:<p>1.2:<p>;2.1:<p>2.2:<p>;)");
         assert!(text().expanded("<img>", &[grid(Some([2, 1]))]).ends_with(";c<p><p>)"));
     }
 

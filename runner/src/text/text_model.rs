@@ -113,7 +113,9 @@ impl TextModel {
             text.marks(&rendered, count),
             "a text of the conversation contains the mark of pictures, such as a tool's description; remove it"
         );
-        let tokens = text.placed(self.rendered(&text.expanded(&rendered, pictures), add)?, pictures)?;
+        let expanded = text.expanded(&rendered, pictures);
+        let tokens = text.tokens(&expanded, |piece, is_first| self.rendered(piece, add && is_first))?;
+        let tokens = text.placed(tokens, pictures)?;
         let rendered = if matches!(prompt, Prompt::Chat(_)) { rendered } else { String::new() };
         Ok(Prompted { tokens, rendered })
     }

@@ -1,6 +1,6 @@
 //! Checks of the numbers of towers.
 
-use super::super::{Blueprint, Mixer, PatchPositions, Projector, Tower};
+use super::super::{Blueprint, Mixer, PatchPositions, PictureResize, Projector, Tower};
 use super::{MAX_LAYERS, in_range, layer, norm};
 
 /// Limit of the width of joined rows; more than any tower has.
@@ -16,7 +16,18 @@ pub(crate) const MOST_ROWS: u64 = 4096;
 pub(super) fn pictures(blueprint: &Blueprint) -> Result<(), String> {
     let Some(tower) = blueprint.tower() else { return Ok(()) };
     check(tower, blueprint.hidden, blueprint.layers.len())?;
-    let rows = (tower.input.most_patches() / tower.joined()).saturating_mul(tower.input.most_parts());
+    let has_axes = blueprint.attentions().any(|own| own.rope.as_ref().is_some_and(|rope| rope.axes.is_some()));
+    if tower.input.most_parts() > 1 && (has_axes || !tower.deep.is_empty()) {
+        return Err(
+            "pictures are cut into tiles, and their rows have positions by line and column or are added behind \
+             layers, which cannot be run"
+                .to_owned(),
+        );
+    }
+    if tower.line_end.is_some() != matches!(tower.input.resize, PictureResize::Padded { .. }) {
+        return Err("rows at the ends of lines belong to padded tiles".to_owned());
+    }
+    let rows = tower.most_rows();
     if rows > MOST_ROWS {
         return Err(format!("a picture becomes up to {rows} rows, at most {MOST_ROWS} are computed"));
     }
