@@ -114,7 +114,9 @@ fn of_config(config: Config<'_>, patch: u64, cuts: bool) -> Result<PictureInput,
         return Err(fail(format!("`image_processor_type` is `{class}`, expected one of {}", known.join(", "))));
     };
     for step in ["do_resize", "do_rescale"] {
-        if config.flag(step)? == Some(false) {
+        // The processor of LFM2-VL resizes in any case.
+        let is_used = step == "do_rescale" || defaults.kind != ProcessorKind::Fitted;
+        if config.flag(step)? == Some(false) && is_used {
             return Err(fail(format!("`{step}` is false; pictures that are used as they are cannot be run yet")));
         }
     }

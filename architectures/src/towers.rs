@@ -24,8 +24,9 @@ use formats::Gguf;
 use serde_json::{Map, Value};
 
 use crate::blueprint::check::MOST_ROWS;
-use crate::blueprint::{Blueprint, PictureResize, Pictures, Tower};
+use crate::blueprint::{Activation, Blueprint, PictureResize, Pictures, ProjectorLayer, Tower};
 use crate::config_json::{self, Config};
+use crate::dense::projection;
 use crate::keys_read::KeysRead;
 use crate::picture_settings::picture_input;
 use crate::rope::RopeAxes;
@@ -220,6 +221,27 @@ impl Source<'_> {
             let name = format!("{}{own}", possible.first().unwrap_or(&""));
             config_json::fail(format!("there is a `vision_config`, but no tensor `{name}`"))
         })
+    }
+
+    /// Checks that pictures have three channels.
+    fn check_channels(&self) -> Result<(), Error> {
+        match self.tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
+            None => Ok(()),
+            Some(channels) => Err(config_json::fail(format!("`num_channels` of the tower is {channels}, expected 3"))),
+        }
+    }
+
+    /// Returns two layers of a projector, `linear_1` and `linear_2` of the module `root`, with the
+    /// activation of the key `projector_hidden_act` between them. The first one makes rows of
+    /// `width` elements.
+    fn perceptron(&self, root: &str, width: u64) -> Result<Vec<ProjectorLayer>, Error> {
+        let activation = self.whole.activation("projector_hidden_act", Activation::Gelu)?;
+        let layer = |module: &str, width: u64, activation: Option<Activation>| ProjectorLayer {
+            width,
+            projection: projection(self.names, &format!("{root}{module}")),
+            activation,
+        };
+        Ok(vec![layer("linear_1", width, Some(activation)), layer("linear_2", self.hidden, None)])
     }
 
     /// Returns the steps from a picture of one size to patches, after checking that the tower was

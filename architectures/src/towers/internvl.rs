@@ -5,7 +5,7 @@
 use super::{FoundTower, Source};
 use crate::blueprint::{
     Activation, BlockJoin, ClassRow, Ffn, Layer, Mixer, Norm, NormKind, NormedPart, PatchPositions, PictureText, Plain,
-    Projector, ProjectorLayer, Residual, SquareFit, Tensor, Tower,
+    Projector, Residual, SquareFit, Tensor, Tower,
 };
 use crate::config_json::fail;
 use crate::dense::{attention, layer_count, layer_norm, projection};
@@ -27,7 +27,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         return Err(fail(format!("`vision_feature_select_strategy` is `{other}`, expected `default`")));
     }
     // They are for training.
-    for key in ["use_mask_token", "layer_scale_init_value", "projection_dropout"] {
+    for key in ["use_mask_token", "layer_scale_init_value", "projection_dropout", "initializer_factor", "dropout"] {
         tower.value(key);
     }
     let sizes = VitSizes::of(source)?;
@@ -88,17 +88,10 @@ fn block(source: Source<'_>) -> Result<u64, Error> {
 }
 
 fn projector(source: Source<'_>, before: &str) -> Result<Projector, Error> {
-    let Source { whole, names, hidden: decoder, .. } = source;
-    let own = |module: &str| format!("{before}multi_modal_projector.{module}");
-    let activation = whole.activation("projector_hidden_act", Activation::Gelu)?;
-    let layer = |module: &str, activation: Option<Activation>| ProjectorLayer {
-        width: decoder,
-        projection: projection(names, &own(module)),
-        activation,
-    };
+    let root = format!("{before}multi_modal_projector.");
     Ok(Projector {
-        joined_norm: Some(layer_norm(names, &own("layer_norm"), PROJECTOR_EPSILON)),
-        ..Projector::new(BlockJoin::Rows, vec![layer("linear_1", Some(activation)), layer("linear_2", None)])
+        joined_norm: Some(layer_norm(source.names, &format!("{root}layer_norm"), PROJECTOR_EPSILON)),
+        ..Projector::new(BlockJoin::Rows, source.perceptron(&root, source.hidden)?)
     })
 }
 
@@ -121,9 +114,7 @@ impl VitSizes {
         if heads == 0 || !hidden.is_multiple_of(heads) {
             return Err(fail(format!("a tower of width {hidden} has {heads} heads, expected a divisor of the width")));
         }
-        if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
-            return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
-        }
+        source.check_channels()?;
         Ok(Self {
             hidden,
             width: tower.unsigned("intermediate_size")?.unwrap_or(4096),

@@ -4,16 +4,17 @@
 use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};
 use crate::Error;
-use crate::blueprint::{Activation, BlockJoin, PictureResize, PictureText, Projector, ProjectorLayer, TileText};
+use crate::blueprint::{BlockJoin, PictureResize, PictureText, Projector, TileText};
 use crate::config_json::fail;
-use crate::dense::{layer_norm, projection};
+use crate::dense::layer_norm;
 
 const ROOTS: [&str; 2] = ["model.vision_tower.", "model.vision_tower.vision_model."];
+const ROOT: &str = "model.multi_modal_projector.";
 /// Constant of the projector's norm, which configs do not have.
 const EPSILON: f64 = 1e-5;
 
 pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
-    let Source { whole, tower, names, hidden: decoder, .. } = source;
+    let Source { whole, tower, names, .. } = source;
     let root = source.prefix(&ROOTS, "embeddings.patch_embedding.weight")?;
     // A head that makes one vector of the picture is not used.
     tower.flag("vision_use_head")?;
@@ -26,17 +27,12 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         return Err(fail(format!("the tower has patches of {} pixels, its processor {}", own.patch, input.patch)));
     }
     input.block = whole.unsigned("downsample_factor")?.unwrap_or(2);
-    let module = |module: &str| format!("model.multi_modal_projector.{module}");
     let width = whole.unsigned("projector_hidden_size")?.unwrap_or(2560);
-    let activation = whole.activation("projector_hidden_act", Activation::Gelu)?;
-    let layers = vec![
-        ProjectorLayer { width, projection: projection(names, &module("linear_1")), activation: Some(activation) },
-        ProjectorLayer { width: decoder, projection: projection(names, &module("linear_2")), activation: None },
-    ];
+    let layers = source.perceptron(ROOT, width)?;
     let has_norm = whole.flag("projector_use_layernorm")?.unwrap_or(true);
     let projector = Projector {
         norm: Some(own.norm.clone()),
-        joined_norm: has_norm.then(|| layer_norm(names, &module("layer_norm"), EPSILON)),
+        joined_norm: has_norm.then(|| layer_norm(names, &format!("{ROOT}layer_norm"), EPSILON)),
         ..Projector::new(BlockJoin::Rows, layers)
     };
     let has_special_tokens = whole.flag("use_image_special_tokens")?.unwrap_or(true);

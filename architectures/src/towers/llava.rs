@@ -5,11 +5,9 @@
 use super::siglip::{ViT, ViTClass};
 use super::{FoundTower, Source};
 use crate::Error;
-use crate::blueprint::{
-    Activation, BlockJoin, ClassRow, PictureResize, PictureText, Projector, ProjectorLayer, Tensor, Tower,
-};
+use crate::blueprint::{BlockJoin, ClassRow, PictureResize, PictureText, Projector, Tensor, Tower};
 use crate::config_json::fail;
-use crate::dense::{layer_norm, projection};
+use crate::dense::layer_norm;
 
 const ROOTS: [&str; 4] =
     ["vision_tower.vision_model.", "model.vision_tower.vision_model.", "vision_tower.", "model.vision_tower."];
@@ -18,7 +16,7 @@ const ROOTS: [&str; 4] =
 pub(super) const NEWLINES: [&str; 2] = ["image_newline", "model.image_newline"];
 
 pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
-    let Source { whole, tower, names, hidden: decoder, .. } = source;
+    let Source { whole, tower, names, .. } = source;
     let root = source.prefix(&ROOTS, "embeddings.patch_embedding.weight")?;
     match tower.text("model_type") {
         Some("clip_vision_model") => {}
@@ -40,13 +38,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
         position: Tensor::rows(format!("{root}embeddings.position_embedding.weight"), 0, 1),
     };
     let rest = if root.starts_with("model.") { "model.multi_modal_projector." } else { "multi_modal_projector." };
-    let activation = whole.activation("projector_hidden_act", Activation::Gelu)?;
-    let layer = |module: &str, activation: Option<Activation>| ProjectorLayer {
-        width: decoder,
-        projection: projection(names, &format!("{rest}{module}")),
-        activation,
-    };
-    let projector = Projector::new(BlockJoin::Rows, vec![layer("linear_1", Some(activation)), layer("linear_2", None)]);
+    let projector = Projector::new(BlockJoin::Rows, source.perceptron(rest, source.hidden)?);
     let input = source.input_of_square([own.side, own.patch])?;
     let line_end = NEWLINES.into_iter().find(|name| names.has(name));
     match (input.resize, line_end) {

@@ -32,9 +32,7 @@ pub(super) fn read(source: Source<'_>) -> Result<FoundTower, Error> {
             "a tower of width {hidden} has {heads} heads of {head_dim}, expected heads whose size is a multiple of 4"
         )));
     }
-    if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
-        return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
-    }
+    source.check_channels()?;
     // Pictures are resized as the processor says.
     tower.value("image_size");
     let rope = Rope { axes: Some(RopeAxes::Alternating), ..Rope::plain(tower.theta_of_tower(10_000.0)?) };
@@ -95,21 +93,13 @@ fn input(source: Source<'_>, patch: u64) -> Result<PictureInput, Error> {
 }
 
 fn projector(source: Source<'_>, hidden: u64, before: &str) -> Result<Projector, Error> {
-    let Source { whole, names, hidden: decoder, .. } = source;
+    let Source { whole, names, .. } = source;
     let root = format!("{before}multi_modal_projector.");
     let text = whole.object("text_config")?.unwrap_or(whole);
     let epsilon = text.float("rms_norm_eps")?.unwrap_or(1e-6);
-    let activation = whole.activation("projector_hidden_act", Activation::Gelu)?;
-    let layer = |module: &str, width: u64, activation: Option<Activation>| ProjectorLayer {
-        width,
-        projection: projection(names, &format!("{root}{module}")),
-        activation,
-    };
-    let layers = vec![
-        layer("patch_merger.merging_layer", hidden, None),
-        layer("linear_1", decoder, Some(activation)),
-        layer("linear_2", decoder, None),
-    ];
+    let merging = projection(names, &format!("{root}patch_merger.merging_layer"));
+    let mut layers = source.perceptron(&root, source.hidden)?;
+    layers.insert(0, ProjectorLayer { width: hidden, projection: merging, activation: None });
     Ok(Projector {
         norm: Some(rms_norm(names, &format!("{root}norm"), epsilon)),
         ..Projector::new(BlockJoin::Elements, layers)

@@ -64,9 +64,7 @@ impl ViT {
         if head_dim == 0 || head_dim.saturating_mul(heads) != hidden {
             return Err(fail(format!("a tower of width {hidden} has {heads} heads, expected a divisor of the width")));
         }
-        if let Some(channels) = tower.unsigned("num_channels")?.filter(|channels| *channels != 3) {
-            return Err(fail(format!("`num_channels` of the tower is {channels}, expected 3")));
-        }
+        source.check_channels()?;
         let patch = number("patch_size", class.patch)?;
         let side = match class.fit {
             SquareFit::Corners => number("image_size", 224)?.checked_div(patch).unwrap_or(0),
