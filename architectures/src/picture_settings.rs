@@ -264,10 +264,9 @@ fn padded(config: Config<'_>, tile: u64) -> Result<PictureResize, Error> {
     let sizes = match config.list("image_grid_pinpoints")? {
         Some(list) => list.iter().map(sides_of).collect::<Option<Vec<_>>>(),
         None => Some(
-            vec![[1, 2], [2, 1], [2, 2], [3, 1], [1, 3]]
-                .into_iter()
-                .map(|[rows, columns]| [rows * tile, columns * tile])
-                .collect(),
+            [[1, 2], [2, 1], [2, 2], [3, 1], [1, 3]]
+                .map(|[rows, columns]: [u64; 2]| [rows.saturating_mul(tile), columns.saturating_mul(tile)])
+                .to_vec(),
         ),
     };
     let sizes = sizes.ok_or_else(|| fail("`image_grid_pinpoints` is not a list of heights and widths"))?;
@@ -417,6 +416,7 @@ mod tests {
             json!({"image_processor_type": "Lfm2VlImageProcessor", "min_tiles": 3, "max_tiles": 2}),
             json!({"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": [[336, 500]]}),
             json!({"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": []}),
+            json!({"image_processor_type": "LlavaNextImageProcessor", "size": {"shortest_edge": u64::MAX}}),
             json!({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": true, "max_patches": 5000}),
             json!({"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": true, "min_patches": 0}),
             json!({"image_processor_type": "SiglipImageProcessor", "size": {"height": 1_u64 << 40, "width": 64}}),
