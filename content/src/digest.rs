@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use sha2::Digest as _;
+use sha2::digest::common::hazmat::SerializableState;
 
 /// A hash function that may name blobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -188,6 +189,34 @@ impl Hasher {
             HashState::Sha256(state) => state.update(bytes),
             HashState::Sha512(state) => state.update(bytes),
         }
+    }
+
+    /// The state as bytes, for [`Hasher::resume`].
+    pub fn state(&self) -> Vec<u8> {
+        match &self.0 {
+            HashState::Sha256(state) => state.serialize().to_vec(),
+            HashState::Sha512(state) => state.serialize().to_vec(),
+        }
+    }
+
+    /// Continues from a state, perhaps of another process; `None` if the bytes are not one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lode_content::{Algorithm, Digest, Hasher};
+    ///
+    /// let mut first = Hasher::new(Algorithm::Sha256);
+    /// first.update(b"hello ");
+    /// let mut second = Hasher::resume(Algorithm::Sha256, &first.state()).expect("a state");
+    /// second.update(b"world");
+    /// assert_eq!(second.finish(), Digest::of(b"hello world"));
+    /// ```
+    pub fn resume(algorithm: Algorithm, state: &[u8]) -> Option<Self> {
+        Some(Self(match algorithm {
+            Algorithm::Sha256 => HashState::Sha256(sha2::Sha256::deserialize(state.try_into().ok()?).ok()?),
+            Algorithm::Sha512 => HashState::Sha512(Box::new(sha2::Sha512::deserialize(state.try_into().ok()?).ok()?)),
+        }))
     }
 
     /// The digest of all bytes so far.

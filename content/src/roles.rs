@@ -11,7 +11,7 @@
 //! ```text
 //! ingest(id) ──write──▶ … ──write──▶ commit ──▶ blob, readable by digest
 //!      ▲                  │
-//!      └── later, resumed ┘ dropped: the bytes so far stay under the id, invisible
+//!      └── later, resumed ┘ paused: the bytes so far stay under the id, invisible
 //! ```
 
 use std::fmt;
@@ -152,7 +152,8 @@ pub trait Ingester: Send + Sync {
     fn ingest(&self, id: &IngestId, expected: Expected) -> impl Future<Output = Result<Self::Ingest, Error>> + Send;
 }
 
-/// A blob that is being written. Dropping it keeps its bytes; [`Ingester::ingest`] resumes it.
+/// A blob that is being written. [`Ingester::ingest`] resumes it after [`Ingest::pause`]. Dropping
+/// it keeps at least the bytes up to the last pause.
 pub trait Ingest: Send {
     /// Number of bytes that are already written. A resumed transfer continues there.
     fn offset(&self) -> u64;
@@ -162,6 +163,16 @@ pub trait Ingest: Send {
 
     /// Replaces the expected digest and size after the ingest was started. The commit checks them.
     fn expect(&mut self, expected: Expected) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Ends the work on the ingest for now. A store that writes each byte at once returns the
+    /// ingest, which may stay open. A store that collects bytes in memory saves them and returns
+    /// `None`; any process can then resume the ingest.
+    fn pause(self) -> impl Future<Output = Result<Option<Self>, Error>> + Send
+    where
+        Self: Sized,
+    {
+        async { Ok(Some(self)) }
+    }
 
     /// Checks size and digest and makes the blob visible. The blob is durable when this returns. If
     /// the check fails, the bytes are discarded and the next attempt starts at zero. If the blob

@@ -121,9 +121,9 @@ async fn resumes<S: Provider + Ingester>(store: &S) {
     let expected = Expected::Blob { digest: Digest::of(b"part one, part two"), size: 18 };
     let mut ingest = store.ingest(&id("resume"), expected).await.expect("start");
     ingest.write(Bytes::from_static(b"part one, ")).await.expect("write");
-    drop(ingest);
+    drop(ingest.pause().await.expect("a pause"));
     let mut ingest = store.ingest(&id("resume"), expected).await.expect("resume");
-    assert_eq!(ingest.offset(), 10, "a dropped ingest goes on where it stopped");
+    assert_eq!(ingest.offset(), 10, "a paused ingest goes on where it stopped");
     ingest.write(Bytes::from_static(b"part two")).await.expect("write");
     assert_eq!(ingest.commit().await.expect("commit").1, 18);
 }
