@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::body::Bytes;
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use manifests::Document;
-use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
+use registry::server::{
+    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository, windows,
+};
 
 /// Repositories over a [`Memory`]. Clones share all content. An upload is lost when its last handle
 /// is dropped.
@@ -50,11 +52,11 @@ impl Ingester for Shelf {
 }
 
 impl BlobStorage for Shelf {
-    type Hold = ();
+    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+        windows(self, blob, range, ()).await
+    }
 
-    fn hold(&self, _: &Digest) {}
-
-    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+    async fn blob(&self, of: &Repository, digest: &Digest, _: Lookup) -> Result<Option<Descriptor>, Error> {
         let has = self.kept().blobs.contains(&(of.to_string(), *digest));
         if has { self.content.stat(digest).await } else { Ok(None) }
     }
@@ -100,6 +102,21 @@ impl BlobStorage for Shelf {
 }
 
 impl ManifestStorage for Shelf {
+    type Announcement = ();
+
+    async fn announce(&self, _: &Repository, _: &[Digest]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn withdraw(&self, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read_manifest(&self, _: &Repository, digest: &Digest) -> Result<Option<Bytes>, Error> {
+        let Some(blob) = self.stat(digest).await? else { return Ok(None) };
+        self.read(&blob, 0..blob.size).await.map(Some)
+    }
+
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let kept = self.kept();
         let name = of.to_string();
@@ -109,7 +126,7 @@ impl ManifestStorage for Shelf {
         })
     }
 
-    async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
+    async fn put_manifest(&self, to: &Repository, manifest: NewManifest, (): &()) -> Result<(), Error> {
         let NewManifest { digest, raw, document, tags, .. } = manifest;
         let mut ingest = self.content.ingest(&IngestId::of(&digest), Expected::Digest(digest)).await?;
         ingest.write(raw).await?;
@@ -134,29 +151,31 @@ impl ManifestStorage for Shelf {
         Ok(if removed { Removal::Done } else { Removal::NotThere })
     }
 
-    async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
+    async fn referrers(&self, of: &Repository, subject: &Digest, page: &Page) -> Result<Listed<Digest>, Error> {
         let name = of.to_string();
         let kept = self.kept();
         let about = kept.documents.iter().filter(|((own, _), document)| {
             *own == name && document.subject().is_some_and(|about| about.digest == *subject)
         });
-        Ok(about.map(|((_, digest), _)| *digest).collect())
+        let mut about: Vec<Digest> = about.map(|((_, digest), _)| *digest).collect();
+        about.sort_by_key(Digest::hex);
+        Ok(Listed::cut(about, page, Digest::hex))
     }
 
-    async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
+    async fn tags(&self, of: &Repository, page: &Page) -> Result<Option<Listed<String>>, Error> {
         let name = of.to_string();
         let kept = self.kept();
         let tags: Vec<String> = kept.tags.keys().filter(|(own, _)| *own == name).map(|(_, tag)| tag.clone()).collect();
         let is_known = !tags.is_empty()
             || kept.blobs.iter().any(|(own, _)| *own == name)
             || kept.documents.keys().any(|(own, _)| *own == name);
-        Ok(is_known.then_some(tags))
+        Ok(is_known.then(|| Listed::cut(tags, page, Clone::clone)))
     }
 
-    async fn repositories(&self) -> Result<Vec<String>, Error> {
+    async fn repositories(&self, page: &Page) -> Result<Listed<String>, Error> {
         let kept = self.kept();
         let blobs = kept.blobs.iter().map(|(name, _)| name);
         let names: BTreeSet<&String> = blobs.chain(kept.documents.keys().map(|(name, _)| name)).collect();
-        Ok(names.into_iter().cloned().collect())
+        Ok(Listed::cut(names.into_iter().cloned().collect(), page, Clone::clone))
     }
 }

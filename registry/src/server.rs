@@ -20,6 +20,7 @@ mod sessions;
 pub mod storage;
 mod sync;
 mod uploads;
+mod windows;
 
 use std::sync::Arc;
 
@@ -33,10 +34,15 @@ use axum::{Json, Router};
 pub use blobs::names_tag;
 pub use refusal::ErrorReply;
 pub use sessions::UPLOAD_PREFIX;
-pub use storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository, Storage};
+pub use storage::{
+    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
+    Storage,
+};
+pub use windows::windows;
 
 use crate::ErrorCode;
 use access::{Access, Action, TOKEN_PATH};
+use quota::UploadScope;
 use route::{Object, Route};
 use sessions::Sessions;
 
@@ -54,7 +60,17 @@ pub struct Server<S: Storage> {
     /// the token service.
     scheme: &'static str,
     completeness: Completeness,
+    redirects: Redirects,
     sessions: Sessions<S::Ingest>,
+}
+
+/// Which clients are sent to the storage for large blobs, if the storage has links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redirects {
+    /// None: the server sends all bytes.
+    Never,
+    /// All except those whose `User-Agent` begins with one of these texts.
+    Except(Vec<String>),
 }
 
 /// Which images are accepted.
@@ -72,7 +88,21 @@ impl<S: Storage> Server<S> {
     /// Serves the content of `storage` over `scheme` (`http` or `https`), to clients that `access`
     /// admits.
     pub fn new(storage: S, access: Access, scheme: &'static str, completeness: Completeness) -> Arc<Self> {
-        Arc::new(Self { storage, access, scheme, completeness, sessions: Sessions::new() })
+        let sessions = Sessions::new(UploadScope::Process);
+        Arc::new(Self { storage, access, scheme, completeness, redirects: Redirects::Never, sessions })
+    }
+
+    /// [`Server::new`] for one of several processes that serve the same storage. Any of them may
+    /// receive the next request of an upload.
+    pub fn replica(
+        storage: S,
+        access: Access,
+        scheme: &'static str,
+        completeness: Completeness,
+        redirects: Redirects,
+    ) -> Arc<Self> {
+        let sessions = Sessions::new(UploadScope::Replicas);
+        Arc::new(Self { storage, access, scheme, completeness, redirects, sessions })
     }
 
     /// Closes uploads without recent requests. Their bytes stay, to be resumed or pruned. Call this

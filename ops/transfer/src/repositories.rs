@@ -4,14 +4,19 @@
 //! (`store`, links). Local models are repositories of the default host: `smollm2` is served as
 //! `/v2/library/smollm2/…` and as `/v2/smollm2/…`.
 
+use std::ops::Range;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use content::operation::{ErrorClass, OperationError};
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 use library::Library;
-use manifests::ModelRef;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
-use registry::server::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
+use manifests::{MAX_MANIFEST, ModelRef};
+use registry::server::{
+    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
+    windows,
+};
 use store::{BLOB_LINK_LIFE, LinkKind};
 
 use crate::document::store_document;
@@ -122,7 +127,7 @@ impl Provider for Repositories {
         self.library.stat(digest).await
     }
 
-    async fn read(&self, blob: &Descriptor, range: std::ops::Range<u64>) -> Result<bytes::Bytes, Error> {
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
         self.library.read(blob, range).await
     }
 }
@@ -136,13 +141,15 @@ impl Ingester for Repositories {
 }
 
 impl BlobStorage for Repositories {
-    type Hold = store::Hold;
-
-    fn hold(&self, digest: &Digest) -> store::Hold {
-        self.library.hold(vec![*digest])
+    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+        let held = self.library.hold(vec![blob.digest]);
+        if self.stat(&blob.digest).await?.is_none() {
+            return Err(Error::BlobNotFound(blob.digest));
+        }
+        windows(self, blob, range, held).await
     }
 
-    async fn blob(&self, of: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+    async fn blob(&self, of: &Repository, digest: &Digest, _: Lookup) -> Result<Option<Descriptor>, Error> {
         let (repository, digest) = (key(of)?, *digest);
         let name = repository.clone();
         let here = self.blocking(move |library| {
@@ -229,6 +236,22 @@ impl BlobStorage for Repositories {
 }
 
 impl ManifestStorage for Repositories {
+    type Announcement = ();
+
+    /// The guard of [`Self::put_manifest`] protects the blobs.
+    async fn announce(&self, _: &Repository, _: &[Digest]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn withdraw(&self, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read_manifest(&self, _: &Repository, digest: &Digest) -> Result<Option<Bytes>, Error> {
+        let Some(blob) = self.stat(digest).await? else { return Ok(None) };
+        self.read(&blob, 0..MAX_MANIFEST as u64 + 1).await.map(Some)
+    }
+
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
         let (repository, at) = (key(of)?, at.clone());
         let (name, reference) = (repository.clone(), at.to_string());
@@ -249,7 +272,7 @@ impl ManifestStorage for Repositories {
         }
     }
 
-    async fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> Result<(), Error> {
+    async fn put_manifest(&self, to: &Repository, manifest: NewManifest, (): &()) -> Result<(), Error> {
         let repository = key(to)?;
         self.blocking(move |library| {
             let guard = library.guard();
@@ -300,8 +323,8 @@ impl ManifestStorage for Repositories {
         .await
     }
 
-    async fn referrers(&self, of: &Repository, subject: &Digest) -> Result<Vec<Digest>, Error> {
-        let (repository, subject) = (key(of)?, *subject);
+    async fn referrers(&self, of: &Repository, subject: &Digest, page: &Page) -> Result<Listed<Digest>, Error> {
+        let (repository, subject, page) = (key(of)?, *subject, page.clone());
         self.blocking(move |library| {
             let mut found = Vec::new();
             for document in library.about(&subject) {
@@ -309,13 +332,14 @@ impl ManifestStorage for Repositories {
                     found.push(document);
                 }
             }
-            Ok(found)
+            found.sort_by_key(Digest::hex);
+            Ok(Listed::cut(found, &page, Digest::hex))
         })
         .await
     }
 
-    async fn tags(&self, of: &Repository) -> Result<Option<Vec<String>>, Error> {
-        let repository = key(of)?;
+    async fn tags(&self, of: &Repository, page: &Page) -> Result<Option<Listed<String>>, Error> {
+        let (repository, page) = (key(of)?, page.clone());
         self.blocking(move |library| {
             let name = |tag: store::TagEntry| tag.name.rsplit_once(':').map(|(_, tag)| tag.to_owned());
             let mut tags: Vec<String> =
@@ -324,13 +348,14 @@ impl ManifestStorage for Repositories {
             let known = !tags.is_empty()
                 || !library.names().links(&repository, LinkKind::Manifest)?.is_empty()
                 || !library.names().links(&repository, LinkKind::Blob)?.is_empty();
-            Ok(known.then_some(tags))
+            Ok(known.then(|| Listed::cut(tags, &page, Clone::clone)))
         })
         .await
     }
 
-    async fn repositories(&self) -> Result<Vec<String>, Error> {
-        self.blocking(|library| {
+    async fn repositories(&self, page: &Page) -> Result<Listed<String>, Error> {
+        let page = page.clone();
+        self.blocking(move |library| {
             let tagged = library.names().list().into_iter();
             let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
             let prefix = format!("{DEFAULT_HOST}/");
@@ -338,7 +363,7 @@ impl ManifestStorage for Repositories {
             let mut names: Vec<String> = tagged.chain(library.names().linked_repositories()).filter_map(own).collect();
             names.sort();
             names.dedup();
-            Ok(names)
+            Ok(Listed::cut(names, &page, Clone::clone))
         })
         .await
     }

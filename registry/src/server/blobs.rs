@@ -1,25 +1,21 @@
 //! Blobs: `HEAD`, `GET` with ranges, `DELETE`.
 
-use std::ops::Range;
-
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::{Descriptor, Digest, MediaType};
-use futures_util::StreamExt;
 
 use super::range::{RequestedRange, wanted};
 use super::refusal::ErrorReply;
-use super::storage::{Removal, Repository, Storage};
+use super::storage::{Lookup, Removal, Repository, Storage};
 use super::uploads::{value, with_namespace};
-use super::{DIGEST, Server};
+use super::{DIGEST, Redirects, Server};
 use crate::ErrorCode;
 
-/// Size of a window of a blob, in bytes.
-const WINDOW: u64 = 1 << 20;
-/// Number of windows that are read at a time.
-const AHEAD: usize = 2;
+/// The smallest blob whose clients are sent to another server, in bytes. A redirect takes a request
+/// more.
+const REDIRECTED: u64 = 1 << 20;
 
 /// `HEAD` and `GET`.
 pub(super) async fn get<S: Storage>(
@@ -29,7 +25,8 @@ pub(super) async fn get<S: Storage>(
     parts: &Parts,
 ) -> Result<Response, ErrorReply> {
     let unknown = || ErrorReply::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`"));
-    let blob = server.storage.blob(repository, digest).await?.ok_or_else(unknown)?;
+    let lookup = if parts.method == Method::HEAD { Lookup::Promise } else { Lookup::Read };
+    let blob = server.storage.blob(repository, digest, lookup).await?.ok_or_else(unknown)?;
     let size = blob.size;
     let tag = format!("\"{digest}\"");
     let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -54,6 +51,17 @@ pub(super) async fn get<S: Storage>(
     if names_tag(text(header::IF_NONE_MATCH), &tag) {
         return finish(response.status(StatusCode::NOT_MODIFIED), Body::empty());
     }
+    if parts.method == Method::GET
+        && let Some(link) = server.redirect(&blob, &parts.headers).await?
+    {
+        // The link expires, so the redirect must not be kept.
+        let response =
+            Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header(DIGEST, value(&digest.to_string()));
+        return finish(
+            response.header(header::CACHE_CONTROL, "no-store").header(header::LOCATION, link),
+            Body::empty(),
+        );
+    }
     let asked = text(header::RANGE).filter(|_| text(header::IF_RANGE).is_none_or(|known| known == tag));
     let range = match wanted(asked, size) {
         RequestedRange::All => 0..size,
@@ -71,7 +79,11 @@ pub(super) async fn get<S: Storage>(
     let response = response
         .header(header::CONTENT_TYPE, value(MediaType::OCTET_STREAM.as_str()))
         .header(header::CONTENT_LENGTH, range.end - range.start);
-    let body = if parts.method == Method::HEAD { Body::empty() } else { body(&server.storage, blob, range).await? };
+    let body = if parts.method == Method::HEAD {
+        Body::empty()
+    } else {
+        Body::from_stream(server.storage.stream(&blob, range).await?)
+    };
     finish(response, body)
 }
 
@@ -85,34 +97,16 @@ pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
     header.is_some_and(|known| known.split(',').any(same))
 }
 
-/// The bytes in windows. A small body is read before the response begins, so that an error can have
-/// a status.
-async fn body<S: Storage>(storage: &S, blob: Descriptor, range: Range<u64>) -> Result<Body, ErrorReply> {
-    if range.end - range.start <= WINDOW {
-        return Ok(storage.read(&blob, range).await?.into());
+impl<S: Storage> Server<S> {
+    /// A link to the blob at another server, if this client may follow one.
+    async fn redirect(&self, blob: &Descriptor, headers: &HeaderMap) -> Result<Option<String>, ErrorReply> {
+        let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let stays = match &self.redirects {
+            Redirects::Never => true,
+            Redirects::Except(agents) => agents.iter().any(|prefix| agent.starts_with(prefix.as_str())),
+        };
+        if stays || blob.size < REDIRECTED { Ok(None) } else { Ok(self.storage.link(blob).await?) }
     }
-    let held = storage.hold(&blob.digest);
-    if storage.stat(&blob.digest).await?.is_none() {
-        return Err(content::Error::BlobNotFound(blob.digest).into());
-    }
-    let storage = storage.clone();
-    let end = range.end;
-    let windows = range.step_by(WINDOW as usize).map(move |start| {
-        let (storage, blob) = (storage.clone(), blob.clone());
-        async move {
-            let wanted = start..end.min(start + WINDOW);
-            let bytes = storage.read(&blob, wanted.clone()).await?;
-            // With too few bytes the client would wait for the rest.
-            let short = bytes.len() as u64 != wanted.end - wanted.start;
-            if short {
-                Err(content::Error::WrongSize { expected: end, actual: start + bytes.len() as u64 })
-            } else {
-                Ok(bytes)
-            }
-        }
-    });
-    let sent = futures_util::stream::iter(windows).buffered(AHEAD);
-    Ok(Body::from_stream(sent.inspect(move |_| _ = &held)))
 }
 
 /// `DELETE`.
@@ -126,6 +120,11 @@ pub(super) async fn delete<S: Storage>(
         Removal::NotThere | Removal::Pinned => {
             Err(ErrorReply::new(ErrorCode::BlobUnknown, format!("blob `{digest}` is not in `{repository}`")))
         }
+        Removal::Announced => Err(ErrorReply::with_status(
+            StatusCode::CONFLICT,
+            ErrorCode::Denied,
+            format!("a manifest with blob `{digest}` is being pushed to `{repository}`; retry later"),
+        )),
         Removal::Referenced(by) => Err(ErrorReply::new(
             ErrorCode::Unsupported,
             format!("blob `{digest}` is part of manifest `{by}` of `{repository}`; delete that first"),

@@ -1,16 +1,20 @@
 //! Manifests: `HEAD`, `GET`, `PUT`, `DELETE`, and the list of referrers.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use content::{Descriptor, Digest, Hasher};
+use futures_util::{StreamExt, TryStreamExt};
 use manifests::{Document, MAX_MANIFEST, media_types};
 use serde_json::json;
 
+use super::lists::{linked, next, page};
 use super::refusal::ErrorReply;
-use super::storage::{NewManifest, Reference, Removal, Repository, Storage};
+use super::storage::{Lookup, NewManifest, Reference, Removal, Repository, Storage};
+use super::sync::{finished, spawn};
 use super::uploads::{value, with_namespace};
 use super::{Completeness, DIGEST, Server, blobs, route};
 use crate::ErrorCode;
@@ -24,6 +28,12 @@ const TAG: HeaderName = HeaderName::from_static("oci-tag");
 const FILTERS: HeaderName = HeaderName::from_static("oci-filters-applied");
 /// Maximum number of tags in one request.
 const MAX_TAGS: usize = 100;
+/// Number of blobs of a manifest that are looked up at a time.
+const LOOKUPS: usize = 32;
+/// Maximum number of referrers in a response.
+const MAX_REFERRERS: usize = 1000;
+/// Number of manifests that are read at a time.
+const READS: usize = 16;
 /// Layers that a registry need not have: clients fetch them from another place.
 const NOT_DISTRIBUTABLE: [&str; 2] =
     ["application/vnd.oci.image.layer.nondistributable.", "application/vnd.docker.image.rootfs.foreign."];
@@ -44,7 +54,7 @@ pub(super) async fn get<S: Storage>(
     if blobs::names_tag(known, &tag) {
         return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
     }
-    let (raw, document) = read(server, &digest).await?;
+    let (raw, document) = read(server, repository, &digest).await?.ok_or_else(unknown)?;
     let content = [
         (header::CONTENT_TYPE, value(document.media_type().as_str())),
         (header::CONTENT_LENGTH, value(&raw.len().to_string())),
@@ -53,16 +63,19 @@ pub(super) async fn get<S: Storage>(
     Ok((headers, content, body).into_response())
 }
 
-async fn read<S: Storage>(server: &Server<S>, digest: &Digest) -> Result<(Bytes, Document), ErrorReply> {
-    let blob = server.storage.stat(digest).await?.ok_or(content::Error::BlobNotFound(*digest))?;
-    let raw = server.storage.read(&blob, 0..MAX_MANIFEST as u64 + 1).await?;
+async fn read<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    digest: &Digest,
+) -> Result<Option<(Bytes, Document)>, ErrorReply> {
+    let Some(raw) = server.storage.read_manifest(repository, digest).await? else { return Ok(None) };
     let document = Document::parse(&raw).map_err(|e| content::Error::Other(Box::new(e)))?;
-    Ok((raw, document))
+    Ok(Some((raw, document)))
 }
 
 /// `PUT`.
 pub(super) async fn put<S: Storage>(
-    server: &Server<S>,
+    server: &Arc<Server<S>>,
     repository: &Repository,
     at: &Reference,
     uri: &Uri,
@@ -76,15 +89,14 @@ pub(super) async fn put<S: Storage>(
     let digest = digest(at, uri, &raw)?;
     let document = Document::parse(&raw).map_err(|e| ErrorReply::new(ErrorCode::ManifestInvalid, e.to_string()))?;
     check_type(headers, &document)?;
-    let required = present(server, repository, required(&document)).await?;
     let tags = tags(at, uri)?;
     let asked: Vec<String> = route::query(uri, "tag").collect();
     let subject = document.subject().map(|subject| subject.digest);
+    let required = required(&document);
     let manifest = NewManifest { digest, raw, document, required, tags };
-    server.storage.put_manifest(repository, manifest).await.map_err(|error| match error {
-        content::Error::BlobNotFound(blob) => absent(repository, &blob),
-        other => other.into(),
-    })?;
+    let (own, to) = (server.clone(), repository.clone());
+    // A client that disconnects must not leave an announcement.
+    finished(spawn(async move { store(&own, &to, manifest).await })).await??;
     let location = with_namespace(repository, format!("/v2/{}/manifests/{digest}", repository.name));
     let headers = [(header::LOCATION, value(&location)), (DIGEST, value(&digest.to_string()))];
     let mut response = (StatusCode::CREATED, headers).into_response();
@@ -156,6 +168,35 @@ fn required(document: &Document) -> Vec<Descriptor> {
     layers.map(|layer| &layer.descriptor).chain([manifest.config()]).cloned().collect()
 }
 
+/// Announces a manifest, checks its blobs, and stores it.
+async fn store<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    manifest: NewManifest,
+) -> Result<(), ErrorReply> {
+    let blobs: BTreeSet<Digest> = manifest.required.iter().map(|blob| blob.digest).collect();
+    let blobs: Vec<Digest> = blobs.into_iter().collect();
+    let announced = server.storage.announce(repository, &blobs).await?;
+    let stored = store_announced(server, repository, manifest, &announced).await;
+    if let Err(error) = server.storage.withdraw(announced).await {
+        tracing::warn!("an announced manifest keeps its blobs for now: {error}");
+    }
+    stored
+}
+
+async fn store_announced<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    mut manifest: NewManifest,
+    announced: &S::Announcement,
+) -> Result<(), ErrorReply> {
+    manifest.required = present(server, repository, manifest.required).await?;
+    server.storage.put_manifest(repository, manifest, announced).await.map_err(|error| match error {
+        content::Error::BlobNotFound(blob) => absent(repository, &blob),
+        other => other.into(),
+    })
+}
+
 /// The required blobs that exist. A missing one is an error, unless incomplete images are accepted.
 async fn present<S: Storage>(
     server: &Server<S>,
@@ -163,8 +204,16 @@ async fn present<S: Storage>(
     mut required: Vec<Descriptor>,
 ) -> Result<Vec<Descriptor>, ErrorReply> {
     let mut lacking = HashSet::new();
+    let blobs: BTreeSet<Digest> = required.iter().map(|blob| blob.digest).collect();
+    let lookups = futures_util::stream::iter(blobs)
+        .map(|digest| async move {
+            let found = server.storage.blob(repository, &digest, Lookup::Promise).await;
+            found.map(|found| (digest, found))
+        })
+        .buffered(LOOKUPS);
+    let found: BTreeMap<Digest, Option<Descriptor>> = lookups.try_collect().await?;
     for Descriptor { digest, size, .. } in &required {
-        match server.storage.blob(repository, digest).await? {
+        match found.get(digest).and_then(Option::as_ref) {
             None if server.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
             None => return Err(absent(repository, digest)),
             // A client that pulls the manifest would fail.
@@ -196,7 +245,7 @@ pub(super) async fn delete<S: Storage>(
         Removal::NotThere => {
             Err(ErrorReply::new(ErrorCode::ManifestUnknown, format!("manifest `{at}` is not in `{repository}`")))
         }
-        Removal::Pinned | Removal::Referenced(_) => {
+        Removal::Pinned | Removal::Referenced(_) | Removal::Announced => {
             let message = format!("`{at}` of `{repository}` is pinned; run `lode unpin` first");
             Err(ErrorReply::new(ErrorCode::Denied, message))
         }
@@ -212,9 +261,15 @@ pub(super) async fn referrers<S: Storage>(
     uri: &Uri,
 ) -> Result<Response, ErrorReply> {
     let filter = route::query(uri, "artifactType").next().filter(|kind| !kind.is_empty());
+    let page = page(uri, MAX_REFERRERS)?;
+    let listed = server.storage.referrers(repository, subject, &page).await?;
     let mut entries = Vec::new();
-    for digest in server.storage.referrers(repository, subject).await? {
-        let (raw, document) = read(server, &digest).await?;
+    let mut reads = futures_util::stream::iter(listed.entries.clone())
+        .map(|digest| async move { Ok::<_, ErrorReply>((digest, read(server, repository, &digest).await?)) })
+        .buffered(READS);
+    while let Some((digest, manifest)) = reads.try_next().await? {
+        // It may have been deleted meanwhile.
+        let Some((raw, document)) = manifest else { continue };
         let kind = document.artifact_type();
         if filter.as_deref().is_some_and(|filter| kind != Some(filter)) {
             continue;
@@ -233,10 +288,25 @@ pub(super) async fn referrers<S: Storage>(
         entries.push(entry);
     }
     let index = json!({"schemaVersion": 2, "mediaType": media_types::INDEX.as_str(), "manifests": entries});
-    let mut response =
-        ([(header::CONTENT_TYPE, value(media_types::INDEX.as_str()))], index.to_string()).into_response();
+    let path = with_namespace(repository, format!("/v2/{}/referrers/{subject}", repository.name));
+    let path = filter
+        .as_ref()
+        .map_or(path.clone(), |kind| format!("{path}{}artifactType={}", separator(&path), escaped(kind)));
+    let body = ([(header::CONTENT_TYPE, value(media_types::INDEX.as_str()))], index.to_string());
+    let mut response = linked(&path, next(&listed, &page, Digest::hex), body);
     if filter.is_some() {
         response.headers_mut().insert(FILTERS, value("artifactType"));
     }
     Ok(response)
+}
+
+/// The character before the next parameter of a query.
+fn separator(path: &str) -> char {
+    if path.contains('?') { '&' } else { '?' }
+}
+
+/// Escapes a media type for a query: `+` would be read as a blank.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/');
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -18,8 +18,21 @@ const MOST_BYTES: u64 = 256 << 30;
 const FORGOTTEN: Duration = Duration::from_hours(1);
 
 /// Unfinished uploads, with the addresses of their clients.
-#[derive(Debug, Default)]
-pub(super) struct Quota(Mutex<HashMap<IngestId, Unfinished>>);
+#[derive(Debug)]
+pub(super) struct Quota {
+    uploads: Mutex<HashMap<IngestId, Unfinished>>,
+    scope: UploadScope,
+}
+
+/// The processes that take the requests of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UploadScope {
+    /// This process takes all of them, and limits the uploads of a client.
+    Process,
+    /// Other processes take some of them. None of them knows when an upload ends, so uploads are
+    /// not limited.
+    Replicas,
+}
 
 #[derive(Debug)]
 struct Unfinished {
@@ -44,11 +57,18 @@ pub(super) fn share_of(address: IpAddr) -> IpAddr {
 }
 
 impl Quota {
+    pub(super) fn new(scope: UploadScope) -> Self {
+        Self { uploads: Mutex::default(), scope }
+    }
+
     /// Counts a new upload.
     ///
     /// # Errors
     /// 429 if `peer` has too many uploads.
     pub(super) fn begin(&self, id: &IngestId, peer: Option<IpAddr>) -> Result<(), ErrorReply> {
+        if self.scope == UploadScope::Replicas {
+            return Ok(());
+        }
         let mut unfinished = self.lock();
         unfinished.retain(|_, upload| upload.last.elapsed() < FORGOTTEN);
         let has = unfinished.values().filter(|upload| upload.peer == peer).count();
@@ -64,6 +84,9 @@ impl Quota {
     /// # Errors
     /// 429 if the uploads of `peer` would have too many bytes.
     pub(super) fn take(&self, id: &IngestId, peer: Option<IpAddr>, bytes: u64) -> Result<(), ErrorReply> {
+        if self.scope == UploadScope::Replicas {
+            return Ok(());
+        }
         let mut unfinished = self.lock();
         let theirs = unfinished.values().filter(|upload| upload.peer == peer).map(|upload| upload.bytes);
         if peer.is_some() && theirs.fold(bytes, u64::saturating_add) > MOST_BYTES {
@@ -87,7 +110,7 @@ impl Quota {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IngestId, Unfinished>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +128,7 @@ mod tests {
 
     #[test]
     fn one_address_has_a_bounded_share() {
-        let quota = Quota::default();
+        let quota = Quota::new(UploadScope::Process);
         let [near, same] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| share_of(text.parse().expect("an address")));
         assert_eq!(near, same);
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().ok());

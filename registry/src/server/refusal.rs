@@ -1,9 +1,10 @@
 //! Error responses: a status, a code of the specification and a message.
 
 use axum::Json;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use content::Error;
+use content::operation::RemoteClass;
 
 use crate::ErrorCode;
 use crate::code::ErrorBody;
@@ -73,10 +74,28 @@ impl From<Error> for ErrorReply {
             Error::ReadOnly { .. } => Self::new(ErrorCode::Denied, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
             Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),
-            Error::Io { .. } | Error::Remote { .. } | Error::Other(_) => {
+            Error::Remote { class, source } => {
+                tracing::warn!("{}", content::text::error_with_causes(source.as_ref()));
+                remote(class, message)
+            }
+            Error::Io { .. } | Error::Other(_) => {
                 tracing::warn!("{message}");
                 Self::with_status(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Unsupported, message)
             }
+        }
+    }
+}
+
+/// The response for a failure of the storage or of an upstream. Clients repeat a request that was
+/// refused with 503.
+fn remote(class: RemoteClass, message: String) -> ErrorReply {
+    match class {
+        RemoteClass::Unreachable => {
+            let reply = ErrorReply::with_status(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Unsupported, message);
+            reply.header(header::RETRY_AFTER, HeaderValue::from_static("5"))
+        }
+        RemoteClass::NotFound | RemoteClass::NoAccess | RemoteClass::Refused => {
+            ErrorReply::with_status(StatusCode::BAD_GATEWAY, ErrorCode::Unsupported, message)
         }
     }
 }

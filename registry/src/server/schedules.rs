@@ -21,8 +21,10 @@ use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::access::Access;
-use super::storage::{BlobStorage, ManifestStorage, NewManifest, Reference, Removal, Repository};
-use super::{Completeness, Server, handle};
+use super::storage::{
+    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
+};
+use super::{Completeness, Server, handle, windows};
 
 /// The blob, in pieces.
 const PIECES: [&str; 3] = ["a blob ", "in three ", "pieces"];
@@ -105,11 +107,11 @@ impl Ingester for Shelf {
 }
 
 impl BlobStorage for Shelf {
-    type Hold = ();
+    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+        windows(self, blob, range, ()).await
+    }
 
-    fn hold(&self, _: &Digest) {}
-
-    async fn blob(&self, _: &Repository, digest: &Digest) -> Result<Option<Descriptor>, Error> {
+    async fn blob(&self, _: &Repository, digest: &Digest, _: Lookup) -> Result<Option<Descriptor>, Error> {
         self.content.stat(digest).await
     }
 
@@ -140,11 +142,25 @@ impl BlobStorage for Shelf {
 
 /// There are no manifests.
 impl ManifestStorage for Shelf {
+    type Announcement = ();
+
+    async fn announce(&self, _: &Repository, _: &[Digest]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn withdraw(&self, (): ()) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read_manifest(&self, _: &Repository, _: &Digest) -> Result<Option<Bytes>, Error> {
+        Ok(None)
+    }
+
     async fn manifest(&self, _: &Repository, _: &Reference) -> Result<Option<Digest>, Error> {
         Ok(None)
     }
 
-    async fn put_manifest(&self, _: &Repository, manifest: NewManifest) -> Result<(), Error> {
+    async fn put_manifest(&self, _: &Repository, manifest: NewManifest, (): &()) -> Result<(), Error> {
         Err(Error::BlobNotFound(manifest.digest))
     }
 
@@ -152,16 +168,16 @@ impl ManifestStorage for Shelf {
         Ok(Removal::NotThere)
     }
 
-    async fn referrers(&self, _: &Repository, _: &Digest) -> Result<Vec<Digest>, Error> {
-        Ok(Vec::new())
+    async fn referrers(&self, _: &Repository, _: &Digest, _: &Page) -> Result<Listed<Digest>, Error> {
+        Ok(Listed { entries: Vec::new(), has_more: false })
     }
 
-    async fn tags(&self, _: &Repository) -> Result<Option<Vec<String>>, Error> {
+    async fn tags(&self, _: &Repository, _: &Page) -> Result<Option<Listed<String>>, Error> {
         Ok(None)
     }
 
-    async fn repositories(&self) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
+    async fn repositories(&self, _: &Page) -> Result<Listed<String>, Error> {
+        Ok(Listed { entries: Vec::new(), has_more: false })
     }
 }
 

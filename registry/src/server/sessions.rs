@@ -1,7 +1,8 @@
 //! Uploads in progress.
 //!
 //! An upload is an ingest of the store, so it survives a restart. While its client is active, the
-//! open ingest is cached here: opening it again would read and hash all of it.
+//! open ingest is cached here, if its storage belongs to this process: opening it again would read
+//! and hash all of it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use content::{Digest, Expected, Ingest, IngestId};
 use rand::Rng;
 use tokio::sync::OwnedMutexGuard;
 
-use super::quota::Quota;
+use super::quota::{Quota, UploadScope};
 use super::refusal::ErrorReply;
 use super::storage::{BlobStorage, Repository};
 use super::sync::{Mutex, MutexGuard, PoisonError, finished, spawn, timeout};
@@ -41,8 +42,8 @@ pub(super) struct Sessions<I> {
 }
 
 impl<I: Ingest + 'static> Sessions<I> {
-    pub(super) fn new() -> Self {
-        Self { open: Mutex::default(), quota: Quota::default() }
+    pub(super) fn new(scope: UploadScope) -> Self {
+        Self { open: Mutex::default(), quota: Quota::new(scope) }
     }
 
     /// Begins an upload into `repository` for the client `peer`. The id is bound to the repository
@@ -189,6 +190,15 @@ impl<I: Ingest> LockedUpload<I> {
             }
         }
         written
+    }
+
+    /// Ends the work of this request. The ingest stays open only if no other process can continue
+    /// the upload.
+    pub(super) async fn pause(&mut self) -> Result<(), content::Error> {
+        if let Some(ingest) = self.0.take() {
+            *self.0 = ingest.pause().await?;
+        }
+        Ok(())
     }
 
     /// Takes the ingest itself, to commit or cancel it.

@@ -4,8 +4,11 @@
 use std::fmt;
 use std::future::Future;
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider};
+use futures_util::stream::BoxStream;
 use manifests::Document;
 
 use crate::RepositoryName;
@@ -79,19 +82,41 @@ pub enum Removal {
     Pinned,
     /// This manifest of the repository refers to it.
     Referenced(Digest),
+    /// A manifest that refers to it is being pushed.
+    Announced,
 }
+
+/// The reason for a question about a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The client reads the blob.
+    Read,
+    /// The client will not send the blob if it exists, so it must then stay for a while.
+    Promise,
+}
+
+/// The bytes of a blob, in pieces.
+pub type BlobStream = BoxStream<'static, Result<Bytes, Error>>;
 
 /// The blobs of repositories. Repositories share bytes, but each has its own set of blobs.
 pub trait BlobStorage: Provider + Ingester {
-    /// A guard that keeps a blob while it is sent.
-    type Hold: Send + 'static;
-
-    /// Keeps a blob while it is sent, if it exists when this returns, until the returned value is
-    /// dropped.
-    fn hold(&self, digest: &Digest) -> Self::Hold;
-
     /// Describes a blob, if the repository has it.
-    fn blob(&self, of: &Repository, digest: &Digest) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
+    fn blob(
+        &self,
+        of: &Repository,
+        digest: &Digest,
+        lookup: Lookup,
+    ) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
+
+    /// Streams a range of a blob, which stays until the stream is dropped. A stream that ends early
+    /// ends with an error.
+    fn stream(&self, blob: &Descriptor, range: Range<u64>) -> impl Future<Output = Result<BlobStream, Error>> + Send;
+
+    /// A URL at another server, from which the client can read the blob for a while without a
+    /// login; `None` if there is none.
+    fn link(&self, _blob: &Descriptor) -> impl Future<Output = Result<Option<String>, Error>> + Send {
+        async { Ok(None) }
+    }
 
     /// Adds a blob of `from` (`None`: of any repository) to `to`. Returns `false` if `from` does
     /// not have it.
@@ -132,26 +157,85 @@ pub struct NewManifest {
     pub tags: Vec<String>,
 }
 
+/// A part of a sorted list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The entry before the first one of the page.
+    pub after: Option<String>,
+    /// The maximum number of entries.
+    pub most: usize,
+}
+
+/// The entries of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// The entries.
+    pub entries: Vec<T>,
+    /// Whether entries follow.
+    pub has_more: bool,
+}
+
+impl<T> Listed<T> {
+    /// Cuts a page out of a list that is sorted by `name`.
+    pub fn cut(sorted: Vec<T>, page: &Page, name: impl Fn(&T) -> String) -> Self {
+        let start = page.after.as_ref().map_or(0, |after| sorted.partition_point(|entry| name(entry) <= *after));
+        let has_more = sorted.len() - start > page.most;
+        Self { entries: sorted.into_iter().skip(start).take(page.most).collect(), has_more }
+    }
+}
+
 /// The manifests and tags of repositories.
 pub trait ManifestStorage {
+    /// Protects the blobs of a manifest from collection until it is stored.
+    type Announcement: Send + Sync;
+
+    /// Announces that a manifest with these blobs will be stored. Blobs that [`BlobStorage::blob`]
+    /// finds afterwards stay until [`ManifestStorage::withdraw`].
+    fn announce(
+        &self,
+        to: &Repository,
+        blobs: &[Digest],
+    ) -> impl Future<Output = Result<Self::Announcement, Error>> + Send;
+
+    /// Ends an announcement, after the manifest was stored or refused.
+    fn withdraw(&self, announcement: Self::Announcement) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The bytes of a manifest that the repository has.
+    fn read_manifest(
+        &self,
+        of: &Repository,
+        digest: &Digest,
+    ) -> impl Future<Output = Result<Option<Bytes>, Error>> + Send;
+
     /// The digest of a manifest, if the repository has it.
     fn manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
     /// Stores a manifest and sets its tags; durable when it returns. Fails with
     /// [`Error::BlobNotFound`] if a required blob was removed since it was checked.
-    fn put_manifest(&self, to: &Repository, manifest: NewManifest) -> impl Future<Output = Result<(), Error>> + Send;
+    fn put_manifest(
+        &self,
+        to: &Repository,
+        manifest: NewManifest,
+        announced: &Self::Announcement,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Removes a tag, or a manifest with all tags that name it.
     fn remove_manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Removal, Error>> + Send;
 
-    /// The digests of the manifests about `subject`, sorted.
-    fn referrers(&self, of: &Repository, subject: &Digest) -> impl Future<Output = Result<Vec<Digest>, Error>> + Send;
+    /// The digests of the manifests about `subject`, sorted by their hex digits, which `page`
+    /// names.
+    fn referrers(
+        &self,
+        of: &Repository,
+        subject: &Digest,
+        page: &Page,
+    ) -> impl Future<Output = Result<Listed<Digest>, Error>> + Send;
 
     /// The tags of a repository, sorted bytewise; `None` if there is no such repository.
-    fn tags(&self, of: &Repository) -> impl Future<Output = Result<Option<Vec<String>>, Error>> + Send;
+    fn tags(&self, of: &Repository, page: &Page) -> impl Future<Output = Result<Option<Listed<String>>, Error>> + Send;
 
-    /// The names of all repositories, sorted.
-    fn repositories(&self) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+    /// The names of all repositories, in an order that does not change.
+    fn repositories(&self, page: &Page) -> impl Future<Output = Result<Listed<String>, Error>> + Send;
 }
 
 /// A store that the server can serve.

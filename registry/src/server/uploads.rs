@@ -52,7 +52,11 @@ pub(super) async fn post<S: Storage>(
         return whole(server, repository, given, Incoming { peer, body }).await;
     }
     let (own, to) = (server.clone(), repository.clone());
-    let begun = spawn(async move { own.sessions.begin(&own.storage, &to, peer).await });
+    let begun = spawn(async move {
+        let id = own.sessions.begin(&own.storage, &to, peer).await?;
+        let (id, mut held) = hold(&own, &to, id.as_str()).await?;
+        held.pause().await.map(|()| id).map_err(ErrorReply::from)
+    });
     let id = finished(begun).await??;
     Ok(progress(repository, &id, 0, StatusCode::ACCEPTED))
 }
@@ -63,8 +67,10 @@ pub(super) async fn status<S: Storage>(
     repository: &Repository,
     id: &str,
 ) -> Result<Response, ErrorReply> {
-    let (id, held) = hold(server, repository, id).await?;
-    Ok(progress(repository, &id, held.offset(), StatusCode::NO_CONTENT))
+    let (id, mut held) = hold(server, repository, id).await?;
+    let offset = held.offset();
+    held.pause().await?;
+    Ok(progress(repository, &id, offset, StatusCode::NO_CONTENT))
 }
 
 /// `DELETE`: cancels an upload.
@@ -87,10 +93,9 @@ pub(super) async fn patch<S: Storage>(
     parts: &Parts,
     body: Body,
 ) -> Result<Response, ErrorReply> {
-    let (id, held) = hold(server, repository, id).await?;
-    check_order(repository, &id, held.offset(), &parts.headers, &body)?;
-    let held = receive(server, &id, held, Incoming { peer: peer(parts), body }).await?;
-    Ok(progress(repository, &id, held.offset(), StatusCode::ACCEPTED))
+    let (id, held) = hold_in_order(server, repository, id, parts, body.size_hint().exact()).await?;
+    let (_, offset) = receive(server, &id, held, Incoming { peer: peer(parts), body }, Afterwards::Pause).await?;
+    Ok(progress(repository, &id, offset, StatusCode::ACCEPTED))
 }
 
 /// `PUT`: receives the last chunk, the whole blob or nothing, then commits.
@@ -103,9 +108,17 @@ pub(super) async fn put<S: Storage>(
 ) -> Result<Response, ErrorReply> {
     let missing = || ErrorReply::new(ErrorCode::DigestInvalid, "the query parameter `digest` is missing");
     let given = digest(&route::query(&parts.uri, "digest").next().ok_or_else(missing)?)?;
-    let (id, held) = hold(server, repository, id).await?;
-    check_order(repository, &id, held.offset(), &parts.headers, &body)?;
+    let (id, held) = hold_in_order(server, repository, id, parts, body.size_hint().exact()).await?;
     finish(server, repository, (id, held), given, Incoming { peer: peer(parts), body }).await
+}
+
+/// How an upload goes on after a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Afterwards {
+    /// Another request continues it.
+    Pause,
+    /// This request commits it.
+    Commit,
 }
 
 /// The body of an upload request, and the address that it is counted for.
@@ -199,6 +212,22 @@ async fn hold<S: Storage>(
     held.ok_or_else(|| unknown_upload(repository, id))
 }
 
+/// Locks an upload for the chunk of a request, which must begin at its offset.
+async fn hold_in_order<S: Storage>(
+    server: &Arc<Server<S>>,
+    repository: &Repository,
+    id: &str,
+    parts: &Parts,
+    length: Option<u64>,
+) -> Result<(IngestId, LockedUpload<S::Ingest>), ErrorReply> {
+    let (id, mut held) = hold(server, repository, id).await?;
+    if let Err(refused) = check_order(repository, &id, held.offset(), &parts.headers, length) {
+        held.pause().await?;
+        return Err(refused);
+    }
+    Ok((id, held))
+}
+
 fn unknown_upload(repository: &Repository, id: &str) -> ErrorReply {
     let shown: String = id.chars().take(80).collect();
     ErrorReply::new(ErrorCode::BlobUploadUnknown, format!("there is no upload `{shown}` in `{repository}`"))
@@ -210,7 +239,7 @@ fn check_order(
     id: &IngestId,
     offset: u64,
     headers: &HeaderMap,
-    body: &Body,
+    length: Option<u64>,
 ) -> Result<(), ErrorReply> {
     let Some(text) = headers.get(header::CONTENT_RANGE) else { return Ok(()) };
     let text = text.to_str().unwrap_or("?");
@@ -225,24 +254,25 @@ fn check_order(
     if chunk.start != offset {
         return Err(refuse(format!("the chunk begins at byte {}, the upload is at byte {offset}", chunk.start)));
     }
-    let length = chunk.end - chunk.start;
-    match body.size_hint().exact() {
-        Some(actual) if actual != length => Err(ErrorReply::new(
+    let announced = chunk.end - chunk.start;
+    match length {
+        Some(actual) if actual != announced => Err(ErrorReply::new(
             ErrorCode::SizeInvalid,
-            format!("`Content-Range: {text}` announces {length} bytes, `Content-Length` {actual}"),
+            format!("`Content-Range: {text}` announces {announced} bytes, `Content-Length` {actual}"),
         )),
         _ => Ok(()),
     }
 }
 
 /// Writes a body to an upload, in its own task, so that the received bytes stay if the client
-/// disconnects.
+/// disconnects. Returns the offset behind it.
 async fn receive<S: Storage>(
     server: &Arc<Server<S>>,
     id: &IngestId,
     mut held: LockedUpload<S::Ingest>,
     incoming: Incoming,
-) -> Result<LockedUpload<S::Ingest>, ErrorReply> {
+    afterwards: Afterwards,
+) -> Result<(LockedUpload<S::Ingest>, u64), ErrorReply> {
     let (server, id) = (server.clone(), id.clone());
     let work = spawn(async move {
         let Incoming { peer, body } = incoming;
@@ -273,7 +303,13 @@ async fn receive<S: Storage>(
         };
         // Bytes from before an interruption are kept too: the client resumes after them.
         let last = if piece.is_empty() { Ok(()) } else { server.write(&id, &mut held, piece.freeze()).await };
-        result.and(last).map(|()| held)
+        let offset = held.offset();
+        let received = result.and(last);
+        if received.is_err() || afterwards == Afterwards::Pause {
+            let paused = held.pause().await.map_err(ErrorReply::from);
+            return received.and(paused).map(|()| (held, offset));
+        }
+        Ok((held, offset))
     });
     finished(work).await?
 }
@@ -303,7 +339,7 @@ async fn finish<S: Storage>(
     digest: Digest,
     incoming: Incoming,
 ) -> Result<Response, ErrorReply> {
-    let mut held = receive(server, &id, held, incoming).await?;
+    let (mut held, _) = receive(server, &id, held, incoming, Afterwards::Commit).await?;
     let (server, to) = (server.clone(), repository.clone());
     // The commit also completes if the client disconnects; the client can then check whether the
     // blob exists. Other requests for the upload wait meanwhile.

@@ -28,6 +28,11 @@ impl TokenKey {
         Self(rand::random())
     }
 
+    /// The key with these bytes; `None` unless there are 32.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
     /// Reads the key from a file, and creates the file if it does not exist. Its folder must exist.
     pub fn from_file(path: &Path) -> Result<Self, AccessError> {
         match File::open(path) {
