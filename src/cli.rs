@@ -31,6 +31,7 @@ mod pipe;
 mod plan;
 mod progress;
 mod quiet;
+mod registry;
 mod run;
 mod search;
 mod serve;
@@ -201,6 +202,8 @@ enum Command {
     },
     /// Create an API key, and print its line for the key file
     Key(key::KeyArguments),
+    /// Serve a registry from object storage (S3, GCS, Azure)
+    Registry(registry::RegistryArguments),
     /// Stop the daemon
     Shutdown,
     /// Print the versions of this program and of the daemon
@@ -253,6 +256,9 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
     if matches!(command, Command::Serve) {
         crate::telemetry::start(&config.log, config.log_format);
         return Ok(daemon::run(config.into_settings()?)?);
+    }
+    if let Command::Registry(arguments) = command {
+        return registry::run(config, arguments);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -26,6 +26,9 @@
 //! - `LODE_REGISTRY_CHALLENGE`: login method that the registry offers to clients, `bearer` (tokens)
 //!   or `basic` (`bearer`)
 //! - `LODE_REGISTRY_SPARSE`: `1` makes the registry accept manifests whose layers are missing (off)
+//! - `LODE_REGISTRY_STORAGE`: the bucket of `lode registry`, e.g. `s3://BUCKET/PREFIX`; its
+//!   provider's variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`) give region, endpoint and credentials
+//!   (none)
 //! - `LODE_PULL_THROUGH`: hosts, separated by commas, from which the registry fetches and keeps
 //!   content that it lacks; `1` is the default host (off)
 //! - `HF_ENDPOINT`, `HF_TOKEN`: URL of the hub for `hf.co/…`, and the access token for it
@@ -35,8 +38,8 @@
 //! - `LODE_KEEP_ALIVE`, `OLLAMA_KEEP_ALIVE`: how long an idle model stays loaded (`5m`)
 //! - `LODE_CONTEXT_LENGTH`, `OLLAMA_CONTEXT_LENGTH`: context length in tokens for requests that set
 //!   none; `auto` or `0` is 4096, and more for prompts that need it (`auto`)
-//! - `LODE_FETCH_IMAGES`: `1` fetches pictures of requests from https URLs on the Internet; a list of
-//!   hosts allows these, too (0)
+//! - `LODE_FETCH_IMAGES`: `1` fetches pictures of requests from https URLs on the Internet; a list
+//!   of hosts allows these, too (0)
 //! - `LODE_SHARED_PREFIXES`: `1` shares the KV cache of common prompt prefixes between different
 //!   API keys (off)
 //! - `LODE_NUM_PARALLEL`, `OLLAMA_NUM_PARALLEL`: parallel requests of a model, each with a separate
@@ -82,6 +85,7 @@
 mod address;
 mod devices;
 mod registries;
+mod storage;
 mod variables;
 
 use std::env;
@@ -102,6 +106,7 @@ use crate::telemetry::{LogFilter, LogFormat};
 use address::host;
 use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;
+pub(crate) use storage::StorageConfig;
 use variables::{bytes, duration, first, flag, list, number, positive};
 
 /// The complete configuration.
@@ -120,6 +125,8 @@ pub(crate) struct Config {
     pub(crate) key: Option<ApiKey>,
     /// Settings and logins of other registries.
     pub(crate) registries: RegistriesConfig,
+    /// The bucket of `lode registry`.
+    pub(crate) storage: StorageConfig,
     /// Log filter.
     pub(crate) log: LogFilter,
     /// Format of the log.
@@ -161,6 +168,7 @@ impl Config {
             names_home: first(&["LODE_HOME"]).is_some(),
             key: first(&["LODE_API_KEY", "OLLAMA_API_KEY"]).map(ApiKey),
             registries,
+            storage: StorageConfig::read(),
             log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
             styles: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

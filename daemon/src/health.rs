@@ -21,6 +21,14 @@ pub(crate) struct Readiness {
     problems: Vec<String>,
 }
 
+impl Readiness {
+    /// The response with these problems.
+    pub(crate) fn of(problems: Vec<String>) -> (StatusCode, Json<Self>) {
+        let status = if problems.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (status, Json(Self { ready: problems.is_empty(), problems }))
+    }
+}
+
 /// `GET /healthz`: answers if the daemon is alive.
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
@@ -47,6 +55,5 @@ pub(crate) async fn readyz(State(daemon): State<Daemon>) -> (StatusCode, Json<Re
     if !daemon.settings.runner.is_file() {
         problems.push(format!("the runner `{}` is not there", daemon.settings.runner.display()));
     }
-    let status = if problems.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready: problems.is_empty(), problems }))
+    Readiness::of(problems)
 }

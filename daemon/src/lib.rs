@@ -54,6 +54,7 @@ mod preload;
 mod query;
 mod rates;
 mod remote_pictures;
+pub mod replica;
 mod rerank;
 mod routes;
 mod running;

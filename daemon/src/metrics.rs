@@ -52,6 +52,7 @@ fn describe() {
     counter!("lode_fetch_waits_total", "Waits for a blob that another transfer was receiving");
     counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
     counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and verified against their digests");
+    counter!("lode_storage_requests_total", "Requests to object storage, by operation");
     gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");
     gauge!("lode_shared_bytes", Unit::Bytes, "Bytes that are not stored because models share blobs");
     gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");
@@ -89,5 +90,5 @@ pub(crate) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Fa
     metrics::counter!("lode_runner_deaths_total").absolute(scheduled.crashes);
     metrics::counter!("lode_refused_requests_total").absolute(scheduled.refused);
     let content = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    Ok((content, daemon.counts.kept.render()).into_response())
+    Ok((content, daemon.counts.render()).into_response())
 }

@@ -173,7 +173,7 @@ fn limits(settings: &Settings) -> Limits {
 }
 
 /// Serves connections in a task, which ends when `stopped` says so.
-fn listen(
+pub(crate) fn listen(
     listener: TcpListener,
     tls: Option<TlsFiles>,
     routes: Router,
@@ -297,7 +297,7 @@ impl Drop for SocketFolder {
     }
 }
 
-async fn told_to_stop() {
+pub(crate) async fn told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -340,7 +340,7 @@ fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
 }
 
 /// Adds a span to each request and logs its response.
-async fn span(request: Request, next: Next) -> Response {
+pub(crate) async fn span(request: Request, next: Next) -> Response {
     let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path());
     async {
         let begin = std::time::Instant::now();

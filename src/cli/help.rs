@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Share models", &["push", "login", "logout", "save", "load", "export"]),
     ("Versions and space", &["history", "rollback", "pin", "unpin", "du", "diff", "prune", "gc"]),
     ("Examine", &["plan", "perplexity", "doctor", "fsck", "repair"]),
-    ("Daemon", &["serve", "shutdown", "version", "key", "htpasswd", "completions", "help"]),
+    ("Daemon", &["serve", "registry", "shutdown", "version", "key", "htpasswd", "completions", "help"]),
 ];
 
 const EXAMPLES: &str = "\

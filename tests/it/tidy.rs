@@ -9,7 +9,7 @@ use crate::support::root;
 
 /// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
 /// test.
-pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
+pub(super) const EDGES: [(&str, &str, &[&str]); 27] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -20,6 +20,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
     ("import", "import", &["architectures", "archive", "content", "formats", "manifests"]),
     ("export", "export", &["architectures", "content", "formats", "import", "manifests", "vocabulary"]),
     ("registry", "registry", &["content", "manifests"]),
+    ("bucket", "bucket", &["content", "manifests", "registry"]),
     (
         "runner",
         "runner",
@@ -55,6 +56,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
         "daemon",
         &[
             "api",
+            "bucket",
             "build",
             "content",
             "estimate",
@@ -76,6 +78,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 26] = [
         &[
             "api",
             "archive",
+            "bucket",
             "content",
             "daemon",
             "import",

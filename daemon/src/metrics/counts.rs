@@ -24,13 +24,18 @@ pub(super) struct Measured {
 /// The handle of the recorder and the last measurement. Clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Counts {
-    pub(super) kept: Metrics,
+    kept: Metrics,
     measured: Arc<Mutex<Option<Measured>>>,
 }
 
 impl Counts {
     pub(super) fn new(kept: Metrics) -> Self {
         Self { kept, measured: Arc::default() }
+    }
+
+    /// The metrics as text.
+    pub(crate) fn render(&self) -> String {
+        self.kept.render()
     }
 
     /// Returns a recent measurement. A new one reads every model, so it is not made for every

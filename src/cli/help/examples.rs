@@ -54,6 +54,13 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
             "lode export mine --to ./hf --format safetensors --lossy",
         ],
     ),
+    (
+        "registry",
+        &[
+            "lode registry --storage s3://models/registry --collect-every 24h",
+            "lode registry gc --storage s3://models/registry --dry-run",
+        ],
+    ),
     ("htpasswd", &["lode htpasswd alice >> users"]),
     ("doctor", &["lode doctor"]),
     ("ui", &["lode ui", "lode ui --print"]),
