@@ -62,6 +62,7 @@ mod read_only;
 mod real_registry;
 #[cfg(target_os = "linux")]
 mod reliability;
+mod replicas;
 mod rerank;
 mod rust_source;
 mod safetensors_corpus;
