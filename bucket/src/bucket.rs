@@ -101,17 +101,16 @@ impl Bucket {
     /// Adds a blob to a repository. Returns `false` if the blob was collected meanwhile.
     async fn link_blob(&self, to: &RepositoryName, digest: &Digest) -> Result<bool, crate::Error> {
         let key = RepositoryFolder::Blobs.entry(to, &digest.hex());
-        try_join(publish(&self.objects, &key, Link {}), self.list_name(to)).await?;
-        self.renew_if_old(&key, digest).await
-    }
-
-    /// Renews an old link. Returns whether link and blob exist afterwards. The pointer is read
-    /// last: a collection that condemns it later sees the link.
-    async fn renew_if_old(&self, key: &str, digest: &Digest) -> Result<bool, crate::Error> {
-        let Some((_, modified)) = rescue::<Link>(&self.objects, key).await? else { return Ok(false) };
-        if is_old(modified) && !self.renew(key).await? {
+        let ((_, written), ()) = try_join(publish(&self.objects, &key, Link {}), self.list_name(to)).await?;
+        if written.is_some_and(is_old) && !self.renew(&key).await? {
             return Ok(false);
         }
+        self.has_data(digest).await
+    }
+
+    /// Whether a blob exists whose link was just written. The pointer is read last: a collection that
+    /// condemns it later sees the link.
+    async fn has_data(&self, digest: &Digest) -> Result<bool, crate::Error> {
         Ok(rescue::<Data>(&self.objects, &keys::pointer(digest)).await?.is_some())
     }
 
@@ -135,7 +134,7 @@ impl Bucket {
                 None => return Ok(None),
             },
         };
-        if is_old(modified) && !self.renew_if_old(&key, digest).await? {
+        if is_old(modified) && !(self.renew(&key).await? && self.has_data(digest).await?) {
             return Ok(None);
         }
         Ok(Some(self.found(digest, data)))

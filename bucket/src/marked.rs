@@ -136,21 +136,24 @@ where
     Err(Error::Contended { key: key.to_owned() })
 }
 
-/// Makes an object live. Returns its content: `content`, unless the object was present already.
-pub(crate) async fn publish<T>(objects: &Objects, key: &str, content: T) -> Result<T, Error>
+/// Makes an object live. Returns its content (`content`, unless the object was present already), and
+/// when it was written, if it was live already.
+pub(crate) async fn publish<T>(objects: &Objects, key: &str, content: T) -> Result<(T, Option<SystemTime>), Error>
 where
     T: Serialize + DeserializeOwned + Clone,
 {
+    // Most objects are new, so the first attempt reads nothing.
+    let mut seen = Seen { value: None, version: None, modified: None };
     for _ in 0..ATTEMPTS {
-        let seen = Seen::<T>::read(objects, key).await?;
         let live = match seen.value.clone() {
-            Some(value) if value.state == MarkState::Live => return Ok(value.content),
+            Some(value) if value.state == MarkState::Live => return Ok((value.content, seen.modified)),
             Some(condemned) => condemned.with(MarkState::Live),
             None => Marked::new(MarkState::Live, content.clone()),
         };
         if seen.replace(objects, key, Some(&live)).await? {
-            return Ok(live.content);
+            return Ok((live.content, None));
         }
+        seen = Seen::<T>::read(objects, key).await?;
     }
     Err(Error::Contended { key: key.to_owned() })
 }

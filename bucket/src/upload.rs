@@ -231,7 +231,7 @@ impl Upload {
             return Err(content::Error::Other("storing the blob took too long; send it again".into()));
         }
         let own = Data { data: self.session.data.clone(), size: self.offset };
-        Ok(publish(&self.objects, &pointer, own).await?)
+        Ok(publish(&self.objects, &pointer, own).await?.0)
     }
 
     /// Stores the last bytes and makes an object of all of them.
@@ -242,8 +242,8 @@ impl Upload {
         };
         if !rest.is_empty() {
             self.send_part(rest).await?;
-            self.sent().await?;
         }
+        self.sent().await?;
         Ok(self.objects.complete_parts(&self.data_key(), &upload, &self.parts).await?)
     }
 
@@ -273,13 +273,22 @@ impl Upload {
             // Otherwise another request could commit it in between.
             self.store(Session { phase: Phase::Ended, ..self.session.clone() }).await?;
         }
-        let keeps_data = kept.is_some_and(|data| data.data == self.session.data);
-        Ok(remove(&self.objects, self.id(), &self.session, keeps_data).await?)
+        if kept.is_some_and(|data| data.data == self.session.data) {
+            return Ok(self.remove_session().await?);
+        }
+        Ok(remove(&self.objects, self.id(), &self.session, false).await?)
+    }
+
+    /// Removes the session and its tails after a commit.
+    async fn remove_session(&self) -> Result<(), Error> {
+        for tail in &self.session.tail {
+            self.objects.delete(&keys::tail(self.id(), &tail.name)).await?;
+        }
+        self.objects.delete(&keys::session(self.id())).await
     }
 
     /// Commits the upload. On success, and after a mismatch, nothing of it is left but the blob.
     async fn finish(mut self) -> Result<(Digest, Data), content::Error> {
-        self.sent().await?;
         let named = self.expected.digest().filter(|digest| digest.algorithm() != Algorithm::Sha256);
         let digest = named.unwrap_or_else(|| self.hasher.clone().finish());
         let done = match self.expected.check(digest, self.offset) {

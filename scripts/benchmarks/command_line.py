@@ -10,13 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, gpu, page, perplexity, pictures, quantize, transfer
+from . import basics, batching, generate, gpu, object_storage, page, perplexity, pictures, quantize, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
 KINDS = {
     "basics": basics,
     "transfer": transfer,
+    "storage": object_storage,
     "quantize": quantize,
     "batching": batching,
     "generate": generate,

@@ -1,0 +1,341 @@
+"""Measure `lode registry` over SeaweedFS, beside docker-registry with its S3 driver on the same storage.
+
+  commit     time from the last byte of a blob to the response: 1 MiB, 1 GiB and --large GiB
+  push       8 models of 600 tensors at the same time, in seconds
+  pull       16 clients that fetch 2 GB, with and without redirects, in MB/s
+  requests   requests to the storage for a push and a pull of a model
+
+Needs Linux, Python 3.8, a release binary of lode, docker-registry, and SeaweedFS (see --weed).
+scripts/test installs them. Uses about four times --large GiB on the disk.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .bench import Bench
+from .daemon import Failed
+from .report import of_rows
+from .transfer import DOCKER_REGISTRY, free_port
+
+BINARIES = ("lode",)
+NAMES = ["commit", "push", "pull", "requests"]
+MIB = 1 << 20
+PIECE = bytes(MIB)
+REPEATS = 5
+CLIENTS = 16
+MODELS = 8
+TENSORS = 600
+IDENTITIES = {
+    "identities": [
+        {"name": "bench", "credentials": [{"accessKey": "bench", "secretKey": "secret"}], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
+    ]
+}
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+# Targets. A ratio is Lode's value divided by docker-registry's.
+COMMIT_MS = 50
+PUSH_RATIO = 1.0
+PULL_RATIO = 1.0
+
+
+def add_arguments(parser):
+    cache = Path.home() / ".cache" / "lode"
+    parser.add_argument("--weed", type=Path, default=cache / "venv-seaweedfs" / "bin" / "weed", help="the program of SeaweedFS")
+    parser.add_argument("--large", type=int, default=8, metavar="GIB", help="size of the largest blob")
+    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="number of pairs of pushes and pulls")
+    parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
+
+
+def check(parser, options):
+    options.only = options.only or NAMES
+    for program in (options.weed, DOCKER_REGISTRY):
+        if not program.is_file():
+            parser.error(f"there is no {program}; scripts/test installs it")
+
+
+def run(options, folder):
+    bench = ObjectStorage(options, folder)
+    try:
+        bench.start()
+        failures = bench.run_groups([([name], getattr(bench, name)) for name in NAMES])
+    finally:
+        bench.stop()
+    return of_rows(bench.rows, failures)
+
+
+def free_pair():
+    """A port whose neighbour 10,000 above is free, too: SeaweedFS uses both."""
+    while True:
+        port = free_port()
+        if port < 55_536:
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("127.0.0.1", port + 10_000))
+                except OSError:
+                    continue
+            return port
+
+
+def connect(address):
+    host, port = address.split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=600)
+    connection.connect()
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def ask(connection, method, path, body=None, headers=None):
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read()
+
+
+def expect(status, *expected):
+    if status not in expected:
+        raise Failed(f"a registry answered {status}, expected {expected[0]}")
+
+
+def relative(location):
+    parts = urllib.parse.urlsplit(location)
+    return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def begin(connection, repository):
+    status, headers, _ = ask(connection, "POST", f"/v2/{repository}/blobs/uploads/", b"")
+    expect(status, 202)
+    return relative(headers["Location"])
+
+
+def with_digest(place, digest):
+    return f"{place}{'&' if '?' in place else '?'}digest={digest}"
+
+
+def commit(address, repository, mebibytes, marker):
+    """Uploads zeros after a marker. Returns the seconds from the last byte to the response."""
+    digest = hashlib.sha256(marker)
+    for _ in range(mebibytes):
+        digest.update(PIECE)
+    connection = connect(address)
+    place = begin(connection, repository)
+    connection.putrequest("PUT", with_digest(place, f"sha256:{digest.hexdigest()}"))
+    connection.putheader("Content-Length", str(mebibytes * MIB + len(marker)))
+    connection.putheader("Content-Type", "application/octet-stream")
+    connection.endheaders()
+    connection.send(marker)
+    for _ in range(mebibytes):
+        connection.send(PIECE)
+    last = time.perf_counter()
+    answer = connection.getresponse()
+    answer.read()
+    taken = time.perf_counter() - last
+    expect(answer.status, 201)
+    return taken
+
+
+def push_blob(connection, repository, blob):
+    digest = f"sha256:{hashlib.sha256(blob).hexdigest()}"
+    status, _, _ = ask(connection, "HEAD", f"/v2/{repository}/blobs/{digest}")
+    if status != 200:
+        place = begin(connection, repository)
+        status, _, _ = ask(connection, "PUT", with_digest(place, digest), blob, {"Content-Type": "application/octet-stream"})
+        expect(status, 201)
+    return {"mediaType": "application/octet-stream", "digest": digest, "size": len(blob)}
+
+
+def push_model(address, repository, blobs):
+    """Pushes a model as clients do, several blobs at a time."""
+    kept = threading.local()
+
+    def push(blob):
+        if not hasattr(kept, "connection"):
+            kept.connection = connect(address)
+        return push_blob(kept.connection, repository, blob)
+
+    with ThreadPoolExecutor(8) as pool:
+        layers = list(pool.map(push, blobs))
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": layers[0], "layers": layers}
+    status, _, _ = ask(connect(address), "PUT", f"/v2/{repository}/manifests/latest", json.dumps(manifest), {"Content-Type": MANIFEST})
+    expect(status, 201)
+    return manifest
+
+
+def fetch(address, path):
+    """Fetches a blob, perhaps from the storage, and returns its size."""
+    connection = connect(address)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    if answer.status == 307:
+        target = urllib.parse.urlsplit(answer.headers["Location"])
+        connection = connect(target.netloc)
+        connection.request("GET", relative(answer.headers["Location"]))
+        answer = connection.getresponse()
+    expect(answer.status, 200)
+    size = 0
+    buffer = bytearray(MIB)
+    while True:
+        read = answer.readinto(buffer)
+        if not read:
+            return size
+        size += read
+
+
+class ObjectStorage(Bench):
+    """SeaweedFS, and registries over it."""
+
+    def start(self):
+        self.processes = []
+        (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
+        master, volume, self.filer, self.s3 = (free_pair() for _ in range(4))
+        data = self.folder / "data"
+        data.mkdir()
+        command = [self.options.weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-filer", "-s3"]
+        command += ["-master.volumeSizeLimitMB=4096", "-volume.max=60", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-dir={data}"]
+        command += [f"-s3.config={self.folder}/s3.json", f"-master.port={master}", f"-volume.port={volume}"]
+        self.spawn([*command, f"-filer.port={self.filer}", f"-s3.port={self.s3}"], "seaweedfs")
+        self.bucket("models")
+        self.environment = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        self.environment["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{self.s3}"
+        self.linked = self.lode_registry([])
+        self.whole = self.lode_registry(["--no-redirects"])
+        self.docker_linked = self.docker(True)
+        self.docker_whole = self.docker(False)
+
+    def spawn(self, command, name, environment=None):
+        log = open(self.folder / f"{name}.log", "wb")
+        # Settings of other storages; docker-registry ends if one of them names certificates.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**own, **(environment or {})})
+        self.processes.append(process)
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def wait(self, url, method="GET"):
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < 60:
+            try:
+                with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5):
+                    return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise Failed(f"{url} does not answer")
+
+    def bucket(self, name):
+        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST")
+        self.wait(f"http://127.0.0.1:{self.s3}/")
+        time.sleep(1)
+        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST")
+
+    def lode_registry(self, arguments):
+        address = f"127.0.0.1:{free_port()}"
+        command = [self.options.bin / "lode", "registry", "--storage", "s3://models/lode", *arguments]
+        self.spawn(command, f"lode-{len(self.processes)}", {**self.environment, "LODE_HOST": address, "LODE_HOME": str(self.folder / "none")})
+        self.wait(f"http://{address}/healthz")
+        return address
+
+    def docker(self, redirects):
+        address = f"127.0.0.1:{free_port()}"
+        storage = f"{{accesskey: bench, secretkey: secret, region: us-east-1, regionendpoint: 'http://127.0.0.1:{self.s3}', bucket: models, "
+        storage += "rootdirectory: /docker, secure: false, v4auth: true}"
+        config = f"version: 0.1\nlog: {{level: error}}\nstorage: {{s3: {storage}, redirect: {{disable: {str(not redirects).lower()}}}}}\n"
+        path = self.folder / f"docker-{redirects}.yml"
+        path.write_text(config + f"http: {{addr: '{address}'}}\n")
+        self.spawn([DOCKER_REGISTRY, "serve", path], f"docker-{redirects}")
+        self.wait(f"http://{address}/v2/")
+        return address
+
+    def commit(self):
+        for mebibytes, name in [(1, "1 MiB"), (1024, "1 GiB"), (self.options.large * 1024, f"{self.options.large} GiB")]:
+            repeats = REPEATS if mebibytes <= 1024 else 1
+            own, other = [], []
+            for repeat in range(repeats):
+                marker = f"{mebibytes} {repeat}".encode()
+                own.append(commit(self.whole, "bench/commit", mebibytes, b"l" + marker))
+                other.append(commit(self.docker_whole, "bench/commit", mebibytes, b"d" + marker))
+            own, other = statistics.median(own) * 1000, statistics.median(other) * 1000
+            self.row(f"commit-{name.replace(' ', '')}", own, "ms", own / other, f"docker-registry: {other:.1f} ms; target {COMMIT_MS} ms")
+
+    def push(self):
+        def blobs(model, salt):
+            return [f"{salt} {model} {number} ".encode() + bytes(16_000 + 100 * number) for number in range(TENSORS)]
+
+        times = {}
+        for repeat in range(self.options.pairs):
+            for address in (self.whole, self.docker_whole):
+                models = [blobs(model, f"{address} {repeat}") for model in range(MODELS)]
+                begun = time.perf_counter()
+                with ThreadPoolExecutor(MODELS) as pool:
+                    list(pool.map(lambda pair: push_model(address, f"bench/push{pair[0]}", pair[1]), enumerate(models)))
+                times.setdefault(address, []).append(time.perf_counter() - begun)
+        own, other = (statistics.median(times[address]) for address in (self.whole, self.docker_whole))
+        self.row("push-8x600", own, "s", own / other, f"docker-registry: {other:.1f} s; target ratio {PUSH_RATIO}")
+
+    def pull(self):
+        blob_size, count = 62 * MIB, 32
+        for redirects, own, other in [("redirects", self.linked, self.docker_linked), ("no-redirects", self.whole, self.docker_whole)]:
+            rates = {}
+            for address in (own, other):
+                connection = connect(address)
+                layers = [push_blob(connection, "bench/pull", f"{number} ".encode() + bytes(blob_size)) for number in range(count)]
+                paths = [f"/v2/bench/pull/blobs/{layer['digest']}" for layer in layers]
+                self.rate(address, paths)
+            for _ in range(self.options.pairs):
+                for address in (own, other):
+                    rates.setdefault(address, []).append(self.rate(address, paths))
+            own, other = statistics.median(rates[own]), statistics.median(rates[other])
+            self.row(f"pull-{redirects}", own, "MB/s", own / other, f"docker-registry: {other:.0f} MB/s; target ratio {PULL_RATIO}, more is better")
+
+    def rate(self, address, paths):
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            total = sum(pool.map(lambda path: fetch(address, path), paths))
+        return total / 1e6 / (time.perf_counter() - begun)
+
+    def counted(self):
+        with urllib.request.urlopen(f"http://{self.linked}/metrics") as answer:
+            text = answer.read().decode()
+        return {name: int(float(value)) for name, value in re.findall(r'lode_storage_requests_total\{operation="(\w+)"\} (\S+)', text)}
+
+    def requests(self):
+        """Counts requests of the replica with links; nothing else uses it meanwhile."""
+        small = [f"requests {number} ".encode() + bytes(10_000) for number in range(100)]
+        large = [f"requests {number} ".encode() + bytes(20 * MIB) for number in range(4)]
+        before = self.counted()
+        connection = connect(self.linked)
+        layers = [push_blob(connection, "bench/requests", blob) for blob in small]
+        self.differences("requests-push-of-100-small-blobs", before)
+        before = self.counted()
+        layers += [push_blob(connection, "bench/requests", blob) for blob in large]
+        self.differences("requests-push-of-4-blobs-of-20-MiB", before)
+        before = self.counted()
+        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": layers[0], "layers": layers}
+        status, _, _ = ask(connection, "PUT", "/v2/bench/requests/manifests/latest", json.dumps(manifest), {"Content-Type": MANIFEST})
+        expect(status, 201)
+        self.differences("requests-manifest-of-104-blobs", before)
+        before = self.counted()
+        ask(connection, "GET", "/v2/bench/requests/manifests/latest")
+        for layer in layers:
+            fetch(self.linked, f"/v2/bench/requests/blobs/{layer['digest']}")
+        self.differences("requests-pull-of-104-blobs", before)
+
+    def differences(self, name, before):
+        for operation, number in self.counted().items():
+            difference = number - before.get(operation, 0)
+            if difference:
+                self.row(f"{name}-{operation}", difference, "requests", None, "")
