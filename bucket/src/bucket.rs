@@ -108,8 +108,8 @@ impl Bucket {
         self.has_data(digest).await
     }
 
-    /// Whether a blob exists whose link was just written. The pointer is read last: a collection that
-    /// condemns it later sees the link.
+    /// Whether a blob exists whose link was just written. The pointer is read last: a collection
+    /// that condemns it later sees the link.
     async fn has_data(&self, digest: &Digest) -> Result<bool, crate::Error> {
         Ok(rescue::<Data>(&self.objects, &keys::pointer(digest)).await?.is_some())
     }

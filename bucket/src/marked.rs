@@ -136,8 +136,8 @@ where
     Err(Error::Contended { key: key.to_owned() })
 }
 
-/// Makes an object live. Returns its content (`content`, unless the object was present already), and
-/// when it was written, if it was live already.
+/// Makes an object live. Returns its content (`content`, unless the object was present already),
+/// and when it was written, if it was live already.
 pub(crate) async fn publish<T>(objects: &Objects, key: &str, content: T) -> Result<(T, Option<SystemTime>), Error>
 where
     T: Serialize + DeserializeOwned + Clone,

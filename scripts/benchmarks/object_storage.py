@@ -60,12 +60,14 @@ def add_arguments(parser):
 
 def check(parser, options):
     options.only = options.only or NAMES
-    for program in (options.weed, DOCKER_REGISTRY):
-        if not program.is_file():
-            parser.error(f"there is no {program}; scripts/test installs it")
+    if options.large <= 0 or options.pairs <= 0:
+        parser.error("--large and --pairs must be positive")
 
 
 def run(options, folder):
+    for program in (options.weed, DOCKER_REGISTRY):
+        if not program.is_file():
+            raise Failed(f"there is no {program}; scripts/test installs it")
     bench = ObjectStorage(options, folder)
     try:
         bench.start()
