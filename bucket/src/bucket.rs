@@ -29,7 +29,8 @@ pub const SIGNED_LIFE: Duration = Duration::from_hours(1);
 /// Maximum number of remembered names of repositories, and of places of blobs. Beyond it, all are
 /// forgotten.
 const REMEMBERED: usize = 100_000;
-/// How long the place of a blob is remembered. Data stays much longer after its blob is removed.
+/// How long the place of a blob is remembered. Its data stays for longer after a collection has
+/// removed the blob (`CollectOptions::data_life`).
 const RECENT: Duration = Duration::from_mins(1);
 
 /// A registry's storage in a bucket. Clones share their connections. Any number of processes may
@@ -267,7 +268,7 @@ impl BlobStorage for Bucket {
         upload.expect(expected).await?;
         let (digest, size) = upload.commit().await?;
         if !self.link_blob(to, &digest).await? {
-            return Err(crate::Error::Contended { key: keys::pointer(&digest) }.into());
+            return Err(crate::Error::Collected { blob: digest }.into());
         }
         Ok((digest, size))
     }

@@ -41,7 +41,8 @@ pub struct CollectOptions {
     /// How long a blob stays in a repository without a manifest that refers to it. It must be
     /// longer than 12 hours while clients push: a question about a blob renews a link of this age.
     pub link_life: Duration,
-    /// How long data stays after its blob is gone.
+    /// How long data stays after its blob is gone. It must be longer than an hour while clients
+    /// pull: a link that a client got is valid as long.
     pub data_life: Duration,
     /// The age at which uploads and intents expire. It must be longer than an hour while clients
     /// push: a request may take that long for a commit or a manifest.
@@ -173,7 +174,7 @@ impl Bucket {
     pub async fn collect(&self, options: &CollectOptions) -> Result<Collected, Error> {
         let mut done = Collected::default();
         let objects = &self.objects;
-        // First, because what they protect or have stored may be collected then.
+        // Expired intents and uploads go first, so that this collection removes their blobs, too.
         self.expire_intents(options).await?;
         self.expire_uploads(options, &mut done).await?;
         let mut roots = Roots::default();

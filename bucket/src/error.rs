@@ -1,5 +1,6 @@
 //! Errors of object storage.
 
+use content::Digest;
 use content::operation::{Classified, ErrorClass, RemoteClass};
 
 /// Errors of a bucket.
@@ -41,6 +42,12 @@ pub enum Error {
         key: String,
         /// The reason.
         reason: String,
+    },
+    /// A collection removed a blob while a client sent it.
+    #[error("blob `{blob}` was removed by a collection while it was sent; send it again")]
+    Collected {
+        /// The digest of the blob.
+        blob: Digest,
     },
     /// Other writers changed the object at every attempt to change it.
     #[error("`{key}` in the storage is changed by many requests at once; retry later")]
@@ -85,7 +92,7 @@ impl Classified for Error {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Location { .. } | Self::Unusable { .. } => ErrorClass::Invalid,
-            Self::Contended { .. } => ErrorClass::Conflict,
+            Self::Collected { .. } | Self::Contended { .. } => ErrorClass::Conflict,
             Self::Request { .. } => ErrorClass::Remote(self.remote_class()),
             Self::Document { .. } => ErrorClass::Internal,
         }

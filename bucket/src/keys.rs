@@ -55,7 +55,7 @@ pub(crate) fn intent(id: &str) -> String {
 
 /// The object that lists a repository in the catalog.
 pub(crate) fn name(repository: &RepositoryName) -> String {
-    format!("{NAMES}/{}", escaped(repository))
+    format!("{NAMES}/{}", escaped(repository.as_str()))
 }
 
 /// The name of a repository in the last part of a key.
@@ -63,12 +63,8 @@ pub(crate) fn repository_of(key: &str) -> Option<RepositoryName> {
     RepositoryName::parse(&key.replace('!', "/")).ok()
 }
 
-fn escaped(repository: &RepositoryName) -> String {
-    repository.as_str().replace('/', "!")
-}
-
-/// The part of a repository's name that sorts the catalog.
-pub(crate) fn sort_key(name: &str) -> String {
+/// The name of a repository as it is in keys.
+pub(crate) fn escaped(name: &str) -> String {
     name.replace('/', "!")
 }
 
@@ -95,7 +91,7 @@ impl RepositoryFolder {
 
     /// The key of the folder.
     pub(crate) fn of(self, repository: &RepositoryName) -> String {
-        format!("{REPOSITORIES}/{}/{}", escaped(repository), self.as_str())
+        format!("{REPOSITORIES}/{}/{}", escaped(repository.as_str()), self.as_str())
     }
 
     /// The key of an entry.

@@ -15,8 +15,8 @@
 //! keys/token           the key that signs tokens and links of all replicas
 //! ```
 //! Digests are those of the bytes under `data/`. A blob is visible when its pointer exists, which
-//! is written last. So a commit copies nothing, and takes as long for a large blob as for a small
-//! one. (With a SHA-512 digest, the stored bytes are read once more.)
+//! is written last. So a commit copies nothing. With a SHA-512 digest, it reads the stored bytes
+//! once more.
 //!
 //! # Invariants
 //! - Every object that changes does so by compare-and-swap. All others have one content for ever.

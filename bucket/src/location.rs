@@ -82,7 +82,9 @@ impl Location {
         self.kind == StorageKind::Memory
     }
 
-    fn option(&self, names: &[&str]) -> Option<&str> {
+    /// The URL of a storage with the interface of S3, if it is not Amazon's.
+    fn endpoint(&self) -> Option<&str> {
+        let names = ["aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint"];
         names.iter().find_map(|name| self.options.get(*name)).map(String::as_str)
     }
 
@@ -94,7 +96,7 @@ impl Location {
             StorageKind::Google => shared(self.google().build().map_err(unusable)?),
             StorageKind::Azure => shared(self.azure().build().map_err(unusable)?),
         };
-        let endpoint = self.option(&["aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint"]).unwrap_or_default();
+        let endpoint = self.endpoint().unwrap_or_default();
         let sizes = if endpoint.contains(".r2.cloudflarestorage.com") { PartSizes::Equal } else { PartSizes::Growing };
         Ok((Objects::new(engine, signer, self.url.path()), sizes))
     }
@@ -107,7 +109,7 @@ impl Location {
             .with_retry(retry())
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             .with_checksum_algorithm(Checksum::SHA256);
-        let plain = self.option(&["aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint"]);
+        let plain = self.endpoint();
         let start =
             if plain.is_some_and(|url| url.starts_with("http://")) { start.with_allow_http(true) } else { start };
         self.options.iter().fold(start, |builder, (name, value)| match name.parse() {

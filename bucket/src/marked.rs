@@ -52,7 +52,7 @@ pub(crate) struct Data {
 }
 
 /// A link puts a blob into a repository; it has no content.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Link {}
 
 impl<T> Marked<T> {

@@ -207,7 +207,7 @@ impl ManifestStorage for Bucket {
     }
 
     async fn repositories(&self, page: &Page) -> Result<Listed<String>, Error> {
-        let page = Page { after: page.after.as_deref().map(keys::sort_key), ..*page };
+        let page = Page { after: page.after.as_deref().map(keys::escaped), ..*page };
         let Listed { entries, has_more } = self.entries(keys::NAMES, &page, |_| true).await?;
         let names = entries.iter().filter_map(|entry| keys::repository_of(entry)).map(|name| name.to_string());
         Ok(Listed { entries: names.collect(), has_more })

@@ -221,11 +221,15 @@ impl Upload {
         }
         let phase = Phase::Committing { digest: digest.to_string() };
         self.store(Session { phase, ..self.session.clone() }).await?;
-        if let Err(error) = self.complete().await {
-            // No pointer names the data yet, so the client can repeat the request.
-            self.store(Session { phase: Phase::Open, ..self.session.clone() }).await?;
-            return Err(error);
-        }
+        let rest = match self.send_rest().await {
+            Ok(rest) => rest,
+            Err(error) => {
+                // The data does not exist yet, so the client can repeat the request.
+                self.store(Session { phase: Phase::Open, ..self.session.clone() }).await?;
+                return Err(error);
+            }
+        };
+        self.make_data(rest).await?;
         self.check_other_algorithm(digest).await?;
         if begin.elapsed() > COMMIT_TIME {
             return Err(content::Error::Other("storing the blob took too long; send it again".into()));
@@ -234,17 +238,32 @@ impl Upload {
         Ok(publish(&self.objects, &pointer, own).await?.0)
     }
 
-    /// Stores the last bytes and makes an object of all of them.
-    async fn complete(&mut self) -> Result<(), content::Error> {
+    /// Sends the last part. Returns the bytes of an upload without parts.
+    async fn send_rest(&mut self) -> Result<Vec<Bytes>, content::Error> {
         let rest = self.take_rest().await?;
-        let Some(upload) = self.session.multipart.clone() else {
-            return Ok(self.objects.put(&self.data_key(), rest).await?);
-        };
+        if self.session.multipart.is_none() {
+            return Ok(rest);
+        }
         if !rest.is_empty() {
             self.send_part(rest).await?;
         }
         self.sent().await?;
-        Ok(self.objects.complete_parts(&self.data_key(), &upload, &self.parts).await?)
+        Ok(Vec::new())
+    }
+
+    /// Makes the object of the parts, or of `whole`. After a failure the upload cannot be resumed:
+    /// the request may still take effect, and would then replace the bytes of a later one.
+    async fn make_data(&self, whole: Vec<Bytes>) -> Result<(), Error> {
+        let key = self.data_key();
+        let made = match &self.session.multipart {
+            Some(upload) => self.objects.complete_parts(&key, upload, &self.parts).await,
+            None => self.objects.put(&key, whole).await,
+        };
+        match made {
+            // If the response to the first attempt was lost, the storage refuses the second one.
+            Err(error) if !self.objects.exists(&key).await? => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Hashes the stored data, if its digest is not a SHA-256.

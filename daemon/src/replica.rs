@@ -133,7 +133,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     Ok(())
 }
 
-/// Without a choice, every client may do everything, which only this machine should.
+/// The default mode lets every client do everything, so it is only for addresses of this machine.
 fn ensure_access_is_chosen(settings: &ReplicaSettings) -> Result<()> {
     if !settings.registry.chosen && !settings.address.ip().is_loopback() {
         bail!(

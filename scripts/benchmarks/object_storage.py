@@ -226,23 +226,25 @@ class ObjectStorage(Bench):
             process.kill()
             process.wait()
 
-    def wait(self, url, method="GET"):
+    def wait(self, url, method="GET", made=(200,)):
         begun = time.perf_counter()
         while time.perf_counter() - begun < 60:
             try:
-                with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5):
-                    return
-            except urllib.error.HTTPError:
-                return
+                with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5) as answer:
+                    status = answer.status
+            except urllib.error.HTTPError as error:
+                status = error.code
             except OSError:
-                time.sleep(0.05)
+                status = None
+            if status in made:
+                return
+            time.sleep(0.05)
         raise Failed(f"{url} does not answer")
 
     def bucket(self, name):
-        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST")
-        self.wait(f"http://127.0.0.1:{self.s3}/")
-        time.sleep(1)
-        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST")
+        """Makes a bucket, which is a folder of the filer."""
+        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST", made=(201, 409))
+        self.wait(f"http://127.0.0.1:{self.s3}/", made=(200, 403))
 
     def lode_registry(self, arguments):
         address = f"127.0.0.1:{free_port()}"

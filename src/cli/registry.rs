@@ -66,7 +66,7 @@ enum RegistryCommand {
         /// pushes
         #[arg(long, value_name = "TIME", value_parser = span, default_value = "24h")]
         keep_blobs: Duration,
-        /// How long the data of removed blobs stays, for links that clients have got
+        /// How long the data of removed blobs stays; less than 1h only while no client pulls
         #[arg(long, value_name = "TIME", value_parser = span, default_value = "70m")]
         keep_data: Duration,
         /// How long unfinished uploads stay; less than 1h only while no client pushes

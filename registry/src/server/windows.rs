@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use content::{Descriptor, Error, Provider};
 use futures_util::StreamExt;
 
@@ -15,28 +16,31 @@ const AHEAD: usize = 2;
 /// Streams a range of a blob in windows. `held` is dropped with the stream.
 ///
 /// # Errors
-/// The first window cannot be read.
+/// The first window cannot be read. It is read before this returns, so that the response can have
+/// the status of the error.
 pub async fn windows<S: Provider + Clone + 'static>(
     storage: &S,
     blob: &Descriptor,
     range: Range<u64>,
     held: impl Send + 'static,
 ) -> Result<BlobStream, Error> {
-    if range.end - range.start <= WINDOW {
-        let bytes = storage.read(blob, range).await?;
-        return Ok(futures_util::stream::once(std::future::ready(Ok(bytes))).boxed());
-    }
+    let second = range.end.min(range.start + WINDOW);
+    let first = window(storage, blob, range.start..second).await?;
     let (storage, blob, end) = (storage.clone(), blob.clone(), range.end);
-    let windows = range.step_by(WINDOW as usize).map(move |start| {
+    let others = (second..end).step_by(WINDOW as usize).map(move |start| {
         let (storage, blob) = (storage.clone(), blob.clone());
-        async move {
-            let wanted = start..end.min(start + WINDOW);
-            let bytes = storage.read(&blob, wanted.clone()).await?;
-            // With too few bytes the client would wait for the rest.
-            let short = bytes.len() as u64 != wanted.end - wanted.start;
-            if short { Err(Error::WrongSize { expected: end, actual: start + bytes.len() as u64 }) } else { Ok(bytes) }
-        }
+        async move { window(&storage, &blob, start..end.min(start + WINDOW)).await }
     });
-    let sent = futures_util::stream::iter(windows).buffered(AHEAD);
+    let first = futures_util::stream::once(std::future::ready(Ok(first)));
+    let sent = first.chain(futures_util::stream::iter(others).buffered(AHEAD));
     Ok(sent.inspect(move |_| _ = &held).boxed())
+}
+
+async fn window<S: Provider>(storage: &S, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, Error> {
+    let bytes = storage.read(blob, range.clone()).await?;
+    // With too few bytes the client would wait for the rest.
+    if bytes.len() as u64 != range.end - range.start {
+        return Err(Error::WrongSize { expected: range.end, actual: range.start + bytes.len() as u64 });
+    }
+    Ok(bytes)
 }

@@ -18,7 +18,7 @@ use content::Digest;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     None,
-    /// Writes succeed whatever their condition is.
+    /// Writes ignore their conditions.
     IgnoresConditions,
     /// The credentials have expired.
     Expired,
