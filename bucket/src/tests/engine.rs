@@ -22,6 +22,8 @@ pub(super) enum Fault {
     Yield,
     /// Nothing.
     None,
+    /// The responses to requests that make data are lost.
+    LosesResponses,
     /// The process is killed after so many requests: all later ones fail.
     KilledAfter(Arc<AtomicUsize>),
 }
@@ -36,7 +38,7 @@ pub(super) struct Faulty {
 impl Faulty {
     async fn step(&self) -> Result<()> {
         match &self.fault {
-            Fault::None => {}
+            Fault::None | Fault::LosesResponses => {}
             Fault::Yield => shuttle::future::yield_now().await,
             Fault::KilledAfter(left) => {
                 let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
@@ -44,6 +46,15 @@ impl Faulty {
             }
         }
         Ok(())
+    }
+}
+
+impl Faulty {
+    fn respond<T>(&self, done: Result<T>) -> Result<T> {
+        match self.fault {
+            Fault::LosesResponses => Err(Error::Generic { store: "test", source: "the response was lost".into() }),
+            _ => done,
+        }
     }
 }
 
@@ -57,7 +68,8 @@ impl fmt::Display for Faulty {
 impl ObjectStore for Faulty {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         self.step().await?;
-        self.memory.put_opts(location, payload, options).await
+        let written = self.memory.put_opts(location, payload, options).await;
+        if location.as_ref().contains("/data/") { self.respond(written) } else { written }
     }
 
     async fn put_multipart_opts(
@@ -124,7 +136,8 @@ impl MultipartStore for Faulty {
 
     async fn complete_multipart(&self, path: &Path, id: &MultipartId, parts: Vec<PartId>) -> Result<PutResult> {
         self.step().await?;
-        self.memory.complete_multipart(path, id, parts).await
+        let completed = self.memory.complete_multipart(path, id, parts).await;
+        self.respond(completed)
     }
 
     async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {

@@ -7,6 +7,7 @@ use content::{Algorithm, Descriptor, Digest, Error, Expected, Hasher, Ingest, In
 use object_store::memory::InMemory;
 use registry::server::{BlobStorage, Lookup};
 
+use super::engine::Fault;
 use super::{bucket, keys, replica, repository, upload_id};
 use crate::part_sizes::PartSizes;
 
@@ -135,4 +136,17 @@ async fn small_chunks_are_joined() {
     }
     let upload = bucket.resume(&id).await.expect("a look").expect("the upload");
     assert_eq!(upload.commit().await.expect("a commit"), (Digest::of(&bytes(50)), 50));
+}
+
+/// A storage may do what a request says although the response is lost.
+#[tokio::test]
+async fn a_lost_response_does_not_fail_a_commit() {
+    for size in SIZES {
+        let bucket = super::with_fault(Arc::new(InMemory::new()), Fault::LosesResponses);
+        let mut upload = bucket.ingest(&upload_id("upload-x"), Expected::Unknown).await.expect("an upload");
+        upload.write(bytes(size).into()).await.expect("a write");
+        let (digest, _) = upload.commit().await.expect("a commit");
+        let read = bucket.read(&Descriptor::blob(digest, size as u64), 0..99).await.expect("its bytes");
+        assert_eq!(read, bytes(size));
+    }
 }
