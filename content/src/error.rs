@@ -14,6 +14,14 @@ pub enum Error {
     /// The store has no such tag.
     #[error("tag `{0}` is not in the store")]
     TagNotFound(String),
+    /// The tag names another manifest and may not be moved.
+    #[error("tag `{tag}` names `{digest}` and may not be moved; choose another tag")]
+    TagExists {
+        /// The tag.
+        tag: String,
+        /// The manifest that it names.
+        digest: Digest,
+    },
     /// Another writer holds the ingest; wait, or choose another id.
     #[error("ingest `{0}` has another writer; retry when that has finished")]
     Busy(String),
@@ -99,7 +107,7 @@ impl Error {
 impl Classified for Error {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Busy(_) => ErrorClass::Conflict,
+            Self::Busy(_) | Self::TagExists { .. } => ErrorClass::Conflict,
             Self::ReadOnly { .. } => ErrorClass::ReadOnly,
             Self::Io { source, .. } => source.class(),
             Self::Remote { class, .. } => ErrorClass::Remote(*class),

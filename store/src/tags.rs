@@ -19,6 +19,13 @@ pub struct TagEntry {
     pub modified: SystemTime,
 }
 
+/// Whether a tag may be moved to another digest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Move {
+    Allowed,
+    Forbidden,
+}
+
 impl Names<'_> {
     /// The digest that the tag `name` (`host/repository:tag`) names.
     pub fn resolve(&self, name: &str) -> Result<Option<Digest>, Error> {
@@ -44,6 +51,18 @@ impl Names<'_> {
     /// Points the tag `name` to `digest`, durably. After a crash the tag has the old or the new
     /// digest.
     pub fn set(&self, name: &str, digest: &Digest) -> Result<(), Error> {
+        self.point(name, digest, Move::Allowed)
+    }
+
+    /// [`Names::set`] for a tag that may not be moved.
+    ///
+    /// # Errors
+    /// [`content::Error::TagExists`] if the tag names another digest.
+    pub fn set_once(&self, name: &str, digest: &Digest) -> Result<(), Error> {
+        self.point(name, digest, Move::Forbidden)
+    }
+
+    fn point(self, name: &str, digest: &Digest, may_move: Move) -> Result<(), Error> {
         self.0.ensure_writable()?;
         let path = self.0.tag_path(name)?;
         if self.0.touch_found(digest)?.is_none() {
@@ -52,6 +71,11 @@ impl Names<'_> {
         self.0.settle()?;
         let folder = path.parent().expect("invariant: a tag lies in its repository's folder");
         let _names = self.0.lock_names();
+        if may_move == Move::Forbidden
+            && let Some(other) = self.resolve(name)?.filter(|other| other != digest)
+        {
+            return Err(content::Error::TagExists { tag: name.to_owned(), digest: other }.into());
+        }
         self.0.record_change(name, digest, SystemTime::now())?;
         self.0.create_folder_durably(folder)?;
         let temporary = self.0.0.layout.temporary().join(format!("tag-{}", Digest::of(name.as_bytes()).short()));
@@ -72,9 +96,21 @@ impl Names<'_> {
     /// Removes a tag and returns whether it existed. Its history, its pin and folders that become
     /// empty are removed too.
     pub fn remove(&self, name: &str) -> Result<bool, Error> {
+        self.remove_checked(name, None)
+    }
+
+    /// [`Names::remove`], but only if the tag names `digest`.
+    pub fn remove_if(&self, name: &str, digest: &Digest) -> Result<bool, Error> {
+        self.remove_checked(name, Some(digest))
+    }
+
+    fn remove_checked(self, name: &str, expected: Option<&Digest>) -> Result<bool, Error> {
         self.0.ensure_writable()?;
         let path = self.0.tag_path(name)?;
         let _names = self.0.lock_names();
+        if expected.is_some() && self.resolve(name)?.as_ref() != expected {
+            return Ok(false);
+        }
         // History and pin go first: a crash in between leaves a tag without history, never the
         // reverse.
         self.0.remove_pin(name)?;

@@ -1,8 +1,8 @@
 //! Error responses: a status, a code of the specification and a message.
 
-use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use content::Error;
 use content::operation::RemoteClass;
 
@@ -13,6 +13,7 @@ use crate::code::ErrorBody;
 #[derive(Debug)]
 pub struct ErrorReply {
     status: StatusCode,
+    code: ErrorCode,
     body: ErrorBody,
     headers: HeaderMap,
 }
@@ -25,7 +26,7 @@ impl ErrorReply {
 
     /// Uses another status.
     pub fn with_status(status: StatusCode, code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { status, body: ErrorBody::new(code, message), headers: HeaderMap::new() }
+        Self { status, code, body: ErrorBody::new(code, message), headers: HeaderMap::new() }
     }
 
     /// Adds a header to the response.
@@ -72,6 +73,7 @@ impl From<Error> for ErrorReply {
             Error::TooDeep { .. } => Self::new(ErrorCode::ManifestInvalid, message),
             Error::BadName { .. } => Self::new(ErrorCode::NameInvalid, message),
             Error::ReadOnly { .. } => Self::new(ErrorCode::Denied, message),
+            Error::TagExists { .. } => Self::with_status(StatusCode::CONFLICT, ErrorCode::Denied, message),
             Error::Busy(_) => Self::with_status(StatusCode::CONFLICT, ErrorCode::BlobUploadInvalid, message),
             Error::Io { .. } if full => Self::with_status(StatusCode::INSUFFICIENT_STORAGE, ErrorCode::Denied, message),
             Error::Remote { class, source } => {
@@ -102,6 +104,7 @@ fn remote(class: RemoteClass, message: String) -> ErrorReply {
 
 impl IntoResponse for ErrorReply {
     fn into_response(self) -> Response {
-        (self.status, self.headers, Json(self.body)).into_response()
+        // The journal reads the code.
+        (self.status, self.headers, Extension(self.code), Json(self.body)).into_response()
     }
 }
