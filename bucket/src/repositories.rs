@@ -10,12 +10,17 @@
 //! A repository stays in the catalog after its last tag was removed: a storage cannot delete an
 //! object on the condition that no one has just used it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use content::{Digest, Error};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 use registry::RepositoryName;
-use registry::server::{Listed, ManifestStorage, NewManifest, Page, Reference, Removal, Repository};
+use registry::server::{
+    Contents, Listed, ListedManifest, ListedTag, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal,
+    Repository, RepositoryUpkeep, TagChange,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Bucket;
@@ -23,6 +28,9 @@ use crate::intents::Intent;
 use crate::keys::{self, RepositoryFolder};
 use crate::marked::{document, parse, retry};
 use crate::objects::{Objects, Version};
+
+/// Number of tags that are read at a time.
+const READS: usize = 16;
 
 /// The document of a tag.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,14 +61,22 @@ async fn read_tag(objects: &Objects, key: &str) -> Result<SeenTag, crate::Error>
     Ok(SeenTag { digest, version: Some(object.version) })
 }
 
-async fn set_tag(objects: &Objects, key: &str, digest: &Digest) -> Result<(), crate::Error> {
+/// Sets a tag; returns the digest that it names instead if it may not change.
+async fn set_tag(
+    objects: &Objects,
+    key: &str,
+    digest: &Digest,
+    change: TagChange,
+) -> Result<Option<Digest>, crate::Error> {
     retry(key, || async {
         let seen = read_tag(objects, key).await?;
-        if seen.digest == Some(*digest) {
-            return Ok(Some(()));
+        match seen.digest {
+            Some(named) if named == *digest => return Ok(Some(None)),
+            Some(named) if change == TagChange::Forbidden => return Ok(Some(Some(named))),
+            _ => {}
         }
         let tag = document(&TagDocument { digest: digest.to_string(), nonce: keys::random() });
-        Ok(objects.swap(key, seen.version.as_ref(), tag).await?.map(drop))
+        Ok(objects.swap(key, seen.version.as_ref(), tag).await?.map(|_| None))
     })
     .await
 }
@@ -119,11 +135,17 @@ impl Bucket {
         let object = self.objects.get(&key).await?;
         self.remove_tags(of, digest).await?;
         let Some(object) = object else { return Ok(Removal::NotThere) };
-        if let Some(subject) = Document::parse(&object.bytes).ok().and_then(|own| own.subject().map(|own| own.digest)) {
+        self.delete_document(of, digest, &object.bytes).await?;
+        Ok(Removal::Done)
+    }
+
+    /// Deletes a manifest and its entry as a referrer.
+    async fn delete_document(&self, of: &RepositoryName, digest: &Digest, raw: &[u8]) -> Result<(), Error> {
+        if let Some(subject) = Document::parse(raw).ok().and_then(|own| own.subject().map(|own| own.digest)) {
             self.objects.delete(&referrer(of, &subject, digest)).await?;
         }
-        self.objects.delete(&key).await?;
-        Ok(Removal::Done)
+        self.objects.delete(&RepositoryFolder::Manifests.entry(of, &digest.hex())).await?;
+        Ok(())
     }
 }
 
@@ -175,8 +197,11 @@ impl ManifestStorage for Bucket {
             // A deletion of the same manifest may have removed it meanwhile.
             self.objects.put(referrer, vec![Bytes::new()]).await?;
         }
-        for tag in tags {
-            set_tag(&self.objects, &RepositoryFolder::Tags.entry(to, &tag), &digest).await?;
+        for NewTag { name, change } in tags {
+            let key = RepositoryFolder::Tags.entry(to, &name);
+            if let Some(digest) = set_tag(&self.objects, &key, &digest, change).await? {
+                return Err(Error::TagExists { tag: name, digest });
+            }
         }
         Ok(())
     }
@@ -211,5 +236,56 @@ impl ManifestStorage for Bucket {
         let Listed { entries, has_more } = self.entries(keys::NAMES, &page, |_| true).await?;
         let names = entries.iter().filter_map(|entry| keys::repository_of(entry)).map(|name| name.to_string());
         Ok(Listed { entries: names.collect(), has_more })
+    }
+}
+
+impl RepositoryUpkeep for Bucket {
+    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
+        let Some(of) = Self::own(of) else { return Ok(Contents::default()) };
+        let mut contents = Contents::default();
+        let manifests = RepositoryFolder::Manifests.of(of);
+        let mut listed = self.objects.list(&manifests, None);
+        while let Some(entry) = listed.try_next().await? {
+            if let Some(digest) = keys::digest(keys::last(&entry.key)) {
+                contents.manifests.push(ListedManifest { digest, pushed: entry.modified });
+            }
+        }
+        let tags = RepositoryFolder::Tags.of(of);
+        let mut reads = self
+            .objects
+            .list(&tags, None)
+            .try_filter(|entry| std::future::ready(entry.size > 0))
+            .map(|entry| async {
+                let entry = entry?;
+                let name = keys::last(&entry.key).to_owned();
+                let digest = read_tag(&self.objects, &entry.key).await?.digest;
+                Ok::<_, crate::Error>(digest.map(|digest| ListedTag { name, digest, set: entry.modified }))
+            })
+            .buffered(READS);
+        while let Some(tag) = reads.try_next().await? {
+            contents.tags.extend(tag);
+        }
+        Ok(contents)
+    }
+
+    async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {
+        let Some(of) = Self::own(of) else { return Ok(Removal::NotThere) };
+        let key = RepositoryFolder::Tags.entry(of, &tag.name);
+        let removed = remove_tag(&self.objects, &key, Some(&tag.digest)).await?;
+        Ok(if removed { Removal::Done } else { Removal::NotThere })
+    }
+
+    /// A push of the same manifest between the look at its time and the deletion is lost: storages
+    /// have no conditional deletion. The push needs three requests for that time.
+    async fn remove_untagged(&self, of: &Repository, manifest: &ListedManifest) -> Result<Removal, Error> {
+        let Some(name) = Self::own(of) else { return Ok(Removal::NotThere) };
+        let key = RepositoryFolder::Manifests.entry(name, &manifest.digest.hex());
+        let Some(object) = self.objects.get(&key).await? else { return Ok(Removal::NotThere) };
+        // Tags are set after their manifest was written. Storages round times to seconds.
+        if object.modified > manifest.pushed + Duration::from_secs(1) {
+            return Ok(Removal::NotThere);
+        }
+        self.delete_document(name, &manifest.digest, &object.bytes).await?;
+        Ok(Removal::Done)
     }
 }

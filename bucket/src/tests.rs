@@ -14,7 +14,7 @@ use content::{Digest, Expected, Ingest, IngestId, Ingester};
 use futures_util::TryStreamExt;
 use object_store::memory::InMemory;
 use registry::RepositoryName;
-use registry::server::{BlobStorage, Lookup, ManifestStorage, NewManifest, Repository};
+use registry::server::{BlobStorage, Lookup, ManifestStorage, NewManifest, NewTag, Repository, TagChange};
 
 use engine::{Fault, Faulty};
 
@@ -88,7 +88,7 @@ async fn push_image(
     let done = match bucket.blob(to, layer, Lookup::Promise).await {
         Ok(Some(blob)) => {
             let document = manifests::Document::parse(&raw).expect("a manifest");
-            let tags = vec![tag.to_owned()];
+            let tags = vec![NewTag { name: tag.to_owned(), change: TagChange::Allowed }];
             let manifest = NewManifest { digest: Digest::of(&raw), raw, document, required: vec![blob], tags };
             bucket.put_manifest(to, manifest, &announced).await.map(|()| true)
         }

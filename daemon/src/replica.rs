@@ -17,7 +17,7 @@ use bucket::{Bucket, CollectOptions, Collected, Location};
 use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
-use registry::server::{Redirects, Server};
+use registry::server::{Redirects, Server, ServerOptions};
 use tokio::sync::watch;
 
 use crate::health::{Readiness, healthz};
@@ -111,7 +111,11 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     let access = access(&settings.registry, &bucket).await?;
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let completeness = settings.registry.completeness;
-    let registry = Server::replica(bucket.clone(), access, scheme, completeness, settings.redirects);
+    let registry = {
+        let redirects = settings.redirects;
+        let options = ServerOptions { scheme, completeness, redirects, ..ServerOptions::default() };
+        Server::replica(bucket.clone(), access, options)
+    };
     let replica = Replica { bucket: bucket.clone(), counts: metrics::start()? };
     let routes = application(replica, registry.clone().router());
     let (stop, stopped) = watch::channel(false);

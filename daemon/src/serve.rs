@@ -17,7 +17,7 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use library::Library;
 use protocol::InstructionSet;
-use registry::server::Server;
+use registry::server::{Server, ServerOptions};
 use scheduler::{Limits, RunnerOptions, Scheduler, gpu_driver};
 use store::{Options, Store};
 use tokio::net::TcpListener;
@@ -336,7 +336,8 @@ fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
     let completeness = daemon.settings.registry.completeness;
     let allowed = daemon.settings.pull_through.clone();
     let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
-    Server::new(Repositories { library, upstream }, daemon.access.clone(), scheme, completeness)
+    let options = ServerOptions { scheme, completeness, ..ServerOptions::default() };
+    Server::new(Repositories { library, upstream }, daemon.access.clone(), options)
 }
 
 /// Adds a span to each request and logs its response.

@@ -15,7 +15,7 @@ use content::{Digest, Provider};
 use lode_fuzz::Shelf;
 use registry::code::ErrorBody;
 use registry::server::access::Access;
-use registry::server::{Completeness, Server};
+use registry::server::{Completeness, Server, ServerOptions};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
@@ -35,7 +35,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 async fn serve(bytes: &[u8]) {
     let shelf = Shelf::default();
     let completeness = if bytes.len() % 2 == 0 { Completeness::Whole } else { Completeness::Sparse };
-    let router: Router = Server::new(shelf.clone(), Access::open(), "http", completeness).router();
+    let router: Router = Server::new(shelf.clone(), Access::open(), ServerOptions { completeness, ..ServerOptions::default() }).router();
     let mut location = String::new();
     for part in lode_fuzz::parts(bytes).into_iter().take(MOST) {
         let Some(request) = request(part, &location) else { continue };

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use axum::body::Bytes;
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use manifests::Document;
 use registry::server::{
-    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository, windows,
+    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
+    Reference, Removal, Repository, RepositoryUpkeep, windows,
 };
 
 /// Repositories over a [`Memory`]. Clones share all content. An upload is lost when its last handle
@@ -134,7 +136,7 @@ impl ManifestStorage for Shelf {
         let name = to.to_string();
         let mut kept = self.kept();
         kept.documents.insert((name.clone(), digest), document);
-        kept.tags.extend(tags.into_iter().map(|tag| ((name.clone(), tag), digest)));
+        kept.tags.extend(tags.into_iter().map(|tag| ((name.clone(), tag.name), digest)));
         Ok(())
     }
 
@@ -177,5 +179,25 @@ impl ManifestStorage for Shelf {
         let blobs = kept.blobs.iter().map(|(name, _)| name);
         let names: BTreeSet<&String> = blobs.chain(kept.documents.keys().map(|(name, _)| name)).collect();
         Ok(Listed::cut(names.into_iter().cloned().collect(), page, Clone::clone))
+    }
+}
+
+/// Nothing has a time here, so nothing is ever old.
+impl RepositoryUpkeep for Shelf {
+    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
+        let (kept, own, now) = (self.kept(), of.to_string(), SystemTime::now());
+        let tags = kept.tags.iter().filter(|((name, _), _)| *name == own);
+        let tags = tags.map(|((_, name), digest)| ListedTag { name: name.clone(), digest: *digest, set: now });
+        let manifests = kept.documents.keys().filter(|(name, _)| *name == own);
+        let manifests = manifests.map(|(_, digest)| ListedManifest { digest: *digest, pushed: now });
+        Ok(Contents { tags: tags.collect(), manifests: manifests.collect() })
+    }
+
+    async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {
+        self.remove_manifest(of, &Reference::Tag(tag.name.clone())).await
+    }
+
+    async fn remove_untagged(&self, of: &Repository, manifest: &ListedManifest) -> Result<Removal, Error> {
+        self.remove_manifest(of, &Reference::Digest(manifest.digest)).await
     }
 }

@@ -8,20 +8,25 @@
 
 pub mod access;
 mod blobs;
+pub mod journal;
 mod lists;
 mod manifests;
 mod quota;
 mod range;
 pub mod refusal;
+pub mod retention;
 mod route;
+mod rules;
 #[cfg(all(test, feature = "schedules"))]
 mod schedules;
 mod sessions;
 pub mod storage;
 mod sync;
 mod uploads;
+mod usage;
 mod windows;
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -32,19 +37,24 @@ use axum::routing::any;
 use axum::{Json, Router};
 
 pub use blobs::names_tag;
+pub use journal::{Journal, JournalEntry, NoJournal, Operation};
 pub use refusal::ErrorReply;
+pub use rules::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention, matches_repository};
 pub use sessions::UPLOAD_PREFIX;
 pub use storage::{
-    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
-    Storage,
+    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag,
+    Page, Reference, Removal, Repository, RepositoryUpkeep, Storage, TagChange,
 };
 pub use windows::windows;
 
 use crate::ErrorCode;
-use access::{Access, Action, TOKEN_PATH};
+use access::{Access, Action, Identity, TOKEN_PATH};
+use journal::OpenEntry;
 use quota::UploadScope;
 use route::{Object, Route};
 use sessions::Sessions;
+use sync::{finished, spawn};
+use usage::KnownSizes;
 
 /// The header with the digest of the response's content.
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
@@ -52,16 +62,46 @@ const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 const VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
 /// A registry server over a storage.
-#[derive(Debug)]
 pub struct Server<S: Storage> {
     storage: S,
     access: Access,
-    /// The scheme by which clients reach the server, `http` or `https`. It is used in the URL of
-    /// the token service.
-    scheme: &'static str,
-    completeness: Completeness,
-    redirects: Redirects,
+    options: ServerOptions,
     sessions: Sessions<S::Ingest>,
+    known_sizes: KnownSizes,
+}
+
+impl<S: Storage> fmt::Debug for Server<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+/// Options of a server.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// The scheme by which clients reach the server, `http` or `https`. It is used in the URL of
+    /// the token service. The default is `http`.
+    pub scheme: &'static str,
+    /// Which images are accepted.
+    pub completeness: Completeness,
+    /// Which clients read large blobs from the storage itself. The default is none.
+    pub redirects: Redirects,
+    /// The rules of repositories. By default there are none.
+    pub rules: Arc<RepositoryRules>,
+    /// Gets an entry for each request. The default keeps nothing.
+    pub journal: Arc<dyn Journal>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            scheme: "http",
+            completeness: Completeness::Whole,
+            redirects: Redirects::Never,
+            rules: Arc::default(),
+            journal: Arc::new(NoJournal),
+        }
+    }
 }
 
 /// Which clients are sent to the storage for large blobs, if the storage has links.
@@ -85,24 +125,19 @@ pub enum Completeness {
 }
 
 impl<S: Storage> Server<S> {
-    /// Serves the content of `storage` over `scheme` (`http` or `https`), to clients that `access`
-    /// admits.
-    pub fn new(storage: S, access: Access, scheme: &'static str, completeness: Completeness) -> Arc<Self> {
-        let sessions = Sessions::new(UploadScope::Process);
-        Arc::new(Self { storage, access, scheme, completeness, redirects: Redirects::Never, sessions })
+    /// Serves the content of `storage` to clients that `access` admits.
+    pub fn new(storage: S, access: Access, options: ServerOptions) -> Arc<Self> {
+        Self::with_sessions(storage, access, options, Sessions::new(UploadScope::Process))
     }
 
     /// [`Server::new`] for one of several processes that serve the same storage. Any of them may
     /// receive the next request of an upload.
-    pub fn replica(
-        storage: S,
-        access: Access,
-        scheme: &'static str,
-        completeness: Completeness,
-        redirects: Redirects,
-    ) -> Arc<Self> {
-        let sessions = Sessions::new(UploadScope::Replicas);
-        Arc::new(Self { storage, access, scheme, completeness, redirects, sessions })
+    pub fn replica(storage: S, access: Access, options: ServerOptions) -> Arc<Self> {
+        Self::with_sessions(storage, access, options, Sessions::new(UploadScope::Replicas))
+    }
+
+    fn with_sessions(storage: S, access: Access, options: ServerOptions, sessions: Sessions<S::Ingest>) -> Arc<Self> {
+        Arc::new(Self { storage, access, options, sessions, known_sizes: KnownSizes::default() })
     }
 
     /// Closes uploads without recent requests. Their bytes stay, to be resumed or pruned. Call this
@@ -137,18 +172,39 @@ pub fn base_url(scheme: &str, headers: &HeaderMap) -> String {
 pub struct OnlyHere;
 
 async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Request) -> Response {
-    let mut response = answer(&server, request).await.unwrap_or_else(|response| response);
+    let changes_manifests = matches!(*request.method(), Method::PUT | Method::DELETE)
+        && matches!(route::parse(request.uri()), Ok(Some(Route::In(_, Object::Manifest(_)))));
+    if !changes_manifests {
+        return respond(&server, request).await;
+    }
+    // A client that disconnects must not leave an announcement, or a change that the journal lacks.
+    let done = finished(spawn(async move { respond(&server, request).await })).await;
+    done.unwrap_or_else(|error| ErrorReply::from(error).into_response())
+}
+
+async fn respond<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Response {
+    let mut entry = OpenEntry::begin(server.options.journal.as_ref(), &request);
+    let mut response = answer(server, request, &mut entry).await.unwrap_or_else(|response| response);
     response.headers_mut().insert(VERSION, uploads::value("registry/2.0"));
+    entry.end(&response);
     response
 }
 
 /// Access is checked before anything is looked up, so that a client without access learns nothing.
-async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result<Response, Response> {
+async fn answer<S: Storage>(
+    server: &Arc<Server<S>>,
+    request: Request,
+    entry: &mut OpenEntry<'_>,
+) -> Result<Response, Response> {
     let (parts, body) = request.into_parts();
     if parts.uri.path() == TOKEN_PATH && parts.method == Method::GET {
+        entry.is_for_token();
         return Ok(server.access.token(&parts.headers, parts.uri.query().unwrap_or_default()).await);
     }
     let mut found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
+    if let Some(found) = &found {
+        entry.is_about(&parts.method, found);
+    }
     if let Some(Route::In(repository, _)) = &mut found {
         repository.mirrored =
             parts.headers.contains_key(crate::MIRRORED) || parts.extensions.get::<OnlyHere>().is_some();
@@ -163,18 +219,19 @@ async fn answer<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Result
         }
     }
     if let Some(found) = &found {
-        server.admit(found, &parts).await.map_err(IntoResponse::into_response)?;
+        let identity = server.admit(found, &parts).await.map_err(IntoResponse::into_response)?;
+        entry.is_from(identity.user);
     }
     serve(server, found, &parts, body).await.map_err(IntoResponse::into_response)
 }
 
 impl<S: Storage> Server<S> {
     /// Checks whether the client may make this request.
-    async fn admit(&self, route: &Route, parts: &Parts) -> Result<(), access::Refusal> {
+    async fn admit(&self, route: &Route, parts: &Parts) -> Result<Identity, access::Refusal> {
         let base = self.base(&parts.headers);
         let (repository, object) = match route {
             Route::Base | Route::Catalog => {
-                return self.access.check(&parts.headers, &base, None, Action::Pull).await.map(drop);
+                return self.access.check(&parts.headers, &base, None, Action::Pull).await;
             }
             Route::In(repository, object) => (&repository.name, object),
         };
@@ -182,8 +239,7 @@ impl<S: Storage> Server<S> {
             (method, Object::Blob(text)) if is_read(method) => {
                 if let Ok(digest) = text.parse() {
                     let query = parts.uri.query();
-                    let checked = self.access.check_blob(&parts.headers, &base, repository, &digest, query).await;
-                    return checked.map(drop);
+                    return self.access.check_blob(&parts.headers, &base, repository, &digest, query).await;
                 }
                 Action::Pull
             }
@@ -192,11 +248,11 @@ impl<S: Storage> Server<S> {
             (&Method::DELETE, _) => Action::Delete,
             _ => Action::Push,
         };
-        self.access.check(&parts.headers, &base, Some(repository), action).await.map(drop)
+        self.access.check(&parts.headers, &base, Some(repository), action).await
     }
 
     fn base(&self, headers: &HeaderMap) -> String {
-        base_url(self.scheme, headers)
+        base_url(self.options.scheme, headers)
     }
 
     /// Whether the client may mount a blob from another repository. Without a named repository, the

@@ -4,6 +4,7 @@
 //! (`store`, links). Local models are repositories of the default host: `smollm2` is served as
 //! `/v2/library/smollm2/…` and as `/v2/smollm2/…`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::SystemTime;
 
@@ -14,8 +15,8 @@ use library::Library;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use manifests::{MAX_MANIFEST, ModelRef};
 use registry::server::{
-    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
-    windows,
+    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag,
+    Page, Reference, Removal, Repository, RepositoryUpkeep, TagChange, windows,
 };
 use store::{BLOB_LINK_LIFE, LinkKind};
 
@@ -285,8 +286,12 @@ impl ManifestStorage for Repositories {
             library.describe(&digest, &document);
             library.keep_manifests(&guard, &document)?;
             library.names().link(&repository, LinkKind::Manifest, &digest)?;
-            for tag in tags {
-                library.names().set(&format!("{repository}:{tag}"), &digest)?;
+            for NewTag { name, change } in tags {
+                let name = format!("{repository}:{name}");
+                match change {
+                    TagChange::Allowed => library.names().set(&name, &digest)?,
+                    TagChange::Forbidden => library.names().set_once(&name, &digest)?,
+                }
             }
             Ok(())
         })
@@ -361,6 +366,61 @@ impl ManifestStorage for Repositories {
             names.sort();
             names.dedup();
             Ok(Listed::cut(names, &page, Clone::clone))
+        })
+        .await
+    }
+}
+
+impl RepositoryUpkeep for Repositories {
+    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
+        let repository = key(of)?;
+        self.blocking(move |library| {
+            let named = library.names().of_repository(&repository)?;
+            let tag = |tag: &store::TagEntry| {
+                let name = tag.name.rsplit_once(':')?.1.to_owned();
+                Some(ListedTag { name, digest: tag.digest, set: tag.modified })
+            };
+            let mut tags: Vec<ListedTag> = named.iter().filter_map(tag).collect();
+            tags.sort_by(|a, b| a.name.cmp(&b.name));
+            // Local models have a tag and no link.
+            let mut pushed: BTreeMap<Digest, SystemTime> = BTreeMap::new();
+            for tag in &tags {
+                pushed.entry(tag.digest).and_modify(|time| *time = tag.set.max(*time)).or_insert(tag.set);
+            }
+            for digest in library.names().links(&repository, LinkKind::Manifest)? {
+                // The link may have been removed meanwhile.
+                if let Some(time) = library.names().linked_at(&repository, LinkKind::Manifest, &digest)? {
+                    pushed.insert(digest, time);
+                }
+            }
+            let manifest = |(digest, pushed)| ListedManifest { digest, pushed };
+            Ok(Contents { tags, manifests: pushed.into_iter().map(manifest).collect() })
+        })
+        .await
+    }
+
+    async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {
+        let (name, digest) = (format!("{}:{}", key(of)?, tag.name), tag.digest);
+        self.blocking(move |library| {
+            if library.names().is_pinned(&name)? {
+                return Ok(Removal::Pinned);
+            }
+            let removed = library.names().remove_if(&name, &digest)?;
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
+        })
+        .await
+    }
+
+    async fn remove_untagged(&self, of: &Repository, manifest: &ListedManifest) -> Result<Removal, Error> {
+        let (repository, manifest) = (key(of)?, manifest.clone());
+        self.blocking(move |library| {
+            let tags = library.names().of_repository(&repository)?;
+            if tags.iter().any(|tag| tag.digest == manifest.digest) {
+                return Ok(Removal::NotThere);
+            }
+            let (kind, digest) = (LinkKind::Manifest, &manifest.digest);
+            let removed = library.names().unlink_unless_renewed(&repository, kind, digest, manifest.pushed)?;
+            Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
         .await
     }

@@ -101,7 +101,7 @@ impl<S: Storage> Server<S> {
     /// A link to the blob at another server, if this client may follow one.
     async fn redirect(&self, blob: &Descriptor, headers: &HeaderMap) -> Result<Option<String>, ErrorReply> {
         let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let stays = match &self.redirects {
+        let stays = match &self.options.redirects {
             Redirects::Never => true,
             Redirects::Except(agents) => agents.iter().any(|prefix| agent.starts_with(prefix.as_str())),
         };

@@ -13,10 +13,9 @@ use serde_json::json;
 
 use super::lists::{linked, next, page};
 use super::refusal::ErrorReply;
-use super::storage::{Lookup, NewManifest, Reference, Removal, Repository, Storage};
-use super::sync::{finished, spawn};
+use super::storage::{Lookup, NewManifest, NewTag, Reference, Removal, Repository, Storage, TagChange};
 use super::uploads::{value, with_namespace};
-use super::{Completeness, DIGEST, Server, blobs, route};
+use super::{Completeness, DIGEST, Server, blobs, route, rules, usage};
 use crate::ErrorCode;
 
 /// The subject of a pushed manifest. It tells the client that the server maintains the list of
@@ -93,10 +92,8 @@ pub(super) async fn put<S: Storage>(
     let asked: Vec<String> = route::query(uri, "tag").collect();
     let subject = document.subject().map(|subject| subject.digest);
     let required = required(&document);
-    let manifest = NewManifest { digest, raw, document, required, tags };
-    let (own, to) = (server.clone(), repository.clone());
-    // A client that disconnects must not leave an announcement.
-    finished(spawn(async move { store(&own, &to, manifest).await })).await??;
+    let tags = server.options.rules.tags(&repository.name, tags);
+    store(server, repository, NewManifest { digest, raw, document, required, tags }).await?;
     let location = with_namespace(repository, format!("/v2/{}/manifests/{digest}", repository.name));
     let headers = [(header::LOCATION, value(&location)), (DIGEST, value(&digest.to_string()))];
     let mut response = (StatusCode::CREATED, headers).into_response();
@@ -174,6 +171,13 @@ async fn store<S: Storage>(
     repository: &Repository,
     manifest: NewManifest,
 ) -> Result<(), ErrorReply> {
+    // The storage checks tags again when it sets them. A push that is refused here changes nothing.
+    for tag in manifest.tags.iter().filter(|tag| tag.change == TagChange::Forbidden) {
+        ensure_same(server, repository, tag, &manifest.digest).await?;
+    }
+    if let Some(quota) = server.options.rules.of(&repository.name).and_then(|rule| rule.max_bytes) {
+        usage::ensure_within(&server.storage, &server.known_sizes, repository, &manifest.document, quota).await?;
+    }
     let blobs: BTreeSet<Digest> = manifest.required.iter().map(|blob| blob.digest).collect();
     let blobs: Vec<Digest> = blobs.into_iter().collect();
     let announced = server.storage.announce(repository, &blobs).await?;
@@ -182,6 +186,19 @@ async fn store<S: Storage>(
         tracing::warn!("an announced manifest keeps its blobs for now: {error}");
     }
     stored
+}
+
+/// Checks that a tag that may not change is new, or names the manifest already.
+async fn ensure_same<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    tag: &NewTag,
+    manifest: &Digest,
+) -> Result<(), ErrorReply> {
+    match server.storage.manifest(repository, &Reference::Tag(tag.name.clone())).await? {
+        Some(digest) if digest != *manifest => Err(content::Error::TagExists { tag: tag.name.clone(), digest }.into()),
+        _ => Ok(()),
+    }
 }
 
 async fn store_announced<S: Storage>(
@@ -214,7 +231,7 @@ async fn present<S: Storage>(
     let found: BTreeMap<Digest, Option<Descriptor>> = lookups.try_collect().await?;
     for Descriptor { digest, size, .. } in &required {
         match found.get(digest).and_then(Option::as_ref) {
-            None if server.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
+            None if server.options.completeness == Completeness::Sparse => drop(lacking.insert(*digest)),
             None => return Err(absent(repository, digest)),
             // A client that pulls the manifest would fail.
             Some(actual) if actual.size != *size => {
@@ -240,6 +257,7 @@ pub(super) async fn delete<S: Storage>(
     repository: &Repository,
     at: &Reference,
 ) -> Result<Response, ErrorReply> {
+    ensure_removable(server, repository, at).await?;
     match server.storage.remove_manifest(repository, at).await? {
         Removal::Done => Ok(StatusCode::ACCEPTED.into_response()),
         Removal::NotThere => {
@@ -249,6 +267,27 @@ pub(super) async fn delete<S: Storage>(
             let message = format!("`{at}` of `{repository}` is pinned; run `lode unpin` first");
             Err(ErrorReply::new(ErrorCode::Denied, message))
         }
+    }
+}
+
+/// Checks that no tag is removed that may not change.
+async fn ensure_removable<S: Storage>(
+    server: &Server<S>,
+    repository: &Repository,
+    at: &Reference,
+) -> Result<(), ErrorReply> {
+    let Some(rule) = server.options.rules.of(&repository.name).filter(|rule| !rule.immutable_tags.is_empty()) else {
+        return Ok(());
+    };
+    let digest = match at {
+        Reference::Tag(tag) if rule.is_immutable(tag) => return Err(rules::immutable(repository, tag)),
+        Reference::Tag(_) => return Ok(()),
+        Reference::Digest(digest) => digest,
+    };
+    let tags = server.storage.contents(repository).await?.tags;
+    match tags.iter().find(|tag| tag.digest == *digest && rule.is_immutable(&tag.name)) {
+        Some(tag) => Err(rules::immutable(repository, &tag.name)),
+        None => Ok(()),
     }
 }
 

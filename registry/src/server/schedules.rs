@@ -22,9 +22,10 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::access::Access;
 use super::storage::{
-    BlobStorage, BlobStream, Listed, Lookup, ManifestStorage, NewManifest, Page, Reference, Removal, Repository,
+    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
+    Reference, Removal, Repository, RepositoryUpkeep,
 };
-use super::{Completeness, Server, handle, windows};
+use super::{Server, ServerOptions, handle, windows};
 
 /// The blob, in pieces.
 const PIECES: [&str; 3] = ["a blob ", "in three ", "pieces"];
@@ -181,6 +182,20 @@ impl ManifestStorage for Shelf {
     }
 }
 
+impl RepositoryUpkeep for Shelf {
+    async fn contents(&self, _: &Repository) -> Result<Contents, Error> {
+        Ok(Contents::default())
+    }
+
+    async fn remove_tag(&self, _: &Repository, _: &ListedTag) -> Result<Removal, Error> {
+        Ok(Removal::NotThere)
+    }
+
+    async fn remove_untagged(&self, _: &Repository, _: &ListedManifest) -> Result<Removal, Error> {
+        Ok(Removal::NotThere)
+    }
+}
+
 /// A client of the server.
 #[derive(Clone)]
 struct Client(Arc<Server<Shelf>>);
@@ -309,7 +324,7 @@ async fn close_what_rests(client: Client) {
 
 fn clients_come_in_any_order() {
     block_on(async {
-        let server = Server::new(Shelf::default(), Access::open(), "http", Completeness::Whole);
+        let server = Server::new(Shelf::default(), Access::open(), ServerOptions::default());
         let client = Client(server);
         let path = client.begin().await;
         let all = [

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 
 use std::ops::Range;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider};
@@ -154,7 +155,25 @@ pub struct NewManifest {
     /// The blobs that must be in the repository.
     pub required: Vec<Descriptor>,
     /// The tags to set.
-    pub tags: Vec<String>,
+    pub tags: Vec<NewTag>,
+}
+
+/// A tag to set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTag {
+    /// The tag.
+    pub name: String,
+    /// Whether it may name another manifest before.
+    pub change: TagChange,
+}
+
+/// Whether a tag may be moved to another manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagChange {
+    /// The tag is set in any case.
+    Allowed,
+    /// The tag is set if it does not exist or names the same manifest.
+    Forbidden,
 }
 
 /// A part of a sorted list.
@@ -211,7 +230,8 @@ pub trait ManifestStorage {
     fn manifest(&self, of: &Repository, at: &Reference) -> impl Future<Output = Result<Option<Digest>, Error>> + Send;
 
     /// Stores a manifest and sets its tags; durable when it returns. Fails with
-    /// [`Error::BlobNotFound`] if a required blob was removed since it was checked.
+    /// [`Error::BlobNotFound`] if a required blob was removed since it was checked, and with
+    /// [`Error::TagExists`] if a tag that may not change names another manifest.
     fn put_manifest(
         &self,
         to: &Repository,
@@ -238,7 +258,52 @@ pub trait ManifestStorage {
     fn repositories(&self, page: &Page) -> impl Future<Output = Result<Listed<String>, Error>> + Send;
 }
 
-/// A store that the server can serve.
-pub trait Storage: BlobStorage + ManifestStorage + Clone + Send + Sync + 'static {}
+/// A tag of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTag {
+    /// The tag.
+    pub name: String,
+    /// The manifest that it names.
+    pub digest: Digest,
+    /// When it was set to this manifest.
+    pub set: SystemTime,
+}
 
-impl<T: BlobStorage + ManifestStorage + Clone + Send + Sync + 'static> Storage for T {}
+/// A manifest of a repository, with or without a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedManifest {
+    /// The manifest.
+    pub digest: Digest,
+    /// When it was pushed last.
+    pub pushed: SystemTime,
+}
+
+/// The tags and manifests of a repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The tags, sorted bytewise.
+    pub tags: Vec<ListedTag>,
+    /// The manifests; a client may have pushed some by digest only.
+    pub manifests: Vec<ListedManifest>,
+}
+
+/// Upkeep of repositories: what they contain, and the removal of what is old.
+pub trait RepositoryUpkeep {
+    /// The tags and manifests of a repository; empty if there is no such repository.
+    fn contents(&self, of: &Repository) -> impl Future<Output = Result<Contents, Error>> + Send;
+
+    /// Removes a tag, unless it names another manifest than the listed one.
+    fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> impl Future<Output = Result<Removal, Error>> + Send;
+
+    /// Removes a manifest, unless a tag names it or it was pushed since it was listed.
+    fn remove_untagged(
+        &self,
+        of: &Repository,
+        manifest: &ListedManifest,
+    ) -> impl Future<Output = Result<Removal, Error>> + Send;
+}
+
+/// A store that the server can serve.
+pub trait Storage: BlobStorage + ManifestStorage + RepositoryUpkeep + Clone + Send + Sync + 'static {}
+
+impl<T: BlobStorage + ManifestStorage + RepositoryUpkeep + Clone + Send + Sync + 'static> Storage for T {}

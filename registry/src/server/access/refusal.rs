@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 
 use crate::ErrorCode;
 use crate::code::ErrorBody;
@@ -38,15 +38,17 @@ impl IntoResponse for Refusal {
         match self {
             Self::Unauthorized { challenge, message } => {
                 let body = Json(ErrorBody::new(ErrorCode::Unauthorized, message));
-                (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, challenge)], body).into_response()
+                let challenge = [(header::WWW_AUTHENTICATE, challenge)];
+                (StatusCode::UNAUTHORIZED, challenge, Extension(ErrorCode::Unauthorized), body).into_response()
             }
             Self::Denied { message } => {
-                (StatusCode::FORBIDDEN, Json(ErrorBody::new(ErrorCode::Denied, message))).into_response()
+                let body = Json(ErrorBody::new(ErrorCode::Denied, message));
+                (StatusCode::FORBIDDEN, Extension(ErrorCode::Denied), body).into_response()
             }
             Self::TooMany { retry_after, message } => {
                 let seconds = [(header::RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)))];
                 let body = Json(ErrorBody::new(ErrorCode::TooManyRequests, message));
-                (StatusCode::TOO_MANY_REQUESTS, seconds, body).into_response()
+                (StatusCode::TOO_MANY_REQUESTS, seconds, Extension(ErrorCode::TooManyRequests), body).into_response()
             }
         }
     }

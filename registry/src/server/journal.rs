@@ -1,0 +1,229 @@
+//! The journal: one entry for each request, after its response was made. Audit logs, webhooks and
+//! metrics of repositories are made from it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use axum::body::HttpBody;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::response::Response;
+use content::Digest;
+
+use super::DIGEST;
+use super::route::{Object, Route};
+use super::storage::Reference;
+use crate::ErrorCode;
+
+/// The subject of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// The base of the API.
+    Base,
+    /// A token.
+    Token,
+    /// The list of repositories.
+    ListRepositories,
+    /// The list of tags.
+    ListTags,
+    /// The list of manifests about a digest.
+    ListReferrers,
+    /// Whether a manifest exists (`HEAD`).
+    CheckManifest,
+    /// The bytes of a manifest.
+    PullManifest,
+    /// A new manifest.
+    PushManifest,
+    /// The removal of a tag or manifest.
+    DeleteManifest,
+    /// Whether a blob exists (`HEAD`).
+    CheckBlob,
+    /// The bytes of a blob.
+    PullBlob,
+    /// The beginning, a part, the state or the end of an upload, and mounts.
+    PushBlob,
+    /// The removal of a blob.
+    DeleteBlob,
+    /// A path or method that the protocol does not have.
+    Unknown,
+}
+
+impl Operation {
+    /// The name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Token => "token",
+            Self::ListRepositories => "repositories.list",
+            Self::ListTags => "tags.list",
+            Self::ListReferrers => "referrers.list",
+            Self::CheckManifest => "manifest.check",
+            Self::PullManifest => "manifest.pull",
+            Self::PushManifest => "manifest.push",
+            Self::DeleteManifest => "manifest.delete",
+            Self::CheckBlob => "blob.check",
+            Self::PullBlob => "blob.pull",
+            Self::PushBlob => "blob.push",
+            Self::DeleteBlob => "blob.delete",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of(method: &Method, route: &Route) -> Self {
+        let Route::In(_, object) = route else {
+            return if *route == Route::Base { Self::Base } else { Self::ListRepositories };
+        };
+        match (method.as_str(), object) {
+            ("HEAD", Object::Manifest(_)) => Self::CheckManifest,
+            ("GET", Object::Manifest(_)) => Self::PullManifest,
+            ("PUT", Object::Manifest(_)) => Self::PushManifest,
+            ("DELETE", Object::Manifest(_)) => Self::DeleteManifest,
+            ("HEAD", Object::Blob(_)) => Self::CheckBlob,
+            ("GET", Object::Blob(_)) => Self::PullBlob,
+            ("DELETE", Object::Blob(_)) => Self::DeleteBlob,
+            (_, Object::Uploads | Object::Upload(_)) => Self::PushBlob,
+            ("GET" | "HEAD", Object::Tags) => Self::ListTags,
+            ("GET" | "HEAD", Object::Referrers(_)) => Self::ListReferrers,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A request and its response.
+#[derive(Clone, Debug)]
+pub struct JournalEntry {
+    /// When the request arrived.
+    pub time: SystemTime,
+    /// The subject of the request.
+    pub operation: Operation,
+    /// The repository in the path.
+    pub repository: Option<String>,
+    /// The tag, digest or upload in the path.
+    pub reference: Option<String>,
+    /// The user; `None` without a login.
+    pub user: Option<String>,
+    /// The address of the connection, which is a proxy's if there is one.
+    pub peer: Option<SocketAddr>,
+    /// `X-Forwarded-For` as the client sent it. Only a proxy makes it trustworthy.
+    pub forwarded_for: Option<String>,
+    /// `User-Agent`.
+    pub user_agent: Option<String>,
+    /// The status of the response; `None` if the client disconnected before it.
+    pub status: Option<u16>,
+    /// The reason of a refusal.
+    pub error: Option<ErrorCode>,
+    /// The digest of the manifest or blob, if the response names it.
+    pub digest: Option<Digest>,
+    /// The `Content-Type` of a pushed or pulled manifest.
+    pub media_type: Option<String>,
+    /// Bytes of the request's body, if it has a `Content-Length`.
+    pub received: u64,
+    /// Bytes of the response's body. A client that disconnects gets fewer.
+    pub sent: u64,
+}
+
+impl JournalEntry {
+    /// Whether the request was executed.
+    pub fn succeeded(&self) -> bool {
+        self.status.is_some_and(|status| status < 400)
+    }
+}
+
+/// Gets an entry for each request. It must not block.
+pub trait Journal: Send + Sync + 'static {
+    /// Takes an entry.
+    fn record(&self, entry: &JournalEntry);
+}
+
+/// A journal that keeps nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoJournal;
+
+impl Journal for NoJournal {
+    fn record(&self, _: &JournalEntry) {}
+}
+
+/// An entry that is recorded when it is dropped, also if the client disconnects.
+pub(super) struct OpenEntry<'a> {
+    journal: &'a dyn Journal,
+    entry: JournalEntry,
+}
+
+impl<'a> OpenEntry<'a> {
+    pub(super) fn begin(journal: &'a dyn Journal, request: &Request) -> Self {
+        let headers = request.headers();
+        let entry = JournalEntry {
+            time: SystemTime::now(),
+            operation: Operation::Unknown,
+            repository: None,
+            reference: None,
+            user: None,
+            peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer),
+            forwarded_for: text(headers, &HeaderName::from_static("x-forwarded-for")),
+            user_agent: text(headers, &header::USER_AGENT),
+            status: None,
+            error: None,
+            digest: None,
+            media_type: text(headers, &header::CONTENT_TYPE),
+            received: request.body().size_hint().exact().unwrap_or_default(),
+            sent: 0,
+        };
+        Self { journal, entry }
+    }
+
+    /// Sets the operation of a request for a token.
+    pub(super) fn is_for_token(&mut self) {
+        self.entry.operation = Operation::Token;
+    }
+
+    /// Sets the subject of the request.
+    pub(super) fn is_about(&mut self, method: &Method, route: &Route) {
+        self.entry.operation = Operation::of(method, route);
+        let Route::In(repository, object) = route else { return };
+        self.entry.repository = Some(repository.to_string());
+        self.entry.reference = match object {
+            Object::Blob(text) | Object::Upload(text) | Object::Referrers(text) => Some(text.clone()),
+            Object::Manifest(at) => Some(at.to_string()),
+            Object::Uploads | Object::Tags => None,
+        };
+        if let Object::Manifest(Reference::Digest(digest)) = object {
+            self.entry.digest = Some(*digest);
+        }
+    }
+
+    /// Sets the user.
+    pub(super) fn is_from(&mut self, user: Option<String>) {
+        self.entry.user = user;
+    }
+
+    /// Sets the result, and records the entry.
+    pub(super) fn end(mut self, response: &Response) {
+        let headers = response.headers();
+        self.entry.status = Some(response.status().as_u16());
+        self.entry.error = response.extensions().get::<ErrorCode>().copied();
+        if let Some(digest) = text(headers, &DIGEST).and_then(|text| text.parse().ok()) {
+            self.entry.digest = Some(digest);
+        }
+        if self.entry.operation == Operation::PullManifest {
+            self.entry.media_type = text(headers, &header::CONTENT_TYPE);
+        }
+        self.entry.sent = response.body().size_hint().exact().unwrap_or_default();
+    }
+}
+
+impl Drop for OpenEntry<'_> {
+    fn drop(&mut self) {
+        self.journal.record(&self.entry);
+    }
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}

@@ -1,0 +1,240 @@
+//! Retention: tags and manifests that no rule keeps are removed from their repositories.
+//!
+//! The plan of a repository is made from its content, and then executed or reported. Blobs stay
+//! until the next collection of the storage. A tag that was moved, or a manifest that was pushed
+//! again since the content was read, is kept.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use content::{Digest, Error};
+use manifests::Document;
+
+use super::rules::{KeptTags, RepositoryRule, RepositoryRules, Retention, any};
+use super::storage::{Contents, ListedManifest, ListedTag, Page, Removal, Repository, Storage};
+use crate::RepositoryName;
+
+/// Number of repositories that are listed at a time.
+const NAMES: usize = 1000;
+
+/// The tags and manifests that are removed from a repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetentionPlan {
+    /// Tags that are removed.
+    pub tags: Vec<ListedTag>,
+    /// Manifests without a tag that are removed, after the tags.
+    pub manifests: Vec<ListedManifest>,
+    /// Number of tags that are kept.
+    pub kept_tags: usize,
+}
+
+impl RetentionPlan {
+    /// Whether nothing is removed.
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.manifests.is_empty()
+    }
+}
+
+/// Decides which tags and manifests are removed from a repository. `None` if its rule keeps
+/// everything.
+///
+/// # Errors
+/// The storage cannot be read, or has a manifest that cannot be parsed: the manifests to which it
+/// refers are unknown.
+async fn plan<S: Storage>(
+    storage: &S,
+    repository: &Repository,
+    rule: &RepositoryRule,
+    now: SystemTime,
+) -> Result<Option<RetentionPlan>, Error> {
+    let Some(retention) = &rule.retention else { return Ok(None) };
+    let contents = storage.contents(repository).await?;
+    let (kept, tags) = divide(&contents.tags, rule, retention, now);
+    let manifests = match retention.untagged {
+        Some(life) => untagged(storage, repository, &contents, &kept, now.checked_sub(life)).await?,
+        None => Vec::new(),
+    };
+    Ok(Some(RetentionPlan { tags, manifests, kept_tags: kept.len() }))
+}
+
+/// Removes the tags and manifests of a plan, and returns the number of removed tags and manifests.
+///
+/// # Errors
+/// The storage cannot be read or written. A part of the plan may have been executed.
+async fn apply<S: Storage>(
+    storage: &S,
+    repository: &Repository,
+    plan: &RetentionPlan,
+) -> Result<(usize, usize), Error> {
+    let (mut tags, mut manifests) = (0, 0);
+    for tag in &plan.tags {
+        tags += usize::from(storage.remove_tag(repository, tag).await? == Removal::Done);
+    }
+    for manifest in &plan.manifests {
+        manifests += usize::from(storage.remove_untagged(repository, manifest).await? == Removal::Done);
+    }
+    Ok((tags, manifests))
+}
+
+/// The retention of a repository.
+#[derive(Debug)]
+pub struct RepositoryRetention {
+    /// The repository.
+    pub repository: RepositoryName,
+    /// The tags and manifests that its rule removes.
+    pub plan: RetentionPlan,
+    /// Number of removed tags and manifests; `None` if the plan was not executed.
+    pub removed: Option<(usize, usize)>,
+}
+
+/// Whether plans are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// Tags and manifests are removed.
+    Remove,
+    /// Plans are only reported.
+    Report,
+}
+
+/// Plans the retention of all repositories with a rule, and executes it. Repositories that lose
+/// nothing are left out.
+///
+/// # Errors
+/// The repositories cannot be listed, or one of them cannot be read or written. Those before it
+/// are done.
+pub async fn retain<S: Storage>(
+    storage: &S,
+    rules: &RepositoryRules,
+    execution: Execution,
+    now: SystemTime,
+) -> Result<Vec<RepositoryRetention>, Error> {
+    let (mut done, mut page) = (Vec::new(), Page { after: None, most: NAMES });
+    loop {
+        let names = storage.repositories(&page).await?;
+        for name in names.entries.iter().filter_map(|name| RepositoryName::parse(name).ok()) {
+            let Some(rule) = rules.of(&name) else { continue };
+            let repository = Repository { name: name.clone(), namespace: None, mirrored: true };
+            let Some(plan) = plan(storage, &repository, rule, now).await?.filter(|plan| !plan.is_empty()) else {
+                continue;
+            };
+            let removed = match execution {
+                Execution::Remove => Some(apply(storage, &repository, &plan).await?),
+                Execution::Report => None,
+            };
+            done.push(RepositoryRetention { repository: name, plan, removed });
+        }
+        match names.entries.last().filter(|_| names.has_more) {
+            Some(last) => page.after = Some(last.clone()),
+            None => return Ok(done),
+        }
+    }
+}
+
+/// Divides tags into kept and removed ones.
+fn divide(
+    tags: &[ListedTag],
+    rule: &RepositoryRule,
+    retention: &Retention,
+    now: SystemTime,
+) -> (Vec<ListedTag>, Vec<ListedTag>) {
+    if retention.keep.is_empty() {
+        return (tags.to_vec(), Vec::new());
+    }
+    let mut kept: HashSet<&str> = HashSet::new();
+    for keep in &retention.keep {
+        kept.extend(kept_by(keep, tags, now));
+    }
+    tags.iter().cloned().partition(|tag| kept.contains(tag.name.as_str()) || rule.is_immutable(&tag.name))
+}
+
+/// The tags that one entry of a rule keeps.
+fn kept_by<'a>(keep: &KeptTags, tags: &'a [ListedTag], now: SystemTime) -> Vec<&'a str> {
+    let mut matching: Vec<&ListedTag> = tags.iter().filter(|tag| any(&keep.tags, &tag.name)).collect();
+    // The newest first; the name decides between equal times.
+    matching.sort_by(|a, b| b.set.cmp(&a.set).then_with(|| b.name.cmp(&a.name)));
+    // A tag from the future is new.
+    let age = |tag: &ListedTag| now.duration_since(tag.set).unwrap_or(Duration::ZERO);
+    let is_kept = |(place, tag): &(usize, &ListedTag)| match (keep.last, keep.pushed_within) {
+        (None, None) => true,
+        (last, within) => last.is_some_and(|last| *place < last) || within.is_some_and(|within| age(tag) < within),
+    };
+    matching.into_iter().enumerate().filter(is_kept).map(|(_, tag)| tag.name.as_str()).collect()
+}
+
+/// The manifests that no kept tag names, no kept manifest contains, and that are about no kept
+/// manifest; all older than `until`.
+async fn untagged<S: Storage>(
+    storage: &S,
+    repository: &Repository,
+    contents: &Contents,
+    kept: &[ListedTag],
+    until: Option<SystemTime>,
+) -> Result<Vec<ListedManifest>, Error> {
+    let Some(until) = until else { return Ok(Vec::new()) };
+    let mut documents: HashMap<Digest, Document> = HashMap::new();
+    for manifest in &contents.manifests {
+        // It may have been deleted meanwhile.
+        let Some(raw) = storage.read_manifest(repository, &manifest.digest).await? else { continue };
+        documents.insert(manifest.digest, Document::parse(&raw).map_err(|e| Error::Other(Box::new(e)))?);
+    }
+    let young = contents.manifests.iter().filter(|manifest| manifest.pushed > until).map(|manifest| manifest.digest);
+    let mut left: Vec<Digest> = kept.iter().map(|tag| tag.digest).chain(young).collect();
+    let mut needed: HashSet<Digest> = HashSet::new();
+    loop {
+        while let Some(digest) = left.pop() {
+            if needed.insert(digest)
+                && let Some(document) = documents.get(&digest)
+            {
+                left.extend(document.children().manifests);
+            }
+        }
+        let about = |document: &Document| document.subject().is_some_and(|subject| needed.contains(&subject.digest));
+        let new = documents.iter().filter(|(digest, document)| !needed.contains(*digest) && about(document));
+        left.extend(new.map(|(digest, _)| *digest));
+        if left.is_empty() {
+            break;
+        }
+    }
+    let old = contents.manifests.iter().filter(|manifest| !needed.contains(&manifest.digest));
+    Ok(old.cloned().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::NamePattern;
+
+    fn day(number: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_hours(24 * number)
+    }
+
+    fn tag(name: &str, set: u64) -> ListedTag {
+        ListedTag { name: name.to_owned(), digest: Digest::of(name.as_bytes()), set: day(set) }
+    }
+
+    fn patterns(texts: &[&str]) -> Vec<NamePattern> {
+        texts.iter().map(|text| NamePattern::parse(text).expect(text)).collect()
+    }
+
+    fn removed(keep: Vec<KeptTags>, immutable: &[&str]) -> Vec<String> {
+        let tags = [tag("latest", 1), tag("n1", 2), tag("n2", 3), tag("n3", 4), tag("v1", 5), tag("v2", 99)];
+        let rule = RepositoryRule { immutable_tags: patterns(immutable), ..RepositoryRule::default() };
+        let retention = Retention { keep, untagged: None };
+        divide(&tags, &rule, &retention, day(10)).1.into_iter().map(|tag| tag.name).collect()
+    }
+
+    #[test]
+    fn tags_are_kept_by_any_entry() {
+        let keep = |tags: &[&str]| KeptTags { tags: patterns(tags), ..KeptTags::default() };
+        assert!(removed(vec![], &[]).is_empty(), "no entry keeps all");
+        assert_eq!(removed(vec![keep(&["latest", "v*"])], &[]), ["n1", "n2", "n3"]);
+        let last = KeptTags { last: Some(2), ..keep(&["n*"]) };
+        assert_eq!(removed(vec![last.clone()], &[]), ["latest", "n1", "v1", "v2"]);
+        assert_eq!(removed(vec![last.clone(), keep(&["latest"])], &["v*"]), ["n1"], "immutable tags are kept");
+        let days = |days: u64| Some(Duration::from_hours(24 * days));
+        let recent = KeptTags { pushed_within: days(6), ..keep(&["*"]) };
+        assert_eq!(removed(vec![recent], &[]), ["latest", "n1", "n2", "n3"]);
+        let either = KeptTags { pushed_within: days(6), ..last };
+        assert_eq!(removed(vec![either], &[]), ["latest", "n1", "v1", "v2"]);
+    }
+}
