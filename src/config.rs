@@ -26,6 +26,8 @@
 //! - `LODE_REGISTRY_CHALLENGE`: login method that the registry offers to clients, `bearer` (tokens)
 //!   or `basic` (`bearer`)
 //! - `LODE_REGISTRY_SPARSE`: `1` makes the registry accept manifests whose layers are missing (off)
+//! - `LODE_REGISTRY_RULES`: file with the rules of the registry's repositories, its audit log and its
+//!   webhooks
 //! - `LODE_REGISTRY_STORAGE`: the bucket of `lode registry`, e.g. `s3://BUCKET/PREFIX`; its
 //!   provider's variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`) give region, endpoint and credentials
 //!   (none)
@@ -85,6 +87,7 @@
 mod address;
 mod devices;
 mod registries;
+pub(crate) mod registry_rules;
 mod storage;
 mod variables;
 
@@ -94,7 +97,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use daemon::{RegistryAccess, Settings, TlsFiles};
+use daemon::{RegistryAccess, RegistryPolicy, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
 use registry::server::Completeness;
 use registry::server::access::{Challenge, Mode};
@@ -125,6 +128,8 @@ pub(crate) struct Config {
     pub(crate) key: Option<ApiKey>,
     /// Settings and logins of other registries.
     pub(crate) registries: RegistriesConfig,
+    /// The file with the rules of the registry.
+    pub(crate) rules: Option<PathBuf>,
     /// The bucket of `lode registry`.
     pub(crate) storage: StorageConfig,
     /// Log filter.
@@ -168,6 +173,7 @@ impl Config {
             names_home: first(&["LODE_HOME"]).is_some(),
             key: first(&["LODE_API_KEY", "OLLAMA_API_KEY"]).map(ApiKey),
             registries,
+            rules: first(&["LODE_REGISTRY_RULES"]).map(PathBuf::from),
             storage: StorageConfig::read(),
             log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
@@ -187,7 +193,11 @@ impl Config {
                 "LODE_HOST requires TLS; set LODE_TLS_CERT and LODE_TLS_KEY to the PEM files of a certificate and its key"
             );
         }
-        Ok(self.daemon)
+        let mut settings = self.daemon;
+        if let Some(path) = &self.rules {
+            settings.policy = registry_rules::read(path)?;
+        }
+        Ok(settings)
     }
 }
 
@@ -213,6 +223,7 @@ fn settings(
             first(&["LODE_REGISTRY_USERS"]),
             first(&["LODE_REGISTRY_CHALLENGE"]),
         )?,
+        policy: RegistryPolicy::default(),
         registries: registries.settings(),
         hub: HubSettings {
             endpoint: first(&["HF_ENDPOINT"]).unwrap_or_else(|| "https://huggingface.co".to_owned()),

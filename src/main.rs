@@ -14,6 +14,7 @@ mod cli;
 mod config;
 mod size;
 mod telemetry;
+mod time_span;
 
 use std::process::ExitCode;
 

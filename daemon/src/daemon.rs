@@ -5,6 +5,7 @@ use std::sync::Arc;
 use library::Library;
 use registry::server::access::Access;
 use scheduler::Scheduler;
+use transfer::{Hosts, Repositories, Upstream};
 
 use crate::budget::Budget;
 use crate::collections::Collections;
@@ -38,4 +39,19 @@ pub(crate) struct Daemon {
     pub(crate) permissions: Arc<Permissions>,
     /// Collections of uploads after models were created from them.
     pub(crate) collections: Collections,
+}
+
+impl Daemon {
+    /// The library as the storage of the registry, with its upstream registries.
+    pub(crate) fn repositories(&self) -> Repositories {
+        let library = self.library.clone();
+        let hosts = if self.access.anyone_may_pull() {
+            Hosts::anonymous(&self.settings.registries)
+        } else {
+            Hosts::new(&self.settings.registries, false)
+        };
+        let allowed = self.settings.pull_through.clone();
+        let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
+        Repositories { library, upstream }
+    }
 }

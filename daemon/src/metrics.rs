@@ -53,6 +53,10 @@ fn describe() {
     counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
     counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and verified against their digests");
     counter!("lode_storage_requests_total", "Requests to object storage, by operation");
+    counter!("lode_registry_operations_total", "Executed requests of the registry, by repository and operation");
+    counter!("lode_registry_received_bytes_total", Unit::Bytes, "Bytes that clients sent to a repository");
+    counter!("lode_registry_sent_bytes_total", Unit::Bytes, "Bytes sent to clients of a repository, without links");
+    counter!("lode_webhook_events_total", "Events for webhooks, by result: sent, repeated, lost");
     gauge!("lode_stored_bytes", Unit::Bytes, "Bytes of all blobs");
     gauge!("lode_shared_bytes", Unit::Bytes, "Bytes that are not stored because models share blobs");
     gauge!("lode_free_bytes", Unit::Bytes, "Free space on the disk of the store");

@@ -17,13 +17,16 @@ use bucket::{Bucket, CollectOptions, Collected, Location};
 use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
-use registry::server::{Redirects, Server, ServerOptions};
+use registry::server::retention::{self, Execution, RepositoryRetention};
+use registry::server::{Redirects, RepositoryRules, Server, ServerOptions};
 use tokio::sync::watch;
 
 use crate::health::{Readiness, healthz};
 use crate::metrics::counts::Counts;
+use crate::registry_journal::RegistryJournal;
+use crate::registry_retention::apply_retention;
 use crate::serve::{listen, span, told_to_stop};
-use crate::settings::RegistryAccess;
+use crate::settings::{RegistryAccess, RegistryPolicy};
 use crate::threads::scarce_threads;
 use crate::tls::TlsFiles;
 use crate::{access, activation, metrics};
@@ -44,6 +47,8 @@ pub struct ReplicaSettings {
     pub tls: Option<TlsFiles>,
     /// Access control.
     pub registry: RegistryAccess,
+    /// Rules of repositories, the audit log and the webhooks.
+    pub policy: RegistryPolicy,
     /// The bucket.
     pub storage: Location,
     /// Which clients read large blobs from the storage itself.
@@ -84,6 +89,18 @@ pub fn collect(storage: &Location, collection: Collection, options: &CollectOpti
     })
 }
 
+/// Removes tags and manifests of a bucket that no rule keeps, or only reports them.
+///
+/// # Errors
+/// The storage cannot be used, or a manifest cannot be read.
+pub fn retain(storage: &Location, rules: &RepositoryRules, execution: Execution) -> Result<Vec<RepositoryRetention>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let bucket = Bucket::open(storage)?;
+        Ok(retention::retain(&bucket, rules, execution, SystemTime::now()).await?)
+    })
+}
+
 /// Whether a collection removes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collection {
@@ -111,11 +128,16 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     let access = access(&settings.registry, &bucket).await?;
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let completeness = settings.registry.completeness;
-    let registry = {
-        let redirects = settings.redirects;
-        let options = ServerOptions { scheme, completeness, redirects, ..ServerOptions::default() };
-        Server::replica(bucket.clone(), access, options)
+    let journal = RegistryJournal::start(&settings.policy)?;
+    let rules = settings.policy.rules.clone();
+    let options = ServerOptions {
+        scheme,
+        completeness,
+        redirects: settings.redirects,
+        rules: rules.clone(),
+        journal: journal.journal(),
     };
+    let registry = Server::replica(bucket.clone(), access, options);
     let replica = Replica { bucket: bucket.clone(), counts: metrics::start()? };
     let routes = application(replica, registry.clone().router());
     let (stop, stopped) = watch::channel(false);
@@ -126,7 +148,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         ended = &mut server => return ended.internal().context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
         () = close_idle(&registry) => {}
-        () = collections(&bucket, settings.collect_every) => {}
+        () = collections(&bucket, &rules, settings.collect_every) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
@@ -134,6 +156,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         tracing::warn!("requests that were not finished are cut off");
         server.abort();
     }
+    journal.finish(settings.drain).await;
     Ok(())
 }
 
@@ -211,13 +234,15 @@ async fn close_idle(registry: &Server<Bucket>) {
     }
 }
 
-/// Collects again and again, for the first time soon; without an interval, never.
-async fn collections(bucket: &Bucket, every: Option<Duration>) {
+/// Applies the retention of repositories and collects, again and again, for the first time soon;
+/// without an interval, never.
+async fn collections(bucket: &Bucket, rules: &RepositoryRules, every: Option<Duration>) {
     let Some(every) = every else { return std::future::pending().await };
     let mut pause = every.min(FIRST_COLLECTION);
     loop {
         tokio::time::sleep(pause).await;
         pause = every;
+        apply_retention(bucket, rules).await;
         match bucket.collect(&CollectOptions::at(SystemTime::now())).await {
             Ok(done) => {
                 tracing::info!(blobs = done.blobs, removed = done.removed, bytes = done.removed_bytes, "collected");

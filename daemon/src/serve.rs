@@ -17,14 +17,14 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use library::Library;
 use protocol::InstructionSet;
-use registry::server::{Server, ServerOptions};
+use registry::server::{Journal, RepositoryRules, Server, ServerOptions};
 use scheduler::{Limits, RunnerOptions, Scheduler, gpu_driver};
 use store::{Options, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
-use transfer::{Hosts, Repositories, Upstream};
+use transfer::Repositories;
 
 use crate::budget::Budget;
 use crate::collections::Collections;
@@ -32,6 +32,8 @@ use crate::daemon::Daemon;
 use crate::guard::keys::Keys;
 use crate::jobs::Jobs;
 use crate::rates::Rates;
+use crate::registry_journal::RegistryJournal;
+use crate::registry_retention::apply_retention;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::socket_uploads::{Socket, SocketUploads};
@@ -41,6 +43,9 @@ use crate::{access, activation, connections, error, guard, log_rotation, metrics
 
 /// Time between two periodic sweeps of the store.
 const SWEEP: Duration = Duration::from_hours(1);
+/// Time between two runs of the registry's retention, and the pause before the first one.
+const RETENTION: Duration = Duration::from_hours(1);
+const FIRST_RETENTION: Duration = Duration::from_mins(10);
 /// Time between two checks for idle uploads.
 const CLOSE: Duration = Duration::from_mins(1);
 /// Time between two checks of whether the index has failed.
@@ -124,18 +129,21 @@ async fn serve(settings: Settings) -> Result<()> {
     }
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
-    let registry = registry(&daemon);
+    let journal = RegistryJournal::start(&daemon.settings.policy)?;
+    let repositories = daemon.repositories();
+    let registry = registry(&daemon, repositories.clone(), journal.journal());
     let routes = application(daemon, registry.clone().router());
     let mut server = listen(listener, tls, routes, stopped)?;
     activation::serving();
     tokio::select! {
         ended = &mut server => return ended.internal().context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
-        () = background(library, preloading, registry) => {}
+        () = background(library, preloading, registry, repositories) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
     finish(server, &scheduler).await;
+    journal.finish(SHUTDOWN_GRACE).await;
     Ok(())
 }
 
@@ -210,7 +218,7 @@ fn runner_environment(settings: &Settings, place: &Path) -> Result<Vec<(OsString
 }
 
 /// Background tasks; they end with the daemon.
-async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>) {
+async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repositories>>, repositories: Repositories) {
     let log = log_rotation::file(library.home(), &daemon.settings.temporary);
     let upkeep = async {
         let (log, index) = (log_rotation::keep_small(&log), mend_index(library.clone()));
@@ -219,7 +227,8 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
             return;
         }
         let collections = attend_to_collections(library.clone());
-        tokio::join!(log, index, collections, close_idle(&registry), sweep(library));
+        let retention = retention(&repositories, &daemon.settings.policy.rules);
+        tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention);
     };
     tokio::join!(upkeep, daemon.preload());
 }
@@ -254,6 +263,16 @@ async fn attend_to_collections(library: Library) {
         if let Err(error) = tokio::task::spawn_blocking(move || library.attend_to_collections()).await {
             tracing::error!("a collection ended unexpectedly: {error}");
         }
+    }
+}
+
+/// Applies the retention of the registry's repositories, for the first time soon.
+async fn retention(repositories: &Repositories, rules: &RepositoryRules) {
+    let mut pause = FIRST_RETENTION;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = RETENTION;
+        apply_retention(repositories, rules).await;
     }
 }
 
@@ -324,20 +343,15 @@ fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
         .with_state(daemon)
 }
 
-/// Creates the registry over the library, with its upstream registries.
-fn registry(daemon: &Daemon) -> Arc<Server<Repositories>> {
-    let scheme = if daemon.settings.tls.is_some() { "https" } else { "http" };
-    let library = daemon.library.clone();
-    let hosts = if daemon.access.anyone_may_pull() {
-        Hosts::anonymous(&daemon.settings.registries)
-    } else {
-        Hosts::new(&daemon.settings.registries, false)
+fn registry(daemon: &Daemon, repositories: Repositories, journal: Arc<dyn Journal>) -> Arc<Server<Repositories>> {
+    let options = ServerOptions {
+        scheme: if daemon.settings.tls.is_some() { "https" } else { "http" },
+        completeness: daemon.settings.registry.completeness,
+        rules: daemon.settings.policy.rules.clone(),
+        journal,
+        ..ServerOptions::default()
     };
-    let completeness = daemon.settings.registry.completeness;
-    let allowed = daemon.settings.pull_through.clone();
-    let upstream = allowed.map(|allowed| Upstream { library: library.clone(), hosts, allowed: Some(allowed) });
-    let options = ServerOptions { scheme, completeness, ..ServerOptions::default() };
-    Server::new(Repositories { library, upstream }, daemon.access.clone(), options)
+    Server::new(repositories, daemon.access.clone(), options)
 }
 
 /// Adds a span to each request and logs its response.

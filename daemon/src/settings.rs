@@ -3,15 +3,17 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use library::AssumedDevices;
 use protocol::{InstructionSet, KvType};
-use registry::server::Completeness;
 use registry::server::access::{Challenge, Mode};
+use registry::server::{Completeness, RepositoryRules};
 use store::CrashPoint;
 use transfer::{HubSettings, RegistrySettings};
 
+use crate::registry_journal::webhooks::WebhookSettings;
 use crate::tls::TlsFiles;
 
 /// All settings of a daemon.
@@ -36,6 +38,8 @@ pub struct Settings {
     pub keys: Option<PathBuf>,
     /// Access control of the registry.
     pub registry: RegistryAccess,
+    /// Rules of the registry's repositories, its audit log and its webhooks.
+    pub policy: RegistryPolicy,
     /// Settings of other registries, for pulls and pushes.
     pub registries: RegistrySettings,
     /// The Hugging Face hub, or a mirror of it.
@@ -99,6 +103,17 @@ pub struct Settings {
     pub temporary: PathBuf,
     /// The point at which the process kills itself, for tests.
     pub crash_at: Option<CrashPoint>,
+}
+
+/// Rules of the registry's repositories, and the readers of its journal.
+#[derive(Clone, Debug, Default)]
+pub struct RegistryPolicy {
+    /// Rules of repositories.
+    pub rules: Arc<RepositoryRules>,
+    /// The file of the audit log.
+    pub audit_log: Option<PathBuf>,
+    /// The webhooks.
+    pub webhooks: Vec<WebhookSettings>,
 }
 
 /// Access control of the registry.

@@ -7,9 +7,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::client::Client;
-use super::text::{plain, seconds};
+use super::text::plain;
 use super::{Format, progress};
 use crate::config::Config;
+use crate::time_span::seconds;
 use content::text::size;
 
 /// Arguments of `lode fsck`.

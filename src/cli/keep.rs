@@ -8,8 +8,9 @@ use clap::Args;
 
 use super::ask;
 use super::client::Client;
-use super::text::{plain, relative, seconds, short, table};
+use super::text::{plain, relative, short, table};
 use crate::config::Config;
+use crate::time_span::seconds;
 use content::text::size;
 
 /// Arguments of `lode prune`.

@@ -1,16 +1,22 @@
 //! `lode registry`: a registry over object storage.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use api::lode::{ReducedRepository, RetentionRequest, RetentionResponse};
 use bucket::{CollectOptions, Location};
 use clap::{Args, Subcommand};
 use content::text::size;
 use daemon::replica::{Collection, ReplicaSettings};
 use registry::server::Redirects;
+use registry::server::retention::Execution;
 
-use super::text::seconds;
-use crate::config::Config;
+use super::client::Client;
+use crate::config::{Config, registry_rules};
+use crate::time_span::seconds;
+
+const NO_RETENTION: &str = "the rules keep everything; add `untagged` or `[[repository.keep]]` to a repository";
 
 /// Arguments of `lode registry`.
 #[derive(Debug, Args)]
@@ -20,6 +26,8 @@ pub(super) struct RegistryArguments {
     command: Option<RegistryCommand>,
     #[command(flatten)]
     storage: StorageArgument,
+    #[command(flatten)]
+    rules: RulesArgument,
     /// Send all bytes through this process, not by links to the storage
     #[arg(long, conflicts_with = "no_redirect_for")]
     no_redirects: bool,
@@ -53,8 +61,26 @@ struct StorageArgument {
     storage: Option<String>,
 }
 
+#[derive(Debug, Args)]
+struct RulesArgument {
+    /// The file with the rules of repositories, the audit log and the webhooks (default: the
+    /// variable `LODE_REGISTRY_RULES`)
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+}
+
 #[derive(Debug, Subcommand)]
 enum RegistryCommand {
+    /// Remove tags and manifests that no rule keeps
+    Retain {
+        #[command(flatten)]
+        storage: StorageArgument,
+        #[command(flatten)]
+        rules: RulesArgument,
+        /// Only list the tags and manifests that would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Remove blobs that no manifest refers to, and the rest of interrupted uploads
     Gc {
         #[command(flatten)]
@@ -78,13 +104,29 @@ enum RegistryCommand {
 /// Serves until the process is told to stop, or collects garbage once.
 pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
     crate::telemetry::start(&config.log, config.log_format);
-    if let Some(RegistryCommand::Gc { storage, dry_run, keep_blobs, keep_data, keep_uploads }) = arguments.command {
-        let now = SystemTime::now();
-        let options = CollectOptions { link_life: keep_blobs, data_life: keep_data, upload_life: keep_uploads, now };
-        let location = config.storage.location(storage.storage.as_deref())?;
-        return collect(&location, dry_run, &options);
+    match arguments.command {
+        Some(RegistryCommand::Gc { storage, dry_run, keep_blobs, keep_data, keep_uploads }) => {
+            let (link_life, data_life, upload_life) = (keep_blobs, keep_data, keep_uploads);
+            let options = CollectOptions { link_life, data_life, upload_life, now: SystemTime::now() };
+            let location = config.storage.location(storage.storage.as_deref())?;
+            collect(&location, dry_run, &options)
+        }
+        Some(RegistryCommand::Retain { storage, rules, dry_run }) => {
+            let location = config.storage.named(storage.storage.as_deref())?;
+            let retained = match location {
+                Some(location) => retain(&location, rules.rules.or(config.rules), dry_run)?,
+                None => ask_daemon(&config, &rules, dry_run)?,
+            };
+            report(&retained, dry_run);
+            Ok(())
+        }
+        None => serve(config, arguments),
     }
+}
+
+fn serve(mut config: Config, arguments: RegistryArguments) -> Result<()> {
     let storage = config.storage.location(arguments.storage.storage.as_deref())?;
+    config.rules = arguments.rules.rules.or(config.rules);
     let settings = config.into_settings()?;
     let redirects =
         if arguments.no_redirects { Redirects::Never } else { Redirects::Except(arguments.no_redirect_for) };
@@ -92,6 +134,7 @@ pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
         address: settings.address,
         tls: settings.tls,
         registry: settings.registry,
+        policy: settings.policy,
         storage,
         redirects,
         collect_every: arguments.collect_every,
@@ -113,4 +156,48 @@ fn collect(location: &Location, dry_run: bool, options: &CollectOptions) -> Resu
         eprintln!("deleted the data of {} removed blobs; data stays until links to it have expired", done.deleted);
     }
     Ok(())
+}
+
+fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<Vec<ReducedRepository>> {
+    if location.is_memory() {
+        bail!("a registry in memory ends with its process; there is nothing to remove");
+    }
+    let rules = rules.context("no rules are named; give `--rules FILE`, or set LODE_REGISTRY_RULES")?;
+    let rules = registry_rules::read(&rules)?.rules;
+    ensure!(rules.have_retention(), NO_RETENTION);
+    let execution = if dry_run { Execution::Report } else { Execution::Remove };
+    Ok(daemon::replica::retain(location, &rules, execution)?.iter().map(daemon::reduced).collect())
+}
+
+/// Without a storage, the daemon applies its own rules to its own registry.
+fn ask_daemon(config: &Config, rules: &RulesArgument, dry_run: bool) -> Result<Vec<ReducedRepository>> {
+    if rules.rules.is_some() {
+        bail!("`--rules` needs `--storage`; without a storage, the daemon applies its own LODE_REGISTRY_RULES");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let response: RetentionResponse = runtime.block_on(async {
+        Client::connect(config).await?.post("/api/lode/retention", &RetentionRequest { dry_run }).await
+    })?;
+    ensure!(response.has_rules, "LODE_REGISTRY_RULES of the daemon: {NO_RETENTION}");
+    Ok(response.repositories)
+}
+
+/// Prints a line for each tag and manifest that no rule keeps, and the number of removed ones.
+fn report(retained: &[ReducedRepository], dry_run: bool) {
+    for ReducedRepository { repository, tags, manifests, .. } in retained {
+        for tag in tags {
+            println!("{repository}:{tag}");
+        }
+        for digest in manifests {
+            println!("{repository}@{digest}");
+        }
+    }
+    let sum = |count: fn(&ReducedRepository) -> u64| retained.iter().map(count).sum::<u64>();
+    if dry_run {
+        let (tags, manifests) = (sum(|one| one.tags.len() as u64), sum(|one| one.manifests.len() as u64));
+        eprintln!("{tags} tags and {manifests} manifests without a tag would be removed");
+    } else {
+        let (tags, manifests) = (sum(|one| one.removed_tags), sum(|one| one.removed_manifests));
+        eprintln!("removed {tags} tags and {manifests} manifests without a tag; a collection frees their blobs");
+    }
 }

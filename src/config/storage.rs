@@ -29,8 +29,13 @@ impl StorageConfig {
     /// The bucket that an argument or else the environment names.
     pub(crate) fn location(&self, argument: Option<&str>) -> Result<Location> {
         let missing = "no storage is named; give `--storage s3://BUCKET/PREFIX`, or set LODE_REGISTRY_STORAGE";
-        let url = argument.or(self.url.as_deref()).context(missing)?;
-        Ok(Location::parse(url, self.options.iter().cloned())?)
+        self.named(argument)?.context(missing)
+    }
+
+    /// [`StorageConfig::location`], or `None` if neither names one.
+    pub(crate) fn named(&self, argument: Option<&str>) -> Result<Option<Location>> {
+        let Some(url) = argument.or(self.url.as_deref()) else { return Ok(None) };
+        Ok(Some(Location::parse(url, self.options.iter().cloned())?))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod balancer;
 mod kills;
+mod rules;
 mod seaweed;
 mod storage;
 
@@ -277,6 +278,9 @@ async fn wrong_arguments_are_explained() {
         (&["--storage", "models"][..], "s3://BUCKET/PREFIX"),
         (&[], "LODE_REGISTRY_STORAGE"),
         (&["gc", "--storage", "memory://"], "nothing to collect"),
+        (&["retain", "--storage", "memory://"], "nothing to remove"),
+        (&["retain", "--storage", "s3://models/x"], "LODE_REGISTRY_RULES"),
+        (&["--storage", "memory://", "--rules", "/none.toml"], "/none.toml"),
         (&["--storage", "memory://", "--collect-every", "0s"], "more than no time"),
         (&["--storage", "memory://", "--no-redirects", "--no-redirect-for", "x"], "cannot be used with"),
     ] {

@@ -4,9 +4,9 @@ use api::lode::{
     DiffRequest, DiffResponse, DuResponse, ExportChecked, ExportRequest, FsckReport, FsckRequest, GcRequest,
     GcResponse, HistoryResponse, LineageResponse, LinkedResponse, LoadResponse, MarkdownRequest, MarkdownResponse,
     ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest, PlanResponse, PruneRequest, PruneResponse,
-    RegistryResponse, RepairReport, RepairRequest, RollbackRequest, RollbackResponse, RunningResponse, SaveRequest,
-    SearchRequest, SearchResponse, SharingResponse, SocketResponse, Step, UploadResponse, ValuesRequest,
-    ValuesResponse,
+    RegistryResponse, RepairReport, RepairRequest, RetentionRequest, RetentionResponse, RollbackRequest,
+    RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse, SharingResponse, SocketResponse,
+    Step, UploadResponse, ValuesRequest, ValuesResponse,
 };
 use axum::http::Method;
 
@@ -17,6 +17,7 @@ use crate::maintenance::{archive, compare, export, keep, plan, registry, relatio
 use crate::markdown::markdown;
 use crate::openapi::{Api, Operation};
 use crate::perplexity::perplexity;
+use crate::registry_retention::retention;
 use crate::running::running;
 use crate::search::search;
 use crate::uploads;
@@ -100,6 +101,11 @@ fn upkeep() -> Vec<Route> {
             .takes::<PruneRequest>()
             .gives::<PruneResponse>()
             .served_by(keep::prune),
+        post("/api/lode/retention", "Removes tags and manifests that the registry's rules do not keep")
+            .needs(Scope::Admin)
+            .takes::<RetentionRequest>()
+            .gives::<RetentionResponse>()
+            .served_by(retention),
         post("/api/lode/fsck", "Looks for damage")
             .needs(Scope::Admin)
             .takes::<FsckRequest>()

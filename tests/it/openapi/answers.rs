@@ -230,6 +230,7 @@ async fn lode(described: &Described) {
         ("/api/lode/gc", json!({}), 200),
         ("/api/lode/prune", json!({"dry_run": true, "older_than": 0}), 200),
         ("/api/lode/prune", json!({}), 200),
+        ("/api/lode/retention", json!({"dry_run": true}), 200),
         ("/api/lode/fsck", json!({"sample": {"count": 2}}), 200),
         ("/api/lode/fsck", json!({"rebuild": true}), 200),
         ("/api/lode/fsck", json!({"model": "tiny"}), 200),
