@@ -23,11 +23,12 @@
 //!   (only users) (`open`, for this machine only)
 //! - `LODE_REGISTRY_USERS`: htpasswd file (bcrypt) with the users of the registry; `lode htpasswd`
 //!   prints its lines (none)
+//! - `LODE_REGISTRY_HTPASSWD`: the text of such a file instead
 //! - `LODE_REGISTRY_CHALLENGE`: login method that the registry offers to clients, `bearer` (tokens)
 //!   or `basic` (`bearer`)
 //! - `LODE_REGISTRY_SPARSE`: `1` makes the registry accept manifests whose layers are missing (off)
-//! - `LODE_REGISTRY_RULES`: file with the rules of the registry's repositories, its audit log and its
-//!   webhooks
+//! - `LODE_REGISTRY_RULES`: file with the rules of the registry's repositories, its audit log, its
+//!   webhooks and identity providers
 //! - `LODE_REGISTRY_STORAGE`: the bucket of `lode registry`, e.g. `s3://BUCKET/PREFIX`; its
 //!   provider's variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`) give region, endpoint and credentials
 //!   (none)
@@ -100,7 +101,7 @@ use anyhow::{Context, Result, bail};
 use daemon::{RegistryAccess, RegistryPolicy, Settings, TlsFiles};
 use protocol::{InstructionSet, KvType};
 use registry::server::Completeness;
-use registry::server::access::{Challenge, Mode};
+use registry::server::access::{Challenge, Mode, UserSource};
 use store::CrashPoint;
 use transfer::HubSettings;
 
@@ -195,8 +196,9 @@ impl Config {
         }
         let mut settings = self.daemon;
         if let Some(path) = &self.rules {
-            settings.policy = registry_rules::read(path)?;
+            (settings.policy, settings.registry.providers) = registry_rules::read(path)?;
         }
+        ensure_users(&settings.registry)?;
         Ok(settings)
     }
 }
@@ -220,7 +222,7 @@ fn settings(
         keys: first(&["LODE_API_KEYS"]).map(PathBuf::from),
         registry: registry(
             first(&["LODE_REGISTRY_MODE"]),
-            first(&["LODE_REGISTRY_USERS"]),
+            users(first(&["LODE_REGISTRY_USERS"]), first(&["LODE_REGISTRY_HTPASSWD"]))?,
             first(&["LODE_REGISTRY_CHALLENGE"]),
         )?,
         policy: RegistryPolicy::default(),
@@ -375,7 +377,31 @@ fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFil
     }
 }
 
-fn registry(mode: Option<String>, users: Option<String>, challenge: Option<String>) -> Result<RegistryAccess> {
+/// The users of the registry: a file, or the text of one.
+fn users(file: Option<String>, text: Option<String>) -> Result<Option<UserSource>> {
+    match (file, text) {
+        (Some(_), Some(_)) => {
+            bail!("LODE_REGISTRY_USERS and LODE_REGISTRY_HTPASSWD both name users; set one of them")
+        }
+        (Some(file), None) => Ok(Some(UserSource::File(file.into()))),
+        (None, text) => Ok(text.map(UserSource::Text)),
+    }
+}
+
+/// Fails if the registry's mode needs users and there are none.
+fn ensure_users(registry: &RegistryAccess) -> Result<()> {
+    if registry.mode.needs_users() && registry.users.is_none() && registry.providers.is_empty() {
+        bail!(
+            "LODE_REGISTRY_MODE is `{}`, which needs users; set LODE_REGISTRY_USERS to an htpasswd file \
+             (`lode htpasswd USER` prints its lines), LODE_REGISTRY_HTPASSWD to the text of one, or name an \
+             identity provider in LODE_REGISTRY_RULES",
+            registry.mode
+        );
+    }
+    Ok(())
+}
+
+fn registry(mode: Option<String>, users: Option<UserSource>, challenge: Option<String>) -> Result<RegistryAccess> {
     let chosen = mode.is_some();
     let mode = mode.unwrap_or_else(|| "open".to_owned());
     let mode = Mode::parse(&mode).with_context(|| {
@@ -384,15 +410,9 @@ fn registry(mode: Option<String>, users: Option<String>, challenge: Option<Strin
     let challenge = challenge.unwrap_or_else(|| "bearer".to_owned());
     let challenge = Challenge::parse(&challenge)
         .with_context(|| format!("LODE_REGISTRY_CHALLENGE: `{challenge}` is not `bearer` or `basic`"))?;
-    if mode.needs_users() && users.is_none() {
-        bail!(
-            "LODE_REGISTRY_MODE is `{mode}`, which needs users; set LODE_REGISTRY_USERS to an htpasswd file \
-             (`lode htpasswd USER` prints its lines)"
-        );
-    }
     let is_sparse = first(&["LODE_REGISTRY_SPARSE"]).is_some_and(|value| value != "0");
     let completeness = if is_sparse { Completeness::Sparse } else { Completeness::Whole };
-    Ok(RegistryAccess { mode, chosen, users: users.map(PathBuf::from), challenge, completeness })
+    Ok(RegistryAccess { mode, chosen, users, providers: Vec::new(), challenge, completeness })
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub(crate) fn configured(settings: &RegistryAccess, store: &Store) -> Result<Acc
 pub(crate) fn with_key(settings: &RegistryAccess, key: TokenKey) -> Result<Access> {
     let mut options = AccessOptions::new(settings.mode, key);
     options.users.clone_from(&settings.users);
+    options.providers.clone_from(&settings.providers);
     options.challenge = settings.challenge;
     Access::new(options).internal().context(FAILED)
 }

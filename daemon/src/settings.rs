@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use library::AssumedDevices;
 use protocol::{InstructionSet, KvType};
-use registry::server::access::{Challenge, Mode};
+use registry::server::access::{Challenge, IdentityProvider, Mode, UserSource};
 use registry::server::{Completeness, RepositoryRules};
 use store::CrashPoint;
 use transfer::{HubSettings, RegistrySettings};
@@ -123,8 +123,10 @@ pub struct RegistryAccess {
     pub mode: Mode,
     /// Whether the mode was configured. The default mode applies to this machine only.
     pub chosen: bool,
-    /// The htpasswd file.
-    pub users: Option<PathBuf>,
+    /// The users.
+    pub users: Option<UserSource>,
+    /// Identity providers whose tokens are logins.
+    pub providers: Vec<IdentityProvider>,
     /// The authentication scheme that clients are offered.
     pub challenge: Challenge,
     /// Whether the registry accepts incomplete images.

@@ -163,7 +163,7 @@ fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<
         bail!("a registry in memory ends with its process; there is nothing to remove");
     }
     let rules = rules.context("no rules are named; give `--rules FILE`, or set LODE_REGISTRY_RULES")?;
-    let rules = registry_rules::read(&rules)?.rules;
+    let rules = registry_rules::read(&rules)?.0.rules;
     ensure!(rules.have_retention(), NO_RETENTION);
     let execution = if dry_run { Execution::Report } else { Execution::Remove };
     Ok(daemon::replica::retain(location, &rules, execution)?.iter().map(daemon::reduced).collect())

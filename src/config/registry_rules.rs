@@ -22,8 +22,19 @@
 //! repositories = ["team/**"]            # default: all
 //! authorization_file = "/run/secrets/hook"   # the value of the header `Authorization`
 //! source = "https://registry.example"   # names this registry; the default is "lode"
+//!
+//! [[provider]]                          # tokens of OpenID Connect as logins
+//! issuer = "https://token.actions.githubusercontent.com"
+//! audience = "registry.example"
+//! user = "sub"                          # the claim that names the user; this is the default
+//! keys = "https://example.com/keys"     # default: as the issuer's discovery document says
+//! [[provider.grant]]
+//! claims = { repository = "org/*", ref = "refs/heads/main" }   # all must match; patterns as above
+//! repositories = ["team/**"]
+//! actions = ["pull", "push"]            # also "delete"
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +42,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use daemon::RegistryPolicy;
 use daemon::webhooks::{EventKind, WebhookSettings};
+use registry::server::access::{Action, IdentityProvider, ProviderGrant};
 use registry::server::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention};
 use serde::Deserialize;
 
@@ -43,6 +55,7 @@ struct File {
     repository: Vec<RepositoryEntry>,
     audit: Option<AuditEntry>,
     webhook: Vec<WebhookEntry>,
+    provider: Vec<ProviderEntry>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,24 +95,43 @@ struct WebhookEntry {
     source: Option<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderEntry {
+    issuer: String,
+    audience: String,
+    user: Option<String>,
+    keys: Option<String>,
+    grant: Vec<GrantEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GrantEntry {
+    claims: BTreeMap<String, String>,
+    repositories: Vec<String>,
+    actions: Vec<String>,
+}
+
 /// Reads the file of rules.
 ///
 /// # Errors
 /// The file cannot be read, or an entry is wrong. The message names both.
-pub(crate) fn read(path: &Path) -> Result<RegistryPolicy> {
+pub(crate) fn read(path: &Path) -> Result<(RegistryPolicy, Vec<IdentityProvider>)> {
     let problem = || format!("the registry rules in `{}` cannot be used", path.display());
     let text = std::fs::read_to_string(path).with_context(problem)?;
     parse(&text).with_context(problem)
 }
 
-fn parse(text: &str) -> Result<RegistryPolicy> {
+fn parse(text: &str) -> Result<(RegistryPolicy, Vec<IdentityProvider>)> {
     let file: File = toml::from_str(text)?;
     let rules = file.repository.into_iter().map(rule).collect::<Result<Vec<_>>>()?;
-    Ok(RegistryPolicy {
+    let policy = RegistryPolicy {
         rules: Arc::new(RepositoryRules::new(rules)),
         audit_log: file.audit.map(|audit| audit.file),
         webhooks: file.webhook.into_iter().map(webhook).collect::<Result<_>>()?,
-    })
+    };
+    Ok((policy, file.provider.into_iter().map(provider).collect::<Result<_>>()?))
 }
 
 fn patterns(texts: &[String]) -> Result<Vec<NamePattern>> {
@@ -149,6 +181,35 @@ fn webhook(entry: WebhookEntry) -> Result<WebhookSettings> {
     })
 }
 
+fn provider(entry: ProviderEntry) -> Result<IdentityProvider> {
+    let problem = format!("the provider `{}`", entry.issuer);
+    ensure!(!entry.grant.is_empty(), "{problem} has no `[[provider.grant]]`, so its tokens could do nothing");
+    let keys = entry.keys.map(|url| url.parse().with_context(|| format!("{problem}: `{url}` is not a URL")));
+    Ok(IdentityProvider {
+        issuer: entry.issuer,
+        audience: entry.audience,
+        keys_url: keys.transpose()?,
+        user_claim: entry.user.unwrap_or_else(|| "sub".to_owned()),
+        grants: entry.grant.into_iter().map(grant).collect::<Result<_>>().context(problem)?,
+    })
+}
+
+fn grant(entry: GrantEntry) -> Result<ProviderGrant> {
+    ensure!(!entry.claims.is_empty(), "`claims` of a grant is empty, so every token of the issuer would have it");
+    ensure!(!entry.repositories.is_empty(), "`repositories` of a grant is empty; `[\"**\"]` matches all");
+    let claim = |(name, text): (String, String)| {
+        NamePattern::parse(&text).map(|pattern| (name, pattern)).map_err(|reason| anyhow!(reason))
+    };
+    let action = |name: &String| {
+        Action::parse(name).with_context(|| format!("`{name}` is no action; expected `pull`, `push` or `delete`"))
+    };
+    Ok(ProviderGrant {
+        claims: entry.claims.into_iter().map(claim).collect::<Result<_>>()?,
+        repositories: patterns(&entry.repositories)?,
+        actions: entry.actions.iter().map(action).collect::<Result<_>>()?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use registry::RepositoryName;
@@ -161,13 +222,14 @@ mod tests {
         let example: Vec<&str> = example.map(|line| line.trim_start_matches("//!").trim()).collect();
         let example = example.join("\n");
         let text = example.split("```").nth(1).and_then(|text| text.strip_prefix("toml")).expect("the example");
-        let policy = parse(text).expect("the example of the documentation");
+        let (policy, providers) = parse(text).expect("the example of the documentation");
         let name = RepositoryName::parse("team/a/b").expect("a name");
         let rule = policy.rules.of(&name).expect("a rule");
         assert_eq!(rule.max_bytes, Some(500_000_000_000));
         let retention = rule.retention.as_ref().expect("a retention");
         assert_eq!(retention.untagged, Some(Duration::from_hours(7 * 24)));
         assert_eq!(retention.keep.len(), 2);
+        assert_eq!(providers[0].grants[0].actions, [Action::Pull, Action::Push]);
         assert_eq!(policy.webhooks[0].events, [EventKind::Push, EventKind::Delete]);
     }
 
@@ -184,6 +246,11 @@ mod tests {
             ("[[webhook]]\nurl = \"file:///etc\"", "begins neither"),
             ("[[webhook]]\nurl = \"http://a\"\nevents = [\"pushed\"]", "no event"),
             ("[audit]", "missing field `file`"),
+            ("[[provider]]\nissuer = \"i\"\naudience = \"a\"\ngrant = []", "no `[[provider.grant]]`"),
+            (
+                "[[provider]]\nissuer = \"i\"\naudience = \"a\"\n[[provider.grant]]\nclaims = {}\nrepositories = []\nactions = []",
+                "`claims` of a grant is empty",
+            ),
         ] {
             let error = format!("{:#}", parse(text).expect_err(text));
             assert!(error.contains(expect), "{text}: {error}");

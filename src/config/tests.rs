@@ -46,8 +46,12 @@ fn tls_needs_both_files() {
 #[test]
 fn registry_access_is_checked() {
     let read = |mode: Option<&str>, users: Option<&str>, challenge: Option<&str>| {
-        registry(mode.map(str::to_owned), users.map(str::to_owned), challenge.map(str::to_owned))
+        let users = users.map(|path| UserSource::File(path.into()));
+        let access = registry(mode.map(str::to_owned), users, challenge.map(str::to_owned))?;
+        ensure_users(&access).map(|()| access)
     };
+    let both = users(Some("file".to_owned()), Some("anna:$2y$".to_owned())).expect_err("two sources").to_string();
+    assert!(both.contains("LODE_REGISTRY_USERS") && both.contains("LODE_REGISTRY_HTPASSWD"), "{both}");
     let default = read(None, None, None).expect("the default");
     assert_eq!((default.mode, default.challenge), (Mode::Open, Challenge::Bearer));
     let private = read(Some("private"), Some("u"), Some("basic")).expect("private");

@@ -3,6 +3,7 @@
 
 mod balancer;
 mod kills;
+mod logins;
 mod rules;
 mod seaweed;
 mod storage;

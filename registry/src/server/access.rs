@@ -6,10 +6,12 @@
 //! ```
 //!
 //! There are no permissions for single repositories: the mode determines the permissions of all
-//! users. A token may grant less than its user has: only the scopes that were requested. If a user
-//! is removed from the file, the next request is refused, even with a token. After a change of the
-//! password, existing tokens stay valid until they expire. Basic authentication and tokens are
-//! always both accepted; [`Challenge`] selects the one that is offered.
+//! users. Tokens of identity providers are different: their grants name repositories and actions
+//! (`provider`). Clients send them as a `Bearer` token or as the password of any user name. A token
+//! may grant less than its user has: only the scopes that were requested. If a user is removed from
+//! the file, the next request is refused, even with a token. After a change of the password,
+//! existing tokens stay valid until they expire. Basic authentication and tokens are always both
+//! accepted; [`Challenge`] selects the one that is offered.
 //!
 //! In the modes [`Mode::Open`] and [`Mode::ReadOnly`] no login is needed, so credentials are
 //! ignored.
@@ -21,6 +23,7 @@ mod error;
 mod key;
 mod link;
 mod password;
+mod provider;
 mod refusal;
 mod scope;
 mod token;
@@ -43,6 +46,7 @@ pub use clock::Clock;
 pub use error::AccessError;
 pub use key::TokenKey;
 pub use password::htpasswd_line;
+pub use provider::{IdentityProvider, ProviderGrant};
 pub use refusal::Refusal;
 pub use token_endpoint::{ask_for_password, secret_as_token};
 
@@ -50,7 +54,8 @@ use crate::RepositoryName;
 use challenge::TokenFault;
 use credentials::{Credentials, Password};
 use link::Linker;
-use token::Signer;
+use provider::{ProvidedLogin, Providers, TokenProblem};
+use token::{Signer, TokenUser};
 use users::UserFile;
 
 /// The path of the token service. The challenge names it; the server must route it to
@@ -87,7 +92,8 @@ impl Action {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses [`Action::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
         [Self::Pull, Self::Push, Self::Delete].into_iter().find(|action| action.as_str() == text)
     }
 }
@@ -160,8 +166,10 @@ impl fmt::Display for Mode {
 pub struct AccessOptions {
     /// The permissions of clients with and without a login.
     pub mode: Mode,
-    /// The htpasswd file with the users. It is required if [`Mode::needs_users`].
-    pub users: Option<PathBuf>,
+    /// The users. If [`Mode::needs_users`], users or identity providers are required.
+    pub users: Option<UserSource>,
+    /// Identity providers. By default there are none.
+    pub providers: Vec<IdentityProvider>,
     /// The key that signs tokens and links. With a key from a file they stay valid after a restart.
     pub token_key: TokenKey,
     /// Lifetime of a token. The default is 15 minutes.
@@ -183,6 +191,7 @@ impl AccessOptions {
         Self {
             mode,
             users: None,
+            providers: Vec::new(),
             token_key,
             token_life: Duration::from_mins(15),
             link_life: Duration::from_hours(6),
@@ -191,6 +200,15 @@ impl AccessOptions {
             clock: Clock::system(),
         }
     }
+}
+
+/// Where the users come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserSource {
+    /// An htpasswd file, which is read again when it changes.
+    File(PathBuf),
+    /// The text of an htpasswd file.
+    Text(String),
 }
 
 /// The sender of an admitted request.
@@ -207,6 +225,7 @@ pub struct Access(Arc<Inner>);
 struct Inner {
     mode: Mode,
     users: Option<Arc<UserFile>>,
+    providers: Providers,
     signer: Signer,
     linker: Linker,
     token_life: Duration,
@@ -228,7 +247,7 @@ struct AccessRequest<'a> {
 impl Access {
     /// Allows every request.
     pub fn open() -> Self {
-        Self::with_users(AccessOptions::new(Mode::Open, TokenKey::random()), None)
+        Self::with_users(AccessOptions::new(Mode::Open, TokenKey::random()), None, Providers::default())
     }
 
     /// Reads the file of users and creates the access control.
@@ -237,17 +256,23 @@ impl Access {
         if !(1..=128).contains(&options.service.len()) || !options.service.chars().all(printable) {
             return Err(AccessError::Service(options.service.chars().take(128).collect()));
         }
-        if options.mode.needs_users() && options.users.is_none() {
+        if options.mode.needs_users() && options.users.is_none() && options.providers.is_empty() {
             return Err(AccessError::NeedsUsers(options.mode));
         }
-        let users = options.users.as_deref().map(UserFile::open).transpose()?;
-        Ok(Self::with_users(options, users))
+        let read = |source: &UserSource| match source {
+            UserSource::File(path) => UserFile::open(path),
+            UserSource::Text(text) => UserFile::from_text(text),
+        };
+        let users = options.users.as_ref().map(read).transpose()?;
+        let providers = Providers::new(options.providers.clone())?;
+        Ok(Self::with_users(options, users, providers))
     }
 
-    fn with_users(options: AccessOptions, users: Option<UserFile>) -> Self {
+    fn with_users(options: AccessOptions, users: Option<UserFile>, providers: Providers) -> Self {
         Self(Arc::new(Inner {
             mode: options.mode,
             users: users.map(Arc::new),
+            providers,
             signer: Signer::new(&options.token_key, &options.service),
             linker: Linker::new(&options.token_key),
             token_life: options.token_life,
@@ -288,12 +313,18 @@ impl Access {
             }
             Credentials::Malformed(reason) => Err(self.unauthorized(wanted, TokenFault::Invalid, reason)),
             Credentials::Basic { user, password } => {
+                if let Some(login) = self.provided(wanted, &password.0).await? {
+                    return Self::check_provided(wanted, rule, &login);
+                }
                 if !self.authenticate(&user, &password).await? {
                     return Err(self.unauthorized(wanted, TokenFault::Absent, WRONG_PASSWORD));
                 }
                 Ok(Identity { user: Some(user) })
             }
-            Credentials::Bearer(text) => self.check_token(wanted, rule, &text).await,
+            Credentials::Bearer(text) => match self.provided(wanted, &text).await? {
+                Some(login) => Self::check_provided(wanted, rule, &login),
+                None => self.check_token(wanted, rule, &text).await,
+            },
         }
     }
 
@@ -333,10 +364,34 @@ impl Access {
         self.0.mode.rule(Action::Pull) == Rule::Anyone
     }
 
+    /// Verifies a token of an identity provider; `None` if the text is not one.
+    async fn provided(&self, wanted: AccessRequest<'_>, text: &str) -> Result<Option<ProvidedLogin>, Refusal> {
+        match self.0.providers.verify(text, self.0.clock.seconds()).await {
+            None => Ok(None),
+            Some(Ok(login)) => Ok(Some(login)),
+            Some(Err(problem)) => Err(match problem {
+                TokenProblem::Invalid(reason) => self.unauthorized(wanted, TokenFault::Invalid, reason),
+                TokenProblem::Unavailable => keys_unavailable(),
+            }),
+        }
+    }
+
+    /// Whether the grants of an identity provider allow the request.
+    fn check_provided(wanted: AccessRequest<'_>, rule: Rule, login: &ProvidedLogin) -> Result<Identity, Refusal> {
+        let granted = wanted.repository.is_none_or(|name| login.may(name, wanted.action));
+        if !granted && rule != Rule::Anyone {
+            let name = wanted.repository.map(ToString::to_string).unwrap_or_default();
+            let message = format!("`{}` has no grant to {} in `{name}`", login.user, wanted.action.as_str());
+            return Err(Refusal::Denied { message });
+        }
+        Ok(Identity { user: Some(login.user.clone()) })
+    }
+
     async fn check_token(&self, wanted: AccessRequest<'_>, rule: Rule, text: &str) -> Result<Identity, Refusal> {
         let token = self.0.signer.verify(text, self.0.clock.seconds());
         let token = token.map_err(|reason| self.unauthorized(wanted, TokenFault::Invalid, reason))?;
-        if let Some(user) = &token.user
+        // Grants of an identity provider are in the token, which expires soon.
+        if let Some(TokenUser::Local(user)) = &token.user
             && !self.is_user(user).await
         {
             return Err(self.unauthorized(wanted, TokenFault::Invalid, "the user of the token no longer exists"));
@@ -350,7 +405,7 @@ impl Access {
             let message = "the token is not for this; fetch one with the scope that this answer names";
             return Err(self.unauthorized(wanted, TokenFault::Scope, message));
         }
-        Ok(Identity { user: token.user })
+        Ok(Identity { user: token.user.map(TokenUser::into_name) })
     }
 
     async fn authenticate(&self, user: &str, password: &Password) -> Result<bool, Refusal> {
@@ -378,6 +433,10 @@ impl Access {
         };
         Refusal::Unauthorized { challenge, message: message.to_owned() }
     }
+}
+
+fn keys_unavailable() -> Refusal {
+    Refusal::Unavailable { message: "the keys of the identity provider are not available; retry".to_owned() }
 }
 
 /// The message is the same for unknown users and for wrong passwords.

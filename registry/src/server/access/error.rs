@@ -28,9 +28,27 @@ pub enum AccessError {
         /// The expected content.
         reason: String,
     },
-    /// The mode needs users, but there is no file of users.
-    #[error("mode `{0}` needs users; name an htpasswd file (`lode htpasswd USER` prints its lines)")]
+    /// A line of users that come from no file is malformed.
+    #[error("line {line} of the users is not a user: {reason}")]
+    UserText {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The expected content.
+        reason: String,
+    },
+    /// The mode needs users, but there is neither a file of users nor an identity provider.
+    #[error(
+        "mode `{0}` needs users; name an htpasswd file (`lode htpasswd USER` prints its lines) or an identity provider"
+    )]
     NeedsUsers(Mode),
+    /// The settings of an identity provider are wrong.
+    #[error("the identity provider `{issuer}` cannot be used: {reason}")]
+    Provider {
+        /// The issuer.
+        issuer: String,
+        /// The wrong setting.
+        reason: String,
+    },
     /// The name of the service cannot be part of a header.
     #[error(
         "`{0}` cannot name the service: expected 1 to 128 printable ASCII characters without quotes and backslashes"

@@ -24,6 +24,11 @@ pub enum Refusal {
         /// A message for people.
         message: String,
     },
+    /// The login cannot be checked now.
+    Unavailable {
+        /// A message for people.
+        message: String,
+    },
     /// Too many passwords are being checked.
     TooMany {
         /// The wait before a retry.
@@ -44,6 +49,11 @@ impl IntoResponse for Refusal {
             Self::Denied { message } => {
                 let body = Json(ErrorBody::new(ErrorCode::Denied, message));
                 (StatusCode::FORBIDDEN, Extension(ErrorCode::Denied), body).into_response()
+            }
+            Self::Unavailable { message } => {
+                let seconds = [(header::RETRY_AFTER, HeaderValue::from_static("10"))];
+                let body = Json(ErrorBody::new(ErrorCode::Unsupported, message));
+                (StatusCode::SERVICE_UNAVAILABLE, seconds, Extension(ErrorCode::Unsupported), body).into_response()
             }
             Self::TooMany { retry_after, message } => {
                 let seconds = [(header::RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)))];

@@ -45,13 +45,18 @@ impl Grants {
     }
 
     /// Keeps the permissions that the mode allows. `known` is true for a user.
-    pub(super) fn allowed(mut self, mode: Mode, known: bool) -> Self {
-        for actions in self.0.values_mut() {
-            actions.retain(|action| match mode.rule(*action) {
-                Rule::Anyone => true,
-                Rule::User => known,
-                Rule::Nobody => false,
-            });
+    pub(super) fn allowed(self, mode: Mode, known: bool) -> Self {
+        self.only(|_, action| match mode.rule(action) {
+            Rule::Anyone => true,
+            Rule::User => known,
+            Rule::Nobody => false,
+        })
+    }
+
+    /// Keeps the permissions that `may` allows.
+    pub(super) fn only(mut self, may: impl Fn(&RepositoryName, Action) -> bool) -> Self {
+        for (name, actions) in &mut self.0 {
+            actions.retain(|action| may(name, *action));
         }
         self.0.retain(|_, actions| !actions.is_empty());
         self

@@ -37,7 +37,7 @@ impl Fixture {
         let now = Arc::new(AtomicU64::new(1_700_000_000));
         let key = TokenKey::random();
         let mut options = AccessOptions::new(mode, key.clone());
-        options.users = Some(users.clone());
+        options.users = Some(UserSource::File(users.clone()));
         let clock = Arc::clone(&now);
         options.clock = Clock::new(move || UNIX_EPOCH + Duration::from_secs(clock.load(Ordering::Relaxed)));
         change(&mut options);

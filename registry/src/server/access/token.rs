@@ -23,9 +23,26 @@ const ALGORITHM: &str = "HS256";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AccessToken {
     /// The user; `None` for a client without a login.
-    pub(super) user: Option<String>,
+    pub(super) user: Option<TokenUser>,
     /// The permissions.
     pub(super) grants: Grants,
+}
+
+/// The user of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TokenUser {
+    /// A user of the file of users. The user must still exist when the token is used.
+    Local(String),
+    /// A user of an identity provider.
+    Provided(String),
+}
+
+impl TokenUser {
+    pub(super) fn into_name(self) -> String {
+        match self {
+            Self::Local(name) | Self::Provided(name) => name,
+        }
+    }
 }
 
 /// Signs and verifies tokens.
@@ -51,6 +68,9 @@ struct Claims {
     iss: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sub: Option<String>,
+    /// Whether `sub` is a user of an identity provider.
+    #[serde(default)]
+    provided: bool,
     aud: String,
     exp: u64,
     nbf: u64,
@@ -82,7 +102,8 @@ impl Signer {
         };
         let claims = Claims {
             iss: self.service.clone(),
-            sub: token.user.clone(),
+            sub: token.user.clone().map(TokenUser::into_name),
+            provided: matches!(token.user, Some(TokenUser::Provided(_))),
             aud: self.service.clone(),
             exp: now.saturating_add(life),
             nbf: now,
@@ -130,7 +151,8 @@ impl Signer {
             let name = RepositoryName::parse(&entry.name).map_err(|_| MALFORMED)?;
             grants.add(name, entry.actions.iter().filter_map(|action| Action::parse(action))).map_err(|_| MALFORMED)?;
         }
-        Ok(AccessToken { user: claims.sub, grants })
+        let kind = if claims.provided { TokenUser::Provided } else { TokenUser::Local };
+        Ok(AccessToken { user: claims.sub.map(kind), grants })
     }
 }
 
@@ -150,7 +172,7 @@ mod tests {
 
     fn token() -> AccessToken {
         let grants = Grants::parse(["repository:a/b:pull,push repository:c:pull"]).expect("two");
-        AccessToken { user: Some("anna".to_owned()), grants }
+        AccessToken { user: Some(TokenUser::Local("anna".to_owned())), grants }
     }
 
     #[test]
@@ -159,6 +181,8 @@ mod tests {
         let signer = Signer::new(&key, "lode");
         let text = signer.sign(&token(), NOW, 300);
         assert_eq!(signer.verify(&text, NOW), Ok(token()));
+        let provided = AccessToken { user: Some(TokenUser::Provided("anna".to_owned())), ..token() };
+        assert_eq!(signer.verify(&signer.sign(&provided, NOW, 300), NOW), Ok(provided));
         let nobody = AccessToken { user: None, grants: Grants::default() };
         assert_eq!(signer.verify(&signer.sign(&nobody, NOW, 300), NOW), Ok(nobody));
         for (now, good) in [

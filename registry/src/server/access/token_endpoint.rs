@@ -14,14 +14,23 @@ use reqwest::Url;
 use serde::Serialize;
 
 use super::credentials::Credentials;
+use super::provider::{ProvidedLogin, TokenProblem};
 use super::scope::Grants;
-use super::token::AccessToken;
-use super::{Access, Action, Refusal, Rule, WRONG_PASSWORD, challenge};
+use super::token::{AccessToken, TokenUser};
+use super::{Access, Action, Refusal, Rule, WRONG_PASSWORD, challenge, keys_unavailable};
 use crate::ErrorCode;
 use crate::code::ErrorBody;
 
 /// Maximum length of the query in bytes.
 const MAX_QUERY: usize = 8 << 10;
+
+/// An authenticated client.
+enum Login {
+    /// A user of the file of users.
+    Local(String),
+    /// The holder of a token of an identity provider.
+    Provided(ProvidedLogin),
+}
 
 /// The response with a token. Clients read it from one field or the other.
 #[derive(Serialize)]
@@ -60,21 +69,36 @@ impl Access {
                     .into_response();
             }
         };
-        let user = match self.who(headers).await {
-            Ok(user) => user,
+        let login = match self.login(headers).await {
+            Ok(login) => login,
             Err(refusal) => return refusal.into_response(),
         };
         let now = self.0.clock.seconds();
-        let life = self.0.token_life.as_secs();
-        let token = AccessToken { grants: wanted.allowed(self.0.mode, user.is_some()), user };
+        let (token, life) = self.granted(wanted, login, now);
         let token = self.0.signer.sign(&token, now, life);
         let issued_at = i64::try_from(now).ok().and_then(|now| Timestamp::from_second(now).ok());
         let issued_at = issued_at.map(|time| time.to_string());
         not_stored(Given { access_token: token.clone(), token, expires_in: life, issued_at })
     }
 
+    /// The token for a client, as far as it may have what it wants, and its life in seconds.
+    fn granted(&self, wanted: Grants, login: Option<Login>, now: u64) -> (AccessToken, u64) {
+        let (mode, life) = (self.0.mode, self.0.token_life.as_secs());
+        let grants = wanted.allowed(mode, login.is_some());
+        match login {
+            None => (AccessToken { user: None, grants }, life),
+            Some(Login::Local(user)) => (AccessToken { user: Some(TokenUser::Local(user)), grants }, life),
+            Some(Login::Provided(login)) => {
+                let grants = grants.only(|name, action| mode.rule(action) == Rule::Anyone || login.may(name, action));
+                // The token does not outlive the one that it is made for.
+                let life = life.min(login.expires.saturating_sub(now));
+                (AccessToken { user: Some(TokenUser::Provided(login.user)), grants }, life)
+            }
+        }
+    }
+
     /// Authenticates the client of a token request.
-    async fn who(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    async fn login(&self, headers: &HeaderMap) -> Result<Option<Login>, Refusal> {
         // A token request always demands the password, regardless of the configured challenge.
         let refused = ask_for_password;
         if !self.0.mode.needs_users() {
@@ -84,10 +108,16 @@ impl Access {
             Credentials::Absent if self.0.mode.rule(Action::Pull) == Rule::Anyone => Ok(None),
             Credentials::Absent => Err(refused("this registry is for its users: log in first")),
             Credentials::Basic { user, password } => {
+                match self.0.providers.verify(&password.0, self.0.clock.seconds()).await {
+                    None => {}
+                    Some(Ok(login)) => return Ok(Some(Login::Provided(login))),
+                    Some(Err(TokenProblem::Invalid(reason))) => return Err(refused(reason)),
+                    Some(Err(TokenProblem::Unavailable)) => return Err(keys_unavailable()),
+                }
                 if !self.authenticate(&user, &password).await? {
                     return Err(refused(WRONG_PASSWORD));
                 }
-                Ok(Some(user))
+                Ok(Some(Login::Local(user)))
             }
             Credentials::Bearer(_) => Err(refused("a token request needs a password, not a token")),
             Credentials::Malformed(reason) => Err(refused(reason)),

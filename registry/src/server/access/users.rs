@@ -149,7 +149,8 @@ struct Seen {
 /// The file of users, and its last known content.
 #[derive(Debug)]
 pub(super) struct UserFile {
-    path: PathBuf,
+    /// `None` if the users do not come from a file, and never change.
+    path: Option<PathBuf>,
     seen: Mutex<Seen>,
     hashing: Arc<Semaphore>,
     queue: Arc<Semaphore>,
@@ -162,12 +163,24 @@ impl UserFile {
         let stamp = Stamp::of(path).map_err(|e| AccessError::io("read the users in", path, e))?;
         let (digest, users) = load(path)?;
         let seen = Seen { stamp: Some(stamp), read, digest, users: Arc::new(users), complaint: None };
-        Ok(Self {
-            path: path.to_owned(),
+        Ok(Self::with(Some(path.to_owned()), seen))
+    }
+
+    /// Reads users from a text in the format of the file.
+    pub(super) fn from_text(text: &str) -> Result<Self, AccessError> {
+        let users = Users::parse(text).map_err(|(line, reason)| AccessError::UserText { line, reason })?;
+        let (read, digest) = (SystemTime::now(), Digest::of(text.as_bytes()));
+        let seen = Seen { stamp: None, read, digest, users: Arc::new(users), complaint: None };
+        Ok(Self::with(None, seen))
+    }
+
+    fn with(path: Option<PathBuf>, seen: Seen) -> Self {
+        Self {
+            path,
             seen: Mutex::new(seen),
             hashing: Arc::new(Semaphore::new(HASHED_AT_A_TIME)),
             queue: Arc::new(Semaphore::new(WAITING)),
-        })
+        }
     }
 
     /// The current users of the file.
@@ -204,15 +217,16 @@ impl UserFile {
 
     fn refresh(&self) -> Arc<Users> {
         let mut seen = lock(&self.seen);
+        let Some(path) = &self.path else { return Arc::clone(&seen.users) };
         let read = SystemTime::now();
-        let stamp = Stamp::of(&self.path).ok();
+        let stamp = Stamp::of(path).ok();
         if stamp.is_some_and(|now| Some(now) == seen.stamp && now.is_settled(seen.read)) {
             return Arc::clone(&seen.users);
         }
-        match load(&self.path) {
+        match load(path) {
             Ok((digest, users)) => {
                 if digest != seen.digest {
-                    tracing::info!(path = %self.path.display(), users = users.hashes.len(), "the users have changed");
+                    tracing::info!(path = %path.display(), users = users.hashes.len(), "the users have changed");
                     seen.users = Arc::new(users);
                     seen.digest = digest;
                 }

@@ -1,0 +1,416 @@
+//! Identity providers: tokens of `OpenID` Connect
+//! (<https://openid.net/specs/openid-connect-core-1_0.html>) as logins, for example those of CI jobs.
+//!
+//! The provider's keys are public, at the URL that its discovery document names (JWKS, RFC 7517).
+//! They are fetched when a token needs them, and again after an hour or for an unknown key. If the
+//! provider cannot be reached, keys are used for a day.
+//!
+//! A token is accepted if its signature, issuer, audience and times are right. Its claims then
+//! decide what it may do: the grants of the provider whose patterns they match.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use reqwest::{Client, Url};
+use ring::signature;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+
+use super::{AccessError, Action};
+use crate::RepositoryName;
+use crate::server::{NamePattern, matches_repository};
+
+/// Tolerated difference between the clocks of the provider and of this machine, in seconds.
+const SKEW: u64 = 60;
+/// Maximum length of a token in bytes.
+const MAX_TOKEN: usize = 16 << 10;
+/// Maximum length of a document of a provider in bytes.
+const MAX_DOCUMENT: usize = 1 << 20;
+/// How long keys are used before they are fetched again.
+const FRESH: Duration = Duration::from_hours(1);
+/// How long keys are used if the provider cannot be reached.
+const STALE: Duration = Duration::from_hours(24);
+/// Minimum time between two fetches, so that tokens with unknown keys do not flood the provider.
+const REST: Duration = Duration::from_secs(10);
+/// Timeout of a request to a provider.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A provider whose tokens are accepted as logins.
+#[derive(Clone, Debug)]
+pub struct IdentityProvider {
+    /// The claim `iss`: the URL below which the discovery document is found.
+    pub issuer: String,
+    /// A value of the claim `aud`: the name of this registry in the provider's tokens.
+    pub audience: String,
+    /// The URL of the keys. `None`: the discovery document names it.
+    pub keys_url: Option<Url>,
+    /// The claim that names the user.
+    pub user_claim: String,
+    /// The permissions. A token has those of all matching grants.
+    pub grants: Vec<ProviderGrant>,
+}
+
+/// Permissions of tokens with certain claims.
+#[derive(Clone, Debug)]
+pub struct ProviderGrant {
+    /// Claims, and the patterns that they must match. An array matches if one of its values does.
+    pub claims: Vec<(String, NamePattern)>,
+    /// The repositories.
+    pub repositories: Vec<NamePattern>,
+    /// The allowed actions.
+    pub actions: Vec<Action>,
+}
+
+/// The holder of a verified token.
+#[derive(Clone, Debug)]
+pub(super) struct ProvidedLogin {
+    /// The user and the provider, for logs.
+    pub(super) user: String,
+    /// When the token expires, in seconds since 1970.
+    pub(super) expires: u64,
+    grants: Vec<ProviderGrant>,
+}
+
+impl ProvidedLogin {
+    /// Whether an action is granted.
+    pub(super) fn may(&self, repository: &RepositoryName, action: Action) -> bool {
+        let is_for = |grant: &ProviderGrant| {
+            grant.actions.contains(&action) && matches_repository(&grant.repositories, repository)
+        };
+        self.grants.iter().any(is_for)
+    }
+}
+
+/// Why a token is not accepted.
+#[derive(Debug)]
+pub(super) enum TokenProblem {
+    /// The token is wrong; the text is the message for the client.
+    Invalid(&'static str),
+    /// The keys of the provider are not known.
+    Unavailable,
+}
+
+/// All providers of a server.
+#[derive(Default)]
+pub(super) struct Providers(Vec<Provider>);
+
+struct Provider {
+    settings: IdentityProvider,
+    http: Client,
+    keys: Mutex<KnownKeys>,
+}
+
+#[derive(Default)]
+struct KnownKeys {
+    keys: Arc<Vec<(Option<String>, PublicKey)>>,
+    fetched: Option<Instant>,
+    attempted: Option<Instant>,
+}
+
+#[derive(Deserialize)]
+struct TokenHeader {
+    alg: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    crit: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Issuer {
+    iss: String,
+}
+
+impl Providers {
+    pub(super) fn new(settings: Vec<IdentityProvider>) -> Result<Self, AccessError> {
+        let provider = |settings: IdentityProvider| {
+            let problem = |reason: String| AccessError::Provider { issuer: settings.issuer.clone(), reason };
+            let issuer = settings.issuer.parse().map_err(|e| problem(format!("it is not a URL: {e}")))?;
+            for url in [Some(&issuer), settings.keys_url.as_ref()].into_iter().flatten() {
+                if !is_confidential(url) {
+                    return Err(problem(format!("`{url}` does not begin with `https://`")));
+                }
+            }
+            let redirects = reqwest::redirect::Policy::none();
+            let http = Client::builder().timeout(TIMEOUT).redirect(redirects).build();
+            let http = http.map_err(|e| problem(content::text::error_with_causes(&e)))?;
+            Ok(Provider { settings, http, keys: Mutex::default() })
+        };
+        settings.into_iter().map(provider).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Verifies a token of a provider at the time `now`; `None` if the text is not one.
+    pub(super) async fn verify(&self, text: &str, now: u64) -> Option<Result<ProvidedLogin, TokenProblem>> {
+        if self.is_empty() || text.len() > MAX_TOKEN {
+            return None;
+        }
+        let (signed, _) = text.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let header: TokenHeader = decode(header)?;
+        let issuer: Issuer = decode(claims)?;
+        let provider = self.0.iter().find(|provider| provider.settings.issuer == issuer.iss)?;
+        Some(provider.verify(text, &header, now).await)
+    }
+}
+
+/// Plain HTTP is accepted for this machine only: the keys decide about every login.
+fn is_confidential(url: &Url) -> bool {
+    let is_local = |host: &str| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    };
+    url.scheme() == "https" || (url.scheme() == "http" && url.host_str().is_some_and(is_local))
+}
+
+impl Provider {
+    async fn verify(&self, text: &str, header: &TokenHeader, now: u64) -> Result<ProvidedLogin, TokenProblem> {
+        const MALFORMED: TokenProblem = TokenProblem::Invalid("the token of the identity provider is malformed");
+        if header.crit.is_some() {
+            return Err(TokenProblem::Invalid("the token has extensions that are not known here"));
+        }
+        let algorithm = Algorithm::parse(&header.alg).ok_or(TokenProblem::Invalid(
+            "the token is signed in a way that is not accepted; expected RS, PS, ES256, ES384 or EdDSA",
+        ))?;
+        let (signed, tag) = text.rsplit_once('.').ok_or(MALFORMED)?;
+        let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| MALFORMED)?;
+        let claims: Map<String, Value> = signed.split_once('.').and_then(|(_, text)| decode(text)).ok_or(MALFORMED)?;
+        let keys = self.keys(header.kid.as_deref()).await?;
+        let is_right = |(id, key): &(Option<String>, PublicKey)| {
+            (header.kid.is_none() || *id == header.kid) && key.verify(algorithm, signed.as_bytes(), &tag)
+        };
+        if !keys.iter().any(is_right) {
+            return Err(TokenProblem::Invalid("the token's signature is not one of the identity provider"));
+        }
+        self.login(&claims, now)
+    }
+
+    /// Checks the claims of a token whose signature is right.
+    fn login(&self, claims: &Map<String, Value>, now: u64) -> Result<ProvidedLogin, TokenProblem> {
+        let invalid = |reason| Err(TokenProblem::Invalid(reason));
+        let settings = &self.settings;
+        if claims.get("iss").and_then(Value::as_str) != Some(&settings.issuer) {
+            return invalid("the token is of another identity provider");
+        }
+        if !texts(claims.get("aud")).contains(&settings.audience) {
+            return invalid("the token is for another audience");
+        }
+        let Some(expires) = claims.get("exp").and_then(seconds) else { return invalid("the token has no `exp`") };
+        if now >= expires.saturating_add(SKEW) {
+            return invalid("the token has expired; fetch a new one");
+        }
+        if claims.get("nbf").and_then(seconds).is_some_and(|begin| now.saturating_add(SKEW) < begin) {
+            return invalid("the token is not valid yet; check the clocks");
+        }
+        let user = texts(claims.get(&settings.user_claim)).into_iter().next();
+        let Some(user) = user.filter(|user| !user.is_empty() && !user.contains(char::is_control)) else {
+            return invalid("the token lacks the claim that names the user");
+        };
+        let has = |(name, pattern): &(String, NamePattern)| {
+            texts(claims.get(name)).iter().any(|value| pattern.matches(value))
+        };
+        let grants = settings.grants.iter().filter(|grant| grant.claims.iter().all(has)).cloned().collect();
+        let host = settings.issuer.split("://").nth(1).unwrap_or(&settings.issuer);
+        Ok(ProvidedLogin { user: format!("{user}@{host}"), expires, grants })
+    }
+
+    /// The keys, which include the one with this id if the provider has it.
+    async fn keys(&self, id: Option<&str>) -> Result<Arc<Vec<(Option<String>, PublicKey)>>, TokenProblem> {
+        let mut known = self.keys.lock().await;
+        let has = |known: &KnownKeys| match id {
+            Some(id) => known.keys.iter().any(|(own, _)| own.as_deref() == Some(id)),
+            None => !known.keys.is_empty(),
+        };
+        let age = known.fetched.map(|fetched| fetched.elapsed());
+        if has(&known) && age.is_some_and(|age| age < FRESH) {
+            return Ok(known.keys.clone());
+        }
+        if known.attempted.is_none_or(|attempted| attempted.elapsed() >= REST) {
+            known.attempted = Some(Instant::now());
+            match self.fetch().await {
+                Ok(keys) => {
+                    known.keys = Arc::new(keys);
+                    known.fetched = Some(Instant::now());
+                }
+                Err(reason) => tracing::warn!(issuer = self.settings.issuer, "its keys cannot be fetched: {reason}"),
+            }
+        }
+        let is_usable = known.fetched.is_some_and(|fetched| fetched.elapsed() < STALE);
+        if is_usable { Ok(known.keys.clone()) } else { Err(TokenProblem::Unavailable) }
+    }
+
+    async fn fetch(&self) -> Result<Vec<(Option<String>, PublicKey)>, String> {
+        #[derive(Deserialize)]
+        struct Discovery {
+            issuer: String,
+            jwks_uri: String,
+        }
+        #[derive(Deserialize)]
+        struct KeySet {
+            keys: Vec<Value>,
+        }
+        let url = if let Some(url) = &self.settings.keys_url {
+            url.clone()
+        } else {
+            let url = format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'));
+            let found: Discovery = self.document(url.parse().map_err(|e| format!("`{url}`: {e}"))?).await?;
+            if found.issuer != self.settings.issuer {
+                return Err(format!("`{url}` is about the issuer `{}`", found.issuer));
+            }
+            let keys: Url = found.jwks_uri.parse().map_err(|e| format!("`{}`: {e}", found.jwks_uri))?;
+            if !is_confidential(&keys) {
+                return Err(format!("`{keys}` does not begin with `https://`"));
+            }
+            keys
+        };
+        let set: KeySet = self.document(url.clone()).await?;
+        // Keys of other kinds are for other purposes.
+        let keys: Vec<_> = set.keys.into_iter().filter_map(PublicKey::parse).collect();
+        if keys.is_empty() { Err(format!("`{url}` has no key that is understood")) } else { Ok(keys) }
+    }
+
+    async fn document<T: DeserializeOwned>(&self, url: Url) -> Result<T, String> {
+        let problem = |error: reqwest::Error| content::text::error_with_causes(&error);
+        let mut response = self.http.get(url.clone()).send().await.map_err(problem)?;
+        if !response.status().is_success() {
+            return Err(format!("`{url}` answered {}", response.status()));
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(problem)? {
+            if bytes.len() + piece.len() > MAX_DOCUMENT {
+                return Err(format!("`{url}` has more than {MAX_DOCUMENT} bytes"));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        serde_json::from_slice(&bytes).map_err(|e| format!("`{url}` cannot be read: {e}"))
+    }
+}
+
+fn decode<T: DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
+}
+
+/// The texts of a claim: one value, or an array.
+fn texts(claim: Option<&Value>) -> Vec<String> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    };
+    match claim {
+        Some(Value::Array(values)) => values.iter().filter_map(one).collect(),
+        Some(value) => one(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// A time of RFC 7519, which may have a fraction.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value was checked")]
+fn seconds(value: &Value) -> Option<u64> {
+    let number = value.as_f64().filter(|number| *number >= 0.0 && *number < 1e15)?;
+    Some(number as u64)
+}
+
+/// The algorithms of RFC 7518 and 8037 that are accepted: those with public keys.
+#[derive(Clone, Copy)]
+struct Algorithm(&'static str);
+
+impl Algorithm {
+    const ALL: [&'static str; 9] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|name| *name == text).map(Self)
+    }
+}
+
+/// A key of a provider.
+enum PublicKey {
+    Rsa {
+        n: Vec<u8>,
+        e: Vec<u8>,
+    },
+    /// An uncompressed point.
+    P256(Vec<u8>),
+    P384(Vec<u8>),
+    Ed25519(Vec<u8>),
+}
+
+impl PublicKey {
+    /// Parses a key of a JWKS, with its id. `None` for keys that verify no signatures.
+    fn parse(key: Value) -> Option<(Option<String>, Self)> {
+        #[derive(Deserialize)]
+        struct Jwk {
+            kty: String,
+            #[serde(default)]
+            kid: Option<String>,
+            #[serde(default, rename = "use")]
+            purpose: Option<String>,
+            #[serde(default)]
+            crv: Option<String>,
+            #[serde(flatten)]
+            numbers: HashMap<String, Value>,
+        }
+        let key: Jwk = serde_json::from_value(key).ok()?;
+        if key.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
+            return None;
+        }
+        let number = |name: &str| URL_SAFE_NO_PAD.decode(key.numbers.get(name)?.as_str()?).ok();
+        let point = |length: usize| {
+            let (x, y) = (number("x")?, number("y")?);
+            (x.len() == length && y.len() == length).then(|| [&[4], &x[..], &y].concat())
+        };
+        let parsed = match (key.kty.as_str(), key.crv.as_deref()) {
+            ("RSA", _) => Self::Rsa { n: number("n")?, e: number("e")? },
+            ("EC", Some("P-256")) => Self::P256(point(32)?),
+            ("EC", Some("P-384")) => Self::P384(point(48)?),
+            ("OKP", Some("Ed25519")) => Self::Ed25519(number("x")?),
+            _ => return None,
+        };
+        Some((key.kid, parsed))
+    }
+
+    /// Whether the signature is right. An algorithm of another kind of key never is.
+    fn verify(&self, algorithm: Algorithm, signed: &[u8], tag: &[u8]) -> bool {
+        let verified = match (self, algorithm.0) {
+            (Self::Rsa { n, e }, name) => {
+                let parameters = match name {
+                    "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
+                    "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
+                    "RS512" => &signature::RSA_PKCS1_2048_8192_SHA512,
+                    "PS256" => &signature::RSA_PSS_2048_8192_SHA256,
+                    "PS384" => &signature::RSA_PSS_2048_8192_SHA384,
+                    "PS512" => &signature::RSA_PSS_2048_8192_SHA512,
+                    _ => return false,
+                };
+                signature::RsaPublicKeyComponents { n, e }.verify(parameters, signed, tag)
+            }
+            (Self::P256(point), "ES256") => {
+                signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point).verify(signed, tag)
+            }
+            (Self::P384(point), "ES384") => {
+                signature::UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, point).verify(signed, tag)
+            }
+            (Self::Ed25519(key), "EdDSA") => {
+                signature::UnparsedPublicKey::new(&signature::ED25519, key).verify(signed, tag)
+            }
+            _ => return false,
+        };
+        verified.is_ok()
+    }
+}
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|provider| &provider.settings.issuer)).finish()
+    }
+}
