@@ -29,6 +29,7 @@ mod perplexity;
 mod pictures;
 mod pipe;
 mod plan;
+mod prefetch;
 mod progress;
 mod quiet;
 mod registry;
@@ -83,6 +84,8 @@ enum Command {
     Launch(launch::LaunchArguments),
     /// Pull a model from a registry
     Pull(transfer::PullArguments),
+    /// Make other daemons pull models
+    Prefetch(prefetch::PrefetchArguments),
     /// Search registries and the hub for models
     Search(search::SearchArguments),
     /// Push a model to a registry
@@ -267,6 +270,7 @@ fn dispatch(command: Command, config: Config) -> Result<()> {
             Command::Run(arguments) => run::run(&config, &arguments).await,
             Command::Launch(arguments) => launch::run(&config, &arguments).await,
             Command::Pull(arguments) => transfer::pull(&config, &arguments).await,
+            Command::Prefetch(arguments) => prefetch::run(&config, &arguments).await,
             Command::Search(arguments) => search::run(&config, &arguments).await,
             Command::Push(arguments) => transfer::push(&config, &arguments).await,
             Command::Login(arguments) => login::login(&config, &arguments).await,

@@ -107,6 +107,7 @@ use transfer::HubSettings;
 
 use crate::telemetry::{LogFilter, LogFormat};
 
+pub(crate) use address::DEFAULT_PORT;
 use address::host;
 use devices::{devices, gpu_keep};
 pub(crate) use registries::RegistriesConfig;

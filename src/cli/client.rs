@@ -1,6 +1,7 @@
 //! The HTTP client for the daemon; it starts a daemon if none responds.
 
 use std::fs::OpenOptions;
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,6 +21,11 @@ use crate::config::Config;
 
 /// How long a started daemon may take until its first response.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long another daemon may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long another daemon may send no line of its progress.
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// An error response of the daemon.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +88,21 @@ impl Client {
 
     /// Creates a client without starting a daemon.
     pub(super) fn new(config: &Config) -> Result<Self> {
+        Ok(Self { http: Self::builder(config)?.build()?, base: config.url.clone() })
+    }
+
+    /// Creates a client for another daemon at a base URL. `address` replaces the addresses of its
+    /// host name.
+    pub(super) fn of_node(config: &Config, base: &str, address: Option<SocketAddr>) -> Result<Self> {
+        let mut http = Self::builder(config)?.connect_timeout(CONNECT_TIMEOUT).read_timeout(SILENCE_TIMEOUT);
+        let url = reqwest::Url::parse(base)?;
+        if let Some((host, address)) = url.host_str().zip(address) {
+            http = http.resolve(host, address);
+        }
+        Ok(Self { http: http.build()?, base: base.to_owned() })
+    }
+
+    fn builder(config: &Config) -> Result<reqwest::ClientBuilder> {
         // No proxy: the daemon is on this machine or at an address that the user named.
         let mut http = reqwest::Client::builder().no_proxy();
         if let Some(tls) = &config.daemon.tls {
@@ -97,7 +118,7 @@ impl Client {
             value.set_sensitive(true);
             http = http.default_headers(HeaderMap::from_iter([(AUTHORIZATION, value)]));
         }
-        Ok(Self { http: http.build()?, base: config.url.clone() })
+        Ok(http)
     }
 
     /// Returns true if a daemon responds.

@@ -9,7 +9,7 @@ use clap::builder::StyledStr;
 /// Commands, grouped by purpose.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Use models", &["run", "launch", "ps", "stop", "ui"]),
-    ("Get and make models", &["pull", "search", "create", "list", "show", "cp", "rm"]),
+    ("Get and make models", &["pull", "prefetch", "search", "create", "list", "show", "cp", "rm"]),
     ("Share models", &["push", "login", "logout", "save", "load", "export"]),
     ("Versions and space", &["history", "rollback", "pin", "unpin", "du", "diff", "prune", "gc"]),
     ("Examine", &["plan", "perplexity", "doctor", "fsck", "repair"]),

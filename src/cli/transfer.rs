@@ -49,8 +49,8 @@ pub(super) struct PushArguments {
 
 /// A line of a pull or push: progress, or a layer of a dry run.
 #[derive(Debug, Deserialize, Serialize)]
-struct TransferLine {
-    status: String,
+pub(super) struct TransferLine {
+    pub(super) status: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

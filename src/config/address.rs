@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 /// Ollama's default address, so that its clients find the daemon.
 const DEFAULT_HOST: &str = "127.0.0.1";
-const DEFAULT_PORT: u16 = 11434;
+pub(crate) const DEFAULT_PORT: u16 = 11434;
 
 /// The address at which the daemon listens, and its URL for commands.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ mod export;
 mod faults;
 mod first_minute;
 mod fixture_models;
+mod fleet;
 mod gateway;
 mod gemma3;
 mod ggml_types;

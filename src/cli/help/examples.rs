@@ -22,6 +22,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("launch", &["lode launch claude --model qwen3", "lode launch codex -- exec \"Explain this project\""]),
     ("pull", &["lode pull gemma3", "lode pull hf.co/OWNER/NAME:Q4_K_M", "lode pull registry.example/team/mine:v2"]),
+    ("prefetch", &["lode prefetch registry.example/team/chat:1 --nodes gpu1,gpu2:11434"]),
     ("search", &["lode search gemma", "lode search registry.example/team"]),
     ("push", &["lode push mine registry.example/team/mine:v2", "lode push mine registry.example/team/mine --dry-run"]),
     ("login", &["lode login registry.example", "pass registry | lode login registry.example -u me --password-stdin"]),
