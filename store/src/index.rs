@@ -11,6 +11,9 @@
 //! [`Store::mend_index`](crate::Store::mend_index) recreates it; the background task of the daemon
 //! calls that. Until the index is filled, queries for referrers return `None`, which means unknown.
 //!
+//! The database is opened at its first use, because reading all files to check the seal takes a
+//! second for each GB. Until then the index counts as filled.
+//!
 //! # After a crash
 //! The files belong to a database that was not closed, so they are not trusted (`seal`) and the
 //! index is recreated. Short notes survive in the `journal`.
@@ -31,6 +34,7 @@ use crate::layout::StoreLayout;
 use crate::{Description, Error, files};
 use database::Database;
 use journal::Journal;
+use seal::Seal;
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -39,7 +43,11 @@ pub(crate) struct Index {
     journal: Journal,
     /// Temporary file for a new seal.
     temporary: PathBuf,
-    /// `None` while the index is unavailable.
+    /// The seal of a database that was not used since the start. Held while the seal is checked.
+    sealed: Mutex<Option<Seal>>,
+    /// Whether `sealed` is `Some`, without the lock.
+    is_sealed: AtomicBool,
+    /// `None` while the index is sealed or unavailable.
     database: RwLock<Option<Database>>,
     filled: AtomicBool,
     /// Number of failures. It detects a fill that began before the last failure.
@@ -51,32 +59,63 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Opens the index if it is unchanged since it was closed. Returns whether that was so; if not,
-    /// the last process crashed or the files are damaged, and the index is recreated.
+    /// Opens the index. Returns whether the last process closed it; if not, that process crashed,
+    /// and the index is recreated.
     pub(crate) fn open(layout: &StoreLayout) -> (Self, bool) {
         let (path, seal) = (layout.index(), layout.index_seal());
-        let sealed = seal::broken(&seal, &path);
+        let sealed = seal::take(&seal);
+        let was_closed = sealed.is_some();
         let index = Self {
             path,
             seal,
             journal: Journal::new(layout.index_journal(), journal::LONGEST),
             temporary: layout.temporary().join("index-seal"),
+            sealed: Mutex::new(sealed),
+            is_sealed: AtomicBool::new(was_closed),
             database: RwLock::new(None),
-            filled: AtomicBool::new(sealed),
+            filled: AtomicBool::new(was_closed),
             failures: AtomicU64::new(0),
             missed: Mutex::default(),
             reason: Mutex::default(),
         };
-        let opened = if sealed { attempt(|| Database::open(&index.path)) } else { index.make() };
-        match opened {
-            Ok(database) => *index.database.write().unwrap_or_else(PoisonError::into_inner) = Some(database),
-            Err(reason) => index.fail(&reason, 0),
+        if !was_closed {
+            index.use_database(index.make());
         }
-        (index, sealed)
+        (index, was_closed)
+    }
+
+    fn use_database(&self, opened: Result<Database, String>) {
+        match opened {
+            Ok(database) => *self.database.write().unwrap_or_else(PoisonError::into_inner) = Some(database),
+            Err(reason) => self.fail(&reason, self.generation()),
+        }
+    }
+
+    /// Opens the database if it was not used yet: as it is if its seal holds, else a new one.
+    /// Other users of the index wait meanwhile.
+    pub(crate) fn unseal(&self) {
+        if !self.is_sealed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(seal) = sealed.take() else { return };
+        if seal.holds(&self.path) {
+            self.use_database(attempt(|| Database::open(&self.path)));
+        } else {
+            self.filled.store(false, Ordering::SeqCst);
+            self.use_database(self.make());
+        }
+        self.is_sealed.store(false, Ordering::Release);
     }
 
     /// Closes and seals the index, so that the next process can use it.
     pub(crate) fn close(&self) {
+        if let Some(seal) = self.sealed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Err(error) = seal.put_back(&self.seal, &self.temporary) {
+                tracing::warn!("the index could not be sealed; the next start recreates it: {error}");
+            }
+            return;
+        }
         let database = self.database.write().unwrap_or_else(PoisonError::into_inner).take();
         let whole = self.filled.load(Ordering::SeqCst);
         let Some(database) = database else { return };
@@ -106,6 +145,7 @@ impl Index {
 
     /// Recreates an unavailable index, so that it can be filled.
     pub(crate) fn mend(&self) -> Result<(), Error> {
+        self.unseal();
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if database.is_none() {
             match self.make() {
@@ -122,6 +162,7 @@ impl Index {
 
     /// Drops the content; the index must be filled again.
     pub(crate) fn reset(&self) {
+        self.unseal();
         self.put_away(None);
     }
 
@@ -227,6 +268,7 @@ impl Index {
 
     /// Queries the database; `None` if it is unavailable or the query fails.
     fn with<T>(&self, ask: impl FnOnce(&Database) -> sled::Result<T>) -> Option<T> {
+        self.unseal();
         let (asked, generation) = {
             let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
             let database = database.as_ref()?;

@@ -1,18 +1,16 @@
 //! The sled database of the index: references of documents, and notes about blobs.
 //!
-//! Trees:
+//! A digest in keys and values is a byte for the algorithm and the bytes of the hash. Trees:
 //!
-//! - `edges`: the key is the digest of a document; the value is the digests that it refers to, one
-//!   a line.
-//! - `referrers`: the key is a digest, `<`, and the digest of a document that refers to it; no
-//!   value.
-//! - `subjects`: the key is a digest, `<`, and the digest of a document about it; no value.
-//! - `notes`: the key is a digest, `:`, and the kind of note; the value belongs to the owner of the
-//!   kind, for example the tensors of a blob.
+//! - `edges`: the key is a document; the value is the digests that it refers to.
+//! - `referrers`: the key is a digest and that of a document that refers to it; no value.
+//! - `subjects`: the key is a digest and that of a document about it; no value.
+//! - `notes`: the key is a digest and the kind of note; the value belongs to the owner of the kind,
+//!   for example the tensors of a blob.
 
 use std::path::Path;
 
-use content::Digest;
+use content::{Algorithm, Digest};
 
 /// Memory of sled's page cache, in bytes. The index is small, and the operating system caches too.
 const CACHE: u64 = 8 << 20;
@@ -49,11 +47,13 @@ impl Database {
     /// Forgets a blob and all facts about it.
     pub(super) fn remove_blob(&self, digest: &Digest) -> sled::Result<()> {
         for child in self.edges(digest)?.unwrap_or_default() {
-            self.referrers.remove(format!("{child}<{digest}"))?;
+            self.referrers.remove(pair(&child, digest))?;
         }
-        self.edges.remove(digest.to_string())?;
-        if let Some(subject) = self.note(SUBJECT, digest)? {
-            self.subjects.remove([&subject, b"<".as_slice(), digest.to_string().as_bytes()].concat())?;
+        self.edges.remove(key(digest))?;
+        if let Some(subject) = self.note(SUBJECT, digest)?.as_deref().map(digests).transpose()?
+            && let [subject] = subject[..]
+        {
+            self.subjects.remove(pair(&subject, digest))?;
         }
         self.remove_note(SUBJECT, digest)?;
         self.remove_notes(digest)
@@ -61,10 +61,10 @@ impl Database {
 
     /// Forgets the notes about a blob, except its subject, which follows from its digest.
     pub(super) fn remove_notes(&self, digest: &Digest) -> sled::Result<()> {
-        let subject = format!("{digest}:{SUBJECT}");
-        for key in self.notes.scan_prefix(format!("{digest}:")).keys() {
+        let subject = note_key(SUBJECT, digest);
+        for key in self.notes.scan_prefix(key(digest)).keys() {
             let key = key?;
-            if *key != *subject.as_bytes() {
+            if *key != *subject {
                 self.notes.remove(key)?;
             }
         }
@@ -72,53 +72,84 @@ impl Database {
     }
 
     pub(super) fn record_edges(&self, parent: &Digest, children: &[Digest]) -> sled::Result<()> {
-        let lines: Vec<String> = children.iter().map(ToString::to_string).collect();
         for child in children {
-            self.referrers.insert(format!("{child}<{parent}"), "")?;
+            self.referrers.insert(pair(child, parent), "")?;
         }
         // Written last: a reader that finds the edges assumes that the other entries exist.
-        self.edges.insert(parent.to_string(), lines.join("\n").as_str())?;
+        self.edges.insert(key(parent), children.iter().flat_map(key).collect::<Vec<u8>>())?;
         Ok(())
     }
 
     pub(super) fn record_subject(&self, document: &Digest, subject: &Digest) -> sled::Result<()> {
-        self.subjects.insert(format!("{subject}<{document}"), "")?;
-        self.set_note(SUBJECT, document, subject.to_string().as_bytes())
+        self.subjects.insert(pair(subject, document), "")?;
+        self.set_note(SUBJECT, document, &key(subject))
     }
 
     pub(super) fn about(&self, subject: &Digest) -> sled::Result<Vec<Digest>> {
-        before(&self.subjects, subject)
+        seconds(&self.subjects, subject)
     }
 
     pub(super) fn edges(&self, parent: &Digest) -> sled::Result<Option<Vec<Digest>>> {
-        let Some(value) = self.edges.get(parent.to_string())? else { return Ok(None) };
-        value.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(digest).collect::<Result<_, _>>().map(Some)
+        self.edges.get(key(parent))?.map(|value| digests(&value)).transpose()
     }
 
     pub(super) fn referrers(&self, child: &Digest) -> sled::Result<Vec<Digest>> {
-        before(&self.referrers, child)
+        seconds(&self.referrers, child)
     }
 
     pub(super) fn set_note(&self, kind: &str, about: &Digest, note: &[u8]) -> sled::Result<()> {
-        self.notes.insert(format!("{about}:{kind}"), note).map(drop)
+        self.notes.insert(note_key(kind, about), note).map(drop)
     }
 
     pub(super) fn remove_note(&self, kind: &str, about: &Digest) -> sled::Result<()> {
-        self.notes.remove(format!("{about}:{kind}")).map(drop)
+        self.notes.remove(note_key(kind, about)).map(drop)
     }
 
     pub(super) fn note(&self, kind: &str, about: &Digest) -> sled::Result<Option<Vec<u8>>> {
-        Ok(self.notes.get(format!("{about}:{kind}"))?.map(|note| note.to_vec()))
+        Ok(self.notes.get(note_key(kind, about))?.map(|note| note.to_vec()))
     }
 }
 
-/// The digests after `named<` in the keys of a tree.
-fn before(tree: &sled::Tree, named: &Digest) -> sled::Result<Vec<Digest>> {
-    let prefix = format!("{named}<");
-    tree.scan_prefix(&prefix).keys().map(|key| digest(&key?[prefix.len()..])).collect()
+/// A digest as it is in keys and values.
+fn key(digest: &Digest) -> Vec<u8> {
+    let algorithm = match digest.algorithm() {
+        Algorithm::Sha256 => 0,
+        Algorithm::Sha512 => 1,
+    };
+    [&[algorithm], digest.as_bytes()].concat()
 }
 
-fn digest(bytes: &[u8]) -> sled::Result<Digest> {
-    let text = std::str::from_utf8(bytes).unwrap_or_default();
-    text.parse().map_err(|_| sled::Error::Unsupported(format!("`{text}` stands where a digest should")))
+fn pair(first: &Digest, second: &Digest) -> Vec<u8> {
+    [key(first), key(second)].concat()
+}
+
+fn note_key(kind: &str, about: &Digest) -> Vec<u8> {
+    [&key(about), kind.as_bytes()].concat()
+}
+
+/// The second digests of the keys that begin with `first`.
+fn seconds(tree: &sled::Tree, first: &Digest) -> sled::Result<Vec<Digest>> {
+    let prefix = key(first);
+    let mut found = Vec::new();
+    for key in tree.scan_prefix(&prefix).keys() {
+        found.append(&mut digests(&key?[prefix.len()..])?);
+    }
+    Ok(found)
+}
+
+/// Parses consecutive digests.
+fn digests(mut bytes: &[u8]) -> sled::Result<Vec<Digest>> {
+    let bad = || sled::Error::Unsupported("the index has other bytes where a digest should be".to_owned());
+    let mut found = Vec::new();
+    while let Some((algorithm, rest)) = bytes.split_first() {
+        let algorithm = match algorithm {
+            0 => Algorithm::Sha256,
+            1 => Algorithm::Sha512,
+            _ => return Err(bad()),
+        };
+        let (hash, rest) = rest.split_at_checked(algorithm.length()).ok_or_else(bad)?;
+        found.push(Digest::from_bytes(algorithm, hash).ok_or_else(bad)?);
+        bytes = rest;
+    }
+    Ok(found)
 }

@@ -14,21 +14,41 @@ use content::{Algorithm, Digest, Hasher};
 use crate::{Error, files};
 
 /// Must change when this version must not read an older index.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
-/// Returns whether the index at `path` is unchanged since it was sealed, and removes the seal.
-pub(super) fn broken(seal: &Path, path: &Path) -> bool {
+/// A seal that was removed from the disk.
+#[derive(Debug)]
+pub(super) struct Seal(String);
+
+impl Seal {
+    /// Whether the index at `path` is unchanged since it was sealed. Reads all of its files.
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        digest(path).is_ok_and(|digest| self.0 == line(&digest))
+    }
+
+    /// Puts the seal back, if the index was not opened since.
+    pub(super) fn put_back(&self, seal: &Path, temporary: &Path) -> Result<(), Error> {
+        write(seal, temporary, &self.0)
+    }
+}
+
+/// Takes the seal from the disk, if there is one of this version.
+pub(super) fn take(seal: &Path) -> Option<Seal> {
     let text = files::read_if_there(seal).ok().flatten();
-    let holds = text.is_some_and(|text| digest(path).is_ok_and(|digest| text == line(&digest)));
     // A seal that cannot be removed could match later files by mistake.
     let removed = files::remove_any(seal).and_then(|()| seal.parent().map_or(Ok(()), files::sync_folder));
-    holds && removed.is_ok()
+    removed.ok()?;
+    text.filter(|text| text.starts_with(&format!("{VERSION} "))).map(Seal)
 }
 
 /// Seals the index at `path`, which is closed. `temporary` is a file on the same disk.
 pub(super) fn set(seal: &Path, path: &Path, temporary: &Path) -> Result<(), Error> {
     let digest = digest(path).map_err(|e| Error::io("read the index in", path, e))?;
-    files::write_synced(temporary, line(&digest).as_bytes())?;
+    write(seal, temporary, &line(&digest))
+}
+
+fn write(seal: &Path, temporary: &Path, text: &str) -> Result<(), Error> {
+    files::write_synced(temporary, text.as_bytes())?;
     std::fs::rename(temporary, seal).map_err(|e| Error::io("write", seal, e))
 }
 
