@@ -60,12 +60,30 @@ impl Blobs<'_> {
 
     /// All blobs on the disk, with their sizes in bytes. Folders that cannot be listed are logged.
     pub fn list(&self) -> Vec<(Digest, u64)> {
-        let (digests, unreadable) = self.0.blob_digests();
+        let mut all = Vec::new();
+        self.each(|digest, size| all.push((digest, size)));
+        all
+    }
+
+    /// Number of all blobs on the disk, and their bytes.
+    pub fn totals(&self) -> (u64, u64) {
+        let mut totals = (0, 0);
+        self.each(|_, size| totals = (totals.0 + 1, totals.1 + size));
+        totals
+    }
+
+    /// Passes each blob on the disk to `each`, with its size in bytes, as [`Blobs::list`] for
+    /// stores of any size.
+    pub fn each(&self, mut each: impl FnMut(Digest, u64)) {
+        let unreadable = self.0.each_blob(|digest| {
+            // A blob may be deleted between the listing and this call.
+            if let Ok(Some(size)) = self.size(&digest) {
+                each(digest, size);
+            }
+        });
         for error in unreadable {
             tracing::warn!("{error}");
         }
-        // A blob may be deleted between the listing and this call.
-        digests.into_iter().filter_map(|digest| Some((digest, self.size(&digest).ok().flatten()?))).collect()
     }
 }
 

@@ -136,16 +136,19 @@ impl Store {
             self.remove_expired_link(link, now).unwrap_or_else(|error| left.because(&error));
         }
         let mut collected = Collected::default();
-        for digest in self.candidates(&marked, &mut left) {
-            let size = match self.remove_unneeded(&digest, &marked, now, &mut left) {
-                Ok(Some(size)) => size,
-                Ok(None) => continue,
-                Err(error) => {
-                    left.because(&error);
-                    continue;
+        for obstacle in &marked.obstacles {
+            left.because(&obstacle.error);
+        }
+        let unreadable =
+            self.each_unreachable(&marked, |digest| match self.remove_unneeded(&digest, &marked, now, &mut left) {
+                Ok(Some(size)) => {
+                    (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
                 }
-            };
-            (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
+                Ok(None) => {}
+                Err(error) => left.because(&error),
+            });
+        for error in &unreadable {
+            left.because(error);
         }
         Collected { put_off: left.put_off(), leased: self.leased(&marked), ..collected }
     }
@@ -155,13 +158,19 @@ impl Store {
     pub fn collectable(&self, now: SystemTime, children: impl Fn(&[u8]) -> Result<Children, String>) -> Collectable {
         let marked = self.mark(now, &children);
         let (mut blobs, mut left) = (Vec::new(), Left::default());
-        for digest in self.candidates(&marked, &mut left) {
-            let Ok(Some(size)) = self.blobs().size(&digest) else { continue };
+        for obstacle in &marked.obstacles {
+            left.because(&obstacle.error);
+        }
+        let unreadable = self.each_unreachable(&marked, |digest| {
+            let Ok(Some(size)) = self.blobs().size(&digest) else { return };
             match fate(&digest, &marked, &self.0.promises.lock(), &self.0.collection_lock.lock(), now) {
                 Fate::Stays => {}
                 Fate::PutOff { used } => left.add(size, used),
                 Fate::Goes => blobs.push((digest, size)),
             }
+        });
+        for error in &unreadable {
+            left.because(error);
         }
         Collectable { blobs, put_off: left.put_off(), leased: self.leased(&marked) }
     }
@@ -185,14 +194,13 @@ impl Store {
         leased
     }
 
-    /// Lists every unreachable blob, and records errors of unreadable files.
-    fn candidates(&self, marked: &Marked, left: &mut Left) -> Vec<Digest> {
-        let (mut digests, unreadable) = self.blob_digests();
-        for error in marked.obstacles.iter().map(|obstacle| &obstacle.error).chain(&unreadable) {
-            left.because(error);
-        }
-        digests.retain(|digest| !marked.reachable.contains(digest));
-        digests
+    /// Passes every unreachable blob to `each`. Returns the errors of folders that cannot be read.
+    fn each_unreachable(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
+        self.each_blob(|digest| {
+            if !marked.reachable.contains(&digest) {
+                each(digest);
+            }
+        })
     }
 
     /// Removes the file of a blob if nothing relies on it; returns its size in bytes in that case.
@@ -222,9 +230,10 @@ impl Store {
         }
     }
 
-    /// The digests of all blobs on the disk, and the errors of folders that cannot be read.
-    pub(crate) fn blob_digests(&self) -> (Vec<Digest>, Vec<Error>) {
-        let (mut digests, mut unreadable) = (Vec::new(), Vec::new());
+    /// Passes the digests of all blobs on the disk to `each`, folder by folder: a store may have
+    /// more of them than fit into memory. Returns the errors of folders that cannot be read.
+    pub(crate) fn each_blob(&self, mut each: impl FnMut(Digest)) -> Vec<Error> {
+        let mut unreadable = Vec::new();
         let mut listed = |folder: &Path| match files::entries(folder) {
             Ok(entries) => entries,
             Err(error) => {
@@ -236,11 +245,13 @@ impl Store {
             for shelf in folders(listed(&algorithm.path())) {
                 for blob in listed(&shelf.path()) {
                     let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
-                    digests.extend(name.parse::<Digest>());
+                    if let Ok(digest) = name.parse() {
+                        each(digest);
+                    }
                 }
             }
         }
-        (digests, unreadable)
+        unreadable
     }
 }
 

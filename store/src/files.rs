@@ -17,15 +17,16 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| Error::io("sync the folder", path, e))
 }
 
-/// Syncs a folder, if it exists, and all folders below it. Renames of a process that died before it
-/// could sync are durable afterwards. Returns the folders that could not be synced; they are
-/// logged.
-pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
+/// Syncs a folder, if it exists, and the folders down to `levels` below it. Renames of a process
+/// that died before it could sync are durable afterwards. Returns the folders that could not be
+/// synced; they are logged.
+pub(crate) fn sync_folders(folder: &Path, levels: usize) -> Vec<PathBuf> {
     let mut failed = Vec::new();
-    let listed = entries_if_there(folder).map(|entries| {
-        // Links are not followed: their targets do not belong to the store.
-        for entry in entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            failed.extend(sync_folders(&entry.path()));
+    // The last level may have very many files, and is not listed.
+    let listed = if levels == 0 { Ok(Vec::new()) } else { folders_in(folder) };
+    let listed = listed.map(|folders| {
+        for inner in folders {
+            failed.extend(sync_folders(&inner, levels - 1));
         }
     });
     if let Err(error) = listed.and_then(|()| if folder.is_dir() { sync_folder(folder) } else { Ok(()) }) {
@@ -33,6 +34,28 @@ pub(crate) fn sync_folders(folder: &Path) -> Vec<PathBuf> {
         failed.push(folder.to_owned());
     }
     failed
+}
+
+/// The folders in a folder; none if it does not exist. Links are not followed: their targets do not
+/// belong to the store.
+fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    Ok(entries_if_there(folder)?.iter().filter(|entry| is_folder(entry)).map(fs::DirEntry::path).collect())
+}
+
+/// Whether there are more than `most` folders below these. Folders that cannot be listed count as
+/// empty.
+pub(crate) fn are_more_than(most: usize, roots: &[PathBuf]) -> bool {
+    let (mut left, mut number) = (roots.to_vec(), 0);
+    while let Some(folder) = left.pop() {
+        let found = folders_in(&folder).unwrap_or_default();
+        number += found.len();
+        if number > most {
+            return true;
+        }
+        left.extend(found);
+    }
+    false
 }
 
 /// Creates `folder` and its missing ancestors, each durable in its parent.

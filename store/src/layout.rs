@@ -11,6 +11,9 @@ use crate::{Error, files};
 pub(crate) const VERSION: &str = "version";
 /// The history of prompts in `lode run`, which commands write beside the store.
 const PROMPTS: &str = "prompts";
+/// Number of folders that are synced one by one. For more, the whole file system is synced, which
+/// also waits for the writes of other programs.
+const MOST_SYNCED: usize = 2000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct StoreLayout {
@@ -98,10 +101,24 @@ impl StoreLayout {
     /// synced. Failures of the other folders do not matter: the last process did not acknowledge
     /// unsynced names.
     pub(crate) fn sync_names(&self) -> Vec<PathBuf> {
-        for root in [self.tags(), self.links(), self.histories(), self.pins(), self.leases()] {
-            let _ = files::sync_folders(&root);
+        let roots = [self.tags(), self.links(), self.histories(), self.pins(), self.leases()];
+        if files::are_more_than(MOST_SYNCED, &roots) {
+            match self.sync_file_system() {
+                Ok(()) => return Vec::new(),
+                Err(error) => tracing::warn!("{error}; the folders of the store are synced one by one"),
+            }
         }
-        files::sync_folders(&self.blobs())
+        for root in roots {
+            let _ = files::sync_folders(&root, usize::MAX);
+        }
+        // An algorithm, and the first two digits of digests.
+        files::sync_folders(&self.blobs(), 2)
+    }
+
+    fn sync_file_system(&self) -> Result<(), Error> {
+        let failed = |e| Error::io("sync the file system of", &self.home, e);
+        let folder = std::fs::File::open(&self.home).map_err(failed)?;
+        rustix::fs::syncfs(folder).map_err(|e| failed(e.into()))
     }
 
     pub(crate) fn home(&self) -> &Path {

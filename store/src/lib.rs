@@ -61,9 +61,11 @@ mod leases;
 mod links;
 mod lock;
 mod mark;
+mod name_list;
 mod name_table;
 mod pins;
 mod promises;
+mod reachable;
 mod read_only;
 mod rebuild;
 mod roles;
@@ -144,6 +146,7 @@ struct Inner {
     /// Held by the running collection.
     collection: Mutex<()>,
     pending_renames: durable_rename::PendingRenames,
+    name_list: name_list::NameList,
     promises: promises::Promises,
     /// Held while a tag, history, pin or lease is written, a tag, history or pin is removed, or a
     /// link is removed. These operations share folders, and writers of one name share a temporary
@@ -310,6 +313,7 @@ impl Inner {
             mending: Mutex::default(),
             collection: Mutex::default(),
             pending_renames: durable_rename::PendingRenames::default(),
+            name_list: name_list::NameList::default(),
             promises: promises::Promises::default(),
             names: Mutex::default(),
             derivations: AtomicU64::default(),

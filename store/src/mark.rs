@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use content::Digest;
 
 use crate::links::{self, Link};
+use crate::reachable::Reachable;
 use crate::{Error, KEPT_VERSIONS, LinkKind, Store, Verified, history, leases, name_table, tags};
 
 /// Maximum size of a manifest in bytes.
@@ -28,7 +29,7 @@ pub(crate) type ReadChildren<'a> = &'a dyn Fn(&[u8]) -> Result<Children, String>
 /// The result of marking, before anything is deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Marked {
-    pub(crate) reachable: HashSet<Digest>,
+    pub(crate) reachable: Reachable,
     pub(crate) expired_links: Vec<Link>,
     pub(crate) ended_leases: Vec<PathBuf>,
     /// Blobs that only leases lead to, with the latest expiry.
@@ -62,7 +63,7 @@ impl Store {
         let roots: HashSet<Digest> = documents.iter().copied().collect();
         let mut read = HashSet::new();
         while let Some(digest) = documents.pop() {
-            marked.reachable.insert(digest);
+            marked.reachable.insert(&digest);
             if read.insert(digest) {
                 self.mark_document(&digest, roots.contains(&digest), children, &mut marked, &mut documents);
             }
@@ -73,7 +74,7 @@ impl Store {
         // Leases are evaluated after the documents: a model that is complete by now may have ended
         // its lease.
         let Marked { reachable, leased, .. } = &mut marked;
-        leased.retain(|digest, _| reachable.insert(*digest));
+        leased.retain(|digest, _| reachable.insert(digest));
         marked
     }
 
@@ -136,7 +137,7 @@ impl Store {
                     marked.expired_links.push(link);
                 }
                 LinkKind::Blob => {
-                    marked.reachable.insert(link.digest);
+                    marked.reachable.insert(&link.digest);
                 }
             }
         }
@@ -191,26 +192,25 @@ impl Store {
     /// them.
     fn mark_every_document(&self, children: ReadChildren<'_>, marked: &mut Marked) {
         let anything = |error| Obstacle { error, leads_to: LeadsTo::Anything };
-        let (digests, unreadable) = self.blob_digests();
+        let unreadable = self.each_blob(|digest| self.mark_if_document(&digest, children, marked));
         marked.obstacles.extend(unreadable.into_iter().map(anything));
-        for digest in digests {
-            match self.blobs().size(&digest) {
-                Ok(Some(size)) if size <= MAX_DOCUMENT && !marked.reachable.contains(&digest) => {}
-                Ok(_) => continue,
-                Err(error) => {
-                    marked.obstacles.push(anything(error));
-                    continue;
-                }
-            }
-            // Documents among the children are found by this same loop.
-            match self.children_of(&digest, children) {
-                Ok(found) => marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([digest])),
-                Err(_) if self.is_other_blob(&digest) => {}
-                Err(reason) => match self.0.index.edges(&digest) {
-                    Some(known) => marked.reachable.extend(known.into_iter().chain([digest])),
-                    None => marked.obstacles.push(anything(Error::Unreadable { digest, reason })),
-                },
-            }
+    }
+
+    fn mark_if_document(&self, digest: &Digest, children: ReadChildren<'_>, marked: &mut Marked) {
+        let anything = |error| Obstacle { error, leads_to: LeadsTo::Anything };
+        match self.blobs().size(digest) {
+            Ok(Some(size)) if size <= MAX_DOCUMENT && !marked.reachable.contains(digest) => {}
+            Ok(_) => return,
+            Err(error) => return marked.obstacles.push(anything(error)),
+        }
+        // Documents among the children are found by the same walk.
+        match self.children_of(digest, children) {
+            Ok(found) => marked.reachable.extend(found.blobs.into_iter().chain(found.documents).chain([*digest])),
+            Err(_) if self.is_other_blob(digest) => {}
+            Err(reason) => match self.0.index.edges(digest) {
+                Some(known) => marked.reachable.extend(known.into_iter().chain([*digest])),
+                None => marked.obstacles.push(anything(Error::Unreadable { digest: *digest, reason })),
+            },
         }
     }
 

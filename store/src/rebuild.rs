@@ -42,8 +42,8 @@ impl Store {
             self.0.index.reset();
             self.mend(describe)?;
         }
-        let (blobs, documents) = (self.blobs().list(), self.notes().documents().len() as u64);
-        Ok(Rebuilt { blobs: blobs.len() as u64, bytes: blobs.iter().map(|(_, size)| size).sum(), documents })
+        let (blobs, bytes) = self.blobs().totals();
+        Ok(Rebuilt { blobs, bytes, documents: self.notes().documents().len() as u64 })
     }
 
     /// Recreates the index after a failure, and adds documents that it lacks. It does nothing if
@@ -55,6 +55,7 @@ impl Store {
     /// Otherwise the error of the first document or folder that cannot be read: the index then has
     /// all other documents, and stays marked as incomplete.
     pub fn mend_index(&self, describe: impl FnMut(&Digest) -> Result<Option<Description>, Error>) -> Result<(), Error> {
+        self.0.index.unseal();
         if self.0.index.is_filled() {
             return Ok(());
         }

@@ -82,6 +82,7 @@ impl Names<'_> {
         files::write_synced(&temporary, format!("{digest}\n").as_bytes())?;
         self.0.reach(CrashPoint::TagWritten);
         fs::rename(&temporary, &path).map_err(|e| Error::io("set the tag", &path, e))?;
+        self.0.0.name_list.insert(name);
         self.0.reach(CrashPoint::TagRenamed);
         self.0.0.index.expect(digest);
         self.0.0.pending_renames.sync(folder)
@@ -115,7 +116,9 @@ impl Names<'_> {
         // reverse.
         self.0.remove_pin(name)?;
         self.0.remove_history(name)?;
-        self.0.remove_named(&self.0.0.layout.tags(), &path)
+        let removed = self.0.remove_named(&self.0.0.layout.tags(), &path)?;
+        self.0.0.name_list.remove(name);
+        Ok(removed)
     }
 
     /// The tags of `repository` (`host/name`), sorted by name. Damaged tags are logged and left

@@ -65,7 +65,7 @@ impl Library {
 
     /// Returns the bytes of all blobs in the store.
     pub fn stored_bytes(&self) -> u64 {
-        self.store.blobs().list().into_iter().map(|(_, size)| size).sum()
+        self.store.blobs().totals().1
     }
 
     fn gc_and_log(&self) -> Left {
