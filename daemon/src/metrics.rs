@@ -78,11 +78,11 @@ pub(crate) async fn count(request: Request, next: Next) -> Response {
 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(daemon): State<Daemon>) -> Result<Response, Failed> {
-    let counts = daemon.counts.clone();
-    let (measured, free) =
-        blocking(&daemon.library, move |library| Ok((counts.measured(library)?, library.free_space()?))).await?;
-    metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
-    metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
+    let free = blocking(&daemon.library, |library| Ok(library.free_space()?)).await?;
+    if let Some(measured) = daemon.counts.measured(&daemon.library).await {
+        metrics::gauge!("lode_stored_bytes").set(measured.stored as f64);
+        metrics::gauge!("lode_shared_bytes").set(measured.shared as f64);
+    }
     metrics::gauge!("lode_free_bytes").set(free as f64);
     let scheduled = daemon.scheduler.counts();
     metrics::gauge!("lode_loaded_models").set(scheduled.loaded as f64);

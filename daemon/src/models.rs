@@ -8,7 +8,7 @@ use api::ollama::{
 };
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use content::Digest;
 use content::operation::OperationError;
@@ -21,7 +21,11 @@ use crate::error::Failed;
 use crate::headers::attested;
 use crate::model_documents;
 use crate::page;
-use library::{Library, Listed, Model, ModelDefaults, Summary};
+use crate::query;
+use library::{Library, ListPage, Listed, Model, ModelDefaults, Summary};
+
+/// Maximum number of models on a page.
+const MOST_LISTED: usize = 1000;
 
 pub(crate) async fn root(headers: HeaderMap) -> Response {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -103,17 +107,43 @@ fn as_written(failed: Failed, name: &str) -> Failed {
     failed
 }
 
-pub(crate) async fn tags(State(daemon): State<Daemon>) -> Result<Json<TagsResponse>, Failed> {
-    let listed = |library: &Library| {
-        let (models, pins) = (library.list()?, library.names().pins());
+/// Lists all models, the newest first; or a page of them, sorted by name, if the query has `limit`,
+/// `after` or `q`.
+pub(crate) async fn tags(State(daemon): State<Daemon>, uri: Uri) -> Result<Json<TagsResponse>, Failed> {
+    let page = page_of(uri.query())?;
+    let listed = move |library: &Library| {
+        let (models, next) = match &page {
+            Some(page) => {
+                let listed = library.list_page(page)?;
+                (listed.models, listed.next)
+            }
+            None => (library.list()?, None),
+        };
+        let pins = library.names().pins();
         let pinned = |name: &str| {
             let key = name.parse::<ModelRef>().ok().and_then(|reference| reference.tag_key());
             key.is_some_and(|key| pins.binary_search(&key).is_ok())
         };
         let entry = |listed: &Listed| ModelEntry { pinned: pinned(&listed.name), ..model_documents::entry(listed) };
-        Ok(models.iter().map(entry).collect())
+        Ok(TagsResponse { models: models.iter().map(entry).collect(), next })
     };
-    Ok(Json(TagsResponse { models: blocking(&daemon.library, listed).await? }))
+    Ok(Json(blocking(&daemon.library, listed).await?))
+}
+
+/// The page that a query names; `None` for all models.
+fn page_of(query: Option<&str>) -> Result<Option<ListPage>, Failed> {
+    let [limit, after, text] = ["limit", "after", "q"].map(|name| query::value(query, name));
+    if limit.is_none() && after.is_none() && text.is_none() {
+        return Ok(None);
+    }
+    let number = |text: String| match text.parse() {
+        Ok(number @ 1..=MOST_LISTED) => Ok(number),
+        _ => Err(Failed::bad_request(format!("`limit={text}` is not a number from 1 to {MOST_LISTED}"))),
+    };
+    let most = limit.map_or(Ok(MOST_LISTED), number)?;
+    // A name as in the list, or the key that a page ended with.
+    let key = |name: String| name.parse::<ModelRef>().ok().and_then(|name| name.tag_key()).unwrap_or(name);
+    Ok(Some(ListPage { after: after.map(key), most, text: text.unwrap_or_default() }))
 }
 
 pub(crate) async fn show(

@@ -234,7 +234,12 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
 }
 
 /// Fills the index after a crash, and rebuilds it after a failure, whose cause may be gone by now.
+/// The list of names is read first, because searches wait for it.
 async fn mend_index(library: Library) {
+    let own = library.clone();
+    if let Err(error) = tokio::task::spawn_blocking(move || own.names().load_list()).await {
+        tracing::error!("reading the list of names ended unexpectedly: {error}");
+    }
     loop {
         let (library, begin) = (library.clone(), Instant::now());
         let pause = match tokio::task::spawn_blocking(move || library.mend_index()).await {

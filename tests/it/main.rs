@@ -39,6 +39,7 @@ mod import_store;
 mod maintenance;
 mod memory_vectors;
 mod mlx_models;
+mod model_lists;
 mod mutations;
 mod names;
 mod nesting;

@@ -88,6 +88,9 @@ pub struct ModelEntry {
 #[expect(missing_docs, reason = "the fields are Ollama's")]
 pub struct TagsResponse {
     pub models: Vec<ModelEntry>,
+    /// The value of `after` for the next page, if a limit was given and more models follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// A model in `GET /api/ps`.

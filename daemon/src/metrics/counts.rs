@@ -3,22 +3,25 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use content::operation::Result;
 use library::Library;
+use tokio::task::JoinHandle;
+use upkeep::StoredBytes;
 
 use super::recorder::Metrics;
 
-/// Maximal age of the measurement.
+/// Minimum age of a measurement before there is another one.
 const MEASURE: Duration = Duration::from_mins(1);
+/// The minimum age, as a multiple of the time that a measurement takes: it reads every model.
+const REST: u32 = 100;
+/// How long a scrape waits for a measurement.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// A measurement of the whole store.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
-    at: Instant,
-    /// Bytes of all blobs.
-    pub(super) stored: u64,
-    /// Bytes that are saved because models share blobs.
-    pub(super) shared: u64,
+struct Measured {
+    bytes: StoredBytes,
+    /// When it is old.
+    until: Instant,
 }
 
 /// The handle of the recorder and the last measurement. Clones share both.
@@ -26,11 +29,13 @@ pub(super) struct Measured {
 pub(crate) struct Counts {
     kept: Metrics,
     measured: Arc<Mutex<Option<Measured>>>,
+    /// Held while a measurement is made.
+    measuring: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Counts {
     pub(super) fn new(kept: Metrics) -> Self {
-        Self { kept, measured: Arc::default() }
+        Self { kept, measured: Arc::default(), measuring: Arc::default() }
     }
 
     /// The metrics as text.
@@ -38,19 +43,36 @@ impl Counts {
         self.kept.render()
     }
 
-    /// Returns a recent measurement. A new one reads every model, so it is not made for every
-    /// scrape.
-    pub(super) fn measured(&self, library: &Library) -> Result<Measured> {
-        // No panic can leave the state half-changed. Scrapes wait for each other, because they need
-        // the same result.
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = measured.filter(|known| known.at.elapsed() < MEASURE) {
-            return Ok(known);
+    fn last(&self) -> Option<Measured> {
+        *self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.last().is_some_and(|measured| Instant::now() < measured.until)
+    }
+
+    /// Returns the last measurement. If it is old, a new one begins, for which this waits a little.
+    /// `None` if there is none yet.
+    pub(super) async fn measured(&self, library: &Library) -> Option<StoredBytes> {
+        if !self.is_fresh() {
+            // A measurement that takes longer goes on; it stops with the process.
+            let _ = tokio::time::timeout(WAIT, self.measure(library.clone())).await;
         }
-        let usage = upkeep::usage(library)?;
-        let named: u64 = usage.models.iter().map(|model| model.bytes).sum();
-        let others = usage.version_bytes + usage.linked_bytes + usage.unreferenced_bytes;
-        let shared = named.saturating_sub(usage.bytes.saturating_sub(others));
-        Ok(*measured.insert(Measured { at: Instant::now(), stored: usage.bytes, shared }))
+        self.last().map(|measured| measured.bytes)
+    }
+
+    fn measure(&self, library: Library) -> JoinHandle<()> {
+        let own = self.clone();
+        tokio::spawn(async move {
+            let _one = own.measuring.lock().await;
+            // Another scrape may have waited for the same measurement.
+            if own.is_fresh() {
+                return;
+            }
+            let begin = Instant::now();
+            let Ok(bytes) = tokio::task::spawn_blocking(move || upkeep::stored_bytes(&library)).await else { return };
+            let until = Instant::now() + begin.elapsed().saturating_mul(REST).max(MEASURE);
+            *own.measured.lock().unwrap_or_else(PoisonError::into_inner) = Some(Measured { bytes, until });
+        })
     }
 }

@@ -53,7 +53,13 @@ fn looks() -> Vec<Route> {
             .needs(Scope::Read)
             .gives::<StatusResponse>()
             .served_by(cloud::status),
-        get("/api/tags", "Lists the models").needs(Scope::Read).gives::<TagsResponse>().served_by(models::tags),
+        get("/api/tags", "Lists the models: all, the newest first, or a page, sorted by name")
+            .needs(Scope::Read)
+            .parameter("query", "limit", "Maximum number of models, from 1 to 1000.")
+            .parameter("query", "after", "`next` of the page before, or the name of a model.")
+            .parameter("query", "q", "Text in the names of the models.")
+            .gives::<TagsResponse>()
+            .served_by(models::tags),
         get("/api/ps", "Lists the models that are loaded")
             .needs(Scope::Read)
             .gives::<PsResponse>()

@@ -75,6 +75,7 @@ pub use layout::{ExternalFile, FileKind, Layout, classify};
 pub use library::Library;
 pub use limits::MAX_DOCUMENT;
 pub use lineage::Lineage;
+pub use lists::{ListPage, ListedPage};
 pub use load_files::LoadFiles;
 pub use load_plan::{ModelLoad, load_plan, private_memory};
 pub use memory_need::MemoryNeed;

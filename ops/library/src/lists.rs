@@ -5,11 +5,38 @@ use std::sync::Arc;
 use content::Digest;
 use content::operation::Result;
 use manifests::ModelRef;
+use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use store::TagEntry;
 
 use crate::capability::Capabilities;
 use crate::library::Library;
 use crate::summary::{Listed, Summary};
+
+/// A part of the list of models.
+#[derive(Clone, Debug)]
+pub struct ListPage {
+    /// The key of the name (`host/repository:tag`) before the first one of the page.
+    pub after: Option<String>,
+    /// Maximum number of models; at least 1.
+    pub most: usize,
+    /// Text in the names of the models, in any case; empty for all models.
+    pub text: String,
+}
+
+/// The models of a page.
+#[derive(Clone, Debug)]
+pub struct ListedPage {
+    /// The models.
+    pub models: Vec<Listed>,
+    /// The key of the last name, if more models follow.
+    pub next: Option<String>,
+}
+
+/// The part of a name that users see: without the default host and namespace.
+fn unqualified(key: &str) -> &str {
+    let Some(own) = key.strip_prefix(DEFAULT_HOST).and_then(|rest| rest.strip_prefix('/')) else { return key };
+    own.strip_prefix(DEFAULT_NAMESPACE).and_then(|rest| rest.strip_prefix('/')).unwrap_or(own)
+}
 
 impl Library {
     /// Returns every model, the newest first. A model that cannot be read is logged and omitted, so
@@ -22,13 +49,47 @@ impl Library {
         let mut tags = self.store.names().list();
         tags.sort_by(|a, b| b.modified.cmp(&a.modified).then_with(|| a.name.cmp(&b.name)));
         self.summaries.keep(&tags.iter().map(|tag| tag.digest).collect());
-        let line = |tag: &TagEntry| -> Result<Listed> {
+        Ok(tags.iter().filter_map(|tag| self.line(tag)).collect())
+    }
+
+    /// Returns the models of a page, sorted by their complete names. A model that cannot be read is
+    /// logged and omitted.
+    ///
+    /// # Errors
+    /// The names cannot be listed.
+    pub fn list_page(&self, page: &ListPage) -> Result<ListedPage> {
+        self.store.names().check()?;
+        let text = page.text.to_lowercase();
+        let matches = |key: &str| unqualified(key).to_lowercase().contains(&text);
+        let mut models = Vec::new();
+        let mut after = page.after.clone();
+        loop {
+            let missing = page.most.saturating_sub(models.len());
+            // One name more tells whether models follow.
+            let mut names = if text.is_empty() {
+                self.store.names().page(after.as_deref(), missing + 1)
+            } else {
+                self.store.names().search(after.as_deref(), missing + 1, matches)
+            };
+            let has_more = names.len() > missing;
+            names.truncate(missing);
+            for name in &names {
+                models.extend(self.store.names().get(name)?.and_then(|tag| self.line(&tag)));
+            }
+            after = names.pop().or(after);
+            if !has_more || models.len() >= page.most {
+                return Ok(ListedPage { models, next: after.filter(|_| has_more) });
+            }
+        }
+    }
+
+    /// A line of a list. A model that cannot be read is logged.
+    fn line(&self, tag: &TagEntry) -> Option<Listed> {
+        let line = || -> Result<Listed> {
             let name = tag.name.parse::<ModelRef>()?.to_string();
             Ok(Listed { name, modified: tag.modified, summary: self.summary_of(tag)? })
         };
-        let line =
-            |tag| line(tag).inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok();
-        Ok(tags.iter().filter_map(line).collect())
+        line().inspect_err(|error| tracing::warn!(model = tag.name, "cannot be read: {error:#}")).ok()
     }
 
     /// Returns the summary of the model that a tag names.

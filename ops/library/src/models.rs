@@ -49,7 +49,8 @@ impl Library {
         if let Some(exact) = self.store.names().get(&key)? {
             return Ok(Some(exact));
         }
-        Ok(self.store.names().list().into_iter().find(|tag| tag.name.eq_ignore_ascii_case(&key)))
+        let same = self.store.names().search(None, 1, |name| name.eq_ignore_ascii_case(&key));
+        same.first().map_or(Ok(None), |name| Ok(self.store.names().get(name)?))
     }
 
     /// Returns the model that a tag names, or would name, and caches it.

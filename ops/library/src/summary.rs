@@ -12,7 +12,7 @@ use crate::general::General;
 use crate::model::Model;
 
 /// Maximum number of cached summaries, of about half a KB each.
-const MOST: usize = 1 << 14;
+const MOST: usize = 1 << 17;
 
 /// Summary of a model, independent of its name.
 #[derive(Clone, Debug)]

@@ -358,8 +358,8 @@ impl ManifestStorage for Repositories {
     async fn repositories(&self, page: &Page) -> Result<Listed<String>, Error> {
         let page = page.clone();
         self.blocking(move |library| {
-            let tagged = library.names().list().into_iter();
-            let tagged = tagged.filter_map(|tag| tag.name.rsplit_once(':').map(|(name, _)| name.to_owned()));
+            let tagged = library.names().search(None, usize::MAX, |_| true).into_iter();
+            let tagged = tagged.filter_map(|tag| tag.rsplit_once(':').map(|(name, _)| name.to_owned()));
             let prefix = format!("{DEFAULT_HOST}/");
             let own = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
             let mut names: Vec<String> = tagged.chain(library.names().linked_repositories()).filter_map(own).collect();

@@ -24,5 +24,5 @@ pub use problem::Problem;
 pub use prune::{PruneOptions, PrunePlan, UnusedModel, plan_prune};
 pub use repair::{Fetcher, RepairReport, RepairedBlob, repair};
 pub use sharing::{SharedBlob, Sharing, SharingModel, sharing};
-pub use usage::{DiskUsage, FamilyUsage, ModelUsage, usage};
+pub use usage::{DiskUsage, FamilyUsage, ModelUsage, StoredBytes, stored_bytes, usage};
 pub use values::{Range, Values, values};

@@ -88,6 +88,29 @@ fn blobs_of_untagged(library: &Library, named: &HashMap<Digest, u64>) -> HashSet
     untagged
 }
 
+/// Bytes of a store, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredBytes {
+    /// Bytes of all blobs.
+    pub stored: u64,
+    /// Bytes that are not stored because models share blobs.
+    pub shared: u64,
+}
+
+/// Measures the bytes of a store in little memory, as [`usage`] for stores of any size.
+pub fn stored_bytes(library: &Library) -> StoredBytes {
+    let (mut seen, mut shared) = (HashSet::new(), 0);
+    for tag in library.names().list() {
+        // A model that cannot be read shares nothing.
+        for need in library.needs(&tag.digest).unwrap_or_default() {
+            if !seen.insert(need.descriptor.digest.fingerprint()) {
+                shared += need.descriptor.size;
+            }
+        }
+    }
+    StoredBytes { stored: library.stored_bytes(), shared }
+}
+
 /// Measures the disk usage of the store. Sizes are those on disk; a missing blob counts as zero.
 ///
 /// # Errors
