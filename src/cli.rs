@@ -257,7 +257,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn dispatch(command: Command, config: Config) -> Result<()> {
     if matches!(command, Command::Serve) {
-        crate::telemetry::start(&config.log, config.log_format);
+        let _telemetry = crate::telemetry::start(&config.log, config.log_format, &config.traces);
         return Ok(daemon::run(config.into_settings()?)?);
     }
     if let Command::Registry(arguments) = command {

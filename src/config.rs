@@ -82,6 +82,8 @@
 //! - `LODE_RUNNER_TIMEOUT`: time without a response after which a runner is killed; computing one
 //!   layer may take ten times as long; `0` is no limit (`30s`)
 //! - `LODE_LOG`: log filter (`info`)
+//! - `OTEL_EXPORTER_OTLP_ENDPOINT`: the collector that gets traces, by OTLP over HTTP; also
+//!   `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, `OTEL_SERVICE_NAME` and the exporter's other variables
 //! - `LODE_LOG_FORMAT`: `text`, or `json` for one JSON object a line (`text`)
 //! - `LODE_CRASH_AT`: for tests: kill the daemon at a step of a commit (none)
 
@@ -105,7 +107,7 @@ use registry::server::access::{Challenge, Mode, UserSource};
 use store::CrashPoint;
 use transfer::HubSettings;
 
-use crate::telemetry::{LogFilter, LogFormat};
+use crate::telemetry::{LogFilter, LogFormat, Traces};
 
 pub(crate) use address::DEFAULT_PORT;
 use address::host;
@@ -138,6 +140,8 @@ pub(crate) struct Config {
     pub(crate) log: LogFilter,
     /// Format of the log.
     pub(crate) log_format: LogFormat,
+    /// Whether traces are exported.
+    pub(crate) traces: Traces,
     /// Whether output on a terminal may have styles.
     pub(crate) styles: bool,
     /// Whether a display is available for opening windows.
@@ -179,6 +183,7 @@ impl Config {
             storage: StorageConfig::read(),
             log: first(&["LODE_LOG"]).map(|text| log_filter(&text)).transpose()?.unwrap_or_default(),
             log_format: log_format(first(&["LODE_LOG_FORMAT"]))?,
+            traces: traces(),
             styles: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
                 && first(&["TERM"]).is_none_or(|terminal| terminal != "dumb"),
             has_screen: cfg!(target_os = "macos") || first(&["WAYLAND_DISPLAY", "DISPLAY"]).is_some(),
@@ -367,6 +372,17 @@ fn max_loaded(text: Option<String>) -> Result<usize> {
         Some(Ok(number)) => Ok(number),
         Some(Err(_)) => bail!("LODE_MAX_LOADED_MODELS: `{}` is not a whole number", text.unwrap_or_default()),
     }
+}
+
+/// Traces are exported if a variable of OpenTelemetry names a collector. The exporter reads its
+/// other variables.
+fn traces() -> Traces {
+    let is_off = first(&["OTEL_SDK_DISABLED"]).is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    let collector = first(&["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"]);
+    if collector.is_none() || is_off {
+        return Traces::Off;
+    }
+    Traces::Exported { service: first(&["OTEL_SERVICE_NAME"]).unwrap_or_else(|| "lode".to_owned()) }
 }
 
 fn tls(certificate: Option<String>, key: Option<String>) -> Result<Option<TlsFiles>> {

@@ -1,9 +1,19 @@
-//! Logging to standard error, filtered by `LODE_LOG`, as text or JSON lines.
+//! Logging to standard error, filtered by `LODE_LOG`, as text or JSON lines; and the export of
+//! traces to an `OpenTelemetry` collector.
 
 use std::io::{self, IsTerminal, Write};
 
-use tracing_subscriber::EnvFilter;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::Subscriber;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,18 +79,74 @@ impl LogFilter {
     }
 }
 
-/// Starts logging.
-pub(crate) fn start(LogFilter(filter): &LogFilter, format: LogFormat) {
+/// Spans that are exported. The exporter's own requests must not be among them.
+const EXPORTED: &str = "off,lode=info,lode_daemon=info,lode_transfer=info,lode_scheduler=info";
+
+/// Whether traces are exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Traces {
+    /// They are sent by OTLP over HTTP, to the collector that the standard variables name.
+    Exported {
+        /// The name of this service in traces.
+        service: String,
+    },
+    /// Spans are only in the log.
+    Off,
+}
+
+/// Exports traces until it is dropped, which sends the last ones.
+#[must_use]
+pub(crate) struct Telemetry(Option<SdkTracerProvider>);
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(|provider| provider.shutdown()) {
+            tracing::warn!("the last traces were not exported: {error}");
+        }
+    }
+}
+
+/// Starts logging, and the export of traces.
+pub(crate) fn start(LogFilter(filter): &LogFilter, format: LogFormat, traces: &Traces) -> Telemetry {
     let chosen = EnvFilter::try_new(format!("{QUIET},{filter}"));
     let filter = chosen.unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log);
     // The library's default honors NO_COLOR; files and pipes get no escape sequences.
+    let log = tracing_subscriber::fmt::layer().with_writer(|| Log);
     let log = if io::stderr().is_terminal() { log } else { log.with_ansi(false) };
-    // A second call, as in tests, has no effect.
-    let _ = match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    let log = match format {
+        LogFormat::Text => log.with_filter(filter).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_filter(filter).boxed(),
     };
+    let (provider, problem) = match traces {
+        Traces::Off => (None, None),
+        Traces::Exported { service } => match provider(service) {
+            Ok(provider) => (Some(provider), None),
+            Err(problem) => (None, Some(problem)),
+        },
+    };
+    let export = provider.as_ref().map(export_layer);
+    // A second call, as in tests, has no effect.
+    let _ = tracing_subscriber::registry().with(log).with(export).try_init();
+    if let Some(problem) = problem {
+        tracing::error!("traces are not exported: {problem}; see OTEL_EXPORTER_OTLP_ENDPOINT");
+    }
+    Telemetry(provider)
+}
+
+fn provider(service: &str) -> Result<SdkTracerProvider, String> {
+    let exporter = SpanExporter::builder().with_http().build().map_err(|e| e.to_string())?;
+    opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+    let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let resource = Resource::builder().with_service_name(service.to_owned()).with_attribute(version).build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+fn export_layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
+    provider: &SdkTracerProvider,
+) -> impl Layer<S> + use<S> {
+    // A span's name and kind can only be set until it is activated, and are known after the response.
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("lode")).with_context_activation(false);
+    layer.with_filter(EnvFilter::new(EXPORTED))
 }
 
 #[cfg(test)]

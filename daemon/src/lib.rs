@@ -69,6 +69,7 @@ mod stream;
 mod threads;
 mod tls;
 mod tokens;
+mod trace_context;
 mod transfer;
 mod uploads;
 

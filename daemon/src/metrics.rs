@@ -18,6 +18,7 @@ use metrics::Unit;
 use crate::daemon::Daemon;
 use crate::error::Failed;
 use crate::models::blocking;
+use crate::trace_context::ServedRoute;
 use counts::Counts;
 use recorder::Metrics;
 
@@ -69,7 +70,8 @@ pub(crate) async fn count(request: Request, next: Next) -> Response {
     // models.
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().as_str().to_owned();
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(ServedRoute(route.clone()));
     metrics::histogram!("lode_request_seconds", "route" => route.clone()).record(begin.elapsed());
     let status = response.status().as_u16().to_string();
     metrics::counter!("lode_requests_total", "route" => route, "method" => method, "status" => status).increment(1);

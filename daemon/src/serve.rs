@@ -39,7 +39,7 @@ use crate::settings::Settings;
 use crate::socket_uploads::{Socket, SocketUploads};
 use crate::threads::scarce_threads;
 use crate::tls::{TlsFiles, TlsListener};
-use crate::{access, activation, connections, error, guard, log_rotation, metrics};
+use crate::{access, activation, connections, error, guard, log_rotation, metrics, trace_context};
 
 /// Time between two periodic sweeps of the store.
 const SWEEP: Duration = Duration::from_hours(1);
@@ -359,9 +359,22 @@ fn registry(daemon: &Daemon, repositories: Repositories, journal: Arc<dyn Journa
     Server::new(repositories, daemon.access.clone(), options)
 }
 
-/// Adds a span to each request and logs its response.
+/// Adds a span to each request and logs its response. The attributes of traces are not logged.
 pub(crate) async fn span(request: Request, next: Next) -> Response {
-    let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path());
+    use tracing::field::Empty;
+    let span = tracing::info_span!(
+        "request",
+        method = %request.method(),
+        path = request.uri().path(),
+        otel.name = Empty,
+        otel.kind = Empty,
+        otel.status_code = Empty,
+        http.request.method = Empty,
+        http.route = Empty,
+        http.response.status_code = Empty,
+    );
+    let is_traced = trace_context::begin(&span, request.headers());
+    let method = request.method().clone();
     async {
         let begin = std::time::Instant::now();
         let mut response = next.run(request).await;
@@ -371,6 +384,9 @@ pub(crate) async fn span(request: Request, next: Next) -> Response {
             response.headers_mut().insert(header::SERVER, server);
         }
         tracing::debug!(status = response.status().as_u16(), elapsed = ?begin.elapsed(), "answered");
+        if is_traced {
+            trace_context::end(&tracing::Span::current(), method.as_str(), &response);
+        }
         response
     }
     .instrument(span)

@@ -103,7 +103,7 @@ enum RegistryCommand {
 
 /// Serves until the process is told to stop, or collects garbage once.
 pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
-    crate::telemetry::start(&config.log, config.log_format);
+    let _telemetry = crate::telemetry::start(&config.log, config.log_format, &config.traces);
     match arguments.command {
         Some(RegistryCommand::Gc { storage, dry_run, keep_blobs, keep_data, keep_uploads }) => {
             let (link_life, data_life, upload_life) = (keep_blobs, keep_data, keep_uploads);

@@ -7,6 +7,7 @@ mod logins;
 mod rules;
 mod seaweed;
 mod storage;
+mod traces;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
