@@ -55,6 +55,7 @@ mod query;
 mod rates;
 mod registry_journal;
 mod registry_retention;
+mod registry_sync;
 mod remote_pictures;
 pub mod replica;
 mod rerank;

@@ -20,11 +20,13 @@ use registry::server::access::{Access, TokenKey};
 use registry::server::retention::{self, Execution, RepositoryRetention};
 use registry::server::{Redirects, RepositoryRules, Server, ServerOptions};
 use tokio::sync::watch;
+use transfer::{Hosts, RegistrySettings, SyncExecution, SyncedTag};
 
 use crate::health::{Readiness, healthz};
 use crate::metrics::counts::Counts;
 use crate::registry_journal::RegistryJournal;
 use crate::registry_retention::apply_retention;
+use crate::registry_sync::{keep_synced, sync_once};
 use crate::serve::{listen, span, told_to_stop};
 use crate::settings::{RegistryAccess, RegistryPolicy};
 use crate::threads::scarce_threads;
@@ -49,6 +51,8 @@ pub struct ReplicaSettings {
     pub registry: RegistryAccess,
     /// Rules of repositories, the audit log and the webhooks.
     pub policy: RegistryPolicy,
+    /// Settings of other registries, for copies of their tags.
+    pub registries: RegistrySettings,
     /// The bucket.
     pub storage: Location,
     /// Which clients read large blobs from the storage itself.
@@ -101,6 +105,23 @@ pub fn retain(storage: &Location, rules: &RepositoryRules, execution: Execution)
     })
 }
 
+/// Copies tags of other registries to a bucket once, or only reports them.
+///
+/// # Errors
+/// The storage cannot be used, or the repositories of a registry cannot be listed.
+pub fn sync(
+    storage: &Location,
+    registries: &RegistrySettings,
+    policy: &RegistryPolicy,
+    execution: SyncExecution,
+    each: impl FnMut(SyncedTag),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let hosts = Hosts::new(registries, false);
+    let bucket = Bucket::open(storage)?;
+    runtime.block_on(sync_once(&hosts, &bucket, &policy.rules, &policy.sync, execution, each))
+}
+
 /// Whether a collection removes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collection {
@@ -142,6 +163,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     let routes = application(replica, registry.clone().router());
     let (stop, stopped) = watch::channel(false);
     let mut server = listen(listener, settings.tls, routes, stopped)?;
+    let hosts = Hosts::new(&settings.registries, false);
     tracing::info!(address = %settings.address, storage = %settings.storage, "listening");
     activation::serving();
     tokio::select! {
@@ -149,6 +171,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         () = told_to_stop() => tracing::info!("stopping"),
         () = close_idle(&registry) => {}
         () = collections(&bucket, &rules, settings.collect_every) => {}
+        () = syncs(&hosts, &bucket, &settings.policy) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
@@ -232,6 +255,12 @@ async fn close_idle(registry: &Server<Bucket>) {
         tokio::time::sleep(CLOSE).await;
         registry.close_idle_uploads();
     }
+}
+
+/// Copies tags of other registries; without sources, it waits forever.
+async fn syncs(hosts: &Hosts, bucket: &Bucket, policy: &RegistryPolicy) {
+    keep_synced(hosts, bucket, &policy.rules, &policy.sync).await;
+    std::future::pending::<()>().await;
 }
 
 /// Applies the retention of repositories and collects, again and again, for the first time soon;

@@ -24,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
-use transfer::Repositories;
+use transfer::{Hosts, Repositories};
 
 use crate::budget::Budget;
 use crate::collections::Collections;
@@ -34,6 +34,7 @@ use crate::jobs::Jobs;
 use crate::rates::Rates;
 use crate::registry_journal::RegistryJournal;
 use crate::registry_retention::apply_retention;
+use crate::registry_sync::keep_synced;
 use crate::routes::{permissions, router};
 use crate::settings::Settings;
 use crate::socket_uploads::{Socket, SocketUploads};
@@ -227,8 +228,11 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
             return;
         }
         let collections = attend_to_collections(library.clone());
-        let retention = retention(&repositories, &daemon.settings.policy.rules);
-        tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention);
+        let policy = &daemon.settings.policy;
+        let retention = retention(&repositories, &policy.rules);
+        let hosts = Hosts::new(&daemon.settings.registries, false);
+        let syncs = keep_synced(&hosts, &repositories, &policy.rules, &policy.sync);
+        tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention, syncs);
     };
     tokio::join!(upkeep, daemon.preload());
 }

@@ -11,7 +11,7 @@ use protocol::{InstructionSet, KvType};
 use registry::server::access::{Challenge, IdentityProvider, Mode, UserSource};
 use registry::server::{Completeness, RepositoryRules};
 use store::CrashPoint;
-use transfer::{HubSettings, RegistrySettings};
+use transfer::{HubSettings, RegistrySettings, SyncSource};
 
 use crate::registry_journal::webhooks::WebhookSettings;
 use crate::tls::TlsFiles;
@@ -114,6 +114,8 @@ pub struct RegistryPolicy {
     pub audit_log: Option<PathBuf>,
     /// The webhooks.
     pub webhooks: Vec<WebhookSettings>,
+    /// Tags of other registries that are copied.
+    pub sync: Vec<SyncSource>,
 }
 
 /// Access control of the registry.

@@ -38,6 +38,7 @@ use axum::{Json, Router};
 
 pub use blobs::names_tag;
 pub use journal::{Journal, JournalEntry, NoJournal, Operation};
+pub use manifests::required_blobs;
 pub use refusal::ErrorReply;
 pub use rules::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention, matches_repository};
 pub use sessions::UPLOAD_PREFIX;

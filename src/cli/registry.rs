@@ -11,6 +11,7 @@ use content::text::size;
 use daemon::replica::{Collection, ReplicaSettings};
 use registry::server::Redirects;
 use registry::server::retention::Execution;
+use transfer::{SyncExecution, SyncedTag, TagOutcome};
 
 use super::client::Client;
 use crate::config::{Config, registry_rules};
@@ -71,6 +72,16 @@ struct RulesArgument {
 
 #[derive(Debug, Subcommand)]
 enum RegistryCommand {
+    /// Copy tags of other registries that the rules name
+    Sync {
+        #[command(flatten)]
+        storage: StorageArgument,
+        #[command(flatten)]
+        rules: RulesArgument,
+        /// Only list the tags that would be copied
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Remove tags and manifests that no rule keeps
     Retain {
         #[command(flatten)]
@@ -120,6 +131,10 @@ pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
             report(&retained, dry_run);
             Ok(())
         }
+        Some(RegistryCommand::Sync { storage, rules, dry_run }) => {
+            let location = config.storage.location(storage.storage.as_deref())?;
+            sync(config, &location, rules, dry_run)
+        }
         None => serve(config, arguments),
     }
 }
@@ -135,6 +150,7 @@ fn serve(mut config: Config, arguments: RegistryArguments) -> Result<()> {
         tls: settings.tls,
         registry: settings.registry,
         policy: settings.policy,
+        registries: settings.registries,
         storage,
         redirects,
         collect_every: arguments.collect_every,
@@ -167,6 +183,35 @@ fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<
     ensure!(rules.have_retention(), NO_RETENTION);
     let execution = if dry_run { Execution::Report } else { Execution::Remove };
     Ok(daemon::replica::retain(location, &rules, execution)?.iter().map(daemon::reduced).collect())
+}
+
+/// Prints a line for each tag that is copied or would be, and a message for each failure.
+fn sync(mut config: Config, location: &Location, rules: RulesArgument, dry_run: bool) -> Result<()> {
+    if location.is_memory() {
+        bail!("a registry in memory ends with its process; copies to it are lost");
+    }
+    config.rules = rules.rules.or(config.rules);
+    ensure!(config.rules.is_some(), "no rules are named; give `--rules FILE`, or set LODE_REGISTRY_RULES");
+    let settings = config.into_settings()?;
+    ensure!(!settings.policy.sync.is_empty(), "the rules name no other registries; add `[[sync]]`");
+    let execution = if dry_run { SyncExecution::Report } else { SyncExecution::Copy };
+    let (mut copied, mut unchanged, mut failed) = (0, 0, 0);
+    let each = |SyncedTag { repository, tag, outcome }| match outcome {
+        Ok(TagOutcome::Unchanged) => unchanged += 1,
+        Ok(TagOutcome::Copied | TagOutcome::Differs) => {
+            copied += 1;
+            println!("{repository}:{tag}");
+        }
+        Err(error) => {
+            failed += 1;
+            eprintln!("{repository}:{tag}: {error:#}");
+        }
+    };
+    daemon::replica::sync(location, &settings.registries, &settings.policy, execution, each)?;
+    let done = if dry_run { "would be copied" } else { "copied" };
+    eprintln!("{copied} tags {done}, {unchanged} are the same, {failed} failed");
+    ensure!(failed == 0, "{failed} tags were not copied");
+    Ok(())
 }
 
 /// Without a storage, the daemon applies its own rules to its own registry.

@@ -23,6 +23,13 @@
 //! authorization_file = "/run/secrets/hook"   # the value of the header `Authorization`
 //! source = "https://registry.example"   # names this registry; the default is "lode"
 //!
+//! [[sync]]                              # tags of another registry that are copied here
+//! registry = "docker.io"
+//! repositories = ["org/chat", "org/m-*"]     # patterns need the registry's catalog
+//! tags = ["v*"]                         # default: all
+//! into = "mirror"                       # here they are mirror/org/chat; default: the same names
+//! every = "6h"
+//!
 //! [[provider]]                          # tokens of OpenID Connect as logins
 //! issuer = "https://token.actions.githubusercontent.com"
 //! audience = "registry.example"
@@ -42,9 +49,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use daemon::RegistryPolicy;
 use daemon::webhooks::{EventKind, WebhookSettings};
+use manifests::ModelRef;
+use registry::RepositoryName;
 use registry::server::access::{Action, IdentityProvider, ProviderGrant};
 use registry::server::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention};
 use serde::Deserialize;
+use transfer::SyncSource;
 
 use crate::size::bytes;
 use crate::time_span::seconds;
@@ -55,6 +65,7 @@ struct File {
     repository: Vec<RepositoryEntry>,
     audit: Option<AuditEntry>,
     webhook: Vec<WebhookEntry>,
+    sync: Vec<SyncEntry>,
     provider: Vec<ProviderEntry>,
 }
 
@@ -97,6 +108,17 @@ struct WebhookEntry {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct SyncEntry {
+    registry: String,
+    repositories: Vec<String>,
+    #[serde(default)]
+    tags: Vec<String>,
+    into: Option<String>,
+    every: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ProviderEntry {
     issuer: String,
     audience: String,
@@ -130,6 +152,7 @@ fn parse(text: &str) -> Result<(RegistryPolicy, Vec<IdentityProvider>)> {
         rules: Arc::new(RepositoryRules::new(rules)),
         audit_log: file.audit.map(|audit| audit.file),
         webhooks: file.webhook.into_iter().map(webhook).collect::<Result<_>>()?,
+        sync: file.sync.into_iter().map(sync).collect::<Result<_>>()?,
     };
     Ok((policy, file.provider.into_iter().map(provider).collect::<Result<_>>()?))
 }
@@ -181,6 +204,25 @@ fn webhook(entry: WebhookEntry) -> Result<WebhookSettings> {
     })
 }
 
+fn sync(entry: SyncEntry) -> Result<SyncSource> {
+    let problem = || format!("the sync of `{}`", entry.registry);
+    ensure!(!entry.repositories.is_empty(), "{} names no repositories; `[\"**\"]` matches all", problem());
+    let is_host = format!("{}/a", entry.registry).parse::<ModelRef>().is_ok_and(|name| name.host() == entry.registry);
+    ensure!(is_host, "{}: expected a host, such as registry.example:5000", problem());
+    let every = span("every", Some(&entry.every)).with_context(problem)?.unwrap_or_default();
+    ensure!(every >= Duration::from_secs(1), "{}: `every` is less than a second", problem());
+    if let Some(prefix) = &entry.into {
+        RepositoryName::parse(prefix).map_err(|reason| anyhow!(reason)).with_context(problem)?;
+    }
+    Ok(SyncSource {
+        repositories: patterns(&entry.repositories)?,
+        tags: patterns(&entry.tags)?,
+        into: entry.into,
+        every,
+        registry: entry.registry,
+    })
+}
+
 fn provider(entry: ProviderEntry) -> Result<IdentityProvider> {
     let problem = format!("the provider `{}`", entry.issuer);
     ensure!(!entry.grant.is_empty(), "{problem} has no `[[provider.grant]]`, so its tokens could do nothing");
@@ -212,8 +254,6 @@ fn grant(entry: GrantEntry) -> Result<ProviderGrant> {
 
 #[cfg(test)]
 mod tests {
-    use registry::RepositoryName;
-
     use super::*;
 
     #[test]
@@ -245,6 +285,9 @@ mod tests {
             ("[[webhook]]\nurl = \"example\"", "not a URL"),
             ("[[webhook]]\nurl = \"file:///etc\"", "begins neither"),
             ("[[webhook]]\nurl = \"http://a\"\nevents = [\"pushed\"]", "no event"),
+            ("[[sync]]\nregistry = \"r.example\"\nrepositories = []\nevery = \"6h\"", "names no repositories"),
+            ("[[sync]]\nregistry = \"a/b\"\nrepositories = [\"x\"]\nevery = \"6h\"", "expected a host"),
+            ("[[sync]]\nregistry = \"r.example\"\nrepositories = [\"x\"]\nevery = \"0s\"", "`every`"),
             ("[audit]", "missing field `file`"),
             ("[[provider]]\nissuer = \"i\"\naudience = \"a\"\ngrant = []", "no `[[provider.grant]]`"),
             (

@@ -7,6 +7,7 @@ mod logins;
 mod rules;
 mod seaweed;
 mod storage;
+mod sync;
 mod traces;
 
 use std::path::{Path, PathBuf};
@@ -282,6 +283,7 @@ async fn wrong_arguments_are_explained() {
         (&["gc", "--storage", "memory://"], "nothing to collect"),
         (&["retain", "--storage", "memory://"], "nothing to remove"),
         (&["retain", "--storage", "s3://models/x"], "LODE_REGISTRY_RULES"),
+        (&["sync", "--storage", "s3://models/x"], "LODE_REGISTRY_RULES"),
         (&["--storage", "memory://", "--rules", "/none.toml"], "/none.toml"),
         (&["--storage", "memory://", "--collect-every", "0s"], "more than no time"),
         (&["--storage", "memory://", "--no-redirects", "--no-redirect-for", "x"], "cannot be used with"),

@@ -29,6 +29,7 @@ mod remote_blob;
 mod repositories;
 mod resolve;
 mod search;
+mod sync;
 mod upstream;
 
 pub use hosts::{HostSettingsOf, Hosts, RegistrySettings};
@@ -42,4 +43,5 @@ pub use push::{Push, PushedBlob};
 pub use refetch::Refetch;
 pub use repositories::Repositories;
 pub use search::{Offered, Search, search};
+pub use sync::{SyncExecution, SyncSource, SyncedTag, TagOutcome, sync};
 pub use upstream::Upstream;

@@ -91,8 +91,8 @@ pub(super) async fn put<S: Storage>(
     let tags = tags(at, uri)?;
     let asked: Vec<String> = route::query(uri, "tag").collect();
     let subject = document.subject().map(|subject| subject.digest);
-    let required = required(&document);
-    let tags = server.options.rules.tags(&repository.name, tags);
+    let required = required_blobs(&document);
+    let tags = server.options.rules.new_tags(&repository.name, tags);
     store(server, repository, NewManifest { digest, raw, document, required, tags }).await?;
     let location = with_namespace(repository, format!("/v2/{}/manifests/{digest}", repository.name));
     let headers = [(header::LOCATION, value(&location)), (DIGEST, value(&digest.to_string()))];
@@ -156,7 +156,7 @@ fn check_type(headers: &HeaderMap, document: &Document) -> Result<(), ErrorReply
 
 /// The blobs that must exist before a manifest: config and layers. The manifests of an index are
 /// not required, because an index may be copied for one platform only.
-fn required(document: &Document) -> Vec<Descriptor> {
+pub fn required_blobs(document: &Document) -> Vec<Descriptor> {
     let Document::Manifest(manifest) = document else { return Vec::new() };
     let layers = manifest.layers().iter().filter(|layer| {
         let kind = layer.media_type().as_str();

@@ -41,6 +41,12 @@ impl NamePattern {
         Ok(Self(glob.map_err(|e| format!("`{text}` is not a pattern: {}", e.kind()))?.compile_matcher()))
     }
 
+    /// The only name that the pattern matches; `None` if it may match several.
+    pub fn literal(&self) -> Option<&str> {
+        let text = self.0.glob().glob();
+        (!text.contains(['*', '?', '[', '{', '\\'])).then_some(text)
+    }
+
     /// Whether the pattern matches the whole name.
     pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
@@ -109,7 +115,7 @@ impl RepositoryRules {
     }
 
     /// The tags of a push with the change that the rules allow.
-    pub(super) fn tags(&self, repository: &RepositoryName, tags: Vec<String>) -> Vec<NewTag> {
+    pub fn new_tags(&self, repository: &RepositoryName, tags: Vec<String>) -> Vec<NewTag> {
         let rule = self.of(repository);
         let change = |tag: &str| match rule {
             Some(rule) if rule.is_immutable(tag) => TagChange::Forbidden,
@@ -168,7 +174,7 @@ mod tests {
             ("library/m", "v1", TagChange::Forbidden),
         ] {
             let name = RepositoryName::parse(name).expect(name);
-            let tags = rules.tags(&name, vec![tag.to_owned()]);
+            let tags = rules.new_tags(&name, vec![tag.to_owned()]);
             assert_eq!(tags, [NewTag { name: tag.to_owned(), change: expect }], "{name}:{tag}");
         }
     }

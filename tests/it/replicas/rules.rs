@@ -18,13 +18,13 @@ use super::{Replica, client, program, status, upload};
 use crate::server::Server;
 
 /// An image with one layer.
-struct Image {
+pub(super) struct Image {
     layer: Vec<u8>,
-    manifest: Vec<u8>,
+    pub(super) manifest: Vec<u8>,
 }
 
 impl Image {
-    fn new(layer: &[u8]) -> Self {
+    pub(super) fn new(layer: &[u8]) -> Self {
         let descriptor = |media_type: &str, bytes: &[u8]| json!({"mediaType": media_type, "digest": Digest::of(bytes).to_string(), "size": bytes.len()});
         let manifest = json!({
             "schemaVersion": 2,
@@ -35,12 +35,12 @@ impl Image {
         Self { layer: layer.to_vec(), manifest: manifest.to_string().into_bytes() }
     }
 
-    fn digest(&self) -> Digest {
+    pub(super) fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }
 
     /// Pushes the image, and returns the response to its manifest.
-    async fn push(&self, base: &str, repository: &str, reference: &str) -> (u16, String) {
+    pub(super) async fn push(&self, base: &str, repository: &str, reference: &str) -> (u16, String) {
         let http = client();
         for blob in [b"{}", &self.layer[..]] {
             assert_eq!(upload(&http, base, repository, blob).await.0, 201);
@@ -56,13 +56,13 @@ async fn delete(base: &str, repository: &str, reference: impl std::fmt::Display)
     status(&client(), Method::DELETE, format!("{base}/v2/{repository}/manifests/{reference}")).await
 }
 
-async fn tags(base: &str, repository: &str) -> Value {
+pub(super) async fn tags(base: &str, repository: &str) -> Value {
     let url = format!("{base}/v2/{repository}/tags/list");
     let listed: Value = client().get(url).send().await.expect("an answer").json().await.expect("JSON");
     listed["tags"].clone()
 }
 
-fn rules(folder: &Path, text: &str) -> String {
+pub(super) fn rules(folder: &Path, text: &str) -> String {
     let path = folder.join("rules.toml");
     std::fs::write(&path, text).expect("written");
     path.to_str().expect("UTF-8").to_owned()
@@ -191,7 +191,7 @@ fn expected(loose: &Digest) -> Vec<String> {
     lines
 }
 
-fn lines(output: &std::process::Output) -> Vec<String> {
+pub(super) fn lines(output: &std::process::Output) -> Vec<String> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
     lines.sort();

@@ -1,0 +1,287 @@
+//! Copies tags of another registry to the storage of this one, with all that they need.
+//!
+//! A tag that names the same manifest already is left alone. Blobs that the repository or another
+//! one has are not fetched. A tag is set last, so an interrupted copy is invisible and the next one
+//! goes on. Signatures that are tags (`sha256-….sig`) are copied if their tags match; referrers
+//! that are no tags are not.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use content::operation::{Context, Result};
+use content::{Descriptor, Digest, Expected, Ingest, IngestId, Ingester, Provider};
+use futures_util::{StreamExt, TryStreamExt};
+use manifests::{Document, ModelRef};
+use registry::RepositoryName;
+use registry::client::{Counter, Error as RemoteError, Fetcher, Remote, catalog};
+use registry::server::{
+    Lookup, NamePattern, NewManifest, NewTag, Reference, Repository, RepositoryRules, Storage, required_blobs,
+};
+
+use crate::hosts::Hosts;
+
+/// Number of blobs of a manifest that are fetched at a time.
+const AT_ONCE: usize = 4;
+/// Maximum number of indexes within indexes.
+const MAX_DEPTH: usize = 4;
+
+/// Tags of another registry that are copied.
+#[derive(Clone, Debug)]
+pub struct SyncSource {
+    /// The host of the registry.
+    pub registry: String,
+    /// Repositories there. One without a pattern is not looked up in the registry's catalog.
+    pub repositories: Vec<NamePattern>,
+    /// Tags; empty means all.
+    pub tags: Vec<NamePattern>,
+    /// A prefix of the repositories' names here, without a slash at its end.
+    pub into: Option<String>,
+    /// The time between two copies.
+    pub every: Duration,
+}
+
+/// The result for a tag.
+#[derive(Debug)]
+pub struct SyncedTag {
+    /// The repository here.
+    pub repository: String,
+    /// The tag.
+    pub tag: String,
+    /// Whether the tag was copied, or would be; or the reason why it could not be.
+    pub outcome: Result<TagOutcome>,
+}
+
+/// What a copy did for a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagOutcome {
+    /// The tag names the same manifest here.
+    Unchanged,
+    /// The tag was copied.
+    Copied,
+    /// The tag differs, and copying was not asked for.
+    Differs,
+}
+
+/// Whether tags are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncExecution {
+    /// Tags that differ are copied.
+    Copy,
+    /// Tags that differ are only reported.
+    Report,
+}
+
+/// Copies the tags of a source to a storage. `each` gets the result for each tag.
+///
+/// # Errors
+/// The repositories of the source cannot be listed. A failure of a tag, or of the list of tags of
+/// a repository, is passed to `each`.
+pub async fn sync<S: Storage>(
+    hosts: &Hosts,
+    storage: &S,
+    rules: &RepositoryRules,
+    source: &SyncSource,
+    execution: SyncExecution,
+    mut each: impl FnMut(SyncedTag),
+) -> Result<()> {
+    for name in repositories(hosts, source).await? {
+        let own = source.into.as_ref().map_or(name.clone(), |prefix| format!("{prefix}/{name}"));
+        let copy = match Copy::of(hosts, storage, rules, source, &name, &own) {
+            Ok(copy) => copy,
+            Err(error) => {
+                each(SyncedTag { repository: own, tag: "*".to_owned(), outcome: Err(error) });
+                continue;
+            }
+        };
+        match copy.tags(source).await {
+            Ok(tags) => {
+                for tag in tags {
+                    let outcome = copy.tag(&tag, execution).await;
+                    each(SyncedTag { repository: own.clone(), tag, outcome });
+                }
+            }
+            Err(error) => each(SyncedTag { repository: own, tag: "*".to_owned(), outcome: Err(error) }),
+        }
+    }
+    Ok(())
+}
+
+/// The repositories of a source that match.
+async fn repositories(hosts: &Hosts, source: &SyncSource) -> Result<Vec<String>> {
+    if let Some(names) = source.repositories.iter().map(|pattern| pattern.literal().map(str::to_owned)).collect() {
+        return Ok(names);
+    }
+    let failed = || format!("the repositories of `{}` cannot be listed; name each of them", source.registry);
+    let host = hosts.sources(&source.registry)?.pop().with_context(failed)?;
+    let names = catalog::repositories(&host).await.with_context(failed)?;
+    Ok(names.into_iter().filter(|name| source.repositories.iter().any(|pattern| pattern.matches(name))).collect())
+}
+
+/// Copies tags of one repository.
+struct Copy<'a, S> {
+    remote: Remote,
+    fetcher: Fetcher,
+    target: Target<S>,
+    rules: &'a RepositoryRules,
+}
+
+impl<'a, S: Storage> Copy<'a, S> {
+    fn of(
+        hosts: &Hosts,
+        storage: &S,
+        rules: &'a RepositoryRules,
+        source: &SyncSource,
+        name: &str,
+        own: &str,
+    ) -> Result<Self> {
+        let reference: ModelRef = format!("{}/{name}", source.registry).parse()?;
+        let (remote, parallel) = hosts.remote(&reference)?;
+        let named = RepositoryName::parse(own).map_err(content::operation::OperationError::text)?;
+        let repository = Repository { name: named, namespace: None, mirrored: true };
+        let target = Target { storage: storage.clone(), repository: Arc::new(repository) };
+        Ok(Self { fetcher: Fetcher::new(remote.clone(), parallel), remote, target, rules })
+    }
+
+    async fn tags(&self, source: &SyncSource) -> Result<Vec<String>> {
+        let literal: Option<Vec<String>> =
+            source.tags.iter().map(|pattern| pattern.literal().map(str::to_owned)).collect();
+        if let Some(tags) = literal.filter(|tags| !tags.is_empty()) {
+            return Ok(tags);
+        }
+        let host = self.remote.sources().last().context("the registry has no address")?;
+        let tags = catalog::tags(host, self.remote.repository()).await?;
+        let is_wanted = |tag: &String| source.tags.is_empty() || source.tags.iter().any(|pattern| pattern.matches(tag));
+        Ok(tags.into_iter().filter(is_wanted).collect())
+    }
+
+    async fn tag(&self, tag: &str, execution: SyncExecution) -> Result<TagOutcome> {
+        let Target { storage, repository } = &self.target;
+        let (digest, raw) = self.remote.manifest(tag).await?;
+        if storage.manifest(repository, &Reference::Tag(tag.to_owned())).await? == Some(digest) {
+            return Ok(TagOutcome::Unchanged);
+        }
+        if execution == SyncExecution::Report {
+            return Ok(TagOutcome::Differs);
+        }
+        let tags = self.rules.new_tags(&repository.name, vec![tag.to_owned()]);
+        self.document(digest, raw, tags, MAX_DEPTH).await?;
+        Ok(TagOutcome::Copied)
+    }
+
+    /// Copies a manifest, or an index after its manifests.
+    async fn document(&self, digest: Digest, raw: Bytes, tags: Vec<NewTag>, depth: usize) -> Result<()> {
+        let document = Document::parse(&raw).with_context(|| format!("manifest `{digest}`"))?;
+        let Target { storage, repository } = &self.target;
+        for child in document.children().manifests {
+            content::ensure!(depth > 0, "`{digest}` has more than {MAX_DEPTH} levels of indexes");
+            if storage.manifest(repository, &Reference::Digest(child)).await?.is_some() {
+                continue;
+            }
+            match self.remote.manifest(&child.to_string()).await {
+                Ok((digest, raw)) => Box::pin(self.document(digest, raw, Vec::new(), depth - 1)).await?,
+                // An index may list manifests that were never pushed.
+                Err(RemoteError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let required = required_blobs(&document);
+        let digests: Vec<Digest> = required.iter().map(|blob| blob.digest).collect();
+        let announced = storage.announce(repository, &digests).await?;
+        let stored = async {
+            self.blobs(&required).await?;
+            let manifest = NewManifest { digest, raw, document, required: required.clone(), tags };
+            Ok(storage.put_manifest(repository, manifest, &announced).await?)
+        };
+        let stored = stored.await;
+        if let Err(error) = storage.withdraw(announced).await {
+            tracing::warn!("an announced manifest keeps its blobs for now: {error}");
+        }
+        stored
+    }
+
+    /// Adds blobs to the repository, from another repository here or from the source.
+    async fn blobs(&self, blobs: &[Descriptor]) -> Result<()> {
+        let Target { storage, repository } = &self.target;
+        futures_util::stream::iter(blobs)
+            .map(Ok)
+            .try_for_each_concurrent(AT_ONCE, |blob| async move {
+                let has = storage.blob(repository, &blob.digest, Lookup::Promise).await?.is_some();
+                if has || storage.mount(None, repository, &blob.digest).await? {
+                    return Ok(());
+                }
+                Ok(self.fetcher.fetch(&self.target, blob, &Uncounted).await?)
+            })
+            .await
+    }
+}
+
+/// A counter that discards all counts.
+struct Uncounted;
+
+impl Counter for Uncounted {
+    fn add(&self, _bytes: u64) {}
+    fn remove(&self, _bytes: u64) {}
+}
+
+/// A repository of a storage: a committed blob is in the repository at once.
+#[derive(Clone)]
+struct Target<S> {
+    storage: S,
+    repository: Arc<Repository>,
+}
+
+impl<S: Storage> Provider for Target<S> {
+    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, content::Error> {
+        self.storage.blob(&self.repository, digest, Lookup::Promise).await
+    }
+
+    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, content::Error> {
+        self.storage.read(blob, range).await
+    }
+}
+
+impl<S: Storage> Ingester for Target<S> {
+    type Ingest = TargetIngest<S>;
+
+    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<TargetIngest<S>, content::Error> {
+        let ingest = self.storage.ingest(id, expected).await?;
+        Ok(TargetIngest { target: self.clone(), ingest, expected })
+    }
+}
+
+/// A blob that is being written to a repository.
+struct TargetIngest<S: Storage> {
+    target: Target<S>,
+    ingest: S::Ingest,
+    expected: Expected,
+}
+
+impl<S: Storage> Ingest for TargetIngest<S> {
+    fn offset(&self) -> u64 {
+        self.ingest.offset()
+    }
+
+    async fn write(&mut self, bytes: Bytes) -> Result<(), content::Error> {
+        self.ingest.write(bytes).await
+    }
+
+    async fn expect(&mut self, expected: Expected) -> Result<(), content::Error> {
+        self.expected = expected;
+        self.ingest.expect(expected).await
+    }
+
+    async fn pause(self) -> Result<Option<Self>, content::Error> {
+        let Self { target, ingest, expected } = self;
+        Ok(ingest.pause().await?.map(|ingest| Self { target, ingest, expected }))
+    }
+
+    async fn commit(self) -> Result<(Digest, u64), content::Error> {
+        self.target.storage.finish(&self.target.repository, self.ingest, self.expected).await
+    }
+
+    async fn cancel(self) -> Result<(), content::Error> {
+        self.ingest.cancel().await
+    }
+}
