@@ -405,8 +405,15 @@ fn users(file: Option<String>, text: Option<String>) -> Result<Option<UserSource
     }
 }
 
-/// Fails if the registry's mode needs users and there are none.
+/// Fails if the registry's mode needs users and there are none, or if it ignores logins.
 fn ensure_users(registry: &RegistryAccess) -> Result<()> {
+    if !registry.mode.needs_users() && !registry.providers.is_empty() {
+        bail!(
+            "the registry rules name identity providers, but LODE_REGISTRY_MODE is `{}`, which ignores logins; set \
+             it to `anonymous-pull` or `private`",
+            registry.mode
+        );
+    }
     if registry.mode.needs_users() && registry.users.is_none() && registry.providers.is_empty() {
         bail!(
             "LODE_REGISTRY_MODE is `{}`, which needs users; set LODE_REGISTRY_USERS to an htpasswd file \

@@ -35,6 +35,7 @@ use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use axum::{Json, Router};
+use tracing::Instrument;
 
 pub use blobs::names_tag;
 pub use journal::{Journal, JournalEntry, NoJournal, Operation};
@@ -179,7 +180,7 @@ async fn handle<S: Storage>(State(server): State<Arc<Server<S>>>, request: Reque
         return respond(&server, request).await;
     }
     // A client that disconnects must not leave an announcement, or a change that the journal lacks.
-    let done = finished(spawn(async move { respond(&server, request).await })).await;
+    let done = finished(spawn(async move { respond(&server, request).await }.in_current_span())).await;
     done.unwrap_or_else(|error| ErrorReply::from(error).into_response())
 }
 
@@ -204,7 +205,7 @@ async fn answer<S: Storage>(
     }
     let mut found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
     if let Some(found) = &found {
-        entry.is_about(&parts.method, found);
+        entry.is_about(&parts.method, &parts.uri, found);
     }
     if let Some(Route::In(repository, _)) = &mut found {
         repository.mirrored =
@@ -231,8 +232,14 @@ impl<S: Storage> Server<S> {
     async fn admit(&self, route: &Route, parts: &Parts) -> Result<Identity, access::Refusal> {
         let base = self.base(&parts.headers);
         let (repository, object) = match route {
-            Route::Base | Route::Catalog => {
-                return self.access.check(&parts.headers, &base, None, Action::Pull).await;
+            Route::Base => return self.access.check(&parts.headers, &base, None, Action::Pull).await,
+            Route::Catalog => {
+                let identity = self.access.check(&parts.headers, &base, None, Action::Pull).await?;
+                if identity.may_list {
+                    return Ok(identity);
+                }
+                let message = "the list of repositories needs a grant to pull from `**`".to_owned();
+                return Err(access::Refusal::Denied { message });
             }
             Route::In(repository, object) => (&repository.name, object),
         };

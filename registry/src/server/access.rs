@@ -216,6 +216,15 @@ pub enum UserSource {
 pub struct Identity {
     /// The user; `None` if no login was needed.
     pub user: Option<String>,
+    /// Whether the login may list all repositories. Tokens of identity providers are for the
+    /// repositories of their grants.
+    pub may_list: bool,
+}
+
+impl Identity {
+    fn of(user: Option<String>) -> Self {
+        Self { user, may_list: true }
+    }
 }
 
 /// Decides which client may do which action. Clones share the state.
@@ -304,10 +313,10 @@ impl Access {
             return Err(Refusal::Denied { message });
         }
         if !self.0.mode.needs_users() {
-            return Ok(Identity { user: None });
+            return Ok(Identity::of(None));
         }
         match Credentials::of(headers) {
-            Credentials::Absent if rule == Rule::Anyone && repository.is_some() => Ok(Identity { user: None }),
+            Credentials::Absent if rule == Rule::Anyone && repository.is_some() => Ok(Identity::of(None)),
             Credentials::Absent => {
                 Err(self.unauthorized(wanted, TokenFault::Absent, "authentication is required: log in first"))
             }
@@ -319,7 +328,7 @@ impl Access {
                 if !self.authenticate(&user, &password).await? {
                     return Err(self.unauthorized(wanted, TokenFault::Absent, WRONG_PASSWORD));
                 }
-                Ok(Identity { user: Some(user) })
+                Ok(Identity::of(Some(user)))
             }
             Credentials::Bearer(text) => match self.provided(wanted, &text).await? {
                 Some(login) => Self::check_provided(wanted, rule, &login),
@@ -340,7 +349,7 @@ impl Access {
     ) -> Result<Identity, Refusal> {
         let now = self.0.clock.seconds();
         if query.is_some_and(|query| self.0.linker.verify(repository, digest, query, now)) {
-            return Ok(Identity { user: None });
+            return Ok(Identity::of(None));
         }
         self.check(headers, base_url, Some(repository), Action::Pull).await
     }
@@ -384,7 +393,7 @@ impl Access {
             let message = format!("`{}` has no grant to {} in `{name}`", login.user, wanted.action.as_str());
             return Err(Refusal::Denied { message });
         }
-        Ok(Identity { user: Some(login.user.clone()) })
+        Ok(Identity { user: Some(login.user.clone()), may_list: rule == Rule::Anyone || login.may_list() })
     }
 
     async fn check_token(&self, wanted: AccessRequest<'_>, rule: Rule, text: &str) -> Result<Identity, Refusal> {
@@ -405,7 +414,8 @@ impl Access {
             let message = "the token is not for this; fetch one with the scope that this answer names";
             return Err(self.unauthorized(wanted, TokenFault::Scope, message));
         }
-        Ok(Identity { user: token.user.map(TokenUser::into_name) })
+        let may_list = rule == Rule::Anyone || !matches!(token.user, Some(TokenUser::Provided(_)));
+        Ok(Identity { user: token.user.map(TokenUser::into_name), may_list })
     }
 
     async fn authenticate(&self, user: &str, password: &Password) -> Result<bool, Refusal> {

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 
 use axum::body::HttpBody;
 use axum::extract::{ConnectInfo, Request};
-use axum::http::{HeaderMap, HeaderName, Method, header};
+use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::response::Response;
 use content::Digest;
 
 use super::DIGEST;
-use super::route::{Object, Route};
+use super::route::{Object, Route, query};
 use super::storage::Reference;
 use crate::ErrorCode;
 
@@ -107,6 +107,8 @@ pub struct JournalEntry {
     pub repository: Option<String>,
     /// The tag, digest or upload in the path.
     pub reference: Option<String>,
+    /// Tags that a pushed manifest gets besides the one in the path.
+    pub tags: Vec<String>,
     /// The user; `None` without a login.
     pub user: Option<String>,
     /// The address of the connection, which is a proxy's if there is one.
@@ -164,6 +166,7 @@ impl<'a> OpenEntry<'a> {
             operation: Operation::Unknown,
             repository: None,
             reference: None,
+            tags: Vec::new(),
             user: None,
             peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer),
             forwarded_for: text(headers, &HeaderName::from_static("x-forwarded-for")),
@@ -184,8 +187,11 @@ impl<'a> OpenEntry<'a> {
     }
 
     /// Sets the subject of the request.
-    pub(super) fn is_about(&mut self, method: &Method, route: &Route) {
+    pub(super) fn is_about(&mut self, method: &Method, uri: &Uri, route: &Route) {
         self.entry.operation = Operation::of(method, route);
+        if self.entry.operation == Operation::PushManifest {
+            self.entry.tags = query(uri, "tag").collect();
+        }
         let Route::In(repository, object) = route else { return };
         self.entry.repository = Some(repository.to_string());
         self.entry.reference = match object {

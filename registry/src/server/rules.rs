@@ -41,9 +41,14 @@ impl NamePattern {
         Ok(Self(glob.map_err(|e| format!("`{text}` is not a pattern: {}", e.kind()))?.compile_matcher()))
     }
 
+    /// The text of the pattern.
+    pub fn as_str(&self) -> &str {
+        self.0.glob().glob()
+    }
+
     /// The only name that the pattern matches; `None` if it may match several.
     pub fn literal(&self) -> Option<&str> {
-        let text = self.0.glob().glob();
+        let text = self.as_str();
         (!text.contains(['*', '?', '[', '{', '\\'])).then_some(text)
     }
 

@@ -151,7 +151,14 @@ async fn tokens_of_a_provider_are_logins() {
     let delete = client().delete(replica.url("/v2/team/m/manifests/v1")).bearer_auth(&good).send().await;
     assert_eq!(delete.expect("an answer").status(), 403, "the grant has no `delete`");
     let stranger = provider.token(|claims| claims["repository"] = json!("other/x"));
-    assert_eq!(begin(&replica, "team/m", &format!("Bearer {stranger}")).await.0, 403);
+    let (code, body) = begin(&replica, "team/m", &format!("Bearer {stranger}")).await;
+    assert!(code == 401 && body.contains("no grant"), "{code} {body}");
+    let catalog = async |authorization: String| {
+        let request = client().get(replica.url("/v2/_catalog")).header(AUTHORIZATION, authorization);
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    assert_eq!(catalog(format!("Bearer {good}")).await, 403, "the grant is for `team/**`");
+    assert_eq!(catalog(basic("anna", "secret")).await, 200);
 
     // Clients of the token service get a token for the intersection.
     let url = replica.url("/v2/token?scope=repository:team/m:pull,push,delete&scope=repository:other/m:pull");
@@ -165,6 +172,18 @@ async fn tokens_of_a_provider_are_logins() {
     assert!(given["expires_in"].as_u64().is_some_and(|seconds| seconds <= 300), "{given}");
     assert_eq!(begin(&replica, "team/m", &format!("Bearer {token}")).await.0, 202);
     assert_eq!(begin(&replica, "other/m", &format!("Bearer {token}")).await.0, 401);
+    assert_eq!(catalog(format!("Bearer {token}")).await, 403);
+}
+
+#[tokio::test]
+async fn a_mode_that_ignores_logins_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let rules = folder.path().join("rules.toml");
+    let text = "[[provider]]\nissuer = \"https://i.example\"\naudience = \"a\"\n[[provider.grant]]\nclaims = { sub = \"*\" }\nrepositories = [\"**\"]\nactions = [\"push\"]\n";
+    std::fs::write(&rules, text).expect("written");
+    let rules = rules.to_str().expect("UTF-8");
+    let error = super::fails(&["--storage", "memory://", "--rules", rules], &[]).await;
+    assert!(error.contains("LODE_REGISTRY_MODE") && error.contains("anonymous-pull"), "{error}");
 }
 
 #[tokio::test]

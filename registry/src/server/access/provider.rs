@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -20,7 +20,6 @@ use ring::signature;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
 
 use super::{AccessError, Action};
 use crate::RepositoryName;
@@ -78,6 +77,14 @@ pub(super) struct ProvidedLogin {
 }
 
 impl ProvidedLogin {
+    /// Whether all repositories may be read, and so the catalog.
+    pub(super) fn may_list(&self) -> bool {
+        let is_all = |pattern: &NamePattern| pattern.as_str() == "**";
+        let lists =
+            |grant: &ProviderGrant| grant.actions.contains(&Action::Pull) && grant.repositories.iter().any(is_all);
+        self.grants.iter().any(lists)
+    }
+
     /// Whether an action is granted.
     pub(super) fn may(&self, repository: &RepositoryName, action: Action) -> bool {
         let is_for = |grant: &ProviderGrant| {
@@ -103,14 +110,31 @@ pub(super) struct Providers(Vec<Provider>);
 struct Provider {
     settings: IdentityProvider,
     http: Client,
-    keys: Mutex<KnownKeys>,
+    known: Mutex<KnownKeys>,
+    /// Held while keys are fetched.
+    fetching: tokio::sync::Mutex<()>,
 }
+
+/// ProviderKeys with their ids.
+type ProviderKeys = Arc<Vec<(Option<String>, PublicKey)>>;
 
 #[derive(Default)]
 struct KnownKeys {
-    keys: Arc<Vec<(Option<String>, PublicKey)>>,
+    keys: ProviderKeys,
     fetched: Option<Instant>,
     attempted: Option<Instant>,
+}
+
+impl KnownKeys {
+    /// The keys, if they are younger than `age` and include the one with this id.
+    fn with(&self, id: Option<&str>, age: Duration) -> Option<ProviderKeys> {
+        let is_young = self.fetched.is_some_and(|fetched| fetched.elapsed() < age);
+        let has = match id {
+            Some(id) => self.keys.iter().any(|(own, _)| own.as_deref() == Some(id)),
+            None => !self.keys.is_empty(),
+        };
+        (is_young && has).then(|| self.keys.clone())
+    }
 }
 
 #[derive(Deserialize)]
@@ -140,7 +164,7 @@ impl Providers {
             let redirects = reqwest::redirect::Policy::none();
             let http = Client::builder().timeout(TIMEOUT).redirect(redirects).build();
             let http = http.map_err(|e| problem(content::text::error_with_causes(&e)))?;
-            Ok(Provider { settings, http, keys: Mutex::default() })
+            Ok(Provider { settings, http, known: Mutex::default(), fetching: tokio::sync::Mutex::default() })
         };
         settings.into_iter().map(provider).collect::<Result<_, _>>().map(Self)
     }
@@ -219,25 +243,35 @@ impl Provider {
         let has = |(name, pattern): &(String, NamePattern)| {
             texts(claims.get(name)).iter().any(|value| pattern.matches(value))
         };
-        let grants = settings.grants.iter().filter(|grant| grant.claims.iter().all(has)).cloned().collect();
+        let matching = settings.grants.iter().filter(|grant| grant.claims.iter().all(has));
+        let grants: Vec<ProviderGrant> = matching.cloned().collect();
+        if grants.is_empty() {
+            return invalid("no grant of this registry matches the token's claims");
+        }
         let host = settings.issuer.split("://").nth(1).unwrap_or(&settings.issuer);
         Ok(ProvidedLogin { user: format!("{user}@{host}"), expires, grants })
     }
 
     /// The keys, which include the one with this id if the provider has it.
-    async fn keys(&self, id: Option<&str>) -> Result<Arc<Vec<(Option<String>, PublicKey)>>, TokenProblem> {
-        let mut known = self.keys.lock().await;
-        let has = |known: &KnownKeys| match id {
-            Some(id) => known.keys.iter().any(|(own, _)| own.as_deref() == Some(id)),
-            None => !known.keys.is_empty(),
-        };
-        let age = known.fetched.map(|fetched| fetched.elapsed());
-        if has(&known) && age.is_some_and(|age| age < FRESH) {
-            return Ok(known.keys.clone());
+    async fn keys(&self, id: Option<&str>) -> Result<ProviderKeys, TokenProblem> {
+        if let Some(keys) = self.known().with(id, FRESH) {
+            return Ok(keys);
         }
-        if known.attempted.is_none_or(|attempted| attempted.elapsed() >= REST) {
+        let fetching = if let Ok(fetching) = self.fetching.try_lock() {
+            fetching
+        } else {
+            // Another request fetches them. Older keys are good enough meanwhile.
+            if let Some(keys) = self.known().with(id, STALE) {
+                return Ok(keys);
+            }
+            self.fetching.lock().await
+        };
+        let is_due = self.known().attempted.is_none_or(|attempted| attempted.elapsed() >= REST);
+        if is_due && self.known().with(id, FRESH).is_none() {
+            let fetched = self.fetch().await;
+            let mut known = self.known();
             known.attempted = Some(Instant::now());
-            match self.fetch().await {
+            match fetched {
                 Ok(keys) => {
                     known.keys = Arc::new(keys);
                     known.fetched = Some(Instant::now());
@@ -245,8 +279,14 @@ impl Provider {
                 Err(reason) => tracing::warn!(issuer = self.settings.issuer, "its keys cannot be fetched: {reason}"),
             }
         }
+        drop(fetching);
+        let known = self.known();
         let is_usable = known.fetched.is_some_and(|fetched| fetched.elapsed() < STALE);
         if is_usable { Ok(known.keys.clone()) } else { Err(TokenProblem::Unavailable) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownKeys> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn fetch(&self) -> Result<Vec<(Option<String>, PublicKey)>, String> {
@@ -274,7 +314,7 @@ impl Provider {
             keys
         };
         let set: KeySet = self.document(url.clone()).await?;
-        // Keys of other kinds are for other purposes.
+        // ProviderKeys of other kinds are for other purposes.
         let keys: Vec<_> = set.keys.into_iter().filter_map(PublicKey::parse).collect();
         if keys.is_empty() { Err(format!("`{url}` has no key that is understood")) } else { Ok(keys) }
     }

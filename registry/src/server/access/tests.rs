@@ -48,8 +48,8 @@ impl Fixture {
     async fn outcome(&self, authorization: &str, repository: Option<&str>, action: Action) -> String {
         let name = repository.map(name);
         match self.access.check(&headers(authorization), BASE, name.as_ref(), action).await {
-            Ok(Identity { user: Some(user) }) => format!("ok {user}"),
-            Ok(Identity { user: None }) => "ok".to_owned(),
+            Ok(Identity { user: Some(user), .. }) => format!("ok {user}"),
+            Ok(Identity { user: None, .. }) => "ok".to_owned(),
             Err(refusal) => refusal.into_response().status().as_u16().to_string(),
         }
     }
