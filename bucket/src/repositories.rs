@@ -10,7 +10,7 @@
 //! A repository stays in the catalog after its last tag was removed: a storage cannot delete an
 //! object on the condition that no one has just used it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use content::{Digest, Error};
@@ -29,6 +29,8 @@ use crate::keys::{self, RepositoryFolder};
 use crate::marked::{document, parse, retry};
 use crate::objects::{Objects, Version};
 
+/// Storages round times to seconds, and not in all responses.
+const ROUNDED: Duration = Duration::from_secs(1);
 /// Number of tags that are read at a time.
 const READS: usize = 16;
 
@@ -44,10 +46,13 @@ struct SeenTag {
     /// `None` if the tag does not exist.
     digest: Option<Digest>,
     version: Option<Version>,
+    modified: SystemTime,
 }
 
 async fn read_tag(objects: &Objects, key: &str) -> Result<SeenTag, crate::Error> {
-    let Some(object) = objects.get(key).await? else { return Ok(SeenTag { digest: None, version: None }) };
+    let Some(object) = objects.get(key).await? else {
+        return Ok(SeenTag { digest: None, version: None, modified: SystemTime::UNIX_EPOCH });
+    };
     let digest = if object.bytes.is_empty() {
         None
     } else {
@@ -58,7 +63,7 @@ async fn read_tag(objects: &Objects, key: &str) -> Result<SeenTag, crate::Error>
         };
         Some(tag.digest.parse().map_err(wrong)?)
     };
-    Ok(SeenTag { digest, version: Some(object.version) })
+    Ok(SeenTag { digest, version: Some(object.version), modified: object.modified })
 }
 
 /// Sets a tag; returns the digest that it names instead if it may not change.
@@ -71,7 +76,8 @@ async fn set_tag(
     retry(key, || async {
         let seen = read_tag(objects, key).await?;
         match seen.digest {
-            Some(named) if named == *digest => return Ok(Some(None)),
+            // A tag that is set again gets a new time, which retention looks at.
+            Some(named) if named == *digest => {}
             Some(named) if change == TagChange::Forbidden => return Ok(Some(Some(named))),
             _ => {}
         }
@@ -81,12 +87,15 @@ async fn set_tag(
     .await
 }
 
-/// Removes a tag if it names `digest`, or in any case. Returns whether it was removed.
-async fn remove_tag(objects: &Objects, key: &str, digest: Option<&Digest>) -> Result<bool, crate::Error> {
+/// Removes a tag if `is_meant` accepts it. Returns whether it was removed.
+async fn remove_tag(
+    objects: &Objects,
+    key: &str,
+    is_meant: impl Fn(&Digest, SystemTime) -> bool + Copy,
+) -> Result<bool, crate::Error> {
     retry(key, || async {
         let seen = read_tag(objects, key).await?;
-        let is_meant = seen.digest.is_some_and(|own| digest.is_none_or(|digest| own == *digest));
-        if !is_meant {
+        if !seen.digest.is_some_and(|digest| is_meant(&digest, seen.modified)) {
             return Ok(Some(false));
         }
         Ok(objects.swap(key, seen.version.as_ref(), Bytes::new()).await?.map(|_| true))
@@ -121,7 +130,7 @@ impl Bucket {
         let mut tags = self.objects.list(&RepositoryFolder::Tags.of(of), None);
         while let Some(entry) = tags.try_next().await? {
             if entry.size > 0 {
-                remove_tag(&self.objects, &entry.key, Some(digest)).await?;
+                remove_tag(&self.objects, &entry.key, |own, _| own == digest).await?;
             }
         }
         Ok(())
@@ -211,7 +220,7 @@ impl ManifestStorage for Bucket {
         match at {
             Reference::Digest(digest) => self.delete_manifest(of, digest).await,
             Reference::Tag(tag) => {
-                let removed = remove_tag(&self.objects, &RepositoryFolder::Tags.entry(of, tag), None).await?;
+                let removed = remove_tag(&self.objects, &RepositoryFolder::Tags.entry(of, tag), |_, _| true).await?;
                 Ok(if removed { Removal::Done } else { Removal::NotThere })
             }
         }
@@ -259,7 +268,12 @@ impl RepositoryUpkeep for Bucket {
                 let entry = entry?;
                 let name = keys::last(&entry.key).to_owned();
                 let digest = read_tag(&self.objects, &entry.key).await?.digest;
-                Ok::<_, crate::Error>(digest.map(|digest| ListedTag { name, digest, set: entry.modified }))
+                Ok::<_, crate::Error>(digest.map(|digest| ListedTag {
+                    name,
+                    digest,
+                    set: entry.modified,
+                    is_pinned: false,
+                }))
             })
             .buffered(READS);
         while let Some(tag) = reads.try_next().await? {
@@ -271,7 +285,8 @@ impl RepositoryUpkeep for Bucket {
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {
         let Some(of) = Self::own(of) else { return Ok(Removal::NotThere) };
         let key = RepositoryFolder::Tags.entry(of, &tag.name);
-        let removed = remove_tag(&self.objects, &key, Some(&tag.digest)).await?;
+        let is_same = |digest: &Digest, set: SystemTime| *digest == tag.digest && set <= tag.set + ROUNDED;
+        let removed = remove_tag(&self.objects, &key, is_same).await?;
         Ok(if removed { Removal::Done } else { Removal::NotThere })
     }
 
@@ -281,8 +296,8 @@ impl RepositoryUpkeep for Bucket {
         let Some(name) = Self::own(of) else { return Ok(Removal::NotThere) };
         let key = RepositoryFolder::Manifests.entry(name, &manifest.digest.hex());
         let Some(object) = self.objects.get(&key).await? else { return Ok(Removal::NotThere) };
-        // Tags are set after their manifest was written. Storages round times to seconds.
-        if object.modified > manifest.pushed + Duration::from_secs(1) {
+        // Tags are set after their manifest was written.
+        if object.modified > manifest.pushed + ROUNDED {
             return Ok(Removal::NotThere);
         }
         self.delete_document(name, &manifest.digest, &object.bytes).await?;

@@ -78,7 +78,7 @@ pub use guard::Scope;
 pub use guard::keys::make as make_key;
 pub use log_rotation::file as log_file;
 pub use registry_journal::webhooks;
-pub use registry_retention::reduced;
+pub use registry_retention::response as retention_response;
 pub use serve::run;
 pub use settings::{RegistryAccess, RegistryPolicy, Settings};
 pub use socket_uploads::hand_over;

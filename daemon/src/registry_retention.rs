@@ -5,7 +5,8 @@ use std::time::SystemTime;
 use api::lode::{ReducedRepository, RetentionRequest, RetentionResponse};
 use axum::Json;
 use axum::extract::State;
-use registry::server::retention::{Execution, RepositoryRetention, retain};
+use registry::RepositoryName;
+use registry::server::retention::{Execution, RepositoryRetention, Retained, retain};
 use registry::server::{RepositoryRules, Storage};
 
 use crate::body::Body;
@@ -23,12 +24,20 @@ pub(crate) async fn retention(
         daemon.library.ensure_writable()?;
     }
     let done = retain(&daemon.repositories(), rules, execution, SystemTime::now()).await?;
-    let repositories = done.iter().map(reduced).collect();
-    Ok(Json(RetentionResponse { has_rules: rules.have_retention(), repositories }))
+    Ok(Json(response(rules, &done)))
 }
 
-/// A retention as the API describes it.
-pub fn reduced(retention: &RepositoryRetention) -> ReducedRepository {
+/// The retention of all repositories as the API describes it.
+pub fn response(rules: &RepositoryRules, retained: &Retained) -> RetentionResponse {
+    let failure = |(name, error): &(RepositoryName, content::Error)| format!("{name}: {error}");
+    RetentionResponse {
+        has_rules: rules.have_retention(),
+        repositories: retained.repositories.iter().map(reduced).collect(),
+        failures: retained.failed.iter().map(failure).collect(),
+    }
+}
+
+fn reduced(retention: &RepositoryRetention) -> ReducedRepository {
     let RepositoryRetention { repository, plan, removed } = retention;
     let (tags, manifests) = removed.unwrap_or_default();
     ReducedRepository {
@@ -48,9 +57,12 @@ pub(crate) async fn apply_retention<S: Storage>(storage: &S, rules: &RepositoryR
     }
     match retain(storage, rules, Execution::Remove, SystemTime::now()).await {
         Ok(done) => {
-            for one in done {
+            for one in done.repositories {
                 let (tags, manifests) = one.removed.unwrap_or_default();
                 tracing::info!(repository = %one.repository, tags, manifests, "removed by retention");
+            }
+            for (repository, error) in done.failed {
+                tracing::warn!(%repository, "its retention failed, the next run tries again: {error}");
             }
         }
         Err(error) => tracing::warn!("the retention of repositories failed, the next run goes on: {error}"),

@@ -5,7 +5,7 @@
 //! to stop, it accepts no more connections, and running requests may continue for a while.
 
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
@@ -17,7 +17,7 @@ use bucket::{Bucket, CollectOptions, Collected, Location};
 use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
-use registry::server::retention::{self, Execution, RepositoryRetention};
+use registry::server::retention::{self, Execution, Retained};
 use registry::server::{Redirects, RepositoryRules, Server, ServerOptions};
 use tokio::sync::watch;
 use transfer::{Hosts, RegistrySettings, SyncExecution, SyncedTag};
@@ -37,6 +37,8 @@ use crate::{access, activation, metrics};
 const CLOSE: Duration = Duration::from_mins(1);
 /// Maximum time between the start and the first collection.
 const FIRST_COLLECTION: Duration = Duration::from_mins(10);
+/// How long events for webhooks may take at the end, even if requests have used up their time.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// How long a storage may take to answer the question whether the replica is ready.
 const READY: Duration = Duration::from_secs(5);
 
@@ -97,7 +99,7 @@ pub fn collect(storage: &Location, collection: Collection, options: &CollectOpti
 ///
 /// # Errors
 /// The storage cannot be used, or a manifest cannot be read.
-pub fn retain(storage: &Location, rules: &RepositoryRules, execution: Execution) -> Result<Vec<RepositoryRetention>> {
+pub fn retain(storage: &Location, rules: &RepositoryRules, execution: Execution) -> Result<Retained> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let bucket = Bucket::open(storage)?;
@@ -175,11 +177,12 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     }
     activation::stopping();
     let _ = stop.send(true);
+    let end = Instant::now() + settings.drain;
     if tokio::time::timeout(settings.drain, &mut server).await.is_err() {
         tracing::warn!("requests that were not finished are cut off");
         server.abort();
     }
-    journal.finish(settings.drain).await;
+    journal.finish(end.saturating_duration_since(Instant::now()).max(LAST_EVENTS)).await;
     Ok(())
 }
 

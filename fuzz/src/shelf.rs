@@ -187,7 +187,7 @@ impl RepositoryUpkeep for Shelf {
     async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
         let (kept, own, now) = (self.kept(), of.to_string(), SystemTime::now());
         let tags = kept.tags.iter().filter(|((name, _), _)| *name == own);
-        let tags = tags.map(|((_, name), digest)| ListedTag { name: name.clone(), digest: *digest, set: now });
+        let tags = tags.map(|((_, name), digest)| ListedTag { name: name.clone(), digest: *digest, set: now, is_pinned: false });
         let manifests = kept.documents.keys().filter(|(name, _)| *name == own);
         let manifests = manifests.map(|(_, digest)| ListedManifest { digest: *digest, pushed: now });
         Ok(Contents { tags: tags.collect(), manifests: manifests.collect() })

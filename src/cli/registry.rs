@@ -17,8 +17,6 @@ use super::client::Client;
 use crate::config::{Config, registry_rules};
 use crate::time_span::seconds;
 
-const NO_RETENTION: &str = "the rules keep everything; add `untagged` or `[[repository.keep]]` to a repository";
-
 /// Arguments of `lode registry`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -128,8 +126,7 @@ pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
                 Some(location) => retain(&location, rules.rules.or(config.rules), dry_run)?,
                 None => ask_daemon(&config, &rules, dry_run)?,
             };
-            report(&retained, dry_run);
-            Ok(())
+            report(&retained, dry_run)
         }
         Some(RegistryCommand::Sync { storage, rules, dry_run }) => {
             let location = config.storage.location(storage.storage.as_deref())?;
@@ -174,15 +171,15 @@ fn collect(location: &Location, dry_run: bool, options: &CollectOptions) -> Resu
     Ok(())
 }
 
-fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<Vec<ReducedRepository>> {
+fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<RetentionResponse> {
     if location.is_memory() {
         bail!("a registry in memory ends with its process; there is nothing to remove");
     }
     let rules = rules.context("no rules are named; give `--rules FILE`, or set LODE_REGISTRY_RULES")?;
     let rules = registry_rules::read(&rules)?.0.rules;
-    ensure!(rules.have_retention(), NO_RETENTION);
     let execution = if dry_run { Execution::Report } else { Execution::Remove };
-    Ok(daemon::replica::retain(location, &rules, execution)?.iter().map(daemon::reduced).collect())
+    let retained = daemon::replica::retain(location, &rules, execution)?;
+    Ok(daemon::retention_response(&rules, &retained))
 }
 
 /// Prints a line for each tag that is copied or would be, and a message for each failure.
@@ -215,21 +212,23 @@ fn sync(mut config: Config, location: &Location, rules: RulesArgument, dry_run: 
 }
 
 /// Without a storage, the daemon applies its own rules to its own registry.
-fn ask_daemon(config: &Config, rules: &RulesArgument, dry_run: bool) -> Result<Vec<ReducedRepository>> {
+fn ask_daemon(config: &Config, rules: &RulesArgument, dry_run: bool) -> Result<RetentionResponse> {
     if rules.rules.is_some() {
         bail!("`--rules` needs `--storage`; without a storage, the daemon applies its own LODE_REGISTRY_RULES");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let response: RetentionResponse = runtime.block_on(async {
+    runtime.block_on(async {
         Client::connect(config).await?.post("/api/lode/retention", &RetentionRequest { dry_run }).await
-    })?;
-    ensure!(response.has_rules, "LODE_REGISTRY_RULES of the daemon: {NO_RETENTION}");
-    Ok(response.repositories)
+    })
 }
 
 /// Prints a line for each tag and manifest that no rule keeps, and the number of removed ones.
-fn report(retained: &[ReducedRepository], dry_run: bool) {
-    for ReducedRepository { repository, tags, manifests, .. } in retained {
+fn report(retained: &RetentionResponse, dry_run: bool) -> Result<()> {
+    if !retained.has_rules {
+        eprintln!("the rules keep everything; `untagged` and `[[repository.keep]]` of a repository remove something");
+        return Ok(());
+    }
+    for ReducedRepository { repository, tags, manifests, .. } in &retained.repositories {
         for tag in tags {
             println!("{repository}:{tag}");
         }
@@ -237,7 +236,7 @@ fn report(retained: &[ReducedRepository], dry_run: bool) {
             println!("{repository}@{digest}");
         }
     }
-    let sum = |count: fn(&ReducedRepository) -> u64| retained.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&ReducedRepository) -> u64| retained.repositories.iter().map(count).sum::<u64>();
     if dry_run {
         let (tags, manifests) = (sum(|one| one.tags.len() as u64), sum(|one| one.manifests.len() as u64));
         eprintln!("{tags} tags and {manifests} manifests without a tag would be removed");
@@ -245,4 +244,10 @@ fn report(retained: &[ReducedRepository], dry_run: bool) {
         let (tags, manifests) = (sum(|one| one.removed_tags), sum(|one| one.removed_manifests));
         eprintln!("removed {tags} tags and {manifests} manifests without a tag; a collection frees their blobs");
     }
+    ensure!(
+        retained.failures.is_empty(),
+        "repositories could not be read or changed: {}",
+        retained.failures.join("; ")
+    );
+    Ok(())
 }

@@ -100,16 +100,16 @@ impl Names<'_> {
         self.remove_checked(name, None)
     }
 
-    /// [`Names::remove`], but only if the tag names `digest`.
-    pub fn remove_if(&self, name: &str, digest: &Digest) -> Result<bool, Error> {
-        self.remove_checked(name, Some(digest))
+    /// [`Names::remove`], but only if the tag was not set since it was read as `tag`.
+    pub fn remove_unchanged(&self, tag: &TagEntry) -> Result<bool, Error> {
+        self.remove_checked(&tag.name, Some(tag))
     }
 
-    fn remove_checked(self, name: &str, expected: Option<&Digest>) -> Result<bool, Error> {
+    fn remove_checked(self, name: &str, expected: Option<&TagEntry>) -> Result<bool, Error> {
         self.0.ensure_writable()?;
         let path = self.0.tag_path(name)?;
         let _names = self.0.lock_names();
-        if expected.is_some() && self.resolve(name)?.as_ref() != expected {
+        if expected.is_some() && self.get(name)?.as_ref() != expected {
             return Ok(false);
         }
         // History and pin go first: a crash in between leaves a tag without history, never the

@@ -18,6 +18,8 @@ pub struct RetentionResponse {
     pub has_rules: bool,
     /// Repositories with tags or manifests that no rule keeps.
     pub repositories: Vec<ReducedRepository>,
+    /// Repositories whose retention failed, with the reasons.
+    pub failures: Vec<String>,
 }
 
 /// A repository with tags or manifests that no rule keeps.

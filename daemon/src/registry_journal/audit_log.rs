@@ -44,6 +44,8 @@ struct Line<'a> {
     reference: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    tags: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +70,7 @@ impl<'a> Line<'a> {
             repository: entry.repository.as_deref(),
             reference: entry.reference.as_deref(),
             digest: entry.digest.map(|digest| digest.to_string()),
+            tags: &entry.tags,
             user: entry.user.as_deref(),
             peer: entry.peer.map(|peer| peer.ip().to_canonical().to_string()),
             forwarded_for: entry.forwarded_for.as_deref(),

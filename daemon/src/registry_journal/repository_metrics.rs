@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use registry::server::JournalEntry;
+use registry::server::{JournalEntry, Operation};
 
 /// Maximum number of repositories with metrics of their own. Later ones count together, as `other`.
 const MOST: usize = 1000;
@@ -15,7 +15,17 @@ pub(super) struct RepositoryMetrics(Mutex<HashSet<String>>);
 impl RepositoryMetrics {
     /// Counts a request that was executed. Refused ones may name repositories that do not exist.
     pub(super) fn count(&self, entry: &JournalEntry) {
-        let Some(repository) = entry.repository.as_deref().filter(|_| entry.succeeded()) else { return };
+        // Other requests also succeed for repositories that do not exist.
+        let is_counted = matches!(
+            entry.operation,
+            Operation::PullManifest
+                | Operation::PushManifest
+                | Operation::DeleteManifest
+                | Operation::PullBlob
+                | Operation::PushBlob
+                | Operation::DeleteBlob
+        );
+        let Some(repository) = entry.repository.as_deref().filter(|_| is_counted && entry.succeeded()) else { return };
         let label = self.label(repository);
         let operation = entry.operation.as_str();
         metrics::counter!("lode_registry_operations_total", "repository" => label.clone(), "operation" => operation)

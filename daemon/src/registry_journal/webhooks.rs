@@ -6,6 +6,7 @@
 //! that a receiver can recognize them. The queue is in memory: a process that is killed loses the
 //! events that wait, and a full queue refuses new ones. `lode_webhook_events_total` counts both.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use registry::RepositoryName;
 use registry::server::{JournalEntry, NamePattern, Operation, matches_repository};
 use reqwest::{Client, StatusCode, header};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -70,7 +72,7 @@ impl EventKind {
 }
 
 /// Settings of a webhook.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct WebhookSettings {
     /// The URL that gets the events.
     pub url: reqwest::Url,
@@ -84,12 +86,21 @@ pub struct WebhookSettings {
     pub source: String,
 }
 
+/// The URL may contain a secret.
+impl fmt::Debug for WebhookSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookSettings").field("url", &shown(&self.url)).finish_non_exhaustive()
+    }
+}
+
 /// The queues of all webhooks.
 #[derive(Debug)]
 pub(super) struct Webhooks(Vec<(WebhookSettings, mpsc::Sender<Value>)>);
 
 /// The task of a webhook.
 pub(super) struct Webhook {
+    /// The URL without parts that may be secret.
+    url: String,
     task: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -102,7 +113,7 @@ pub(super) fn start(settings: &[WebhookSettings]) -> Result<(Webhooks, Vec<Webho
         let (queue, events) = mpsc::channel(QUEUE);
         let (stop, stopped) = watch::channel(false);
         let sender = Sender { client, url: webhook.url.clone(), stopped };
-        tasks.push(Webhook { task: tokio::spawn(sender.run(events)), stop });
+        tasks.push(Webhook { url: shown(&webhook.url), task: tokio::spawn(sender.run(events)), stop });
         queues.push((webhook.clone(), queue));
     }
     Ok((Webhooks(queues), tasks))
@@ -117,7 +128,8 @@ pub(super) async fn finish(webhooks: Vec<Webhook>, limit: Duration) {
     }
     for mut webhook in webhooks {
         if tokio::time::timeout_at(deadline, &mut webhook.task).await.is_err() {
-            tracing::warn!("events for a webhook were not sent before the end");
+            count("lost");
+            tracing::error!("one or more events for {} were lost: the time to stop is over", webhook.url);
             webhook.task.abort();
         }
     }
@@ -150,10 +162,14 @@ impl Webhooks {
         for (settings, queue) in &self.0 {
             if settings.events.contains(&kind)
                 && is_wanted(&settings.repositories, repository)
-                && queue.try_send(event(kind, &settings.source, repository, entry)).is_err()
+                && let Err(refused) = queue.try_send(event(kind, &settings.source, repository, entry))
             {
                 count("lost");
-                tracing::error!("an event for {} was lost: {QUEUE} wait already", shown(&settings.url));
+                let reason = match refused {
+                    TrySendError::Full(_) => format!("{QUEUE} wait already"),
+                    TrySendError::Closed(_) => "the registry stops".to_owned(),
+                };
+                tracing::error!(repository, "an event for {} was lost: {reason}", shown(&settings.url));
             }
         }
     }
@@ -178,6 +194,7 @@ fn event(kind: EventKind, source: &str, repository: &str, entry: &JournalEntry) 
         "data": {
             "repository": repository,
             "tag": tag,
+            "tags": entry.tags,
             "digest": entry.digest.map(|digest| digest.to_string()),
             "media_type": entry.media_type,
             "user": entry.user,

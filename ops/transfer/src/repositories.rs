@@ -376,11 +376,12 @@ impl RepositoryUpkeep for Repositories {
         let repository = key(of)?;
         self.blocking(move |library| {
             let named = library.names().of_repository(&repository)?;
-            let tag = |tag: &store::TagEntry| {
-                let name = tag.name.rsplit_once(':')?.1.to_owned();
-                Some(ListedTag { name, digest: tag.digest, set: tag.modified })
-            };
-            let mut tags: Vec<ListedTag> = named.iter().filter_map(tag).collect();
+            let mut tags = Vec::new();
+            for tag in named {
+                let Some((_, name)) = tag.name.rsplit_once(':') else { continue };
+                let is_pinned = library.names().is_pinned(&tag.name)?;
+                tags.push(ListedTag { name: name.to_owned(), digest: tag.digest, set: tag.modified, is_pinned });
+            }
             tags.sort_by(|a, b| a.name.cmp(&b.name));
             // Local models have a tag and no link.
             let mut pushed: BTreeMap<Digest, SystemTime> = BTreeMap::new();
@@ -400,12 +401,13 @@ impl RepositoryUpkeep for Repositories {
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {
-        let (name, digest) = (format!("{}:{}", key(of)?, tag.name), tag.digest);
+        let name = format!("{}:{}", key(of)?, tag.name);
+        let listed = store::TagEntry { name: name.clone(), digest: tag.digest, modified: tag.set };
         self.blocking(move |library| {
             if library.names().is_pinned(&name)? {
                 return Ok(Removal::Pinned);
             }
-            let removed = library.names().remove_if(&name, &digest)?;
+            let removed = library.names().remove_unchanged(&listed)?;
             Ok(if removed { Removal::Done } else { Removal::NotThere })
         })
         .await

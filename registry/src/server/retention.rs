@@ -1,13 +1,15 @@
 //! Retention: tags and manifests that no rule keeps are removed from their repositories.
 //!
 //! The plan of a repository is made from its content, and then executed or reported. Blobs stay
-//! until the next collection of the storage. A tag that was moved, or a manifest that was pushed
-//! again since the content was read, is kept.
+//! until the next collection of the storage. A tag that was set again, or a manifest that was
+//! pushed again since the content was read, is kept. Manifests are planned again after the tags
+//! were removed, from what is left.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use content::{Digest, Error};
+use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 
 use super::rules::{KeptTags, RepositoryRule, RepositoryRules, Retention, any};
@@ -16,6 +18,8 @@ use crate::RepositoryName;
 
 /// Number of repositories that are listed at a time.
 const NAMES: usize = 1000;
+/// Number of manifests that are read at a time.
+const READS: usize = 16;
 
 /// The tags and manifests that are removed from a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +39,7 @@ impl RetentionPlan {
     }
 }
 
-/// Decides which tags and manifests are removed from a repository. `None` if its rule keeps
-/// everything.
+/// Decides which tags and manifests are removed from a repository.
 ///
 /// # Errors
 /// The storage cannot be read, or has a manifest that cannot be parsed: the manifests to which it
@@ -45,19 +48,17 @@ async fn plan<S: Storage>(
     storage: &S,
     repository: &Repository,
     rule: &RepositoryRule,
+    retention: &Retention,
     now: SystemTime,
-) -> Result<Option<RetentionPlan>, Error> {
-    let Some(retention) = &rule.retention else { return Ok(None) };
+) -> Result<RetentionPlan, Error> {
     let contents = storage.contents(repository).await?;
     let (kept, tags) = divide(&contents.tags, rule, retention, now);
-    let manifests = match retention.untagged {
-        Some(life) => untagged(storage, repository, &contents, &kept, now.checked_sub(life)).await?,
-        None => Vec::new(),
-    };
-    Ok(Some(RetentionPlan { tags, manifests, kept_tags: kept.len() }))
+    let manifests = untagged(storage, repository, &contents, &kept, retention, now).await?;
+    Ok(RetentionPlan { tags, manifests, kept_tags: kept.len() })
 }
 
-/// Removes the tags and manifests of a plan, and returns the number of removed tags and manifests.
+/// Removes the tags of a plan, and then the manifests that are untagged by then. Returns the number
+/// of removed tags and manifests.
 ///
 /// # Errors
 /// The storage cannot be read or written. A part of the plan may have been executed.
@@ -65,13 +66,19 @@ async fn apply<S: Storage>(
     storage: &S,
     repository: &Repository,
     plan: &RetentionPlan,
+    retention: &Retention,
+    now: SystemTime,
 ) -> Result<(usize, usize), Error> {
     let (mut tags, mut manifests) = (0, 0);
     for tag in &plan.tags {
         tags += usize::from(storage.remove_tag(repository, tag).await? == Removal::Done);
     }
-    for manifest in &plan.manifests {
-        manifests += usize::from(storage.remove_untagged(repository, manifest).await? == Removal::Done);
+    if retention.untagged.is_some() {
+        // Tags may have been set meanwhile, and some could not be removed.
+        let left = storage.contents(repository).await?;
+        for manifest in untagged(storage, repository, &left, &left.tags, retention, now).await? {
+            manifests += usize::from(storage.remove_untagged(repository, &manifest).await? == Removal::Done);
+        }
     }
     Ok((tags, manifests))
 }
@@ -87,6 +94,15 @@ pub struct RepositoryRetention {
     pub removed: Option<(usize, usize)>,
 }
 
+/// The retention of all repositories.
+#[derive(Debug, Default)]
+pub struct Retained {
+    /// The repositories that lose tags or manifests.
+    pub repositories: Vec<RepositoryRetention>,
+    /// The repositories whose plan could not be made or executed, with the reasons.
+    pub failed: Vec<(RepositoryName, Error)>,
+}
+
 /// Whether plans are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
@@ -96,38 +112,53 @@ pub enum Execution {
     Report,
 }
 
-/// Plans the retention of all repositories with a rule, and executes it. Repositories that lose
-/// nothing are left out.
+/// Plans the retention of all repositories with a rule, and executes it. A failure in one
+/// repository does not stop the others.
 ///
 /// # Errors
-/// The repositories cannot be listed, or one of them cannot be read or written. Those before it
-/// are done.
+/// The repositories cannot be listed.
 pub async fn retain<S: Storage>(
     storage: &S,
     rules: &RepositoryRules,
     execution: Execution,
     now: SystemTime,
-) -> Result<Vec<RepositoryRetention>, Error> {
-    let (mut done, mut page) = (Vec::new(), Page { after: None, most: NAMES });
+) -> Result<Retained, Error> {
+    let (mut retained, mut page) = (Retained::default(), Page { after: None, most: NAMES });
     loop {
         let names = storage.repositories(&page).await?;
         for name in names.entries.iter().filter_map(|name| RepositoryName::parse(name).ok()) {
-            let Some(rule) = rules.of(&name) else { continue };
-            let repository = Repository { name: name.clone(), namespace: None, mirrored: true };
-            let Some(plan) = plan(storage, &repository, rule, now).await?.filter(|plan| !plan.is_empty()) else {
-                continue;
-            };
-            let removed = match execution {
-                Execution::Remove => Some(apply(storage, &repository, &plan).await?),
-                Execution::Report => None,
-            };
-            done.push(RepositoryRetention { repository: name, plan, removed });
+            match retain_one(storage, rules, &name, execution, now).await {
+                Ok(done) => retained.repositories.extend(done),
+                Err(error) => retained.failed.push((name, error)),
+            }
         }
         match names.entries.last().filter(|_| names.has_more) {
             Some(last) => page.after = Some(last.clone()),
-            None => return Ok(done),
+            None => return Ok(retained),
         }
     }
+}
+
+/// `None` if the repository loses nothing.
+async fn retain_one<S: Storage>(
+    storage: &S,
+    rules: &RepositoryRules,
+    name: &RepositoryName,
+    execution: Execution,
+    now: SystemTime,
+) -> Result<Option<RepositoryRetention>, Error> {
+    let Some(rule) = rules.of(name) else { return Ok(None) };
+    let Some(retention) = &rule.retention else { return Ok(None) };
+    let repository = Repository { name: name.clone(), namespace: None, mirrored: true };
+    let plan = plan(storage, &repository, rule, retention, now).await?;
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    let removed = match execution {
+        Execution::Remove => Some(apply(storage, &repository, &plan, retention, now).await?),
+        Execution::Report => None,
+    };
+    Ok(Some(RepositoryRetention { repository: name.clone(), plan, removed }))
 }
 
 /// Divides tags into kept and removed ones.
@@ -144,7 +175,8 @@ fn divide(
     for keep in &retention.keep {
         kept.extend(kept_by(keep, tags, now));
     }
-    tags.iter().cloned().partition(|tag| kept.contains(tag.name.as_str()) || rule.is_immutable(&tag.name))
+    let stays = |tag: &ListedTag| tag.is_pinned || kept.contains(tag.name.as_str()) || rule.is_immutable(&tag.name);
+    tags.iter().cloned().partition(stays)
 }
 
 /// The tags that one entry of a rule keeps.
@@ -161,39 +193,49 @@ fn kept_by<'a>(keep: &KeptTags, tags: &'a [ListedTag], now: SystemTime) -> Vec<&
     matching.into_iter().enumerate().filter(is_kept).map(|(_, tag)| tag.name.as_str()).collect()
 }
 
+/// The references of a manifest.
+struct References {
+    children: Vec<Digest>,
+    subject: Option<Digest>,
+}
+
 /// The manifests that no kept tag names, no kept manifest contains, and that are about no kept
-/// manifest; all older than `until`.
+/// manifest; all older than the retention allows.
 async fn untagged<S: Storage>(
     storage: &S,
     repository: &Repository,
     contents: &Contents,
     kept: &[ListedTag],
-    until: Option<SystemTime>,
+    retention: &Retention,
+    now: SystemTime,
 ) -> Result<Vec<ListedManifest>, Error> {
-    let Some(until) = until else { return Ok(Vec::new()) };
-    let mut documents: HashMap<Digest, Document> = HashMap::new();
-    for manifest in &contents.manifests {
+    let Some(until) = retention.untagged.and_then(|life| now.checked_sub(life)) else { return Ok(Vec::new()) };
+    let mut references: HashMap<Digest, References> = HashMap::new();
+    let digests: Vec<Digest> = contents.manifests.iter().map(|manifest| manifest.digest).collect();
+    let mut reads = futures_util::stream::iter(digests)
+        .map(|digest| async move { Ok::<_, Error>((digest, storage.read_manifest(repository, &digest).await?)) })
+        .buffer_unordered(READS);
+    while let Some((digest, raw)) = reads.try_next().await? {
         // It may have been deleted meanwhile.
-        let Some(raw) = storage.read_manifest(repository, &manifest.digest).await? else { continue };
-        documents.insert(manifest.digest, Document::parse(&raw).map_err(|e| Error::Other(Box::new(e)))?);
+        let Some(raw) = raw else { continue };
+        let document = Document::parse(&raw).map_err(|e| Error::Other(format!("manifest `{digest}`: {e}").into()))?;
+        let subject = document.subject().map(|subject| subject.digest);
+        references.insert(digest, References { children: document.children().manifests, subject });
     }
     let young = contents.manifests.iter().filter(|manifest| manifest.pushed > until).map(|manifest| manifest.digest);
     let mut left: Vec<Digest> = kept.iter().map(|tag| tag.digest).chain(young).collect();
     let mut needed: HashSet<Digest> = HashSet::new();
-    loop {
+    while !left.is_empty() {
         while let Some(digest) = left.pop() {
             if needed.insert(digest)
-                && let Some(document) = documents.get(&digest)
+                && let Some(references) = references.get(&digest)
             {
-                left.extend(document.children().manifests);
+                left.extend(&references.children);
             }
         }
-        let about = |document: &Document| document.subject().is_some_and(|subject| needed.contains(&subject.digest));
-        let new = documents.iter().filter(|(digest, document)| !needed.contains(*digest) && about(document));
+        let about = |references: &References| references.subject.is_some_and(|subject| needed.contains(&subject));
+        let new = references.iter().filter(|(digest, references)| !needed.contains(*digest) && about(references));
         left.extend(new.map(|(digest, _)| *digest));
-        if left.is_empty() {
-            break;
-        }
     }
     let old = contents.manifests.iter().filter(|manifest| !needed.contains(&manifest.digest));
     Ok(old.cloned().collect())
@@ -209,7 +251,7 @@ mod tests {
     }
 
     fn tag(name: &str, set: u64) -> ListedTag {
-        ListedTag { name: name.to_owned(), digest: Digest::of(name.as_bytes()), set: day(set) }
+        ListedTag { name: name.to_owned(), digest: Digest::of(name.as_bytes()), set: day(set), is_pinned: false }
     }
 
     fn patterns(texts: &[&str]) -> Vec<NamePattern> {

@@ -265,8 +265,10 @@ pub struct ListedTag {
     pub name: String,
     /// The manifest that it names.
     pub digest: Digest,
-    /// When it was set to this manifest.
+    /// When it was set last.
     pub set: SystemTime,
+    /// Whether the owner of the store has protected it from removal.
+    pub is_pinned: bool,
 }
 
 /// A manifest of a repository, with or without a tag.

@@ -231,8 +231,14 @@ async fn retention_removes_old_tags_from_a_store() {
     let server = Server::start(&[("LODE_REGISTRY_RULES", &rules(folder.path(), RETENTION))]).await;
     let base = server.url("").trim_end_matches('/').to_owned();
     let manifests = fill(&base).await;
+    // A pinned tag stays with its manifest, whatever the rules say.
+    assert_eq!(Image::new(b"pinned").push(&base, "team/m", "pinned").await.0, 201);
+    let pinned = server.lode(&["pin", "team/m:pinned"]);
+    assert!(pinned.status.success(), "{}", String::from_utf8_lossy(&pinned.stderr));
     assert_eq!(lines(&server.lode(&["registry", "retain", "--dry-run"])), expected(&manifests.1));
     assert_eq!(lines(&server.lode(&["registry", "retain"])), expected(&manifests.1));
+    assert!(server.lode(&["unpin", "team/m:pinned"]).status.success());
+    assert_eq!(lines(&server.lode(&["registry", "retain"])).len(), 2, "a tag and its manifest");
     is_reduced(&base, manifests).await;
 }
 
@@ -293,7 +299,8 @@ async fn requests_are_recorded() {
     let replica = Replica::start(&["--storage", "memory://", "--rules", &rules(folder.path(), &text)], &[]).await;
     let (base, http) = (replica.url(""), client());
     let image = Image::new(b"one");
-    assert_eq!(image.push(&base, "other/m", "v1").await.0, 201, "no event");
+    let several = format!("{}?tag=a&tag=b", image.digest());
+    assert_eq!(image.push(&base, "other/m", &several).await.0, 201, "no event");
     assert_eq!(image.push(&base, "team/m", "v1").await.0, 201);
     assert_eq!(get(&http, format!("{base}/v2/team/m/manifests/v1")).await.len(), image.manifest.len());
     assert_eq!(status(&http, Method::GET, format!("{base}/v2/team/m/manifests/none")).await, 404);
@@ -323,6 +330,8 @@ async fn requests_are_recorded() {
     };
     assert_eq!((found("manifest.push", 201), found("blob.push", 201)), (2, 4), "{lines:?}");
     assert_eq!((found("manifest.pull", 200), found("manifest.pull", 404), found("manifest.delete", 202)), (1, 1, 1));
+    let several = lines.iter().find(|line| line["operation"] == "manifest.push").expect("a push");
+    assert_eq!(several["tags"], json!(["a", "b"]));
     let refused = lines.iter().find(|line| line["status"] == 404).expect("a refusal");
     assert!(refused["error"] == "MANIFEST_UNKNOWN" && refused["peer"] == "127.0.0.1", "{refused}");
     assert!(refused["reference"] == "none" && refused["repository"] == "team/m", "{refused}");
