@@ -144,7 +144,7 @@ fn provider(service: &str) -> Result<SdkTracerProvider, String> {
 fn export_layer<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
     provider: &SdkTracerProvider,
 ) -> impl Layer<S> + use<S> {
-    // A span's name and kind can only be set until it is activated, and are known after the response.
+    // Name and kind of a span can be set until it is activated. They are known after the response.
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("lode")).with_context_activation(false);
     layer.with_filter(EnvFilter::new(EXPORTED))
 }

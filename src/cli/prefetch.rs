@@ -30,8 +30,8 @@ pub(super) struct PrefetchArguments {
     /// A file with the address of a daemon on each line; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     nodes_from: Option<PathBuf>,
-    /// A name stands for a daemon at each of its addresses, as of a service without an address of
-    /// its own in Kubernetes
+    /// Connect to a daemon at every address of a name, as of a Kubernetes service without an
+    /// address of its own
     #[arg(long)]
     all_addresses: bool,
     /// Number of daemons that pull at the same time

@@ -5,7 +5,7 @@
 //! names = ["team/**"]                   # `*` matches within a part of a name, `**` any parts
 //! immutable_tags = ["v*"]               # never moved, never removed
 //! max_bytes = "500GB"                   # bytes of the blobs of all manifests
-//! untagged = "7d"                       # how long manifests without a tag are kept
+//! untagged = "7d"                       # manifests without a tag are kept so long after their push
 //! [[repository.keep]]                   # a tag is kept if an entry keeps it
 //! tags = ["latest", "v*"]
 //! [[repository.keep]]
@@ -189,7 +189,7 @@ fn kept(entry: &KeepEntry) -> Result<KeptTags> {
 fn webhook(entry: WebhookEntry) -> Result<WebhookSettings> {
     let url: reqwest::Url = entry.url.parse().with_context(|| format!("`{}` is not a URL", entry.url))?;
     if !matches!(url.scheme(), "http" | "https") {
-        bail!("the URL `{url}` of a webhook begins neither with `https://` nor with `http://`");
+        bail!("the URL of a webhook begins with `{}:`; expected `https://` or `http://`", url.scheme());
     }
     let names = entry.events.unwrap_or_else(|| vec!["push".to_owned(), "delete".to_owned()]);
     let kind = |name: &String| {
@@ -283,7 +283,7 @@ mod tests {
             ("[[repository]]\nnames = [\"**\"]\nimmutable = [\"v*\"]", "unknown field `immutable`"),
             ("[[repository]]\nnames = [\"**\"]\n[[repository.keep]]\ntags = []", "`tags`"),
             ("[[webhook]]\nurl = \"example\"", "not a URL"),
-            ("[[webhook]]\nurl = \"file:///etc\"", "begins neither"),
+            ("[[webhook]]\nurl = \"file:///etc\"", "begins with `file:`"),
             ("[[webhook]]\nurl = \"http://a\"\nevents = [\"pushed\"]", "no event"),
             ("[[sync]]\nregistry = \"r.example\"\nrepositories = []\nevery = \"6h\"", "names no repositories"),
             ("[[sync]]\nregistry = \"a/b\"\nrepositories = [\"x\"]\nevery = \"6h\"", "expected a host"),

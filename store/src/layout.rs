@@ -103,22 +103,16 @@ impl StoreLayout {
     pub(crate) fn sync_names(&self) -> Vec<PathBuf> {
         let roots = [self.tags(), self.links(), self.histories(), self.pins(), self.leases()];
         if files::are_more_than(MOST_SYNCED, &roots) {
-            match self.sync_file_system() {
-                Ok(()) => return Vec::new(),
+            match roots.iter().filter(|root| root.is_dir()).try_for_each(|root| sync_file_system(root)) {
+                // An algorithm, and the first two digits of digests.
+                Ok(()) => return files::sync_folders(&self.blobs(), 2),
                 Err(error) => tracing::warn!("{error}; the folders of the store are synced one by one"),
             }
         }
         for root in roots {
             let _ = files::sync_folders(&root, usize::MAX);
         }
-        // An algorithm, and the first two digits of digests.
         files::sync_folders(&self.blobs(), 2)
-    }
-
-    fn sync_file_system(&self) -> Result<(), Error> {
-        let failed = |e| Error::io("sync the file system of", &self.home, e);
-        let folder = std::fs::File::open(&self.home).map_err(failed)?;
-        rustix::fs::syncfs(folder).map_err(|e| failed(e.into()))
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -213,4 +207,18 @@ impl StoreLayout {
         }
         Ok(())
     }
+}
+
+/// Syncs the whole file system of a folder.
+#[cfg(target_os = "linux")]
+fn sync_file_system(folder: &Path) -> Result<(), Error> {
+    let failed = |e| Error::io("sync the file system of", folder, e);
+    let open = std::fs::File::open(folder).map_err(failed)?;
+    rustix::fs::syncfs(open).map_err(|e| failed(e.into()))
+}
+
+/// Other systems have no such call.
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(folder: &Path) -> Result<(), Error> {
+    Err(Error::io("sync the file system of", folder, std::io::ErrorKind::Unsupported.into()))
 }

@@ -37,6 +37,8 @@ CASES = [
                 "environment": {"AWS_REGION": "eu-central-1"},
                 "rules": RULES,
                 "redirects": False,
+                "extraVolumes": [{"name": "hooks", "secret": {"secretName": "hooks"}}],
+                "extraVolumeMounts": [{"name": "hooks", "mountPath": "/run/secrets/hooks", "readOnly": True}],
                 "tlsSecret": "tls",
                 "ingress": {"enabled": True, "className": "nginx", "tlsSecret": "tls", "annotations": {"a": "b"}},
                 "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:x"}},

@@ -64,11 +64,8 @@ impl Counts {
     fn measure(&self, library: Library) -> JoinHandle<()> {
         let own = self.clone();
         tokio::spawn(async move {
-            let _one = own.measuring.lock().await;
-            // Another scrape may have waited for the same measurement.
-            if own.is_fresh() {
-                return;
-            }
+            // Another scrape may have begun a measurement.
+            let Ok(_one) = own.measuring.try_lock() else { return };
             let begin = Instant::now();
             let Ok(bytes) = tokio::task::spawn_blocking(move || upkeep::stored_bytes(&library)).await else { return };
             let until = Instant::now() + begin.elapsed().saturating_mul(REST).max(MEASURE);

@@ -74,7 +74,10 @@ impl Library {
             let has_more = names.len() > missing;
             names.truncate(missing);
             for name in &names {
-                models.extend(self.store.names().get(name)?.and_then(|tag| self.line(&tag)));
+                match self.store.names().get(name) {
+                    Ok(tag) => models.extend(tag.and_then(|tag| self.line(&tag))),
+                    Err(error) => tracing::warn!("{error}"),
+                }
             }
             after = names.pop().or(after);
             if !has_more || models.len() >= page.most {

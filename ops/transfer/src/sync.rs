@@ -53,7 +53,7 @@ pub struct SyncedTag {
     pub outcome: Result<TagOutcome>,
 }
 
-/// What a copy did for a tag.
+/// The result of a copy for a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOutcome {
     /// The tag names the same manifest here.
@@ -187,6 +187,8 @@ impl<'a, S: Storage> Copy<'a, S> {
             }
         }
         let required = required_blobs(&document);
+        // An announcement is for a short time, and fetching may take long.
+        self.blobs(&required).await?;
         let digests: Vec<Digest> = required.iter().map(|blob| blob.digest).collect();
         let announced = storage.announce(repository, &digests).await?;
         let stored = async {

@@ -81,7 +81,10 @@ pub(super) async fn put<S: Storage>(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, ErrorReply> {
-    let raw = axum::body::to_bytes(body, MAX_MANIFEST).await.map_err(|_| {
+    let raw = axum::body::to_bytes(body, MAX_MANIFEST).await.map_err(|error| {
+        if !error.to_string().contains("length limit") {
+            return ErrorReply::new(ErrorCode::SizeInvalid, format!("the body broke off: {error}; push it again"));
+        }
         let message = format!("a manifest has {MAX_MANIFEST} bytes at most; put its parts into fewer layers");
         ErrorReply::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::SizeInvalid, message)
     })?;
@@ -195,7 +198,9 @@ async fn ensure_same<S: Storage>(
     tag: &NewTag,
     manifest: &Digest,
 ) -> Result<(), ErrorReply> {
-    match server.storage.manifest(repository, &Reference::Tag(tag.name.clone())).await? {
+    // An upstream's tag of the same name does not matter.
+    let own = Repository { mirrored: true, ..repository.clone() };
+    match server.storage.manifest(&own, &Reference::Tag(tag.name.clone())).await? {
         Some(digest) if digest != *manifest => Err(content::Error::TagExists { tag: tag.name.clone(), digest }.into()),
         _ => Ok(()),
     }

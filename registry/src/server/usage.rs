@@ -42,11 +42,11 @@ impl KnownSizes {
 
     fn insert(&self, manifest: Digest, sizes: &BlobSizes) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.entries + sizes.len() > MOST {
+        if known.entries + sizes.len() >= MOST {
             *known = SizeTable::default();
         }
         if known.manifests.insert(manifest, sizes.clone()).is_none() {
-            known.entries += sizes.len();
+            known.entries += sizes.len() + 1;
         }
     }
 }
