@@ -5,7 +5,7 @@
 //! names = ["team/**"]                   # `*` matches within a part of a name, `**` any parts
 //! immutable_tags = ["v*"]               # never moved, never removed
 //! max_bytes = "500GB"                   # bytes of the blobs of all manifests
-//! untagged = "7d"                       # manifests without a tag are kept so long after their push
+//! untagged = "7d"                       # manifests without a tag stay so long after a push
 //! [[repository.keep]]                   # a tag is kept if an entry keeps it
 //! tags = ["latest", "v*"]
 //! [[repository.keep]]
