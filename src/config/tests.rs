@@ -1,5 +1,7 @@
 //! Tests of the configuration.
 
+use registry::server::access::{Challenge, Mode, UserSource};
+
 use super::*;
 
 #[test]

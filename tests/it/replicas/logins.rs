@@ -202,9 +202,9 @@ async fn wrong_tokens_of_a_provider_are_refused() {
     for (token, reason) in [
         (provider.token(|claims| claims["exp"] = json!(1_700_000_000)), "expired"),
         (provider.token(|claims| claims["nbf"] = json!(9_000_000_000_u64)), "not valid yet"),
-        (provider.token(|claims| claims["aud"] = json!("another")), "audience"),
+        (provider.token(|claims| claims["aud"] = json!("another")), "is `another`, expected `registry`"),
         (provider.token(|claims| drop(claims.as_object_mut().expect("claims").remove("exp"))), "`exp`"),
-        (provider.token(|claims| claims["sub"] = json!("")), "names the user"),
+        (provider.token(|claims| claims["sub"] = json!("")), "`sub`, which names the user"),
         (more, "signature"),
         (with_header(json!({"alg": "none"})), "not accepted"),
         (with_header(json!({"alg": "HS256", "kid": "ec"})), "not accepted"),

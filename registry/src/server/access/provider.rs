@@ -8,7 +8,8 @@
 //! A token is accepted if its signature, issuer, audience and times are right. Its claims then
 //! decide what it may do: the grants of the provider whose patterns they match.
 
-use std::collections::HashMap;
+mod public_key;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +17,6 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::{Client, Url};
-use ring::signature;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use super::{AccessError, Action};
 use crate::RepositoryName;
 use crate::server::{NamePattern, matches_repository};
+use public_key::{PublicKey, SignatureAlgorithm};
 
 /// Tolerated difference between the clocks of the provider and of this machine, in seconds.
 const SKEW: u64 = 60;
@@ -98,9 +99,15 @@ impl ProvidedLogin {
 #[derive(Debug)]
 pub(super) enum TokenProblem {
     /// The token is wrong; the text is the message for the client.
-    Invalid(&'static str),
+    Invalid(String),
     /// The keys of the provider are not known.
     Unavailable,
+}
+
+impl TokenProblem {
+    fn invalid(reason: &str) -> Self {
+        Self::Invalid(reason.to_owned())
+    }
 }
 
 /// All providers of a server.
@@ -115,7 +122,7 @@ struct Provider {
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// ProviderKeys with their ids.
+/// Keys with their ids.
 type ProviderKeys = Arc<Vec<(Option<String>, PublicKey)>>;
 
 #[derive(Default)]
@@ -199,35 +206,40 @@ fn is_confidential(url: &Url) -> bool {
 
 impl Provider {
     async fn verify(&self, text: &str, header: &TokenHeader, now: u64) -> Result<ProvidedLogin, TokenProblem> {
-        const MALFORMED: TokenProblem = TokenProblem::Invalid("the token of the identity provider is malformed");
+        let malformed = || TokenProblem::invalid("the token of the identity provider is malformed");
         if header.crit.is_some() {
-            return Err(TokenProblem::Invalid("the token has extensions that are not known here"));
+            return Err(TokenProblem::invalid("the token has extensions (`crit`) that are not known here"));
         }
-        let algorithm = Algorithm::parse(&header.alg).ok_or(TokenProblem::Invalid(
-            "the token is signed in a way that is not accepted; expected RS, PS, ES256, ES384 or EdDSA",
-        ))?;
-        let (signed, tag) = text.rsplit_once('.').ok_or(MALFORMED)?;
-        let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| MALFORMED)?;
-        let claims: Map<String, Value> = signed.split_once('.').and_then(|(_, text)| decode(text)).ok_or(MALFORMED)?;
+        let algorithm = SignatureAlgorithm::parse(&header.alg).ok_or_else(|| {
+            let shown: String = header.alg.chars().take(20).collect();
+            let known = SignatureAlgorithm::ALL.join(", ");
+            TokenProblem::Invalid(format!("the token's algorithm `{shown}` is not accepted; expected one of {known}"))
+        })?;
+        let (signed, tag) = text.rsplit_once('.').ok_or_else(malformed)?;
+        let tag = URL_SAFE_NO_PAD.decode(tag).map_err(|_| malformed())?;
+        let claims: Map<String, Value> =
+            signed.split_once('.').and_then(|(_, text)| decode(text)).ok_or_else(malformed)?;
         let keys = self.keys(header.kid.as_deref()).await?;
         let is_right = |(id, key): &(Option<String>, PublicKey)| {
             (header.kid.is_none() || *id == header.kid) && key.verify(algorithm, signed.as_bytes(), &tag)
         };
         if !keys.iter().any(is_right) {
-            return Err(TokenProblem::Invalid("the token's signature is not one of the identity provider"));
+            return Err(TokenProblem::invalid("the token's signature is not one of the identity provider"));
         }
         self.login(&claims, now)
     }
 
     /// Checks the claims of a token whose signature is right.
     fn login(&self, claims: &Map<String, Value>, now: u64) -> Result<ProvidedLogin, TokenProblem> {
-        let invalid = |reason| Err(TokenProblem::Invalid(reason));
+        let invalid = |reason: &str| Err(TokenProblem::invalid(reason));
         let settings = &self.settings;
         if claims.get("iss").and_then(Value::as_str) != Some(&settings.issuer) {
             return invalid("the token is of another identity provider");
         }
-        if !texts(claims.get("aud")).contains(&settings.audience) {
-            return invalid("the token is for another audience");
+        let audiences = texts(claims.get("aud"));
+        if !audiences.contains(&settings.audience) {
+            let (found, expected) = (audiences.join("`, `"), &settings.audience);
+            return invalid(&format!("the token's audience (`aud`) is `{found}`, expected `{expected}`"));
         }
         let Some(expires) = claims.get("exp").and_then(seconds) else { return invalid("the token has no `exp`") };
         if now >= expires.saturating_add(SKEW) {
@@ -238,7 +250,7 @@ impl Provider {
         }
         let user = texts(claims.get(&settings.user_claim)).into_iter().next();
         let Some(user) = user.filter(|user| !user.is_empty() && !user.contains(char::is_control)) else {
-            return invalid("the token lacks the claim that names the user");
+            return invalid(&format!("the token lacks the claim `{}`, which names the user", settings.user_claim));
         };
         let has = |(name, pattern): &(String, NamePattern)| {
             texts(claims.get(name)).iter().any(|value| pattern.matches(value))
@@ -314,7 +326,7 @@ impl Provider {
             keys
         };
         let set: KeySet = self.document(url.clone()).await?;
-        // ProviderKeys of other kinds are for other purposes.
+        // Keys of other kinds are for other purposes.
         let keys: Vec<_> = set.keys.into_iter().filter_map(PublicKey::parse).collect();
         if keys.is_empty() { Err(format!("`{url}` has no key that is understood")) } else { Ok(keys) }
     }
@@ -359,94 +371,6 @@ fn texts(claim: Option<&Value>) -> Vec<String> {
 fn seconds(value: &Value) -> Option<u64> {
     let number = value.as_f64().filter(|number| *number >= 0.0 && *number < 1e15)?;
     Some(number as u64)
-}
-
-/// The algorithms of RFC 7518 and 8037 that are accepted: those with public keys.
-#[derive(Clone, Copy)]
-struct Algorithm(&'static str);
-
-impl Algorithm {
-    const ALL: [&'static str; 9] = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|name| *name == text).map(Self)
-    }
-}
-
-/// A key of a provider.
-enum PublicKey {
-    Rsa {
-        n: Vec<u8>,
-        e: Vec<u8>,
-    },
-    /// An uncompressed point.
-    P256(Vec<u8>),
-    P384(Vec<u8>),
-    Ed25519(Vec<u8>),
-}
-
-impl PublicKey {
-    /// Parses a key of a JWKS, with its id. `None` for keys that verify no signatures.
-    fn parse(key: Value) -> Option<(Option<String>, Self)> {
-        #[derive(Deserialize)]
-        struct Jwk {
-            kty: String,
-            #[serde(default)]
-            kid: Option<String>,
-            #[serde(default, rename = "use")]
-            purpose: Option<String>,
-            #[serde(default)]
-            crv: Option<String>,
-            #[serde(flatten)]
-            numbers: HashMap<String, Value>,
-        }
-        let key: Jwk = serde_json::from_value(key).ok()?;
-        if key.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
-            return None;
-        }
-        let number = |name: &str| URL_SAFE_NO_PAD.decode(key.numbers.get(name)?.as_str()?).ok();
-        let point = |length: usize| {
-            let (x, y) = (number("x")?, number("y")?);
-            (x.len() == length && y.len() == length).then(|| [&[4], &x[..], &y].concat())
-        };
-        let parsed = match (key.kty.as_str(), key.crv.as_deref()) {
-            ("RSA", _) => Self::Rsa { n: number("n")?, e: number("e")? },
-            ("EC", Some("P-256")) => Self::P256(point(32)?),
-            ("EC", Some("P-384")) => Self::P384(point(48)?),
-            ("OKP", Some("Ed25519")) => Self::Ed25519(number("x")?),
-            _ => return None,
-        };
-        Some((key.kid, parsed))
-    }
-
-    /// Whether the signature is right. An algorithm of another kind of key never is.
-    fn verify(&self, algorithm: Algorithm, signed: &[u8], tag: &[u8]) -> bool {
-        let verified = match (self, algorithm.0) {
-            (Self::Rsa { n, e }, name) => {
-                let parameters = match name {
-                    "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
-                    "RS384" => &signature::RSA_PKCS1_2048_8192_SHA384,
-                    "RS512" => &signature::RSA_PKCS1_2048_8192_SHA512,
-                    "PS256" => &signature::RSA_PSS_2048_8192_SHA256,
-                    "PS384" => &signature::RSA_PSS_2048_8192_SHA384,
-                    "PS512" => &signature::RSA_PSS_2048_8192_SHA512,
-                    _ => return false,
-                };
-                signature::RsaPublicKeyComponents { n, e }.verify(parameters, signed, tag)
-            }
-            (Self::P256(point), "ES256") => {
-                signature::UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point).verify(signed, tag)
-            }
-            (Self::P384(point), "ES384") => {
-                signature::UnparsedPublicKey::new(&signature::ECDSA_P384_SHA384_FIXED, point).verify(signed, tag)
-            }
-            (Self::Ed25519(key), "EdDSA") => {
-                signature::UnparsedPublicKey::new(&signature::ED25519, key).verify(signed, tag)
-            }
-            _ => return false,
-        };
-        verified.is_ok()
-    }
 }
 
 impl fmt::Debug for Providers {

@@ -111,7 +111,7 @@ impl Access {
                 match self.0.providers.verify(&password.0, self.0.clock.seconds()).await {
                     None => {}
                     Some(Ok(login)) => return Ok(Some(Login::Provided(login))),
-                    Some(Err(TokenProblem::Invalid(reason))) => return Err(refused(reason)),
+                    Some(Err(TokenProblem::Invalid(reason))) => return Err(refused(&reason)),
                     Some(Err(TokenProblem::Unavailable)) => return Err(keys_unavailable()),
                 }
                 if !self.authenticate(&user, &password).await? {
