@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, gpu, object_storage, page, perplexity, pictures, quantize, transfer
+from . import basics, batching, generate, gpu, models, object_storage, page, perplexity, pictures, quantize, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
@@ -18,6 +18,7 @@ KINDS = {
     "basics": basics,
     "transfer": transfer,
     "storage": object_storage,
+    "models": models,
     "quantize": quantize,
     "batching": batching,
     "generate": generate,
