@@ -18,8 +18,8 @@ use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 use registry::RepositoryName;
 use registry::server::{
-    Contents, Listed, ListedManifest, ListedTag, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal,
-    Repository, RepositoryUpkeep, TagChange,
+    Listed, ListedManifest, ListedTag, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal, Repository,
+    RepositoryUpkeep, TagChange,
 };
 use serde::{Deserialize, Serialize};
 
@@ -249,37 +249,31 @@ impl ManifestStorage for Bucket {
 }
 
 impl RepositoryUpkeep for Bucket {
-    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
-        let Some(of) = Self::own(of) else { return Ok(Contents::default()) };
-        let mut contents = Contents::default();
-        let manifests = RepositoryFolder::Manifests.of(of);
-        let mut listed = self.objects.list(&manifests, None);
-        while let Some(entry) = listed.try_next().await? {
-            if let Some(digest) = keys::digest(keys::last(&entry.key)) {
-                contents.manifests.push(ListedManifest { digest, pushed: entry.modified });
-            }
-        }
-        let tags = RepositoryFolder::Tags.of(of);
-        let mut reads = self
+    async fn listed_tags(&self, of: &Repository) -> Result<Vec<ListedTag>, Error> {
+        let Some(of) = Self::own(of) else { return Ok(Vec::new()) };
+        let reads = self
             .objects
-            .list(&tags, None)
+            .list(&RepositoryFolder::Tags.of(of), None)
             .try_filter(|entry| std::future::ready(entry.size > 0))
             .map(|entry| async {
                 let entry = entry?;
                 let name = keys::last(&entry.key).to_owned();
                 let digest = read_tag(&self.objects, &entry.key).await?.digest;
-                Ok::<_, crate::Error>(digest.map(|digest| ListedTag {
-                    name,
-                    digest,
-                    set: entry.modified,
-                    is_pinned: false,
-                }))
+                let tag = digest.map(|digest| ListedTag { name, digest, set: entry.modified, is_pinned: false });
+                Ok::<_, crate::Error>(tag)
             })
             .buffered(READS);
-        while let Some(tag) = reads.try_next().await? {
-            contents.tags.extend(tag);
-        }
-        Ok(contents)
+        Ok(reads.try_filter_map(|tag| std::future::ready(Ok(tag))).try_collect().await?)
+    }
+
+    async fn listed_manifests(&self, of: &Repository) -> Result<Vec<ListedManifest>, Error> {
+        let Some(of) = Self::own(of) else { return Ok(Vec::new()) };
+        let listed = self.objects.list(&RepositoryFolder::Manifests.of(of), None);
+        let manifests = listed.try_filter_map(|entry| {
+            let digest = keys::digest(keys::last(&entry.key));
+            std::future::ready(Ok(digest.map(|digest| ListedManifest { digest, pushed: entry.modified })))
+        });
+        Ok(manifests.try_collect().await?)
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Memory, Provider};
 use manifests::Document;
 use registry::server::{
-    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
     Reference, Removal, Repository, RepositoryUpkeep, windows,
 };
 
@@ -184,13 +184,18 @@ impl ManifestStorage for Shelf {
 
 /// Nothing has a time here, so nothing is ever old.
 impl RepositoryUpkeep for Shelf {
-    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
+    async fn listed_tags(&self, of: &Repository) -> Result<Vec<ListedTag>, Error> {
         let (kept, own, now) = (self.kept(), of.to_string(), SystemTime::now());
         let tags = kept.tags.iter().filter(|((name, _), _)| *name == own);
         let tags = tags.map(|((_, name), digest)| ListedTag { name: name.clone(), digest: *digest, set: now, is_pinned: false });
+        Ok(tags.collect())
+    }
+
+    async fn listed_manifests(&self, of: &Repository) -> Result<Vec<ListedManifest>, Error> {
+        let (kept, own, now) = (self.kept(), of.to_string(), SystemTime::now());
         let manifests = kept.documents.keys().filter(|(name, _)| *name == own);
         let manifests = manifests.map(|(_, digest)| ListedManifest { digest: *digest, pushed: now });
-        Ok(Contents { tags: tags.collect(), manifests: manifests.collect() })
+        Ok(manifests.collect())
     }
 
     async fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> Result<Removal, Error> {

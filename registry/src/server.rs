@@ -44,8 +44,8 @@ pub use refusal::ErrorReply;
 pub use rules::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention, matches_repository};
 pub use sessions::UPLOAD_PREFIX;
 pub use storage::{
-    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag,
-    Page, Reference, Removal, Repository, RepositoryUpkeep, Storage, TagChange,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag, Page,
+    Reference, Removal, Repository, RepositoryUpkeep, Storage, TagChange,
 };
 pub use windows::windows;
 

@@ -62,34 +62,29 @@ struct StorageArgument {
 
 #[derive(Debug, Args)]
 struct RulesArgument {
-    /// The file with the rules of repositories, the audit log and the webhooks (default: the
-    /// variable `LODE_REGISTRY_RULES`)
+    /// The file with the rules of the registry (default: the variable `LODE_REGISTRY_RULES`)
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
+}
+
+/// Arguments of the commands that execute rules once.
+#[derive(Debug, Args)]
+struct RulesRun {
+    #[command(flatten)]
+    storage: StorageArgument,
+    #[command(flatten)]
+    rules: RulesArgument,
+    /// Only list the tags and manifests that would be copied or removed
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum RegistryCommand {
     /// Copy tags of other registries that the rules name
-    Sync {
-        #[command(flatten)]
-        storage: StorageArgument,
-        #[command(flatten)]
-        rules: RulesArgument,
-        /// Only list the tags that would be copied
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Sync(RulesRun),
     /// Remove tags and manifests that no rule keeps
-    Retain {
-        #[command(flatten)]
-        storage: StorageArgument,
-        #[command(flatten)]
-        rules: RulesArgument,
-        /// Only list the tags and manifests that would be removed
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Retain(RulesRun),
     /// Remove blobs that no manifest refers to, and the rest of interrupted uploads
     Gc {
         #[command(flatten)]
@@ -110,7 +105,7 @@ enum RegistryCommand {
     },
 }
 
-/// Serves until the process is told to stop, or collects garbage once.
+/// Serves until the process is told to stop, or executes a command on the storage.
 pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
     let _telemetry = crate::telemetry::start(&config.log, config.log_format, &config.traces);
     match arguments.command {
@@ -120,7 +115,7 @@ pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
             let location = config.storage.location(storage.storage.as_deref())?;
             collect(&location, dry_run, &options)
         }
-        Some(RegistryCommand::Retain { storage, rules, dry_run }) => {
+        Some(RegistryCommand::Retain(RulesRun { storage, rules, dry_run })) => {
             let location = config.storage.named(storage.storage.as_deref())?;
             let retained = match location {
                 Some(location) => retain(&location, rules.rules.or(config.rules), dry_run)?,
@@ -128,7 +123,7 @@ pub(super) fn run(config: Config, arguments: RegistryArguments) -> Result<()> {
             };
             report(&retained, dry_run)
         }
-        Some(RegistryCommand::Sync { storage, rules, dry_run }) => {
+        Some(RegistryCommand::Sync(RulesRun { storage, rules, dry_run })) => {
             let location = config.storage.location(storage.storage.as_deref())?;
             sync(config, &location, rules, dry_run)
         }

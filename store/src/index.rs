@@ -11,8 +11,8 @@
 //! [`Store::mend_index`](crate::Store::mend_index) recreates it; the background task of the daemon
 //! calls that. Until the index is filled, queries for referrers return `None`, which means unknown.
 //!
-//! The database is opened at its first use, because reading all files to check the seal takes a
-//! second for each GB. Until then the index counts as filled.
+//! The database is opened at its first use, because all of its files are read to check the seal.
+//! Until then the index counts as filled.
 //!
 //! # After a crash
 //! The files belong to a database that was not closed, so they are not trusted (`seal`) and the

@@ -15,8 +15,8 @@ use library::Library;
 use manifests::reference::{DEFAULT_HOST, DEFAULT_NAMESPACE};
 use manifests::{MAX_MANIFEST, ModelRef};
 use registry::server::{
-    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag,
-    Page, Reference, Removal, Repository, RepositoryUpkeep, TagChange, windows,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, NewTag, Page,
+    Reference, Removal, Repository, RepositoryUpkeep, TagChange, windows,
 };
 use store::{BLOB_LINK_LIFE, LinkKind};
 
@@ -372,21 +372,28 @@ impl ManifestStorage for Repositories {
 }
 
 impl RepositoryUpkeep for Repositories {
-    async fn contents(&self, of: &Repository) -> Result<Contents, Error> {
+    async fn listed_tags(&self, of: &Repository) -> Result<Vec<ListedTag>, Error> {
         let repository = key(of)?;
         self.blocking(move |library| {
-            let named = library.names().of_repository(&repository)?;
             let mut tags = Vec::new();
-            for tag in named {
+            for tag in library.names().of_repository(&repository)? {
                 let Some((_, name)) = tag.name.rsplit_once(':') else { continue };
                 let is_pinned = library.names().is_pinned(&tag.name)?;
                 tags.push(ListedTag { name: name.to_owned(), digest: tag.digest, set: tag.modified, is_pinned });
             }
             tags.sort_by(|a, b| a.name.cmp(&b.name));
-            // Local models have a tag and no link.
+            Ok(tags)
+        })
+        .await
+    }
+
+    async fn listed_manifests(&self, of: &Repository) -> Result<Vec<ListedManifest>, Error> {
+        let repository = key(of)?;
+        self.blocking(move |library| {
             let mut pushed: BTreeMap<Digest, SystemTime> = BTreeMap::new();
-            for tag in &tags {
-                pushed.entry(tag.digest).and_modify(|time| *time = tag.set.max(*time)).or_insert(tag.set);
+            // Local models have a tag and no link.
+            for tag in library.names().of_repository(&repository)? {
+                pushed.entry(tag.digest).and_modify(|time| *time = tag.modified.max(*time)).or_insert(tag.modified);
             }
             for digest in library.names().links(&repository, LinkKind::Manifest)? {
                 // The link may have been removed meanwhile.
@@ -394,8 +401,7 @@ impl RepositoryUpkeep for Repositories {
                     pushed.insert(digest, time);
                 }
             }
-            let manifest = |(digest, pushed)| ListedManifest { digest, pushed };
-            Ok(Contents { tags, manifests: pushed.into_iter().map(manifest).collect() })
+            Ok(pushed.into_iter().map(|(digest, pushed)| ListedManifest { digest, pushed }).collect())
         })
         .await
     }

@@ -15,12 +15,13 @@ use content::{Descriptor, Digest, Expected, Ingest, IngestId, Ingester, Provider
 use futures_util::{StreamExt, TryStreamExt};
 use manifests::{Document, ModelRef};
 use registry::RepositoryName;
-use registry::client::{Counter, Error as RemoteError, Fetcher, Remote, catalog};
+use registry::client::{Error as RemoteError, Fetcher, Remote, catalog};
 use registry::server::{
     Lookup, NamePattern, NewManifest, NewTag, Reference, Repository, RepositoryRules, Storage, required_blobs,
 };
 
 use crate::hosts::Hosts;
+use crate::upstream::Uncounted;
 
 /// Number of blobs of a manifest that are fetched at a time.
 const AT_ONCE: usize = 4;
@@ -187,13 +188,14 @@ impl<'a, S: Storage> Copy<'a, S> {
             }
         }
         let required = required_blobs(&document);
-        // An announcement is for a short time, and fetching may take long.
+        // Fetched first: an announcement ends after an hour.
         self.blobs(&required).await?;
         let digests: Vec<Digest> = required.iter().map(|blob| blob.digest).collect();
         let announced = storage.announce(repository, &digests).await?;
         let stored = async {
+            // Only blobs that are found after the announcement are protected from collection.
             self.blobs(&required).await?;
-            let manifest = NewManifest { digest, raw, document, required: required.clone(), tags };
+            let manifest = NewManifest { digest, raw, document, required, tags };
             Ok(storage.put_manifest(repository, manifest, &announced).await?)
         };
         let stored = stored.await;
@@ -217,14 +219,6 @@ impl<'a, S: Storage> Copy<'a, S> {
             })
             .await
     }
-}
-
-/// A counter that discards all counts.
-struct Uncounted;
-
-impl Counter for Uncounted {
-    fn add(&self, _bytes: u64) {}
-    fn remove(&self, _bytes: u64) {}
 }
 
 /// A repository of a storage: a committed blob is in the repository at once.

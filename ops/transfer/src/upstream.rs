@@ -27,7 +27,7 @@ pub struct Upstream {
 }
 
 /// A counter that discards all counts.
-struct Uncounted;
+pub(crate) struct Uncounted;
 
 impl Counter for Uncounted {
     fn add(&self, _bytes: u64) {}

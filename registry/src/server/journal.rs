@@ -1,7 +1,6 @@
 //! The journal: one entry for each request, after its response was made. Audit logs, webhooks and
 //! metrics of repositories are made from it.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
@@ -90,12 +89,6 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// A request and its response.
 #[derive(Clone, Debug)]
 pub struct JournalEntry {
@@ -138,7 +131,7 @@ impl JournalEntry {
     }
 }
 
-/// Gets an entry for each request. It must not block.
+/// Gets an entry for each request. It runs on the thread of the request, so it must be quick.
 pub trait Journal: Send + Sync + 'static {
     /// Takes an entry.
     fn record(&self, entry: &JournalEntry);

@@ -289,7 +289,7 @@ async fn ensure_removable<S: Storage>(
         Reference::Tag(_) => return Ok(()),
         Reference::Digest(digest) => digest,
     };
-    let tags = server.storage.contents(repository).await?.tags;
+    let tags = server.storage.listed_tags(repository).await?;
     match tags.iter().find(|tag| tag.digest == *digest && rule.is_immutable(&tag.name)) {
         Some(tag) => Err(rules::immutable(repository, &tag.name)),
         None => Ok(()),

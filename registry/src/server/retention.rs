@@ -13,7 +13,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 
 use super::rules::{KeptTags, RepositoryRule, RepositoryRules, Retention, any};
-use super::storage::{Contents, ListedManifest, ListedTag, Page, Removal, Repository, Storage};
+use super::storage::{ListedManifest, ListedTag, Page, Removal, Repository, Storage};
 use crate::RepositoryName;
 
 /// Number of repositories that are listed at a time.
@@ -51,9 +51,8 @@ async fn plan<S: Storage>(
     retention: &Retention,
     now: SystemTime,
 ) -> Result<RetentionPlan, Error> {
-    let contents = storage.contents(repository).await?;
-    let (kept, tags) = divide(&contents.tags, rule, retention, now);
-    let manifests = untagged(storage, repository, &contents, &kept, retention, now).await?;
+    let (kept, tags) = divide(&storage.listed_tags(repository).await?, rule, retention, now);
+    let manifests = untagged(storage, repository, &kept, retention, now).await?;
     Ok(RetentionPlan { tags, manifests, kept_tags: kept.len() })
 }
 
@@ -75,8 +74,8 @@ async fn apply<S: Storage>(
     }
     if retention.untagged.is_some() {
         // Tags may have been set meanwhile, and some could not be removed.
-        let left = storage.contents(repository).await?;
-        for manifest in untagged(storage, repository, &left, &left.tags, retention, now).await? {
+        let left = storage.listed_tags(repository).await?;
+        for manifest in untagged(storage, repository, &left, retention, now).await? {
             manifests += usize::from(storage.remove_untagged(repository, &manifest).await? == Removal::Done);
         }
     }
@@ -204,14 +203,14 @@ struct References {
 async fn untagged<S: Storage>(
     storage: &S,
     repository: &Repository,
-    contents: &Contents,
     kept: &[ListedTag],
     retention: &Retention,
     now: SystemTime,
 ) -> Result<Vec<ListedManifest>, Error> {
     let Some(until) = retention.untagged.and_then(|life| now.checked_sub(life)) else { return Ok(Vec::new()) };
+    let manifests = storage.listed_manifests(repository).await?;
     let mut references: HashMap<Digest, References> = HashMap::new();
-    let digests: Vec<Digest> = contents.manifests.iter().map(|manifest| manifest.digest).collect();
+    let digests: Vec<Digest> = manifests.iter().map(|manifest| manifest.digest).collect();
     let mut reads = futures_util::stream::iter(digests)
         .map(|digest| async move { Ok::<_, Error>((digest, storage.read_manifest(repository, &digest).await?)) })
         .buffer_unordered(READS);
@@ -222,7 +221,7 @@ async fn untagged<S: Storage>(
         let subject = document.subject().map(|subject| subject.digest);
         references.insert(digest, References { children: document.children().manifests, subject });
     }
-    let young = contents.manifests.iter().filter(|manifest| manifest.pushed > until).map(|manifest| manifest.digest);
+    let young = manifests.iter().filter(|manifest| manifest.pushed > until).map(|manifest| manifest.digest);
     let mut left: Vec<Digest> = kept.iter().map(|tag| tag.digest).chain(young).collect();
     let mut needed: HashSet<Digest> = HashSet::new();
     while !left.is_empty() {
@@ -237,8 +236,7 @@ async fn untagged<S: Storage>(
         let new = references.iter().filter(|(digest, references)| !needed.contains(*digest) && about(references));
         left.extend(new.map(|(digest, _)| *digest));
     }
-    let old = contents.manifests.iter().filter(|manifest| !needed.contains(&manifest.digest));
-    Ok(old.cloned().collect())
+    Ok(manifests.into_iter().filter(|manifest| !needed.contains(&manifest.digest)).collect())
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::access::Access;
 use super::storage::{
-    BlobStorage, BlobStream, Contents, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page,
-    Reference, Removal, Repository, RepositoryUpkeep,
+    BlobStorage, BlobStream, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest, Page, Reference,
+    Removal, Repository, RepositoryUpkeep,
 };
 use super::{Server, ServerOptions, handle, windows};
 
@@ -183,8 +183,12 @@ impl ManifestStorage for Shelf {
 }
 
 impl RepositoryUpkeep for Shelf {
-    async fn contents(&self, _: &Repository) -> Result<Contents, Error> {
-        Ok(Contents::default())
+    async fn listed_tags(&self, _: &Repository) -> Result<Vec<ListedTag>, Error> {
+        Ok(Vec::new())
+    }
+
+    async fn listed_manifests(&self, _: &Repository) -> Result<Vec<ListedManifest>, Error> {
+        Ok(Vec::new())
     }
 
     async fn remove_tag(&self, _: &Repository, _: &ListedTag) -> Result<Removal, Error> {

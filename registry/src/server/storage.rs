@@ -280,19 +280,13 @@ pub struct ListedManifest {
     pub pushed: SystemTime,
 }
 
-/// The tags and manifests of a repository.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// The tags, sorted bytewise.
-    pub tags: Vec<ListedTag>,
-    /// The manifests; a client may have pushed some by digest only.
-    pub manifests: Vec<ListedManifest>,
-}
-
 /// Upkeep of repositories: what they contain, and the removal of what is old.
 pub trait RepositoryUpkeep {
-    /// The tags and manifests of a repository; empty if there is no such repository.
-    fn contents(&self, of: &Repository) -> impl Future<Output = Result<Contents, Error>> + Send;
+    /// The tags of a repository, sorted bytewise; empty if there is no such repository.
+    fn listed_tags(&self, of: &Repository) -> impl Future<Output = Result<Vec<ListedTag>, Error>> + Send;
+
+    /// The manifests of a repository, with and without tags; empty if there is no such repository.
+    fn listed_manifests(&self, of: &Repository) -> impl Future<Output = Result<Vec<ListedManifest>, Error>> + Send;
 
     /// Removes a tag, unless it names another manifest than the listed one.
     fn remove_tag(&self, of: &Repository, tag: &ListedTag) -> impl Future<Output = Result<Removal, Error>> + Send;

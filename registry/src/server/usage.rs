@@ -68,7 +68,7 @@ pub(super) async fn ensure_within<S: Storage>(
     new: &Document,
     quota: u64,
 ) -> Result<(), ErrorReply> {
-    let manifests = storage.contents(repository).await?.manifests;
+    let manifests = storage.listed_manifests(repository).await?;
     let mut blobs: HashMap<Digest, u64> = HashMap::new();
     let mut reads = futures_util::stream::iter(manifests)
         .map(|manifest| of_manifest(storage, known, repository, manifest.digest))

@@ -231,7 +231,7 @@ async fn retention_removes_old_tags_from_a_store() {
     let server = Server::start(&[("LODE_REGISTRY_RULES", &rules(folder.path(), RETENTION))]).await;
     let base = server.url("").trim_end_matches('/').to_owned();
     let manifests = fill(&base).await;
-    // A pinned tag stays with its manifest, whatever the rules say.
+    // No rule removes a pinned tag or its manifest.
     assert_eq!(Image::new(b"pinned").push(&base, "team/m", "pinned").await.0, 201);
     let pinned = server.lode(&["pin", "team/m:pinned"]);
     assert!(pinned.status.success(), "{}", String::from_utf8_lossy(&pinned.stderr));
