@@ -62,6 +62,11 @@ impl Error {
         Self::Request { operation, key: key.to_owned(), source }
     }
 
+    /// Whether an object does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Request { source: object_store::Error::NotFound { .. }, .. })
+    }
+
     fn remote_class(&self) -> RemoteClass {
         use object_store::Error as Source;
         match self {

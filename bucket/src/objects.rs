@@ -129,10 +129,15 @@ impl Objects {
 
     /// Whether an object exists.
     pub(crate) async fn exists(&self, key: &str) -> Result<bool, Error> {
+        Ok(self.size(key).await?.is_some())
+    }
+
+    /// The size of an object in bytes; `None` if it does not exist.
+    pub(crate) async fn size(&self, key: &str) -> Result<Option<u64>, Error> {
         count("head");
         match self.engine.head(&self.path(key)).await {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Ok(found) => Ok(Some(found.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(Error::request("look for", key, source)),
         }
     }

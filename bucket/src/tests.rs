@@ -4,6 +4,7 @@ mod engine;
 mod kills;
 mod repositories;
 mod schedules;
+mod tiers;
 mod uploads;
 
 use std::sync::Arc;

@@ -22,6 +22,7 @@ pub mod roles;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
 pub mod text;
+pub mod tier;
 
 pub use descriptor::Descriptor;
 pub use digest::{Algorithm, Digest, Hasher};
@@ -30,3 +31,4 @@ pub use media_type::MediaType;
 pub use memory::Memory;
 pub use observer::{Amount, Observer, Unwatched};
 pub use roles::{Expected, Ingest, IngestId, Ingester, Provider};
+pub use tier::BlobTier;

@@ -3,6 +3,8 @@
 //! Call [`run`] with a function that makes an empty store. The panic message of a check names the
 //! rule that the store breaks.
 
+pub mod tier;
+
 use std::future::Future;
 
 use bytes::Bytes;

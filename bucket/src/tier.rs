@@ -1,0 +1,266 @@
+//! A tier on object storage.
+//!
+//! # Layout
+//! ```text
+//! tier/owner           the id of the store to which the tier belongs
+//! tier/blobs/AA/HEX    the bytes of a blob
+//! tier/uploads/ID      the key and the multipart upload of a blob that is being written
+//! ```
+//! A blob of one part is one request. A larger one is a multipart upload, which is completed only
+//! if the digest is right, so a blob is visible as a whole or not at all. An upload is recorded
+//! before it has parts; [`BucketTier::open`] discards uploads of an earlier process.
+//!
+//! The folder is not one of the registry's ([`Bucket`](crate::Bucket)): both may use one prefix.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use content::tier::{BlobTier, Check, Pieces};
+use content::{Descriptor, Digest, Error};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+
+use crate::keys;
+use crate::location::Location;
+use crate::marked::{document, parse};
+use crate::objects::Objects;
+use crate::part_sizes::{MOST_PARTS, PartSizes};
+
+const OWNER: &str = "tier/owner";
+const BLOBS: &str = "tier/blobs";
+const UPLOADS: &str = "tier/uploads";
+
+/// A tier in a bucket.
+#[derive(Debug)]
+pub struct BucketTier {
+    objects: Objects,
+    sizes: PartSizes,
+    /// The location, for messages.
+    location: String,
+}
+
+/// The document of an upload.
+#[derive(Debug, Serialize, Deserialize)]
+struct UploadDocument {
+    key: String,
+    upload: String,
+}
+
+/// A multipart upload.
+struct Parts<'a> {
+    objects: &'a Objects,
+    key: &'a str,
+    /// The key of its record.
+    record: String,
+    upload: String,
+    /// The ids of the parts that were sent.
+    ids: Vec<String>,
+    /// The part that is being sent, while the next one fills.
+    sending: Option<JoinHandle<Result<String, crate::Error>>>,
+}
+
+impl BucketTier {
+    /// Opens the tier at a location for the store with an id, and reserves it. Uploads that an
+    /// earlier process did not finish are discarded.
+    ///
+    /// # Errors
+    /// The storage cannot be used, or the tier belongs to another store.
+    pub async fn open(location: &Location, store: &str) -> Result<Self, Error> {
+        let (objects, sizes) = location.connect()?;
+        Self::over(objects, sizes, location.to_string(), store).await
+    }
+
+    pub(crate) async fn over(objects: Objects, sizes: PartSizes, location: String, store: &str) -> Result<Self, Error> {
+        let tier = Self { objects, sizes, location };
+        tier.claim(store).await?;
+        tier.discard_uploads().await?;
+        Ok(tier)
+    }
+
+    async fn claim(&self, store: &str) -> Result<(), Error> {
+        if self.objects.get(OWNER).await?.is_none() {
+            self.objects.swap(OWNER, None, Bytes::copy_from_slice(store.as_bytes())).await?;
+        }
+        // Read again: another store may have come first.
+        let owner = self.objects.get(OWNER).await?.map(|object| object.bytes);
+        if owner.as_deref() == Some(store.as_bytes()) {
+            return Ok(());
+        }
+        let (location, owner) = (&self.location, owner.unwrap_or_default());
+        let owner = String::from_utf8_lossy(&owner);
+        Err(Error::Other(
+            format!(
+                "the tier `{location}` belongs to another store, `{owner}`; give each store a tier of its own, e.g. \
+                 another prefix, or delete `{OWNER}` there if that store is gone"
+            )
+            .into(),
+        ))
+    }
+
+    async fn discard_uploads(&self) -> Result<(), Error> {
+        let mut entries = self.objects.list(UPLOADS, None);
+        while let Some(entry) = entries.try_next().await? {
+            let Some(object) = self.objects.get(&entry.key).await? else { continue };
+            let UploadDocument { key, upload } = parse(&entry.key, &object.bytes)?;
+            self.objects.abort_parts(&key, &upload).await?;
+            self.objects.delete(&entry.key).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a blob of more than one part.
+    async fn put_parts(&self, key: &str, first: Vec<Bytes>, mut rest: Filling) -> Result<(), Error> {
+        let mut parts = Parts::begin(&self.objects, key).await?;
+        let sent = parts.send_all(first, &mut rest, self.sizes).await;
+        let done = match sent.and_then(|()| rest.check.finish()) {
+            Ok(()) => parts.complete().await,
+            Err(error) => Err(error),
+        };
+        parts.end(done.is_ok()).await;
+        done
+    }
+}
+
+/// The bytes of a blob, cut into parts and checked.
+struct Filling {
+    bytes: Pieces,
+    /// Bytes behind the last part.
+    left: Bytes,
+    check: Check,
+}
+
+impl Filling {
+    /// The next `size` bytes, or fewer at the end.
+    async fn part(&mut self, size: u64) -> Result<Vec<Bytes>, Error> {
+        let (mut part, mut missing) = (Vec::new(), size as usize);
+        while missing > 0 {
+            if self.left.is_empty() {
+                let Some(next) = self.bytes.try_next().await? else { break };
+                self.check.add(&next)?;
+                self.left = next;
+            }
+            let own = self.left.split_to(missing.min(self.left.len()));
+            missing -= own.len();
+            part.push(own);
+        }
+        Ok(part)
+    }
+}
+
+impl<'a> Parts<'a> {
+    async fn begin(objects: &'a Objects, key: &'a str) -> Result<Self, Error> {
+        let upload = objects.begin_parts(key).await?;
+        let record = format!("{UPLOADS}/{}", keys::random());
+        let entry = UploadDocument { key: key.to_owned(), upload: upload.clone() };
+        objects.put(&record, vec![document(&entry)]).await?;
+        Ok(Self { objects, key, record, upload, ids: Vec::new(), sending: None })
+    }
+
+    /// Sends all parts. One is sent while the next one fills.
+    async fn send_all(&mut self, first: Vec<Bytes>, rest: &mut Filling, sizes: PartSizes) -> Result<(), Error> {
+        let (mut part, mut number) = (first, 0);
+        while !part.is_empty() {
+            self.sent().await?;
+            if number >= MOST_PARTS {
+                let most = sizes.most() >> 30;
+                return Err(Error::Other(format!("a blob on this storage has at most {most} GiB").into()));
+            }
+            let (objects, key, upload) = (self.objects.clone(), self.key.to_owned(), self.upload.clone());
+            self.sending = Some(tokio::spawn(async move { objects.put_part(&key, &upload, number, part).await }));
+            number += 1;
+            part = rest.part(sizes.size(number)).await?;
+        }
+        self.sent().await
+    }
+
+    /// Waits for the part that is being sent.
+    async fn sent(&mut self) -> Result<(), Error> {
+        if let Some(sending) = self.sending.take() {
+            self.ids.push(sending.await.map_err(|e| Error::Other(Box::new(e)))??);
+        }
+        Ok(())
+    }
+
+    async fn complete(&self) -> Result<(), Error> {
+        match self.objects.complete_parts(self.key, &self.upload, &self.ids).await {
+            // If the response to the first attempt was lost, the storage refuses the second one.
+            Err(error) if !self.objects.exists(self.key).await? => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Discards the parts of an upload that failed, and removes its record. If that fails, the next
+    /// [`BucketTier::open`] does it.
+    async fn end(mut self, is_complete: bool) {
+        if let Some(sending) = self.sending.take() {
+            // Its part is discarded.
+            let _ = sending.await;
+        }
+        let ended = async {
+            if !is_complete {
+                self.objects.abort_parts(self.key, &self.upload).await?;
+            }
+            self.objects.delete(&self.record).await
+        };
+        if let Err(error) = ended.await {
+            tracing::warn!("an upload to the tier leaves its record for now: {error}");
+        }
+    }
+}
+
+fn key(blob: &Digest) -> String {
+    let hex = blob.hex();
+    format!("{BLOBS}/{}/{hex}", &hex[..2])
+}
+
+#[async_trait]
+impl BlobTier for BucketTier {
+    async fn put(&self, blob: &Descriptor, bytes: Pieces) -> Result<(), Error> {
+        let key = key(&blob.digest);
+        let mut filling = Filling { bytes, left: Bytes::new(), check: Check::of(blob) };
+        let size = self.sizes.size(0);
+        let first = filling.part(size).await?;
+        if blob.size > size {
+            return self.put_parts(&key, first, filling).await;
+        }
+        // Bytes behind the first part are more than the blob has; reading them is the check.
+        filling.part(1).await?;
+        filling.check.finish()?;
+        Ok(self.objects.put(&key, first).await?)
+    }
+
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        Ok(self.objects.size(&key(digest)).await?)
+    }
+
+    async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, Error> {
+        let key = key(&blob.digest);
+        if from >= blob.size {
+            // No request for an empty range; the blob may still be missing.
+            let size = self.objects.size(&key).await?;
+            size.ok_or(Error::BlobNotFound(blob.digest))?;
+            return Ok(futures_util::stream::empty().boxed());
+        }
+        match self.objects.stream(&key, from..blob.size).await {
+            Ok(bytes) => Ok(bytes.map_err(Error::from).boxed()),
+            Err(error) if error.is_not_found() => Err(Error::BlobNotFound(blob.digest)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn remove(&self, digest: &Digest) -> Result<bool, Error> {
+        let key = key(digest);
+        let is_there = self.objects.exists(&key).await?;
+        self.objects.delete(&key).await?;
+        Ok(is_there)
+    }
+
+    fn list(&self) -> BoxStream<'static, Result<(Digest, u64), Error>> {
+        let found = self.objects.list(BLOBS, None).map_err(Error::from);
+        let own = |entry: crate::objects::Entry| async move {
+            Ok(keys::digest(keys::last(&entry.key)).map(|digest| (digest, entry.size)))
+        };
+        found.try_filter_map(own).boxed()
+    }
+}
