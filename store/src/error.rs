@@ -62,6 +62,14 @@ pub enum Error {
         /// The defect.
         reason: String,
     },
+    /// A tier belongs to another store.
+    #[error("the tier `{tier}` belongs to another store, `{owner}`; give each store a tier of its own")]
+    OtherTier {
+        /// Where the tier is.
+        tier: String,
+        /// The id of its store.
+        owner: String,
+    },
     /// The index cannot be created.
     #[error("the index cannot be created: {0}; the store works without it, only slower")]
     Index(String),
@@ -88,6 +96,7 @@ impl Classified for Error {
         match self {
             Self::Content(error) => error.class(),
             Self::Io { source, .. } => source.class(),
+            Self::OtherTier { .. } => ErrorClass::Invalid,
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Damaged { .. }

@@ -132,8 +132,7 @@ impl StoreLayout {
     }
 
     pub(crate) fn blob(&self, digest: &Digest) -> PathBuf {
-        let hex = digest.hex();
-        self.blobs().join(digest.algorithm().name()).join(&hex[..2]).join(hex)
+        shelved(&self.blobs(), digest)
     }
 
     pub(crate) fn ingests(&self) -> PathBuf {
@@ -207,6 +206,12 @@ impl StoreLayout {
         }
         Ok(())
     }
+}
+
+/// The path of a blob below a folder of blobs.
+pub(crate) fn shelved(blobs: &Path, digest: &Digest) -> PathBuf {
+    let hex = digest.hex();
+    blobs.join(digest.algorithm().name()).join(&hex[..2]).join(hex)
 }
 
 /// Syncs the whole file system of a folder.

@@ -8,7 +8,7 @@ use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, P
 use crate::{IngestFile, Store};
 
 /// Runs work that blocks on the disk. Panics are passed on to the caller.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Error> + Send + 'static,
 ) -> Result<T, Error> {
     match tokio::task::spawn_blocking(work).await {

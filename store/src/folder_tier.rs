@@ -1,0 +1,245 @@
+//! A tier in a folder, most often on a larger and slower disk or on a network file system.
+//!
+//! # Layout
+//! ```text
+//! FOLDER/owner                the id of the store to which the tier belongs
+//! FOLDER/blobs/sha256/ab/…    the bytes of blobs, as in a store
+//! FOLDER/new/ID               blobs that are being written
+//! ```
+//! A blob is written to `new/`, checked, synced and renamed. [`FolderTier::open`] removes what an
+//! earlier process left in `new/`.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use content::tier::{BlobTier, Check, Pieces};
+use content::{Descriptor, Digest};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::layout::shelved;
+use crate::roles::blocking;
+use crate::{Error, files};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// A tier in a folder.
+#[derive(Debug)]
+pub struct FolderTier {
+    folder: PathBuf,
+    /// Number of blobs that were written so far, for the names of new files.
+    number: Arc<AtomicU64>,
+}
+
+impl FolderTier {
+    /// Opens the tier in a folder for the store with an id, and reserves it. The folder must exist:
+    /// an empty folder in place of a disk that is not mounted is not a tier.
+    ///
+    /// # Errors
+    /// The folder does not exist, cannot be written, or belongs to another store.
+    pub fn open(folder: &Path, store: &str) -> Result<Self, Error> {
+        let owner = folder.join("owner");
+        match files::read_if_there(&owner)? {
+            Some(found) if found.trim() == store => {}
+            Some(found) => {
+                return Err(Error::OtherTier { tier: folder.display().to_string(), owner: found.trim().to_owned() });
+            }
+            None => claim(folder, &owner, store)?,
+        }
+        let new = folder.join("new");
+        files::remove_folder(&new)?;
+        files::create_folder(&new)?;
+        Ok(Self { folder: folder.to_owned(), number: Arc::default() })
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        shelved(&self.folder.join("blobs"), digest)
+    }
+}
+
+/// Reserves an empty folder.
+fn claim(folder: &Path, owner: &Path, store: &str) -> Result<(), Error> {
+    let entries = files::entries(folder)?;
+    // A new file system has this folder.
+    if let Some(other) = entries.iter().find(|entry| entry.file_name() != "lost+found") {
+        let reason = format!("it has files already, such as `{}`; use an empty folder", other.file_name().display());
+        return Err(Error::Damaged { path: folder.to_owned(), reason });
+    }
+    files::write_synced(owner, format!("{store}\n").as_bytes())?;
+    files::sync_folder(folder)
+}
+
+/// A blob that is being written. Without a commit, its file is removed.
+struct NewFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        // After a commit it is not there; a leftover is removed at the next start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl NewFile {
+    fn create(path: PathBuf) -> Result<Self, Error> {
+        let file = File::create(&path).map_err(|e| Error::io("write", &path, e))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(|e| Error::io("write", &self.path, e))
+    }
+
+    fn commit(self, to: &Path) -> Result<(), Error> {
+        self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))?;
+        files::make_read_only(&self.path)?;
+        let folder = to.parent().expect("invariant: a blob's path has folders above it");
+        files::create_folder_durably(folder)?;
+        fs::rename(&self.path, to).map_err(|e| Error::io("rename to its digest", to, e))?;
+        files::sync_folder(folder)
+    }
+}
+
+#[async_trait]
+impl BlobTier for FolderTier {
+    async fn put(&self, blob: &Descriptor, mut bytes: Pieces) -> Result<(), content::Error> {
+        let path = self.folder.join("new").join(self.number.fetch_add(1, Ordering::Relaxed).to_string());
+        let mut new = blocking(move || NewFile::create(path)).await?;
+        let mut check = Check::of(blob);
+        while let Some(piece) = bytes.try_next().await? {
+            check.add(&piece)?;
+            new = blocking(move || new.write(&piece).map(|()| new)).await?;
+        }
+        check.finish()?;
+        let to = self.path(&blob.digest);
+        blocking(move || new.commit(&to)).await
+    }
+
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, content::Error> {
+        let (path, owner) = (self.path(digest), self.folder.join("owner"));
+        blocking(move || match fs::metadata(&path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                // Not a missing blob, but a missing disk.
+                fs::metadata(&owner).map_err(|e| Error::io("look at", &owner, e))?;
+                Ok(None)
+            }
+            Err(e) => Err(Error::io("look at", &path, e)),
+        })
+        .await
+    }
+
+    async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, content::Error> {
+        let (path, digest) = (self.path(&blob.digest), blob.digest);
+        let open = {
+            let path = path.clone();
+            blocking(move || match File::open(&path) {
+                Ok(mut file) => {
+                    file.seek(SeekFrom::Start(from)).map_err(|e| Error::io("read", &path, e))?;
+                    Ok(Some(file))
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(e) => Err(Error::io("open", &path, e)),
+            })
+        };
+        let file = match open.await? {
+            Some(file) => file,
+            // A missing disk has its own error.
+            None => return self.size(&digest).await.and(Err(content::Error::BlobNotFound(digest))),
+        };
+        let pieces = stream::try_unfold(file, move |file| {
+            let path = path.clone();
+            blocking(move || read_piece(file).map_err(|e| Error::io("read", &path, e)))
+        });
+        Ok(pieces.boxed())
+    }
+
+    async fn remove(&self, digest: &Digest) -> Result<bool, content::Error> {
+        let path = self.path(digest);
+        blocking(move || files::remove(&path)).await
+    }
+
+    fn list(&self) -> BoxStream<'static, Result<(Digest, u64), content::Error>> {
+        let blobs = self.folder.join("blobs");
+        let shelves = stream::once(blocking(move || shelves(&blobs)));
+        let blobs = shelves.map_ok(|shelves| {
+            stream::iter(shelves)
+                .map(Ok)
+                .and_then(|shelf| blocking(move || blobs_in(&shelf)))
+                .map_ok(|blobs| stream::iter(blobs).map(Ok))
+                .try_flatten()
+        });
+        blobs.try_flatten().boxed()
+    }
+}
+
+/// Reads the next piece of a file; `None` at its end.
+fn read_piece(mut file: File) -> io::Result<Option<(Bytes, File)>> {
+    let mut piece = Vec::with_capacity(PIECE);
+    let count = (&mut file).take(PIECE as u64).read_to_end(&mut piece)?;
+    Ok((count > 0).then(|| (piece.into(), file)))
+}
+
+/// The folders that have blobs, with their hash function.
+fn shelves(blobs: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let mut shelves = Vec::new();
+    for algorithm in files::entries_if_there(blobs)? {
+        let name = algorithm.file_name().to_string_lossy().into_owned();
+        shelves.extend(files::entries(&algorithm.path())?.iter().map(|shelf| (name.clone(), shelf.path())));
+    }
+    Ok(shelves)
+}
+
+fn blobs_in((algorithm, shelf): &(String, PathBuf)) -> Result<Vec<(Digest, u64)>, Error> {
+    let sized = |entry: &fs::DirEntry| {
+        let digest = format!("{algorithm}:{}", entry.file_name().to_string_lossy()).parse().ok()?;
+        // A blob may have been removed since the folder was listed.
+        Some((digest, entry.metadata().ok()?.len()))
+    };
+    Ok(files::entries(shelf)?.iter().filter_map(sized).collect())
+}
+
+#[cfg(all(test, not(feature = "schedules")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn conformance() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = |store: &'static str| {
+            let opened = FolderTier::open(folder.path(), store);
+            async move { opened.map(|tier| Arc::new(tier) as Arc<dyn BlobTier>).map_err(content::Error::from) }
+        };
+        content::testsuite::tier::run(open).await;
+        assert_eq!(files::entries(&folder.path().join("new")).expect("a folder").len(), 0, "nothing is left over");
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_is_not_mounted_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tier = FolderTier::open(folder.path(), "one").expect("a tier");
+        let blob = Descriptor::blob(Digest::of(b"x"), 1);
+        assert_eq!(tier.size(&blob.digest).await.expect("a size"), None);
+        fs::remove_dir_all(folder.path()).expect("removed");
+        for error in [tier.size(&blob.digest).await.err(), tier.read(&blob, 0).await.err()] {
+            assert!(matches!(&error, Some(content::Error::Io { .. })), "{error:?}");
+        }
+        assert!(FolderTier::open(folder.path(), "one").is_err(), "a folder that does not exist");
+    }
+
+    #[test]
+    fn a_folder_with_other_files_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("letter.txt"), "dear").expect("a file");
+        let error = FolderTier::open(folder.path(), "one").expect_err("not empty").to_string();
+        assert!(error.contains("letter.txt"), "{error}");
+    }
+}
