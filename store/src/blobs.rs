@@ -1,6 +1,6 @@
 //! Reading committed blobs.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -8,42 +8,57 @@ use std::path::PathBuf;
 
 use content::{Digest, Hasher};
 
+use crate::tiered::TieredBlob;
 use crate::{Blobs, Error, sync};
 
 /// An open blob.
 #[derive(Debug)]
 pub struct BlobFile {
-    file: File,
+    place: Place,
     size: u64,
     path: PathBuf,
 }
 
+/// Where the bytes of an open blob are.
+#[derive(Debug)]
+enum Place {
+    Disk(File),
+    /// Only the tier had the blob when it was opened.
+    Tier(Box<TieredBlob>),
+}
+
 impl Blobs<'_> {
-    /// The length of a blob in bytes, or `None` if it is not in the store. A collection may delete
+    /// The length of a blob in bytes, or `None` if neither the disk nor the tier has it. A collection may delete
     /// the blob afterwards, unless something refers to it; [`Guard::keep`](crate::Guard::keep)
     /// prevents that.
     pub fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
-        let path = self.path(digest);
-        match fs::metadata(&path) {
-            Ok(metadata) => Ok(Some(metadata.len())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(Error::io("look at", &path, e)),
+        match self.size_on_disk(digest)? {
+            None => self.size_in_tier(digest),
+            found => Ok(found),
         }
     }
 
-    /// Opens a blob for reading. The open file stays readable if a collection deletes the blob.
+    /// Opens a blob for reading. The open file stays readable if a collection deletes the blob. A
+    /// blob that only the tier has is copied back when it is read behind its head.
     pub fn open(&self, digest: &Digest) -> Result<BlobFile, Error> {
         let path = self.path(digest);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(content::Error::BlobNotFound(*digest).into());
-            }
-            Err(e) => return Err(Error::io("open", &path, e)),
-        };
-        let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
-        Ok(BlobFile { file, size, path })
+        if let Some(file) = self.open_file(digest)? {
+            let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
+            return Ok(BlobFile { place: Place::Disk(file), size, path });
+        }
+        let tiered = self.0.open_tiered(digest)?.ok_or(content::Error::BlobNotFound(*digest))?;
+        Ok(BlobFile { size: tiered.size(), place: Place::Tier(Box::new(tiered)), path })
+    }
+
+    /// Opens the file of a blob; `None` if the disk does not have it.
+    pub(crate) fn open_file(&self, digest: &Digest) -> Result<Option<File>, Error> {
+        let path = self.path(digest);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("open", &path, e)),
+        }
     }
 
     /// Reads a whole small blob: a manifest, a config, a template. Larger blobs than `limit` bytes
@@ -116,8 +131,14 @@ impl BlobFile {
     }
 
     /// Returns the file. Its bytes can be mapped, because a committed blob never changes.
-    pub fn into_file(self) -> File {
-        self.file
+    ///
+    /// # Errors
+    /// Only the tier has the blob, and it cannot be copied back.
+    pub fn into_file(self) -> Result<File, Error> {
+        match self.place {
+            Place::Disk(file) => Ok(file),
+            Place::Tier(tiered) => tiered.into_file(),
+        }
     }
 
     /// Fills `buffer` with the bytes at `offset`.
@@ -125,7 +146,14 @@ impl BlobFile {
     /// # Errors
     /// The blob ends before the buffer is full, or the file cannot be read.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
-        self.file.read_exact_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+        let file = match &self.place {
+            Place::Disk(file) => file,
+            Place::Tier(tiered) => match tiered.in_head(offset, buffer.len()) {
+                Some(bytes) => return Ok(buffer.copy_from_slice(bytes)),
+                None => tiered.file()?,
+            },
+        };
+        file.read_exact_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
 
     /// Reads a range of the blob, cut at its end. It uses reads and not a mapping: if the file is

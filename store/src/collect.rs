@@ -14,7 +14,7 @@ use crate::collection_lock::LockState;
 use crate::mark::{Children, LeadsTo, Marked, Obstacle};
 use crate::promises::{Places, Promised};
 use crate::sync::PoisonError;
-use crate::{Error, Store, files};
+use crate::{Error, Store, files, tiered};
 
 /// Maximum number of reasons that are reported for blobs that were put off.
 const MOST_REASONS: usize = 10;
@@ -139,14 +139,15 @@ impl Store {
         for obstacle in &marked.obstacles {
             left.because(&obstacle.error);
         }
-        let unreadable =
-            self.each_unreachable(&marked, |digest| match self.remove_unneeded(&digest, &marked, now, &mut left) {
-                Ok(Some(size)) => {
-                    (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
-                }
-                Ok(None) => {}
-                Err(error) => left.because(&error),
-            });
+        let mut remove = |digest| match self.remove_unneeded(&digest, &marked, now, &mut left) {
+            Ok(Some(size)) => {
+                (collected.blobs, collected.bytes) = (collected.blobs + 1, collected.bytes + size);
+            }
+            Ok(None) => {}
+            Err(error) => left.because(&error),
+        };
+        let mut unreadable = self.each_unreachable(&marked, &mut remove);
+        unreadable.extend(self.each_unreachable_in_tier(&marked, &mut remove));
         for error in &unreadable {
             left.because(error);
         }
@@ -161,14 +162,22 @@ impl Store {
         for obstacle in &marked.obstacles {
             left.because(&obstacle.error);
         }
-        let unreadable = self.each_unreachable(&marked, |digest| {
+        let mut count = |digest| {
             let Ok(Some(size)) = self.blobs().size(&digest) else { return };
             match fate(&digest, &marked, &self.0.promises.lock(), &self.0.collection_lock.lock(), now) {
                 Fate::Stays => {}
                 Fate::PutOff { used } => left.add(size, used),
                 Fate::Goes => blobs.push((digest, size)),
             }
-        });
+        };
+        let mut unreadable = self.each_unreachable(&marked, &mut count);
+        // The files are counted already.
+        let is_only_there = |digest: &Digest| matches!(self.blobs().size_on_disk(digest), Ok(None));
+        unreadable.extend(self.each_unreachable_in_tier(&marked, |digest| {
+            if is_only_there(&digest) {
+                count(digest);
+            }
+        }));
         for error in &unreadable {
             left.because(error);
         }
@@ -194,7 +203,28 @@ impl Store {
         leased
     }
 
-    /// Passes every unreachable blob to `each`. Returns the errors of folders that cannot be read.
+    /// Passes every unreachable blob of the tier to `each`. Returns the errors of folders that
+    /// cannot be read.
+    fn each_unreachable_in_tier(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
+        let (shelves, mut unreadable) = match tiered::tier_shelves(&self.0.layout.tier_blobs()) {
+            Ok(shelves) => (shelves, Vec::new()),
+            Err(error) => (Vec::new(), vec![error]),
+        };
+        for shelf in shelves {
+            match files::entries(&shelf) {
+                Ok(entries) => entries
+                    .iter()
+                    .filter_map(|entry| tiered::shelf_digest(&shelf, entry))
+                    .filter(|digest| !marked.reachable.contains(digest))
+                    .for_each(&mut each),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        unreadable
+    }
+
+    /// Passes every unreachable blob on the disk to `each`. Returns the errors of folders that
+    /// cannot be read.
     fn each_unreachable(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
         self.each_blob(|digest| {
             if !marked.reachable.contains(&digest) {
@@ -203,7 +233,8 @@ impl Store {
         })
     }
 
-    /// Removes the file of a blob if nothing relies on it; returns its size in bytes in that case.
+    /// Removes the file of a blob if nothing relies on it, and marks it for removal from the tier;
+    /// returns its size in bytes in that case.
     fn remove_unneeded(
         &self,
         digest: &Digest,
@@ -221,7 +252,15 @@ impl Store {
                 Ok(None)
             }
             Fate::Goes => {
-                let removed = files::remove(&self.blobs().path(digest)).inspect_err(|_| left.add(size, false))?;
+                let remove = || {
+                    if self.blobs().size_in_tier(digest)?.is_some() {
+                        self.release_from_tier(digest)?;
+                        files::remove(&self.blobs().path(digest))?;
+                        return Ok(true);
+                    }
+                    files::remove(&self.blobs().path(digest))
+                };
+                let removed = remove().inspect_err(|_: &Error| left.add(size, false))?;
                 // The file is removed before its index entry, because a stale entry does no harm. A
                 // writer that adds the blob again waits for the lock, and then describes it anew.
                 self.0.index.remove_blob(digest);

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use content::Digest;
-use content::operation::{Classified, ErrorClass};
+use content::operation::{Classified, ErrorClass, RemoteClass};
 
 /// Reasons why a store operation failed. The variants differ in how the caller can react.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,40 @@ pub enum Error {
         /// The defect.
         reason: String,
     },
+    /// Only the tier has a blob, and no tier is attached.
+    #[error(
+        "blob `{blob}` is in the tier `{location}`, which is not attached; start the daemon with `LODE_TIER={location}`"
+    )]
+    NoTier {
+        /// The blob.
+        blob: Digest,
+        /// Where the tier is.
+        location: String,
+    },
+    /// A blob cannot be copied back from the tier.
+    #[error("blob `{blob}` cannot be read from the tier `{location}`: {source}")]
+    Recall {
+        /// The blob.
+        blob: Digest,
+        /// Where the tier is.
+        location: String,
+        /// The failure.
+        source: content::Error,
+    },
+    /// Blobs are in another tier than the one to attach.
+    #[error(
+        "{blobs} blobs of this store are only in its tier `{known}`, so `{new}` cannot replace it; start with \
+         `LODE_TIER={known}` and run `lode tier recall --all` first, or, if the tier has moved, write its new place into \
+         `tier/location` in the store's folder"
+    )]
+    TierMoved {
+        /// Where the blobs are.
+        known: String,
+        /// The tier to attach.
+        new: String,
+        /// Number of blobs that only the tier has.
+        blobs: u64,
+    },
     /// A tier belongs to another store.
     #[error("the tier `{tier}` belongs to another store, `{owner}`; give each store a tier of its own")]
     OtherTier {
@@ -86,6 +120,12 @@ impl From<Error> for content::Error {
         match error {
             Error::Content(error) => error,
             Error::Io { operation, path, source } => Self::Io { operation, path, source },
+            Error::Recall { blob, location, source } => match source.class() {
+                ErrorClass::Remote(class) => {
+                    Self::Remote { class, source: Box::new(Error::Recall { blob, location, source }) }
+                }
+                _ => Self::Other(Box::new(Error::Recall { blob, location, source })),
+            },
             other => Self::Other(Box::new(other)),
         }
     }
@@ -96,7 +136,9 @@ impl Classified for Error {
         match self {
             Self::Content(error) => error.class(),
             Self::Io { source, .. } => source.class(),
-            Self::OtherTier { .. } => ErrorClass::Invalid,
+            Self::Recall { source, .. } => source.class(),
+            Self::TierMoved { .. } | Self::OtherTier { .. } => ErrorClass::Invalid,
+            Self::NoTier { .. } => ErrorClass::Remote(RemoteClass::Unreachable),
             Self::Locked { .. }
             | Self::Newer { .. }
             | Self::Damaged { .. }

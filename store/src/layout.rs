@@ -169,6 +169,25 @@ impl StoreLayout {
         self.notes.join("derived")
     }
 
+    /// What the store knows of its tier.
+    pub(crate) fn tier(&self) -> PathBuf {
+        self.home.join("tier")
+    }
+
+    /// The entries of blobs that the tier has.
+    pub(crate) fn tier_blobs(&self) -> PathBuf {
+        self.tier().join("blobs")
+    }
+
+    pub(crate) fn tier_blob(&self, digest: &Digest) -> PathBuf {
+        shelved(&self.tier_blobs(), digest)
+    }
+
+    /// Blobs that the tier has and the store no longer needs.
+    pub(crate) fn tier_removals(&self) -> PathBuf {
+        self.tier().join("removed")
+    }
+
     pub(crate) fn leases(&self) -> PathBuf {
         self.home.join("leases")
     }

@@ -14,6 +14,7 @@
 //!   damaged/<hex>                       damaged blobs; readers do not look here
 //!   leases/<id>                         an expiry and digests (roots until then)
 //!   used/sha256-ab12…                   empty; its time is the last use of the model
+//!   tier/                               blobs that the tier has (`tiered`)
 //!   derived/sha256-ab12….<version>      made from a blob; made again if missing
 //!   index/, index.seal                  the sled index, derived from the files above
 //!   index.journal                       short notes that a recreated index replays
@@ -25,6 +26,8 @@
 //!
 //! # Invariants
 //! - A file below `blobs/` is complete, verified and synced before it is renamed to there.
+//! - A blob that only the tier has is listed in a file here. It left the disk after both the tier
+//!   and that file were durable.
 //! - An operation is acknowledged only when its result would survive a power cut.
 //! - A read-only store is never changed. It has no lock; `index`, `index.journal`, `index.seal`,
 //!   `used`, `derived` and `tmp` are in a folder of the process.
@@ -74,6 +77,7 @@ mod roles;
 mod schedules;
 mod sync;
 mod tags;
+mod tiered;
 mod usage;
 mod used;
 mod verify;
@@ -96,6 +100,7 @@ pub use links::{BLOB_LINK_LIFE, LinkKind, LinkedDocument};
 pub use mark::Children;
 pub use rebuild::{Description, Rebuilt};
 pub use tags::TagEntry;
+pub use tiered::{MAX_HEAD, Recall};
 pub use usage::IngestEntry;
 pub use verify::Verified;
 pub use version::FORMAT_VERSION;
@@ -158,6 +163,7 @@ struct Inner {
     names: Mutex<()>,
     /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
+    tier: tiered::AttachedTier,
     crash_at: Option<CrashPoint>,
     /// `None` if the store is read-only.
     _lock: Option<Lock>,
@@ -292,7 +298,7 @@ impl Store {
 }
 
 impl Blobs<'_> {
-    /// The path where the blob's file is, or would be. Readers use [`Blobs::open`], whose file can
+    /// The path where the blob's file is on the disk, or would be. Readers use [`Blobs::open`], whose file can
     /// be mapped: blobs never change.
     pub fn path(&self, digest: &content::Digest) -> PathBuf {
         self.0.0.layout.blob(digest)
@@ -319,6 +325,7 @@ impl Inner {
             promises: promises::Promises::default(),
             names: Mutex::default(),
             derivations: AtomicU64::default(),
+            tier: tiered::AttachedTier::new(),
             crash_at,
             _lock: lock,
             notes,

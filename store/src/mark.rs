@@ -218,6 +218,6 @@ impl Store {
     /// document.
     fn is_other_blob(&self, digest: &Digest) -> bool {
         let large = matches!(self.blobs().size(digest), Ok(Some(size)) if size > MAX_DOCUMENT);
-        large || matches!(self.blobs().verify(digest, None, &mut |_| true), Ok(Verified::Good))
+        large || matches!(self.blobs().verify(digest, None, &mut |_| true), Ok(Verified::Good | Verified::InTier))
     }
 }

@@ -3,7 +3,7 @@
 //! No function here deletes blobs. A damaged blob can be moved to `damaged/<hex>`, which readers do
 //! not look at. It then counts as missing and can be fetched again.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,6 +25,9 @@ pub enum Verified {
     Good,
     /// The blob does not exist.
     Missing,
+    /// Only the tier has the blob, in the expected size. Its bytes are verified when they are
+    /// copied back.
+    InTier,
     /// The blob is shorter or longer than expected.
     WrongSize {
         /// Its length in bytes.
@@ -51,11 +54,7 @@ impl Blobs<'_> {
         on_bytes: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Verified, Error> {
         let path = self.0.blobs().path(digest);
-        let mut file = match File::open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Verified::Missing),
-            Err(e) => return Err(Error::io("open", &path, e)),
-        };
+        let Some(mut file) = self.open_file(digest)? else { return self.verify_in_tier(digest, size) };
         let actual = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
         if size.is_some_and(|size| size != actual) {
             return Ok(Verified::WrongSize { actual });
@@ -78,6 +77,15 @@ impl Blobs<'_> {
         Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
     }
 
+    fn verify_in_tier(&self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
+        let Some(recorded) = self.size_in_tier(digest)? else { return Ok(Verified::Missing) };
+        Ok(match self.0.check_in_tier(digest)? {
+            None => Verified::Missing,
+            Some(actual) if actual != size.unwrap_or(recorded) => Verified::WrongSize { actual },
+            Some(_) => Verified::InTier,
+        })
+    }
+
     /// Records that a blob passed a check.
     pub fn record_verified(&self, digest: &Digest, now: SystemTime) {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
@@ -97,7 +105,7 @@ impl Blobs<'_> {
     }
 
     /// Moves a damaged blob to `damaged/` and returns whether it existed. An earlier damaged file
-    /// of the same name is replaced.
+    /// of the same name is replaced. If only the tier has the blob, it is forgotten there.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
         self.0.ensure_writable()?;
         let path = self.0.blobs().path(digest);
@@ -114,7 +122,10 @@ impl Blobs<'_> {
         forget()?;
         let moved = match fs::rename(&path, &aside) {
             Ok(()) => true,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.forget_in_tier(digest)?;
+                false
+            }
             Err(e) => return Err(Error::io("set aside", &path, e)),
         };
         forget()?;

@@ -41,7 +41,7 @@ impl LoadFiles {
             LoadFile::Derived(path) => File::open(path),
             LoadFile::Blob(digest) => {
                 let store = self.store.upgrade().ok_or_else(|| io::Error::other("the store was closed"))?;
-                store.blobs().open(digest).map(BlobFile::into_file).map_err(as_io_error)
+                store.blobs().open(digest).and_then(BlobFile::into_file).map_err(as_io_error)
             }
         }
     }

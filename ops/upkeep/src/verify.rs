@@ -57,7 +57,7 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
 /// Describes the problem with a blob, for the user; `None` if it is good.
 pub(crate) fn complaint(outcome: &Result<Verified, store::Error>, expected: u64) -> Option<String> {
     match outcome {
-        Ok(Verified::Good) => None,
+        Ok(Verified::Good | Verified::InTier) => None,
         Ok(Verified::Missing) => Some("it is missing".to_owned()),
         Ok(Verified::WrongSize { actual }) => Some(format!("it has {actual} bytes, its descriptor says {expected}")),
         Ok(Verified::WrongBytes { actual }) => Some(format!("its bytes hash to `{actual}`")),
