@@ -1,0 +1,201 @@
+//! Which blobs move to the tier.
+//!
+//! A blob was last used when the last of the models that have it was. Memory: 16 bytes for each
+//! blob to which a document refers, and the blobs of the plan.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use content::operation::Result;
+use content::{Descriptor, Digest, MediaType};
+use library::{Library, shown};
+use manifests::media_types;
+
+/// Minimum size in bytes of a blob that moves. Requests to a tier cost time and money, whatever the
+/// size, and small blobs free little.
+pub const SMALLEST: u64 = 64 << 10;
+
+/// What should move.
+#[derive(Clone, Debug)]
+pub struct MoveRequest {
+    /// The current time.
+    pub now: SystemTime,
+    /// Blobs of models that have not been used for this long.
+    pub after: Option<Duration>,
+    /// Blobs that only these models have, however recently they were used.
+    pub models: HashSet<Digest>,
+    /// If the blobs above are fewer bytes than these, the next ones by their last use move as well.
+    pub free: u64,
+    /// Manifests whose blobs stay.
+    pub kept: HashSet<Digest>,
+}
+
+/// The blobs to move, those that were not used for the longest time first.
+#[derive(Clone, Debug, Default)]
+pub struct MovePlan {
+    /// The blobs.
+    pub blobs: Vec<Descriptor>,
+    /// Models with these blobs, each with the bytes of its own.
+    pub models: Vec<MovedModel>,
+}
+
+/// A model of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedModel {
+    /// Name of the model, as users write it.
+    pub name: String,
+    /// When it was last used; `None` for an earlier version of a model.
+    pub used: Option<SystemTime>,
+    /// Bytes of the blobs that move, including those that other models of the plan have.
+    pub bytes: u64,
+}
+
+impl MovePlan {
+    /// Bytes of all blobs of the plan.
+    pub fn bytes(&self) -> u64 {
+        self.blobs.iter().map(|blob| blob.size).sum()
+    }
+}
+
+/// A document from which blobs are reached.
+struct Root {
+    name: String,
+    digest: Digest,
+    used: LastUse,
+}
+
+/// The last use of a model or a blob; a later one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LastUse {
+    /// The request names the model.
+    Chosen,
+    At(SystemTime),
+    /// The blob stays on the disk.
+    Stays,
+}
+
+/// Finds the blobs to move.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn plan_move(library: &Library, request: &MoveRequest) -> Result<MovePlan> {
+    let roots = roots(library, request)?;
+    let mut uses: HashMap<u64, LastUse> = HashMap::new();
+    for root in &roots {
+        // Blobs of a document that cannot be read are in no plan.
+        for need in library.needs(&root.digest).unwrap_or_default() {
+            let used = if may_move(&need.descriptor) { root.used } else { LastUse::Stays };
+            let latest = uses.entry(need.descriptor.digest.fingerprint()).or_insert(used);
+            *latest = used.max(*latest);
+        }
+    }
+    let mut candidates = candidates(library, &roots, &uses)?;
+    let limit = request.after.and_then(|after| request.now.checked_sub(after));
+    let is_due = |used: LastUse| match used {
+        LastUse::Chosen => true,
+        LastUse::At(time) => limit.is_some_and(|limit| time <= limit),
+        LastUse::Stays => false,
+    };
+    candidates.sort_by_key(|(used, blob)| (*used, blob.digest));
+    let mut bytes = 0;
+    let mut plan = MovePlan::default();
+    for (used, blob) in candidates {
+        if is_due(used) || bytes < request.free {
+            bytes += blob.size;
+            plan.blobs.push(blob);
+        }
+    }
+    plan.models = models(library, &roots, &plan.blobs);
+    Ok(plan)
+}
+
+/// Whether a blob may be in the tier. Documents may not.
+fn may_move(blob: &Descriptor) -> bool {
+    const DOCUMENTS: [MediaType; 11] = [
+        media_types::MANIFEST,
+        media_types::INDEX,
+        media_types::DOCKER_MANIFEST,
+        media_types::DOCKER_INDEX,
+        media_types::JSON,
+        media_types::TEMPLATE,
+        media_types::SYSTEM,
+        media_types::PARAMS,
+        media_types::LICENSE,
+        media_types::MESSAGES,
+        media_types::ORIGIN,
+    ];
+    blob.size >= SMALLEST && !DOCUMENTS.contains(&blob.media_type) && !blob.media_type.as_str().ends_with("json")
+}
+
+/// All documents that something names, with their last use.
+fn roots(library: &Library, request: &MoveRequest) -> Result<Vec<Root>> {
+    let used = |digest: &Digest, used: SystemTime, is_pinned: bool| {
+        if is_pinned || request.kept.contains(digest) {
+            LastUse::Stays
+        } else if request.models.contains(digest) {
+            LastUse::Chosen
+        } else {
+            LastUse::At(used)
+        }
+    };
+    let written = |name: &str| shown(name).unwrap_or_else(|_| name.to_owned());
+    let mut roots = Vec::new();
+    for tag in library.names().list() {
+        let is_pinned = library.names().is_pinned(&tag.name)?;
+        let used = used(&tag.digest, library.last_used(&tag)?, is_pinned);
+        roots.push(Root { name: written(&tag.name), digest: tag.digest, used });
+    }
+    for (name, versions) in library.names().all_kept_versions() {
+        for digest in versions {
+            // Without a use of its own, an earlier version counts as unused.
+            let last = library.notes().last_use(&digest)?.unwrap_or(SystemTime::UNIX_EPOCH);
+            let name = format!("{} (version {})", written(&name), digest.short());
+            roots.push(Root { name, digest, used: used(&digest, last, false) });
+        }
+    }
+    for linked in library.linked()? {
+        roots.push(Root { used: used(&linked.digest, linked.used, false), name: linked.name, digest: linked.digest });
+    }
+    Ok(roots)
+}
+
+/// The blobs on the disk that may move, each once, with their last use.
+fn candidates(library: &Library, roots: &[Root], uses: &HashMap<u64, LastUse>) -> Result<Vec<(LastUse, Descriptor)>> {
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    for root in roots.iter().filter(|root| root.used != LastUse::Stays) {
+        for need in library.needs(&root.digest).unwrap_or_default() {
+            let blob = need.descriptor;
+            let used = uses.get(&blob.digest.fingerprint()).copied().unwrap_or(LastUse::Stays);
+            if used == LastUse::Stays || !seen.insert(blob.digest.fingerprint()) {
+                continue;
+            }
+            // A blob of another size is damaged.
+            if library.blobs().size_on_disk(&blob.digest)? == Some(blob.size) {
+                found.push((used, blob));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The models with blobs of the plan.
+fn models(library: &Library, roots: &[Root], blobs: &[Descriptor]) -> Vec<MovedModel> {
+    let moved: HashSet<Digest> = blobs.iter().map(|blob| blob.digest).collect();
+    if moved.is_empty() {
+        return Vec::new();
+    }
+    let mut models = Vec::new();
+    for root in roots {
+        let needs = library.needs(&root.digest).unwrap_or_default();
+        let own = needs.iter().filter(|need| moved.contains(&need.descriptor.digest));
+        let bytes = own.map(|need| need.descriptor.size).sum();
+        let used = match root.used {
+            LastUse::At(time) if time > SystemTime::UNIX_EPOCH => Some(time),
+            _ => None,
+        };
+        if bytes > 0 {
+            models.push(MovedModel { name: root.name.clone(), used, bytes });
+        }
+    }
+    models
+}

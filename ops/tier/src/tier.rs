@@ -1,0 +1,136 @@
+//! The tier of a store, as one value that is cloned freely.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use content::operation::{OperationError, Result};
+use content::{BlobTier, Digest, Error};
+use futures_util::future::BoxFuture;
+use library::Library;
+use store::Store;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, OnceCell, RwLock};
+
+use crate::recall::{Recaller, Recalls};
+
+/// Opens the tier for the store with an id.
+pub type OpenTier = dyn Fn(String) -> BoxFuture<'static, Result<Arc<dyn BlobTier>, Error>> + Send + Sync;
+
+/// Which blobs move to the tier without a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierPolicy {
+    /// Models that have not been used for this long. `None`: none.
+    pub after: Option<Duration>,
+    /// Maximum bytes of all blobs on the disk. Beyond it, the models that were not used for the
+    /// longest time move. `None`: no maximum.
+    pub disk: Option<u64>,
+}
+
+/// A tier to attach.
+pub struct TierOptions {
+    /// Where it is: a URL or a folder. The store remembers it.
+    pub location: String,
+    /// Which blobs move without a request.
+    pub policy: TierPolicy,
+    /// Becomes the id of the store if it has none.
+    pub new_id: String,
+    /// Opens it.
+    pub open: Box<OpenTier>,
+    /// Returns the manifests of loaded models, whose blobs stay on the disk.
+    pub loaded: Box<LoadedModels>,
+}
+
+/// Returns the manifests of loaded models.
+pub type LoadedModels = dyn Fn() -> HashSet<Digest> + Send + Sync;
+
+/// The tier of a store. Clones share their state.
+#[derive(Clone, Debug)]
+pub struct Tier(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) library: Library,
+    pub(crate) location: String,
+    pub(crate) policy: TierPolicy,
+    /// The id of the store.
+    owner: String,
+    open: Box<OpenTier>,
+    place: OnceCell<Arc<dyn BlobTier>>,
+    loaded: Box<LoadedModels>,
+    /// Read by the move of a blob; written by removals and comparisons, which exclude moves.
+    pub(crate) changing: RwLock<()>,
+    pub(crate) recalls: Recalls,
+    /// Set when the disk may have more than its budget.
+    due: Notify,
+}
+
+impl Tier {
+    /// Attaches a tier to a store. The tier is opened at its first use, so a daemon starts and
+    /// serves the models on its disk while the tier cannot be reached.
+    ///
+    /// Call this within a runtime, which then runs the copies for callers that block.
+    ///
+    /// # Errors
+    /// The store cannot be written, or its blobs are in another tier.
+    pub fn attach(store: &Store, library: Library, options: TierOptions) -> Result<Self> {
+        let TierOptions { location, policy, new_id, open, loaded } = options;
+        let owner = store.tier_owner(&new_id)?;
+        let tier = Self(Arc::new(Inner {
+            library,
+            location: location.clone(),
+            policy,
+            owner,
+            open,
+            place: OnceCell::new(),
+            loaded,
+            changing: RwLock::default(),
+            recalls: Recalls::default(),
+            due: Notify::new(),
+        }));
+        store.attach_tier(&location, Arc::new(Recaller::new(&tier, Handle::current())))?;
+        Ok(tier)
+    }
+
+    /// Where the tier is.
+    pub fn location(&self) -> &str {
+        &self.0.location
+    }
+
+    /// Opens the tier, unless it is open.
+    ///
+    /// # Errors
+    /// It cannot be reached, or belongs to another store.
+    pub async fn place(&self) -> Result<&Arc<dyn BlobTier>, Error> {
+        self.0.place.get_or_try_init(|| (self.0.open)(self.0.owner.clone())).await
+    }
+
+    /// Waits until blobs should move because the disk has got more of them.
+    pub async fn due(&self) {
+        self.0.due.notified().await;
+    }
+
+    pub(crate) fn tell_due(&self) {
+        self.0.due.notify_one();
+    }
+
+    pub(crate) fn loaded(&self) -> HashSet<Digest> {
+        (self.0.loaded)()
+    }
+
+    /// Runs work that blocks on the disk.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Library) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let library = self.0.library.clone();
+        let done = tokio::task::spawn_blocking(move || work(&library)).await;
+        done.map_err(|e| OperationError::text(format!("the operation ended unexpectedly: {e}")))?
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tier").field("location", &self.location).field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
