@@ -14,7 +14,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use content::tier::{BlobTier, Check, Pieces};
+use content::tier::{BlobTier, Check, Pieces, TierOwner};
 use content::{Descriptor, Digest, Error};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
@@ -48,7 +48,7 @@ struct UploadDocument {
 }
 
 /// A multipart upload.
-struct Parts<'a> {
+struct PartsUpload<'a> {
     objects: &'a Objects,
     key: &'a str,
     /// The key of its record.
@@ -61,41 +61,40 @@ struct Parts<'a> {
 }
 
 impl BucketTier {
-    /// Opens the tier at a location for the store with an id, and reserves it. Uploads that an
+    /// Opens the tier at a location for a store, and reserves it. Uploads that an
     /// earlier process did not finish are discarded.
     ///
     /// # Errors
     /// The storage cannot be used, or the tier belongs to another store.
-    pub async fn open(location: &Location, store: &str) -> Result<Self, Error> {
+    pub async fn open(location: &Location, store: &TierOwner) -> Result<Self, Error> {
         let (objects, sizes) = location.connect()?;
         Self::over(objects, sizes, location.to_string(), store).await
     }
 
-    pub(crate) async fn over(objects: Objects, sizes: PartSizes, location: String, store: &str) -> Result<Self, Error> {
+    pub(crate) async fn over(
+        objects: Objects,
+        sizes: PartSizes,
+        location: String,
+        store: &TierOwner,
+    ) -> Result<Self, Error> {
         let tier = Self { objects, sizes, location };
         tier.claim(store).await?;
         tier.discard_uploads().await?;
         Ok(tier)
     }
 
-    async fn claim(&self, store: &str) -> Result<(), Error> {
-        if self.objects.get(OWNER).await?.is_none() {
-            self.objects.swap(OWNER, None, Bytes::copy_from_slice(store.as_bytes())).await?;
+    async fn claim(&self, store: &TierOwner) -> Result<(), Error> {
+        if store.check(&self.location, self.owner().await?.as_deref())? {
+            self.objects.swap(OWNER, None, Bytes::copy_from_slice(store.id.as_bytes())).await?;
+            // Read again: another store may have come first.
+            store.check(&self.location, self.owner().await?.as_deref())?;
         }
-        // Read again: another store may have come first.
-        let owner = self.objects.get(OWNER).await?.map(|object| object.bytes);
-        if owner.as_deref() == Some(store.as_bytes()) {
-            return Ok(());
-        }
-        let (location, owner) = (&self.location, owner.unwrap_or_default());
-        let owner = String::from_utf8_lossy(&owner);
-        Err(Error::Other(
-            format!(
-                "the tier `{location}` belongs to another store, `{owner}`; give each store a tier of its own, e.g. \
-                 another prefix, or delete `{OWNER}` there if that store is gone"
-            )
-            .into(),
-        ))
+        Ok(())
+    }
+
+    async fn owner(&self) -> Result<Option<String>, Error> {
+        let object = self.objects.get(OWNER).await?;
+        Ok(object.map(|object| String::from_utf8_lossy(&object.bytes).into_owned()))
     }
 
     async fn discard_uploads(&self) -> Result<(), Error> {
@@ -111,7 +110,7 @@ impl BucketTier {
 
     /// Sends a blob of more than one part.
     async fn put_parts(&self, key: &str, first: Vec<Bytes>, mut rest: Filling) -> Result<(), Error> {
-        let mut parts = Parts::begin(&self.objects, key).await?;
+        let mut parts = PartsUpload::begin(&self.objects, key).await?;
         let sent = parts.send_all(first, &mut rest, self.sizes).await;
         let done = match sent.and_then(|()| rest.check.finish()) {
             Ok(()) => parts.complete().await,
@@ -148,7 +147,7 @@ impl Filling {
     }
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PartsUpload<'a> {
     async fn begin(objects: &'a Objects, key: &'a str) -> Result<Self, Error> {
         let upload = objects.begin_parts(key).await?;
         let record = format!("{UPLOADS}/{}", keys::random());

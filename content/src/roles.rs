@@ -4,8 +4,8 @@
 //! [`Ingester`] writes them. The store on disk, the store in memory and a registry's storage
 //! implement both; a repository at a remote registry is a provider. `testsuite` (feature
 //! `testsuite`) checks them against the same rules. All other code uses `store::Store` itself,
-//! which has more operations: paths, mapping, deletion, tags. A second place for blobs therefore
-//! needs more than an implementation of the roles: see `docs/internals/store.md`, "Presence".
+//! which has more operations: paths, mapping, deletion, tags. A second place for blobs of a store
+//! has the role [`BlobTier`](crate::BlobTier): see `docs/internals/store.md`, "Presence".
 //!
 //! # The life cycle of a blob
 //! ```text

@@ -4,8 +4,8 @@
 //! they are needed. `bucket::BucketTier` keeps them on object storage, `store::FolderTier` in a
 //! folder of another disk. `testsuite::tier` checks both against the same rules.
 //!
-//! A tier belongs to one store: its constructor gets the id of the store and refuses the tier of
-//! another one. Nothing else removes blobs from it.
+//! A tier belongs to one store: its constructor gets the [`TierOwner`] and refuses the tier of
+//! another store. Nothing else removes blobs from it.
 
 use std::fmt;
 
@@ -17,6 +17,39 @@ use crate::{Descriptor, Digest, Error, Expected, Hasher};
 
 /// The bytes of a blob, in pieces of a few MiB at most.
 pub type Pieces = BoxStream<'static, Result<Bytes, Error>>;
+
+/// The store that opens a tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierOwner {
+    /// Its id.
+    pub id: String,
+    /// Whether the tier should have blobs of it. A place without an owner is then not the tier, but
+    /// for instance the empty folder of a disk that is not mounted.
+    pub has_blobs: bool,
+}
+
+impl TierOwner {
+    /// Compares the owner that a place names (`None`: it is new) with this one. Returns whether the
+    /// place has to be reserved. `tier` names the place in errors.
+    ///
+    /// # Errors
+    /// The place belongs to another store, or is new although it should have blobs.
+    pub fn check(&self, tier: &str, found: Option<&str>) -> Result<bool, Error> {
+        let reason = match found {
+            Some(found) if found == self.id => return Ok(false),
+            Some(other) => format!(
+                "the tier `{tier}` belongs to another store, `{other}`; give each store a tier of its own, such as another \
+                 prefix or folder"
+            ),
+            None if self.has_blobs => format!(
+                "the tier `{tier}` is empty, expected blobs of this store; mount its disk, or correct bucket, prefix or \
+                 endpoint"
+            ),
+            None => return Ok(true),
+        };
+        Err(Error::Other(reason.into()))
+    }
+}
 
 /// A place for the blobs of one store.
 #[async_trait]

@@ -14,23 +14,23 @@ use crate::{Blobs, Error, sync};
 /// An open blob.
 #[derive(Debug)]
 pub struct BlobFile {
-    place: Place,
+    place: BlobPlace,
     size: u64,
     path: PathBuf,
 }
 
 /// Where the bytes of an open blob are.
 #[derive(Debug)]
-enum Place {
+enum BlobPlace {
     Disk(File),
     /// Only the tier had the blob when it was opened.
     Tier(Box<TieredBlob>),
 }
 
 impl Blobs<'_> {
-    /// The length of a blob in bytes, or `None` if neither the disk nor the tier has it. A collection may delete
-    /// the blob afterwards, unless something refers to it; [`Guard::keep`](crate::Guard::keep)
-    /// prevents that.
+    /// The length of a blob in bytes, or `None` if neither the disk nor the tier has it. A
+    /// collection may delete the blob afterwards, unless something refers to it;
+    /// [`Guard::keep`](crate::Guard::keep) prevents that.
     pub fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         sync::step();
         match self.size_on_disk(digest)? {
@@ -45,14 +45,14 @@ impl Blobs<'_> {
         let path = self.path(digest);
         if let Some(file) = self.open_file(digest)? {
             let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
-            return Ok(BlobFile { place: Place::Disk(file), size, path });
+            return Ok(BlobFile { place: BlobPlace::Disk(file), size, path });
         }
         let tiered = self.0.open_tiered(digest)?.ok_or(content::Error::BlobNotFound(*digest))?;
-        Ok(BlobFile { size: tiered.size(), place: Place::Tier(Box::new(tiered)), path })
+        Ok(BlobFile { size: tiered.size(), place: BlobPlace::Tier(Box::new(tiered)), path })
     }
 
     /// Opens the file of a blob; `None` if the disk does not have it.
-    pub(crate) fn open_file(&self, digest: &Digest) -> Result<Option<File>, Error> {
+    pub(crate) fn open_file(self, digest: &Digest) -> Result<Option<File>, Error> {
         let path = self.path(digest);
         match File::open(&path) {
             Ok(file) => Ok(Some(file)),
@@ -136,8 +136,8 @@ impl BlobFile {
     /// Only the tier has the blob, and it cannot be copied back.
     pub fn into_file(self) -> Result<File, Error> {
         match self.place {
-            Place::Disk(file) => Ok(file),
-            Place::Tier(tiered) => tiered.into_file(),
+            BlobPlace::Disk(file) => Ok(file),
+            BlobPlace::Tier(tiered) => tiered.into_file(),
         }
     }
 
@@ -147,9 +147,12 @@ impl BlobFile {
     /// The blob ends before the buffer is full, or the file cannot be read.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
         let file = match &self.place {
-            Place::Disk(file) => file,
-            Place::Tier(tiered) => match tiered.in_head(offset, buffer.len()) {
-                Some(bytes) => return Ok(buffer.copy_from_slice(bytes)),
+            BlobPlace::Disk(file) => file,
+            BlobPlace::Tier(tiered) => match tiered.in_head(offset, buffer.len()) {
+                Some(bytes) => {
+                    buffer.copy_from_slice(bytes);
+                    return Ok(());
+                }
                 None => tiered.file()?,
             },
         };

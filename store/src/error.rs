@@ -96,14 +96,6 @@ pub enum Error {
         /// Number of blobs that only the tier has.
         blobs: u64,
     },
-    /// A tier belongs to another store.
-    #[error("the tier `{tier}` belongs to another store, `{owner}`; give each store a tier of its own")]
-    OtherTier {
-        /// Where the tier is.
-        tier: String,
-        /// The id of its store.
-        owner: String,
-    },
     /// The index cannot be created.
     #[error("the index cannot be created: {0}; the store works without it, only slower")]
     Index(String),
@@ -137,7 +129,7 @@ impl Classified for Error {
             Self::Content(error) => error.class(),
             Self::Io { source, .. } => source.class(),
             Self::Recall { source, .. } => source.class(),
-            Self::TierMoved { .. } | Self::OtherTier { .. } => ErrorClass::Invalid,
+            Self::TierMoved { .. } => ErrorClass::Invalid,
             Self::NoTier { .. } => ErrorClass::Remote(RemoteClass::Unreachable),
             Self::Locked { .. }
             | Self::Newer { .. }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use content::tier::{BlobTier, Check, Pieces};
+use content::tier::{BlobTier, Check, Pieces, TierOwner};
 use content::{Descriptor, Digest};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
@@ -38,19 +38,15 @@ pub struct FolderTier {
 }
 
 impl FolderTier {
-    /// Opens the tier in a folder for the store with an id, and reserves it. The folder must exist:
-    /// an empty folder in place of a disk that is not mounted is not a tier.
+    /// Opens the tier in a folder for a store, and reserves it. The folder must exist.
     ///
     /// # Errors
-    /// The folder does not exist, cannot be written, or belongs to another store.
-    pub fn open(folder: &Path, store: &str) -> Result<Self, Error> {
+    /// The folder does not exist, cannot be written, has other files, or belongs to another store.
+    pub fn open(folder: &Path, store: &TierOwner) -> Result<Self, Error> {
         let owner = folder.join("owner");
-        match files::read_if_there(&owner)? {
-            Some(found) if found.trim() == store => {}
-            Some(found) => {
-                return Err(Error::OtherTier { tier: folder.display().to_string(), owner: found.trim().to_owned() });
-            }
-            None => claim(folder, &owner, store)?,
+        let found = files::read_if_there(&owner)?;
+        if store.check(&folder.display().to_string(), found.as_deref().map(str::trim))? {
+            claim(folder, &owner, &store.id)?;
         }
         let new = folder.join("new");
         files::remove_folder(&new)?;
@@ -150,10 +146,9 @@ impl BlobTier for FolderTier {
                 Err(e) => Err(Error::io("open", &path, e)),
             })
         };
-        let file = match open.await? {
-            Some(file) => file,
+        let Some(file) = open.await? else {
             // A missing disk has its own error.
-            None => return self.size(&digest).await.and(Err(content::Error::BlobNotFound(digest))),
+            return self.size(&digest).await.and(Err(content::Error::BlobNotFound(digest)));
         };
         let pieces = stream::try_unfold(file, move |file| {
             let path = path.clone();
@@ -211,11 +206,15 @@ fn blobs_in((algorithm, shelf): &(String, PathBuf)) -> Result<Vec<(Digest, u64)>
 mod tests {
     use super::*;
 
+    fn owner() -> TierOwner {
+        TierOwner { id: "one".to_owned(), has_blobs: false }
+    }
+
     #[tokio::test]
     async fn conformance() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |store: &'static str| {
-            let opened = FolderTier::open(folder.path(), store);
+        let open = |store: TierOwner| {
+            let opened = FolderTier::open(folder.path(), &store);
             async move { opened.map(|tier| Arc::new(tier) as Arc<dyn BlobTier>).map_err(content::Error::from) }
         };
         content::testsuite::tier::run(open).await;
@@ -225,21 +224,21 @@ mod tests {
     #[tokio::test]
     async fn a_disk_that_is_not_mounted_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
-        let tier = FolderTier::open(folder.path(), "one").expect("a tier");
+        let tier = FolderTier::open(folder.path(), &owner()).expect("a tier");
         let blob = Descriptor::blob(Digest::of(b"x"), 1);
         assert_eq!(tier.size(&blob.digest).await.expect("a size"), None);
         fs::remove_dir_all(folder.path()).expect("removed");
         for error in [tier.size(&blob.digest).await.err(), tier.read(&blob, 0).await.err()] {
             assert!(matches!(&error, Some(content::Error::Io { .. })), "{error:?}");
         }
-        assert!(FolderTier::open(folder.path(), "one").is_err(), "a folder that does not exist");
+        assert!(FolderTier::open(folder.path(), &owner()).is_err(), "a folder that does not exist");
     }
 
     #[test]
     fn a_folder_with_other_files_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("letter.txt"), "dear").expect("a file");
-        let error = FolderTier::open(folder.path(), "one").expect_err("not empty").to_string();
+        let error = FolderTier::open(folder.path(), &owner()).expect_err("not empty").to_string();
         assert!(error.contains("letter.txt"), "{error}");
     }
 }

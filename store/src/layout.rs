@@ -169,7 +169,7 @@ impl StoreLayout {
         self.notes.join("derived")
     }
 
-    /// What the store knows of its tier.
+    /// The store's list of its tier.
     pub(crate) fn tier(&self) -> PathBuf {
         self.home.join("tier")
     }

@@ -298,8 +298,8 @@ impl Store {
 }
 
 impl Blobs<'_> {
-    /// The path where the blob's file is on the disk, or would be. Readers use [`Blobs::open`], whose file can
-    /// be mapped: blobs never change.
+    /// The path where the blob's file is on the disk, or would be. Readers use [`Blobs::open`],
+    /// whose file can be mapped: blobs never change.
     pub fn path(&self, digest: &content::Digest) -> PathBuf {
         self.0.0.layout.blob(digest)
     }

@@ -158,15 +158,7 @@ impl Store {
         let Some(tier) = self.0.tier.get() else {
             return Err(Error::NoTier { blob: blob.digest, location: location() });
         };
-        tier.recall(blob).map_err(|source| {
-            let source = match source {
-                content::Error::BlobNotFound(_) => content::Error::Other(
-                    "the tier does not have it; `lode repair` fetches it from the model's registry".into(),
-                ),
-                other => other,
-            };
-            Error::Recall { blob: blob.digest, location: location(), source }
-        })?;
+        tier.recall(blob).map_err(|source| Error::Recall { blob: blob.digest, location: location(), source })?;
         let file = self.blobs().open_file(&blob.digest)?;
         file.ok_or_else(|| content::Error::BlobNotFound(blob.digest).into())
     }
@@ -277,6 +269,19 @@ impl Blobs<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the tier has any blob.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn has_any_in_tier(&self) -> Result<bool, Error> {
+        for shelf in tier_shelves(&self.0.0.layout.tier_blobs())? {
+            if !files::entries(&shelf)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Passes each blob to `each` that only the tier has, with its size in bytes.

@@ -77,7 +77,7 @@ impl Blobs<'_> {
         Ok(if actual == *digest { Verified::Good } else { Verified::WrongBytes { actual } })
     }
 
-    fn verify_in_tier(&self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
+    fn verify_in_tier(self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
         let Some(recorded) = self.size_in_tier(digest)? else { return Ok(Verified::Missing) };
         Ok(match self.0.check_in_tier(digest)? {
             None => Verified::Missing,

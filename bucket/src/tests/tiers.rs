@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use content::tier::TierOwner;
 use content::{BlobTier, Descriptor, Digest, Error};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::memory::InMemory;
@@ -12,7 +13,7 @@ use crate::BucketTier;
 use crate::objects::Objects;
 use crate::part_sizes::PartSizes;
 
-async fn open(memory: &Arc<InMemory>, store: &str, sizes: PartSizes) -> Result<BucketTier, Error> {
+async fn open(memory: &Arc<InMemory>, store: &TierOwner, sizes: PartSizes) -> Result<BucketTier, Error> {
     let engine = Arc::new(Faulty { memory: memory.clone(), fault: Fault::None });
     BucketTier::over(Objects::new(engine, None, "some/prefix"), sizes, "memory://".to_owned(), store).await
 }
@@ -21,9 +22,9 @@ async fn open(memory: &Arc<InMemory>, store: &str, sizes: PartSizes) -> Result<B
 async fn conformance() {
     for sizes in [PartSizes::Growing, PartSizes::Equal] {
         let memory = Arc::new(InMemory::new());
-        let tier = |store| {
+        let tier = |store: TierOwner| {
             let memory = memory.clone();
-            async move { Ok(Arc::new(open(&memory, store, sizes).await?) as Arc<dyn BlobTier>) }
+            async move { Ok(Arc::new(open(&memory, &store, sizes).await?) as Arc<dyn BlobTier>) }
         };
         content::testsuite::tier::run(tier).await;
         let left: Vec<_> =
@@ -35,7 +36,8 @@ async fn conformance() {
 #[tokio::test]
 async fn an_upload_of_a_process_that_died_is_discarded() {
     let memory = Arc::new(InMemory::new());
-    let tier = open(&memory, "one", PartSizes::Tiny).await.expect("a tier");
+    let one = TierOwner { id: "one".to_owned(), has_blobs: false };
+    let tier = open(&memory, &one, PartSizes::Tiny).await.expect("a tier");
     let blob = Descriptor::blob(Digest::of(b"many small parts"), 16);
     // The put is dropped while it waits for more bytes, as if the process were killed there.
     let waits = Arc::new(Notify::new());
@@ -54,7 +56,7 @@ async fn an_upload_of_a_process_that_died_is_discarded() {
         objects.list("tier/uploads", None).try_collect::<Vec<_>>().await.expect("a list").len()
     };
     assert_eq!(uploads().await, 1);
-    let again = open(&memory, "one", PartSizes::Tiny).await.expect("the tier again");
+    let again = open(&memory, &one, PartSizes::Tiny).await.expect("the tier again");
     assert_eq!(uploads().await, 0);
     assert_eq!(again.size(&blob.digest).await.expect("a size"), None);
 }

@@ -6,27 +6,33 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::tier::{BlobTier, Pieces};
+use crate::tier::{BlobTier, Pieces, TierOwner};
 use crate::{Algorithm, Descriptor, Digest, Error, Hasher};
 
 /// Size in bytes of the largest blob of the suite: several parts of an upload to object storage.
 const LARGE: usize = 20 << 20;
 
-/// Runs every check on one empty place. `open` opens it for a store with this id.
+/// Runs every check on one empty place. `open` opens it for a store.
 ///
 /// # Panics
 /// Panics if the tier breaks a rule.
 pub async fn run<F, Fut>(open: F)
 where
-    F: Fn(&'static str) -> Fut,
+    F: Fn(TierOwner) -> Fut,
     Fut: Future<Output = Result<Arc<dyn BlobTier>, Error>>,
 {
-    let tier = open("one").await.expect("an empty place opens");
+    let error = open(owner("one", true)).await.expect_err("the place has no blobs").to_string();
+    assert!(error.contains("is empty"), "{error}");
+    let tier = open(owner("one", false)).await.expect("an empty place opens");
     stores_blobs(&*tier).await;
     refuses_wrong_bytes(&*tier).await;
     keeps_nothing_of_a_broken_source(&*tier).await;
     lists_and_removes(&*tier).await;
     belongs_to_one_store(&*tier, &open).await;
+}
+
+fn owner(id: &str, has_blobs: bool) -> TierOwner {
+    TierOwner { id: id.to_owned(), has_blobs }
 }
 
 /// Bytes that no repetition makes smaller.
@@ -122,12 +128,12 @@ async fn lists_and_removes(tier: &dyn BlobTier) {
 
 async fn belongs_to_one_store<F, Fut>(tier: &dyn BlobTier, open: &F)
 where
-    F: Fn(&'static str) -> Fut,
+    F: Fn(TierOwner) -> Fut,
     Fut: Future<Output = Result<Arc<dyn BlobTier>, Error>>,
 {
-    let error = open("another").await.expect_err("another store has it").to_string();
+    let error = open(owner("another", false)).await.expect_err("another store has it").to_string();
     assert!(error.contains("another store"), "{error}");
-    let again = open("one").await.expect("its own store opens it again");
+    let again = open(owner("one", true)).await.expect("its own store opens it again");
     let own: Vec<_> = tier.list().try_collect().await.expect("a list");
     let same: Vec<_> = again.list().try_collect().await.expect("a list");
     assert_eq!(own, same);

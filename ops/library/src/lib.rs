@@ -38,6 +38,7 @@ mod limits;
 mod lineage;
 mod lists;
 mod load_files;
+mod load_order;
 mod load_plan;
 mod memory_need;
 mod model;

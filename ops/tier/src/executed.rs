@@ -12,6 +12,7 @@ use futures_util::{StreamExt, stream};
 use library::Library;
 use manifests::media_types;
 
+use crate::blocking::blocking;
 use crate::plan::{MovePlan, MoveRequest, plan_move};
 use crate::tier::Tier;
 
@@ -19,7 +20,8 @@ use crate::tier::Tier;
 const PUTS: usize = 4;
 /// Bytes that are read at a time.
 const PIECE: u64 = 4 << 20;
-/// Bytes at the beginning of a blob that stay in the store, if its header is not known to be longer.
+/// Bytes at the beginning of a blob that stay in the store, if its header is not known to be
+/// longer.
 const HEAD: u64 = 4 << 10;
 /// Maximum number of reported failures.
 const MOST_FAILURES: usize = 10;
@@ -31,7 +33,8 @@ pub struct Moved {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes that were sent to the tier. Blobs that came back and did not change are not sent again.
+    /// Bytes that were sent to the tier. Blobs that came back and did not change are not sent
+    /// again.
     pub sent: u64,
     /// Number of blobs that stay because they are being read or added.
     pub in_use: u64,
@@ -52,6 +55,14 @@ struct Progress {
 }
 
 impl Tier {
+    /// Whether the disk has more than its budget.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn is_over_budget(&self) -> Result<bool> {
+        Ok(self.0.policy.disk.is_some() && self.excess(0).await? > 0)
+    }
+
     /// Moves blobs as the policy says, and removes blobs from the tier that the store no longer
     /// needs.
     ///
@@ -97,15 +108,15 @@ impl Tier {
         }
         let total = plan.bytes();
         let done = AtomicU64::new(0);
-        stream::iter(&plan.blobs)
+        stream::iter(plan.blobs.clone())
             .for_each_concurrent(PUTS, |blob| {
                 let (progress, done) = (&progress, &done);
                 async move {
                     if progress.is_over.load(Ordering::Relaxed) || !observer.goes_on() {
                         return;
                     }
-                    if let Err(error) = self.move_blob(blob, progress).await {
-                        progress.fail(blob, &error);
+                    if let Err(error) = self.move_blob(&blob, progress).await {
+                        progress.fail(&blob, &error);
                     }
                     observer.bytes(done.fetch_add(blob.size, Ordering::Relaxed) + blob.size, total);
                 }
@@ -194,16 +205,6 @@ impl Progress {
             failed: self.failed.into_inner().unwrap_or_else(PoisonError::into_inner),
         }
     }
-}
-
-/// Runs work that blocks on the disk.
-pub(crate) async fn blocking<T: Send + 'static>(
-    library: &Library,
-    work: impl FnOnce(&Library) -> Result<T, store::Error> + Send + 'static,
-) -> Result<T, Error> {
-    let library = library.clone();
-    let done = tokio::task::spawn_blocking(move || work(&library)).await;
-    Ok(done.map_err(|e| Error::Other(Box::new(e)))??)
 }
 
 /// The bytes of a blob on the disk.

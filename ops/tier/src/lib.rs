@@ -3,10 +3,10 @@
 //! ```text
 //! disk ──put──▶ disk + tier ──record, remove file──▶ tier ──recall──▶ disk + tier
 //! ```
-//! Weights of models that have not been used for long move to the tier ([`MovePlan`]), and so do the
-//! longest unused ones when the disk has more than its budget. A load copies the blobs of its model
-//! back before the runner starts, in the order in which a pass reads them; any other reader of a
-//! blob waits until that blob is back.
+//! Weights of models that have not been used for long move to the tier ([`MovePlan`]), and so do
+//! the longest unused ones when the disk has more than its budget. A load copies the blobs of its
+//! model back before the runner starts, in the order in which a pass reads them; any other reader
+//! of a blob waits until that blob is back.
 //!
 //! # Invariants
 //! - A blob leaves the disk only after the tier has acknowledged it and the store has recorded that
@@ -21,9 +21,12 @@
 //! A blob that was put but not recorded is put again, or removed by [`Tier::reconcile`]. An
 //! interrupted copy back goes on where it stopped.
 
+mod attach;
+mod blocking;
 mod executed;
 mod plan;
 mod recall;
+mod recall_turns;
 mod reconcile;
 mod status;
 mod tier;

@@ -13,9 +13,9 @@ use manifests::media_types;
 
 /// Minimum size in bytes of a blob that moves. Requests to a tier cost time and money, whatever the
 /// size, and small blobs free little.
-pub const SMALLEST: u64 = 64 << 10;
+pub const SMALLEST: u64 = 16 << 10;
 
-/// What should move.
+/// A request for a plan.
 #[derive(Clone, Debug)]
 pub struct MoveRequest {
     /// The current time.
@@ -30,7 +30,7 @@ pub struct MoveRequest {
     pub kept: HashSet<Digest>,
 }
 
-/// The blobs to move, those that were not used for the longest time first.
+/// The blobs to move, the longest unused ones first.
 #[derive(Clone, Debug, Default)]
 pub struct MovePlan {
     /// The blobs.
@@ -46,7 +46,7 @@ pub struct MovedModel {
     pub name: String,
     /// When it was last used; `None` for an earlier version of a model.
     pub used: Option<SystemTime>,
-    /// Bytes of the blobs that move, including those that other models of the plan have.
+    /// Bytes of the blobs that move, including blobs that other models of the plan have.
     pub bytes: u64,
 }
 

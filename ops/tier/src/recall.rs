@@ -1,50 +1,18 @@
 //! Copying blobs back from the tier.
 
-use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use content::operation::{OperationError, Result};
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Observer};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use store::Recall;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
-use crate::executed::blocking;
+use crate::blocking::blocking;
 use crate::plan::{MoveRequest, plan_move};
+use crate::recall_turns::READS;
 use crate::tier::{Inner, Tier};
-
-/// Number of blobs that are copied back at a time.
-const READS: usize = 8;
-
-/// Copies in progress.
-#[derive(Debug)]
-pub(crate) struct Recalls {
-    /// One lock for each blob that is being copied.
-    turns: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
-    permits: Semaphore,
-}
-
-impl Default for Recalls {
-    fn default() -> Self {
-        Self { turns: Mutex::default(), permits: Semaphore::new(READS) }
-    }
-}
-
-impl Recalls {
-    /// The lock of a blob.
-    fn turn(&self, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        if let Some(turn) = turns.get(digest).and_then(Weak::upgrade) {
-            return turn;
-        }
-        let turn = Arc::default();
-        turns.insert(*digest, Arc::downgrade(&turn));
-        turn
-    }
-}
 
 impl Tier {
     /// Copies blobs back that only the tier has, in their order, a few at a time. Returns the bytes
@@ -62,9 +30,17 @@ impl Tier {
         tracing::info!(blobs = missing.len(), bytes = total, "copying blobs back from the tier");
         self.make_room(total, observer).await?;
         let mut done = 0;
-        let mut copies = stream::iter(&missing)
-            .map(|blob| async move { self.recall(blob).await.map(|()| blob.size) })
-            .buffered(READS);
+        let copy = |blob: Descriptor| {
+            let tier = self.clone();
+            async move {
+                let failed = |source| {
+                    let location = tier.location().to_owned();
+                    store::Error::Recall { blob: blob.digest, location, source }
+                };
+                tier.recall(&blob).await.map(|()| blob.size).map_err(failed)
+            }
+        };
+        let mut copies = stream::iter(missing).map(copy).buffered(READS);
         while let Some(size) = copies.try_next().await? {
             done += size;
             observer.bytes(done, total);
@@ -76,8 +52,8 @@ impl Tier {
         Ok(total)
     }
 
-    /// Moves other blobs to the tier until `bytes` more fit into the disk and its budget. The budget
-    /// may be exceeded if all other blobs are in use; the disk may not.
+    /// Moves other blobs to the tier until `bytes` more fit into the disk and its budget. The
+    /// budget may be exceeded if all other blobs are in use; the disk may not.
     async fn make_room(&self, bytes: u64, observer: &dyn Observer) -> Result<()> {
         let free = self.excess(bytes).await?;
         if free > 0 {
@@ -118,7 +94,13 @@ impl Tier {
     async fn copy(&self, blob: &Descriptor) -> Result<(), Error> {
         let expected = Expected::Blob { digest: blob.digest, size: blob.size };
         let mut ingest = self.0.library.ingest(&ingest_id(&blob.digest)?, expected).await?;
-        let mut pieces = self.place().await?.read(blob, ingest.offset()).await?;
+        let read = self.place().await?.read(blob, ingest.offset()).await;
+        let mut pieces = read.map_err(|error| match error {
+            Error::BlobNotFound(_) => {
+                Error::Other("the tier does not have it; `lode repair` fetches it from the model's registry".into())
+            }
+            other => other,
+        })?;
         while let Some(piece) = pieces.try_next().await? {
             ingest.write(piece).await?;
         }

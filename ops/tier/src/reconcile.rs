@@ -7,7 +7,7 @@ use content::{Descriptor, Digest};
 use futures_util::TryStreamExt;
 use library::Library;
 
-use crate::executed::blocking;
+use crate::blocking::blocking;
 use crate::tier::Tier;
 
 /// The difference between the tier and the store's list of it.
@@ -70,8 +70,8 @@ fn needed(library: &Library) -> Result<HashSet<u64>> {
     Ok(needed)
 }
 
-/// Takes blobs off the list that the tier does not have; returns those that the disk lacks, too,
-/// which stay on the list until a repair has fetched them.
+/// Takes blobs off the list that the tier does not have. Blobs that the disk lacks, too, are
+/// returned, and stay on the list until a repair has fetched them.
 fn drop_lost(library: &Library, there: &HashSet<u64>) -> Result<Vec<Digest>> {
     let (mut lost, mut surplus) = (Vec::new(), Vec::new());
     library.blobs().each_in_tier(|digest, _| {

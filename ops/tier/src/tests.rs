@@ -17,7 +17,7 @@ use crate::{MovePlan, MoveRequest, Tier, TierOptions, TierPolicy, plan_move};
 const LAYER: usize = 100 << 10;
 
 /// A store with a tier, each in a folder.
-struct Place {
+struct TieredStore {
     store: Store,
     library: Library,
     tier: Tier,
@@ -49,7 +49,7 @@ fn open(home: &Path, tier: &Path, policy: TierPolicy, is_up: &Arc<AtomicBool>) -
     (store, library, tier)
 }
 
-impl Place {
+impl TieredStore {
     fn new() -> Self {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         let is_up = Arc::new(AtomicBool::new(true));
@@ -111,12 +111,12 @@ impl Place {
         self.folders[1].path().join(format!("blobs/sha256/{}/{hex}", &hex[..2])).is_file()
     }
 
-    fn plan(&self, request: MoveRequest) -> MovePlan {
-        plan_move(&self.library, &request).expect("a plan")
+    fn plan(&self, request: &MoveRequest) -> MovePlan {
+        plan_move(&self.library, request).expect("a plan")
     }
 
     async fn move_all(&self) -> crate::Moved {
-        let moved = self.tier.execute(&self.plan(after(0)), &Unwatched).await.expect("a move");
+        let moved = self.tier.execute(&self.plan(&after(0)), &Unwatched).await.expect("a move");
         assert_eq!(moved.failed, Vec::<String>::new());
         moved
     }
@@ -146,7 +146,7 @@ fn after(days: u64) -> MoveRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blobs_move_and_come_back_when_they_are_read() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     let moved = place.move_all().await;
     assert_eq!((moved.blobs, moved.sent), (2, 2 * layer(1).len() as u64));
@@ -176,7 +176,7 @@ async fn blobs_move_and_come_back_when_they_are_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_longest_unused_models_move() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("old", &[1, 2], 30);
     place.model("older", &[3], 40);
     place.model("young", &[2, 4], 1);
@@ -186,27 +186,27 @@ async fn the_longest_unused_models_move() {
         let seed = |blob: &Descriptor| (1..6).find(|seed| digest(*seed) == blob.digest);
         plan.blobs.iter().map(|blob| seed(blob).expect("a layer")).collect::<Vec<_>>()
     };
-    assert_eq!(layers(place.plan(after(7))), [3, 1], "without what the young model shares");
-    assert_eq!(layers(place.plan(after(35))), [3]);
+    assert_eq!(layers(place.plan(&after(7))), [3, 1], "without what the young model shares");
+    assert_eq!(layers(place.plan(&after(35))), [3]);
     let free = |free| MoveRequest { after: None, free, ..after(0) };
-    assert_eq!(layers(place.plan(free(1))), [3]);
-    assert_eq!(layers(place.plan(free(layer(1).len() as u64 + 1))), [3, 1]);
-    let young = place.plan(free(u64::MAX));
+    assert_eq!(layers(place.plan(&free(1))), [3]);
+    assert_eq!(layers(place.plan(&free(layer(1).len() as u64 + 1))), [3, 1]);
+    let young = place.plan(&free(u64::MAX));
     assert_eq!(layers(young.clone())[..2], [3, 1]);
     assert_eq!(young.blobs.len(), 4, "all but the pinned model's");
-    let kept = MoveRequest { kept: place.plan(after(7)).models.iter().map(|_| pinned).collect(), ..after(7) };
-    assert_eq!(layers(place.plan(kept)), [3, 1]);
+    let kept = MoveRequest { kept: place.plan(&after(7)).models.iter().map(|_| pinned).collect(), ..after(7) };
+    assert_eq!(layers(place.plan(&kept)), [3, 1]);
     let named = |name: &str| {
         let tag = place.store.names().get(&format!("localhost/library/{name}:latest")).expect("a read");
         MoveRequest { after: None, models: [tag.expect("a tag").digest].into(), ..after(0) }
     };
-    assert_eq!(layers(place.plan(named("young"))), [4], "the other layer is the old model's, too");
-    assert_eq!(layers(place.plan(named("pinned"))), [] as [u8; 0]);
+    assert_eq!(layers(place.plan(&named("young"))), [4], "the other layer is the old model's, too");
+    assert_eq!(layers(place.plan(&named("pinned"))), [] as [u8; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_disk_keeps_to_its_budget() {
-    let place = Place::new();
+    let place = TieredStore::new();
     for (name, seed, days) in [("a", 1, 30), ("b", 2, 20), ("c", 3, 10)] {
         place.model(name, &[seed], days);
     }
@@ -224,7 +224,7 @@ async fn the_disk_keeps_to_its_budget() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collection_reaches_the_tier() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     place.model("n", &[2], 3);
     place.move_all().await;
@@ -246,10 +246,10 @@ async fn a_collection_reaches_the_tier() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blobs_in_use_stay() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     let held = place.library.hold(vec![digest(1)]);
-    let moved = place.tier.execute(&place.plan(after(0)), &Unwatched).await.expect("a move");
+    let moved = place.tier.execute(&place.plan(&after(0)), &Unwatched).await.expect("a move");
     assert_eq!((moved.blobs, moved.in_use), (1, 1));
     drop(held);
     assert_eq!(place.on_disk(1..3), [1]);
@@ -263,7 +263,7 @@ async fn blobs_in_use_stay() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_bytes_do_not_come_back() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     place.move_all().await;
     let hex = digest(1).hex();
@@ -287,7 +287,7 @@ async fn wrong_bytes_do_not_come_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blobs_that_were_put_but_not_recorded_are_found_or_removed() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     place.move_all().await;
     // A process was killed after it had put blob 3, and another one after blob 2 of a model.
@@ -306,23 +306,23 @@ async fn blobs_that_were_put_but_not_recorded_are_found_or_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_file_is_not_put() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1], 3);
     let path = place.store.blobs().path(&digest(1));
     let mut wrong = layer(1);
     wrong[LAYER / 2] ^= 1;
     std::fs::remove_file(&path).and_then(|()| std::fs::write(&path, &wrong)).expect("damage");
-    let moved = place.tier.execute(&place.plan(after(0)), &Unwatched).await.expect("a move");
+    let moved = place.tier.execute(&place.plan(&after(0)), &Unwatched).await.expect("a move");
     assert!(moved.blobs == 0 && moved.failed[0].contains("damaged"), "{moved:?}");
     assert!(place.is_on_disk(1) && !place.in_tier(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_does_not_forget_its_tier() {
-    let place = Place::new();
+    let place = TieredStore::new();
     place.model("m", &[1], 3);
     place.move_all().await;
-    let Place { store, library, tier, folders, is_up } = place;
+    let TieredStore { store, library, tier, folders, is_up } = place;
     drop((store, library, tier));
     {
         // Without a tier, the models are listed and the error names it.
@@ -342,6 +342,6 @@ async fn a_store_does_not_forget_its_tier() {
         assert!(error.contains("lode tier recall --all"), "{error}");
     }
     let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &is_up);
-    let place = Place { store, library, tier, folders, is_up };
+    let place = TieredStore { store, library, tier, folders, is_up };
     assert!(place.read(1).await.expect("it comes back") == layer(1));
 }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use content::operation::{OperationError, Result};
+use content::tier::TierOwner;
 use content::{BlobTier, Digest, Error};
 use futures_util::future::BoxFuture;
 use library::Library;
-use store::Store;
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, RwLock};
 
-use crate::recall::{Recaller, Recalls};
+use crate::blocking::blocking;
+use crate::recall_turns::RecallTurns;
 
-/// Opens the tier for the store with an id.
-pub type OpenTier = dyn Fn(String) -> BoxFuture<'static, Result<Arc<dyn BlobTier>, Error>> + Send + Sync;
+/// Opens the tier for a store.
+pub type OpenTier = dyn Fn(TierOwner) -> BoxFuture<'static, Result<Arc<dyn BlobTier>, Error>> + Send + Sync;
 
 /// Which blobs move to the tier without a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,36 +60,27 @@ pub(crate) struct Inner {
     loaded: Box<LoadedModels>,
     /// Read by the move of a blob; written by removals and comparisons, which exclude moves.
     pub(crate) changing: RwLock<()>,
-    pub(crate) recalls: Recalls,
+    pub(crate) recalls: RecallTurns,
     /// Set when the disk may have more than its budget.
     due: Notify,
 }
 
 impl Tier {
-    /// Attaches a tier to a store. The tier is opened at its first use, so a daemon starts and
-    /// serves the models on its disk while the tier cannot be reached.
-    ///
-    /// Call this within a runtime, which then runs the copies for callers that block.
-    ///
-    /// # Errors
-    /// The store cannot be written, or its blobs are in another tier.
-    pub fn attach(store: &Store, library: Library, options: TierOptions) -> Result<Self> {
-        let TierOptions { location, policy, new_id, open, loaded } = options;
-        let owner = store.tier_owner(&new_id)?;
-        let tier = Self(Arc::new(Inner {
+    /// Creates the value, for the store with this id.
+    pub(crate) fn new(library: Library, owner: String, options: TierOptions) -> Self {
+        let TierOptions { location, policy, open, loaded, .. } = options;
+        Self(Arc::new(Inner {
             library,
-            location: location.clone(),
+            location,
             policy,
             owner,
             open,
             place: OnceCell::new(),
             loaded,
             changing: RwLock::default(),
-            recalls: Recalls::default(),
+            recalls: RecallTurns::default(),
             due: Notify::new(),
-        }));
-        store.attach_tier(&location, Arc::new(Recaller::new(&tier, Handle::current())))?;
-        Ok(tier)
+        }))
     }
 
     /// Where the tier is.
@@ -100,9 +91,14 @@ impl Tier {
     /// Opens the tier, unless it is open.
     ///
     /// # Errors
-    /// It cannot be reached, or belongs to another store.
+    /// It cannot be reached, belongs to another store, or is empty although it should have blobs.
     pub async fn place(&self) -> Result<&Arc<dyn BlobTier>, Error> {
-        self.0.place.get_or_try_init(|| (self.0.open)(self.0.owner.clone())).await
+        let open = || async {
+            let library = &self.0.library;
+            let has_blobs = blocking(library, |library| library.blobs().has_any_in_tier()).await?;
+            (self.0.open)(TierOwner { id: self.0.owner.clone(), has_blobs }).await
+        };
+        self.0.place.get_or_try_init(open).await
     }
 
     /// Waits until blobs should move because the disk has got more of them.

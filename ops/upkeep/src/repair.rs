@@ -242,6 +242,9 @@ fn mend<'a>(
         return Ok(None);
     }
     library.blobs().set_aside(digest)?;
+    if let Some(size) = copied_back(library, digest)? {
+        return Ok(Some((&models[0], size)));
+    }
     let mut failed = None;
     let fetched = models.iter().find(|model| match fetch(model) {
         Ok(()) => true,
@@ -255,6 +258,27 @@ fn mend<'a>(
     ensure!(outcome == Verified::Good, "the fetched blob is wrong, too: {outcome:?}");
     library.blobs().discard_damaged(digest)?;
     Ok(Some((model, library.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
+}
+
+/// Replaces a damaged blob by the tier's copy, if it has a good one; returns its size in bytes. A
+/// wrong copy is forgotten.
+fn copied_back(library: &Library, digest: &Digest) -> Result<Option<u64>> {
+    if !matches!(library.blobs().verify(digest, None, &mut |_| true), Ok(Verified::InTier)) {
+        return Ok(None);
+    }
+    let blob = library.blobs().open(digest)?;
+    let size = blob.size();
+    match blob.into_file() {
+        Ok(_) => {
+            library.blobs().discard_damaged(digest)?;
+            Ok(Some(size))
+        }
+        Err(error) => {
+            tracing::warn!("the tier's copy of a damaged blob is not used: {error}");
+            library.blobs().set_aside(digest)?;
+            Ok(None)
+        }
+    }
 }
 
 fn failure(model: &ModelRef, digest: &Digest, layer: &str, error: &OperationError) -> Problem {

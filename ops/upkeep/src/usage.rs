@@ -31,6 +31,8 @@ pub struct DiskUsage {
     pub ingest_bytes: u64,
     /// Bytes of damaged blobs that a repair moved aside.
     pub damaged_bytes: u64,
+    /// Bytes of blobs that only the tier has.
+    pub tier_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }
@@ -111,7 +113,8 @@ pub fn stored_bytes(library: &Library) -> StoredBytes {
     StoredBytes { stored: library.stored_bytes(), shared }
 }
 
-/// Measures the disk usage of the store. Sizes are those on disk; a missing blob counts as zero.
+/// Measures the disk usage of the store. Sizes are those on disk; a blob that is missing, or only
+/// in the tier, counts as zero.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -146,7 +149,8 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
     models.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.name.cmp(&b.name)));
     let versions = blobs_of_versions(library);
     let linked = blobs_of_untagged(library, &names_of);
-    let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes) = (0, 0, 0);
+    let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes, mut tier_bytes) = (0, 0, 0, 0);
+    library.blobs().each_only_in_tier(|_, size| tier_bytes += size)?;
     for (digest, size) in &blobs {
         let group = match digest {
             named if names_of.contains_key(named) => continue,
@@ -166,6 +170,7 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
         unreferenced_bytes,
         ingest_bytes: library.blobs().ingests(SystemTime::now())?.iter().map(|ingest| ingest.bytes).sum(),
         damaged_bytes: library.blobs().damaged_bytes()?,
+        tier_bytes,
         free_bytes: library.free_space()?,
     })
 }
