@@ -38,6 +38,7 @@ mod search;
 mod serve;
 mod show;
 mod text;
+mod tier;
 mod transfer;
 mod typesetter;
 mod ui;
@@ -184,6 +185,8 @@ enum Command {
     },
     /// Remove earlier versions, abandoned transfers and unused models
     Prune(keep::PruneArguments),
+    /// Show what is in the tier, and move models to it or back
+    Tier(tier::TierArguments),
     /// Save models as a tar with an OCI image layout
     Save(archive::SaveArguments),
     /// Load models from an OCI image layout: a tar or a folder
@@ -302,6 +305,7 @@ async fn upkeep(config: &Config, command: Command) -> Result<()> {
         Command::Repair { model } => fsck::repair(config, model).await,
         Command::Gc { dry_run } => keep::gc(config, dry_run).await,
         Command::Prune(arguments) => keep::prune(config, &arguments).await,
+        Command::Tier(arguments) => tier::run(config, arguments).await,
         Command::Save(arguments) => archive::save(config, &arguments).await,
         Command::Load(arguments) => archive::load(config, &arguments).await,
         Command::Export(arguments) => export::run(config, &arguments).await,

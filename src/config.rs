@@ -32,6 +32,11 @@
 //! - `LODE_REGISTRY_STORAGE`: the bucket of `lode registry`, e.g. `s3://BUCKET/PREFIX`; its
 //!   provider's variables (`AWS_…`, `GOOGLE_…`, `AZURE_…`) give region, endpoint and credentials
 //!   (none)
+//! - `LODE_TIER`: where blobs of rarely used models go: a bucket (as for `LODE_REGISTRY_STORAGE`)
+//!   or the absolute path of a folder on another disk (none)
+//! - `LODE_TIER_AFTER`: move models to the tier that were not used for this time, e.g. `7d` (none)
+//! - `LODE_TIER_DISK`: maximum size of all blobs on the disk, e.g. `200GB`; beyond it, the models
+//!   that were not used for the longest time move (no maximum)
 //! - `LODE_PULL_THROUGH`: hosts, separated by commas, from which the registry fetches and keeps
 //!   content that it lacks; `1` is the default host (off)
 //! - `HF_ENDPOINT`, `HF_TOKEN`: URL of the hub for `hf.co/…`, and the access token for it
@@ -93,6 +98,7 @@ mod registries;
 mod registry_access;
 pub(crate) mod registry_rules;
 mod storage;
+mod tier;
 mod variables;
 
 use std::env;
@@ -265,6 +271,7 @@ fn settings(
         cpu: first(&["LODE_CPU"]).as_deref().map(cpu).transpose()?,
         temporary: env::temp_dir(),
         crash_at: crash_at()?,
+        tier: tier::tier(&StorageConfig::read())?,
     })
 }
 

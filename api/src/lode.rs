@@ -15,6 +15,7 @@ mod running;
 mod search;
 mod sharing;
 mod socket;
+mod tier;
 mod upkeep;
 mod upload;
 mod values;
@@ -37,6 +38,7 @@ pub use running::{Rate, RunningModel, RunningResponse};
 pub use search::{OfferedModel, SearchRequest, SearchResponse, SilentSource};
 pub use sharing::{Adapter, LineageResponse, Relative, SharedBlob, SharingModel, SharingResponse};
 pub use socket::SocketResponse;
+pub use tier::{TierModel, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest, TierResponse};
 pub use upkeep::{
     DuFamily, DuModel, DuResponse, FsckReport, FsckRequest, Problem, RepairReport, RepairRequest, RepairedBlob, Sample,
     Step,

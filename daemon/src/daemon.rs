@@ -5,6 +5,7 @@ use std::sync::Arc;
 use library::Library;
 use registry::server::access::Access;
 use scheduler::Scheduler;
+use tier::Tier;
 use transfer::{Hosts, Repositories, Upstream};
 
 use crate::budget::Budget;
@@ -37,6 +38,8 @@ pub(crate) struct Daemon {
     /// Jobs whose output a client reads at its own pace.
     pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,
+    /// The tier of the store.
+    pub(crate) tier: Option<Tier>,
     /// Collections of uploads after models were created from them.
     pub(crate) collections: Collections,
 }

@@ -7,6 +7,8 @@ pub(crate) mod keep;
 pub(crate) mod plan;
 pub(crate) mod registry;
 pub(crate) mod relations;
+mod relay;
+pub(crate) mod tier;
 pub(crate) mod upkeep;
 pub(crate) mod values;
 pub(crate) mod versions;

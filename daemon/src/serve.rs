@@ -40,7 +40,7 @@ use crate::settings::Settings;
 use crate::socket_uploads::{Socket, SocketUploads};
 use crate::threads::scarce_threads;
 use crate::tls::{TlsFiles, TlsListener};
-use crate::{access, activation, connections, error, guard, log_rotation, metrics, trace_context};
+use crate::{access, activation, connections, error, guard, log_rotation, metrics, tiering, trace_context};
 
 /// Time between two periodic sweeps of the store.
 const SWEEP: Duration = Duration::from_hours(1);
@@ -90,17 +90,15 @@ async fn serve(settings: Settings) -> Result<()> {
     let listener = activation::listener(address).await?;
     let tls = settings.tls.clone();
     ensure_instructions(&settings)?;
-    let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
-    let store = Store::open(&settings.home, options)?;
-    if let Err(read_only) = store.ensure_writable() {
-        tracing::warn!("{read_only}");
-    }
+    let store = open(&settings)?;
     let access = access::configured(&settings.registry, &store)?;
     let keys = settings.keys.as_deref().map(Keys::open).transpose()?;
-    let library = Library::new(store);
+    let library = Library::new(store.clone());
     library.tidy();
     let sockets = SocketFolder::create(settings.temporary.join(format!("lode-{}", std::process::id())))?;
     let scheduler = Scheduler::new(runner_options(&settings, &library, &sockets)?, limits(&settings));
+    let tier = tiering::attach(&store, &library, settings.tier.as_ref(), &scheduler)?;
+    drop(store);
     let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
     let has_creates = !library.is_read_only();
@@ -119,6 +117,7 @@ async fn serve(settings: Settings) -> Result<()> {
         incoming: Jobs::new(),
         readouts: Jobs::new(),
         permissions: Arc::new(permissions()),
+        tier,
         collections: Collections::default(),
     };
     tracing::info!(%address, tls = tls.is_some(), home = %daemon.library.home().display(), "listening");
@@ -146,6 +145,15 @@ async fn serve(settings: Settings) -> Result<()> {
     finish(server, &scheduler).await;
     journal.finish(SHUTDOWN_GRACE).await;
     Ok(())
+}
+
+fn open(settings: &Settings) -> Result<Store> {
+    let options = Options { temporary: Some(settings.temporary.clone()), crash_at: settings.crash_at };
+    let store = Store::open(&settings.home, options)?;
+    if let Err(read_only) = store.ensure_writable() {
+        tracing::warn!("{read_only}");
+    }
+    Ok(store)
 }
 
 /// Fails if `LODE_CPU` names an instruction set that this machine lacks.
@@ -232,7 +240,8 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
         let retention = retention(&repositories, &policy.rules);
         let hosts = Hosts::new(&daemon.settings.registries, false);
         let syncs = keep_synced(&hosts, &repositories, &policy.rules, &policy.sync);
-        tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention, syncs);
+        let tier = tiering::keep(daemon.tier.as_ref());
+        tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention, syncs, tier);
     };
     tokio::join!(upkeep, daemon.preload());
 }

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bucket::Location;
 use library::AssumedDevices;
 use protocol::{InstructionSet, KvType};
 use registry::server::access::{Challenge, IdentityProvider, Mode, UserSource};
 use registry::server::{Completeness, RepositoryRules};
 use store::CrashPoint;
+use tier::TierPolicy;
 use transfer::{HubSettings, RegistrySettings, SyncSource};
 
 use crate::registry_journal::webhooks::WebhookSettings;
@@ -99,10 +101,30 @@ pub struct Settings {
     /// The instruction set of a runner's CPU kernels; by default the best one that the machine
     /// supports.
     pub cpu: Option<InstructionSet>,
+    /// The tier of the store, to which rarely used blobs go.
+    pub tier: Option<TierSettings>,
     /// Folder for sockets and other files that end with the process.
     pub temporary: PathBuf,
     /// The point at which the process kills itself, for tests.
     pub crash_at: Option<CrashPoint>,
+}
+
+/// The tier of the store.
+#[derive(Clone, Debug)]
+pub struct TierSettings {
+    /// Where it is.
+    pub place: TierPlace,
+    /// Which blobs move to it without a request.
+    pub policy: TierPolicy,
+}
+
+/// Where a tier is.
+#[derive(Clone, Debug)]
+pub enum TierPlace {
+    /// In a bucket.
+    Bucket(Location),
+    /// In a folder, most often of another disk.
+    Folder(PathBuf),
 }
 
 /// Rules of the registry's repositories, and the readers of its journal.

@@ -80,7 +80,8 @@ fn print(problems: &[Problem]) {
 }
 
 /// Shows the progress of a long operation and returns its result.
-async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
+/// Runs a long operation of the daemon, shows its progress, and returns its report.
+pub(super) async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
     let client = Client::connect(config).await?;
     let bar = progress::bytes()?;
     let mut result = None;

@@ -36,6 +36,7 @@ pub(super) async fn run(config: &Config, models: &[String], format: Format) -> R
         ("of them in no model", usage.unreferenced_bytes),
         ("on their way in", usage.ingest_bytes),
         ("damaged and set aside", usage.damaged_bytes),
+        ("only in the tier", usage.tier_bytes),
         ("free on the disk", usage.free_bytes),
     ] {
         println!("{what:<40} {}", size(bytes));

@@ -34,8 +34,12 @@ impl StorageConfig {
 
     /// [`StorageConfig::location`], or `None` if neither names one.
     pub(crate) fn named(&self, argument: Option<&str>) -> Result<Option<Location>> {
-        let Some(url) = argument.or(self.url.as_deref()) else { return Ok(None) };
-        Ok(Some(Location::parse(url, self.options.iter().cloned())?))
+        argument.or(self.url.as_deref()).map(|url| self.at(url)).transpose()
+    }
+
+    /// The bucket at a URL.
+    pub(super) fn at(&self, url: &str) -> Result<Location> {
+        Ok(Location::parse(url, self.options.iter().cloned())?)
     }
 }
 

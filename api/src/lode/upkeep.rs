@@ -132,6 +132,9 @@ pub struct DuResponse {
     pub ingest_bytes: u64,
     /// Bytes of damaged blobs that were moved aside.
     pub damaged_bytes: u64,
+    /// Bytes of blobs that are only in the tier.
+    #[serde(default)]
+    pub tier_bytes: u64,
     /// Free bytes on the disk.
     pub free_bytes: u64,
 }

@@ -138,6 +138,7 @@ fn measured(usage: DiskUsage) -> DuResponse {
         unreferenced_bytes: usage.unreferenced_bytes,
         ingest_bytes: usage.ingest_bytes,
         damaged_bytes: usage.damaged_bytes,
+        tier_bytes: usage.tier_bytes,
         free_bytes: usage.free_bytes,
     }
 }

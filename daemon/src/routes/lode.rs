@@ -6,14 +6,15 @@ use api::lode::{
     ModelRequest, PerplexityRequest, PerplexityResponse, PlanRequest, PlanResponse, PruneRequest, PruneResponse,
     RegistryResponse, RepairReport, RepairRequest, RetentionRequest, RetentionResponse, RollbackRequest,
     RollbackResponse, RunningResponse, SaveRequest, SearchRequest, SearchResponse, SharingResponse, SocketResponse,
-    Step, UploadResponse, ValuesRequest, ValuesResponse,
+    Step, TierMoveReport, TierMoveRequest, TierRecallReport, TierRecallRequest, TierResponse, UploadResponse,
+    ValuesRequest, ValuesResponse,
 };
 use axum::http::Method;
 
 use super::Route;
 use crate::create;
 use crate::guard::Scope;
-use crate::maintenance::{archive, compare, export, keep, plan, registry, relations, upkeep, values, versions};
+use crate::maintenance::{archive, compare, export, keep, plan, registry, relations, tier, upkeep, values, versions};
 use crate::markdown::markdown;
 use crate::openapi::{Api, Operation};
 use crate::perplexity::perplexity;
@@ -29,6 +30,7 @@ fn post(path: &'static str, summary: &'static str) -> Operation {
 pub(super) fn routes() -> Vec<Route> {
     let mut all = models();
     all.extend(upkeep());
+    all.extend(tiers());
     all.extend(files());
     all.extend(general());
     all
@@ -124,6 +126,27 @@ fn upkeep() -> Vec<Route> {
             .needs(Scope::Read)
             .gives::<LinkedResponse>()
             .served_by(keep::linked),
+    ]
+}
+
+/// Calls about the tier of the store.
+fn tiers() -> Vec<Route> {
+    vec![
+        Operation::new(Api::Lode, Method::GET, "/api/lode/tier", "How much is on the disk and in the tier")
+            .needs(Scope::Read)
+            .gives::<TierResponse>()
+            .fails(&[400])
+            .served_by(tier::status),
+        post("/api/lode/tier/move", "Moves blobs to the tier")
+            .needs(Scope::Admin)
+            .takes::<TierMoveRequest>()
+            .lines::<Step<TierMoveReport>>()
+            .served_by(tier::move_blobs),
+        post("/api/lode/tier/recall", "Copies blobs back from the tier")
+            .needs(Scope::Admin)
+            .takes::<TierRecallRequest>()
+            .lines::<Step<TierRecallReport>>()
+            .served_by(tier::recall),
     ]
 }
 

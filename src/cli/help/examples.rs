@@ -45,6 +45,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("repair", &["lode repair", "lode repair gemma3"]),
     ("gc", &["lode gc", "lode gc --dry-run"]),
     ("prune", &["lode prune --dry-run", "lode prune --older-than 30d"]),
+    ("tier", &["lode tier", "lode tier move --after 7d --dry-run", "lode tier recall gemma3"]),
     ("save", &["lode save mine -o mine.tar", "lode save mine -o update.tar --since earlier.tar"]),
     ("load", &["lode load mine.tar", "lode load ./layout --name mine"]),
     (
