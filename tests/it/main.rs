@@ -85,6 +85,7 @@ mod stored;
 mod support;
 mod synthetic;
 mod tidy;
+mod tier;
 mod token_tables;
 mod transfer;
 mod whole_gguf;

@@ -5,8 +5,8 @@ mod balancer;
 mod kills;
 mod logins;
 mod rules;
-mod seaweed;
-mod storage;
+pub(crate) mod seaweed;
+pub(crate) mod storage;
 mod sync;
 mod traces;
 

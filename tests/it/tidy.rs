@@ -9,7 +9,7 @@ use crate::support::root;
 
 /// Folder, crate, and the workspace crates on which it may depend. Any other dependency fails the
 /// test.
-pub(super) const EDGES: [(&str, &str, &[&str]); 27] = [
+pub(super) const EDGES: [(&str, &str, &[&str]); 28] = [
     ("content", "content", &[]),
     ("archive", "archive", &[]),
     ("manifests", "manifests", &["content"]),
@@ -50,6 +50,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 27] = [
         &["build", "content", "formats", "import", "library", "manifests", "registry", "store"],
     ),
     ("web", "web", &[]),
+    ("ops/tier", "tier", &["content", "library", "manifests", "store"]),
     ("ops/upkeep", "upkeep", &["content", "formats", "import", "library", "manifests", "store"]),
     (
         "daemon",
@@ -67,6 +68,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 27] = [
             "registry",
             "scheduler",
             "store",
+            "tier",
             "transfer",
             "upkeep",
             "web",
@@ -87,6 +89,7 @@ pub(super) const EDGES: [(&str, &str, &[&str]); 27] = [
             "protocol",
             "registry",
             "store",
+            "tier",
             "transfer",
         ],
     ),

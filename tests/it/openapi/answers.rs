@@ -1,5 +1,7 @@
 //! A session with a model that causes every response that the document describes.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::document::{Asked, Described};
@@ -14,8 +16,8 @@ fn tools() -> Value {
 const OPEN: &str = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}\
     {% if tools %}{{ tools[0].function.name }}{% endif %}{% if enable_thinking %}<think>{% endif %}";
 
-async fn described() -> Described {
-    let described = Described::start(&[]).await;
+async fn described(tier: &Path) -> Described {
+    let described = Described::start(&[("LODE_TIER", tier.to_str().expect("UTF-8"))]).await;
     described.server.create("tiny", &tiny_model()).await;
     described.server.create("other", variant(1).path()).await;
     let ranks = variant(2);
@@ -39,7 +41,8 @@ async fn described() -> Described {
 
 #[tokio::test]
 async fn answers_are_what_the_document_says() {
-    let described = described().await;
+    let tier = tempfile::tempdir().expect("a temporary folder");
+    let described = described(tier.path()).await;
     creates(&described).await;
     models(&described).await;
     ollama(&described).await;
@@ -236,12 +239,17 @@ async fn lode(described: &Described) {
         ("/api/lode/fsck", json!({"model": "tiny"}), 200),
         ("/api/lode/fsck", json!({"model": "tiny", "since": 5}), 400),
         ("/api/lode/repair", json!({}), 200),
+        ("/api/lode/tier/move", json!({"after": 1_000_000_000, "dry_run": true}), 200),
+        ("/api/lode/tier/move", json!({}), 400),
+        ("/api/lode/tier/recall", json!({"models": ["tiny"]}), 200),
+        ("/api/lode/tier/recall", json!({}), 400),
         ("/api/lode/history", json!({"model": "missing"}), 404),
         ("/api/lode/plan", json!({"model": "tiny", "num_parallel": 0}), 400),
     ] {
         described.ask(path, &body, status).await;
     }
     described.get("/api/lode/du").await;
+    described.get("/api/lode/tier").await;
     described.get("/api/lode/linked").await;
     described.get("/api/lode/running").await;
     described.get("/api/lode/registry").await;

@@ -14,7 +14,7 @@ const IDENTITIES: &str = r#"{"identities": [{"name": "lode", "credentials": [{"a
     "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}"#;
 
 /// A storage with the bucket `models`.
-pub(super) struct Seaweed {
+pub(crate) struct Seaweed {
     child: Child,
     s3: String,
     filer: String,
@@ -26,7 +26,7 @@ static SHARED: Mutex<Weak<Seaweed>> = Mutex::const_new(Weak::new());
 
 impl Seaweed {
     /// Returns a storage, or reports the test as skipped if the program is missing.
-    pub(super) async fn start(test: &str) -> Option<Arc<Self>> {
+    pub(crate) async fn start(test: &str) -> Option<Arc<Self>> {
         let mut shared = SHARED.lock().await;
         if let Some(running) = shared.upgrade() {
             return Some(running);
@@ -78,7 +78,7 @@ impl Seaweed {
     }
 
     /// The variables of a replica over this storage.
-    pub(super) fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let own = [
             ("AWS_ACCESS_KEY_ID", "lode"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
@@ -89,7 +89,7 @@ impl Seaweed {
     }
 
     /// Names and sizes of the objects below a folder of the bucket. An empty folder is not one.
-    pub(super) async fn objects(&self, folder: &str) -> Vec<(String, u64)> {
+    pub(crate) async fn objects(&self, folder: &str) -> Vec<(String, u64)> {
         let (mut objects, mut folders) = (Vec::new(), vec![format!("/buckets/models/{folder}")]);
         while let Some(folder) = folders.pop() {
             let url = format!("{}{folder}/?limit=100000", self.filer);

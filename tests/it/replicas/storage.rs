@@ -16,7 +16,7 @@ use content::Digest;
 
 /// The behaviour of the storage.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     None,
     /// Writes ignore their conditions.
     IgnoresConditions,
@@ -30,6 +30,8 @@ pub(super) enum Fault {
     Slow(Duration),
     /// Bytes of blobs change on their way.
     Corrupts,
+    /// Bytes of a tier's blobs change when they are read.
+    CorruptsReads,
 }
 
 struct Content {
@@ -41,7 +43,7 @@ struct Content {
 type Shared = Arc<Mutex<Content>>;
 
 /// A storage with all buckets.
-pub(super) struct HostileStorage {
+pub(crate) struct HostileStorage {
     address: String,
     shared: Shared,
 }
@@ -51,7 +53,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Content> {
 }
 
 impl HostileStorage {
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let content = Content { objects: BTreeMap::new(), fault: Fault::None, version: 0 };
         let shared: Shared = Arc::new(Mutex::new(content));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
@@ -61,11 +63,11 @@ impl HostileStorage {
         Self { address, shared }
     }
 
-    pub(super) fn set(&self, fault: Fault) {
+    pub(crate) fn set(&self, fault: Fault) {
         lock(&self.shared).fault = fault;
     }
 
-    pub(super) fn environment(&self) -> Vec<(String, String)> {
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let own = [
             ("AWS_ACCESS_KEY_ID", "lode"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
@@ -141,12 +143,18 @@ fn put(content: &mut Content, key: &str, headers: &HeaderMap, body: &Bytes) -> R
 
 fn get(content: &Content, key: &str, headers: &HeaderMap, method: &Method) -> Response {
     let Some((bytes, version)) = content.objects.get(key) else { return error(StatusCode::NOT_FOUND, "NoSuchKey") };
+    let mut bytes = bytes.clone();
+    if matches!(content.fault, Fault::CorruptsReads) && key.contains("/tier/blobs/") {
+        let mut wrong = bytes.to_vec();
+        wrong.last_mut().into_iter().for_each(|last| *last ^= 1);
+        bytes = wrong.into();
+    }
     let facts = [("ETag", version.clone()), ("Last-Modified", "Sun, 01 Nov 2026 00:00:00 GMT".to_owned())];
     if method == Method::HEAD {
         return (StatusCode::OK, facts, [("Content-Length", bytes.len().to_string())]).into_response();
     }
     let range = headers.get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-'));
-    let Some((first, last)) = range else { return (StatusCode::OK, facts, bytes.clone()).into_response() };
+    let Some((first, last)) = range else { return (StatusCode::OK, facts, bytes).into_response() };
     let first: usize = first.parse().expect("a number");
     let end = last.parse::<usize>().expect("a number").saturating_add(1).min(bytes.len());
     let shown = format!("bytes {first}-{}/{}", end - 1, bytes.len());
