@@ -109,11 +109,11 @@ impl BucketTier {
     }
 
     /// Sends a blob of more than one part.
-    async fn put_parts(&self, key: &str, first: Vec<Bytes>, mut rest: Filling) -> Result<(), Error> {
+    async fn put_parts(&self, key: &str, size: u64, first: Vec<Bytes>, mut rest: Filling) -> Result<(), Error> {
         let mut parts = PartsUpload::begin(&self.objects, key).await?;
         let sent = parts.send_all(first, &mut rest, self.sizes).await;
         let done = match sent.and_then(|()| rest.check.finish()) {
-            Ok(()) => parts.complete().await,
+            Ok(()) => parts.complete(size).await,
             Err(error) => Err(error),
         };
         parts.end(done.is_ok()).await;
@@ -181,10 +181,10 @@ impl<'a> PartsUpload<'a> {
         Ok(())
     }
 
-    async fn complete(&self) -> Result<(), Error> {
+    async fn complete(&self, size: u64) -> Result<(), Error> {
         match self.objects.complete_parts(self.key, &self.upload, &self.ids).await {
             // If the response to the first attempt was lost, the storage refuses the second one.
-            Err(error) if !self.objects.exists(self.key).await? => Err(error.into()),
+            Err(error) if self.objects.size(self.key).await? != Some(size) => Err(error.into()),
             _ => Ok(()),
         }
     }
@@ -221,7 +221,7 @@ impl BlobTier for BucketTier {
         let size = self.sizes.size(0);
         let first = filling.part(size).await?;
         if blob.size > size {
-            return self.put_parts(&key, first, filling).await;
+            return self.put_parts(&key, blob.size, first, filling).await;
         }
         // Bytes behind the first part are more than the blob has; reading them is the check.
         filling.part(1).await?;
@@ -248,11 +248,8 @@ impl BlobTier for BucketTier {
         }
     }
 
-    async fn remove(&self, digest: &Digest) -> Result<bool, Error> {
-        let key = key(digest);
-        let is_there = self.objects.exists(&key).await?;
-        self.objects.delete(&key).await?;
-        Ok(is_there)
+    async fn remove(&self, digest: &Digest) -> Result<(), Error> {
+        Ok(self.objects.delete(&key(digest)).await?)
     }
 
     fn list(&self) -> BoxStream<'static, Result<(Digest, u64), Error>> {

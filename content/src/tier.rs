@@ -74,11 +74,11 @@ pub trait BlobTier: fmt::Debug + Send + Sync {
     /// [`Error::BlobNotFound`], or the place cannot be read.
     async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, Error>;
 
-    /// Removes a blob and returns whether it existed.
+    /// Removes a blob, if it exists.
     ///
     /// # Errors
     /// The place cannot be written.
-    async fn remove(&self, digest: &Digest) -> Result<bool, Error>;
+    async fn remove(&self, digest: &Digest) -> Result<(), Error>;
 
     /// All blobs, with their sizes in bytes.
     fn list(&self) -> BoxStream<'static, Result<(Digest, u64), Error>>;

@@ -66,8 +66,6 @@ impl Daemon {
     /// Waits until the model is loaded and a slot is free, and leases it.
     pub(crate) async fn acquire(&self, model: &Model, wish: Wish) -> Result<Lease, Failed> {
         let Wish { context, choice, keep_alive: asked, is_aside } = wish;
-        // Held until the runner has the files, so that none leaves the disk before.
-        let _blobs = self.copy_back(model).await?;
         let cache =
             ContextRequest { context: context.tokens(), slots: self.settings.parallel, kv_type: self.kv_type() };
         let need = MemoryNeed::of(model, cache);
@@ -109,6 +107,8 @@ impl Daemon {
             library::load_plan(library, &own, &settings.device, cache, settings.reference)
         });
         let mut load = plan.await?;
+        // After the plan, which fails if the model cannot run, and keeps the blobs on the disk.
+        self.copy_back(&model).await?;
         load.request.deterministic = self.settings.deterministic;
         if self.settings.reference {
             return Ok(Some(load_plan(load, None)));

@@ -54,6 +54,7 @@ fn describe() {
     counter!("lode_pulled_bytes_total", Unit::Bytes, "Bytes fetched from registries");
     counter!("lode_verified_bytes_total", Unit::Bytes, "Bytes hashed and verified against their digests");
     counter!("lode_storage_requests_total", "Requests to object storage, by operation");
+    counter!("lode_tier_bytes_total", Unit::Bytes, "Bytes that were copied to the tier and from it");
     counter!("lode_registry_operations_total", "Executed requests of the registry, by repository and operation");
     counter!("lode_registry_received_bytes_total", Unit::Bytes, "Bytes that clients sent to a repository");
     counter!("lode_registry_sent_bytes_total", Unit::Bytes, "Bytes sent to clients of a repository, without links");

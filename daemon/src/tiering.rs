@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bucket::BucketTier;
-use content::operation::{Context, Result};
+use content::operation::{Context, OperationError, Result};
 use content::{BlobTier, Unwatched};
 use library::{Library, Model};
 use scheduler::Scheduler;
-use store::{FolderTier, Hold, Store};
-use tier::{Moved, OpenTier, Tier, TierOptions};
+use store::{FolderTier, Store};
+use tier::{Moved, OpenTier, Room, Tier, TierOptions};
 
 use crate::daemon::Daemon;
 use crate::error::Failed;
@@ -67,7 +67,11 @@ fn opener(place: TierPlace) -> Box<OpenTier> {
         Box::pin(async move {
             let tier: Arc<dyn BlobTier> = match place {
                 TierPlace::Bucket(location) => Arc::new(BucketTier::open(&location, &owner).await?),
-                TierPlace::Folder(folder) => Arc::new(FolderTier::open(&folder, &owner)?),
+                TierPlace::Folder(folder) => {
+                    // A network file system may not answer.
+                    let opened = tokio::task::spawn_blocking(move || FolderTier::open(&folder, &owner)).await;
+                    Arc::new(opened.map_err(|e| content::Error::Other(Box::new(e)))??)
+                }
             };
             Ok(tier)
         })
@@ -76,11 +80,8 @@ fn opener(place: TierPlace) -> Box<OpenTier> {
 
 fn warn_of_absent_tier(store: &Store) -> Result<()> {
     let Some(location) = store.tier_location()? else { return Ok(()) };
-    let mut blobs = 0_u64;
-    store.blobs().each_only_in_tier(|_, _| blobs += 1)?;
-    if blobs > 0 {
+    if store.blobs().has_any_only_in_tier() {
         tracing::warn!(
-            blobs,
             "blobs are only in the tier `{location}`; set LODE_TIER to it, or their models cannot be loaded"
         );
     }
@@ -108,28 +109,43 @@ async fn move_unused(tier: &Tier) {
 /// Looks at the size of all blobs regularly: models are created, pulled and unloaded, after which
 /// their blobs may move.
 async fn keep_to_budget(tier: &Tier) {
-    let mut pause = BUDGET;
+    let mut is_stuck = false;
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = tier.due() => {}
-        }
         let begin = Instant::now();
-        match tier.is_over_budget().await {
-            Ok(true) => maintain(tier).await,
-            Ok(false) => {}
+        let is_over = tier.is_over_budget().await;
+        // A look at very many blobs takes long, so it is rarer.
+        let pause = begin.elapsed().saturating_mul(BUDGET_REST).max(BUDGET);
+        match is_over {
+            Ok(true) => {
+                let moves_nothing = maintain(tier).await == 0;
+                if moves_nothing && !is_stuck {
+                    tracing::warn!("the disk has more than LODE_TIER_DISK, and no further blob may move to the tier");
+                }
+                is_stuck = moves_nothing;
+            }
+            Ok(false) => is_stuck = false,
             Err(error) => tracing::warn!("the disk cannot be measured for LODE_TIER_DISK: {error:#}"),
         }
-        // A look at very many blobs takes long, so it is rarer.
-        pause = begin.elapsed().saturating_mul(BUDGET_REST).max(BUDGET);
+        tokio::time::sleep(BUDGET.min(pause)).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause.saturating_sub(BUDGET)) => {}
+            () = tier.due() => {}
+        }
     }
 }
 
-async fn maintain(tier: &Tier) {
+/// Moves blobs, and returns their number.
+async fn maintain(tier: &Tier) -> u64 {
     match tier.maintain(SystemTime::now(), &Unwatched).await {
-        Ok(Moved { blobs: 0, .. }) => {}
-        Ok(Moved { blobs, bytes, sent, .. }) => tracing::info!(blobs, bytes, sent, "blobs moved to the tier"),
-        Err(error) => tracing::warn!("blobs cannot move to the tier: {error:#}"),
+        Ok(Moved { blobs: 0, .. }) => 0,
+        Ok(Moved { blobs, bytes, sent, .. }) => {
+            tracing::info!(blobs, bytes, sent, "blobs moved to the tier");
+            blobs
+        }
+        Err(error) => {
+            tracing::warn!("blobs cannot move to the tier: {error:#}");
+            0
+        }
     }
 }
 
@@ -148,21 +164,22 @@ async fn compare(tier: &Tier) {
 }
 
 impl Daemon {
-    /// Copies the blobs of a model back that only the tier has, unless it is loaded. The blobs are
-    /// held, so that none leaves the disk before the runner has opened them.
-    pub(crate) async fn copy_back(&self, model: &Model) -> Result<Option<Hold>, Failed> {
-        let Some(tier) = &self.tier else { return Ok(None) };
-        let digest = *model.manifest.digest();
-        if self.scheduler.loaded().iter().any(|loaded| loaded.key.model == digest) {
-            return Ok(None);
-        }
+    /// Copies the blobs of a model back that only the tier has, in a task of its own: if the client
+    /// that waits for the model is gone, the next one need not begin again. The blobs are held
+    /// meanwhile; afterwards, the load plan keeps them on the disk.
+    pub(crate) async fn copy_back(&self, model: &Model) -> Result<(), Failed> {
+        let Some(tier) = self.tier.clone() else { return Ok(()) };
         let own = model.clone();
         let ordered = models::blocking(&self.library, move |library| {
             let order = library.load_order(&own)?;
             Ok((library.hold(order.iter().map(|blob| blob.digest).collect()), order))
         });
-        let (hold, order) = ordered.await?;
-        tier.recall_all(order, &Unwatched).await?;
-        Ok(Some(hold))
+        let (held, order) = ordered.await?;
+        let copying = tokio::spawn(async move {
+            let _held = held;
+            tier.recall_all(order, Room::Make, &Unwatched).await
+        });
+        copying.await.map_err(|e| OperationError::text(format!("copying blobs back ended unexpectedly: {e}")))??;
+        Ok(())
     }
 }

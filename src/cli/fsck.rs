@@ -79,7 +79,6 @@ fn print(problems: &[Problem]) {
     }
 }
 
-/// Shows the progress of a long operation and returns its result.
 /// Runs a long operation of the daemon, shows its progress, and returns its report.
 pub(super) async fn steps<T: DeserializeOwned>(config: &Config, path: &str, request: &impl Serialize) -> Result<T> {
     let client = Client::connect(config).await?;

@@ -26,7 +26,8 @@ pub(super) fn tier(storage: &StorageConfig) -> Result<Option<TierSettings>> {
 
 fn place(text: &str, storage: &StorageConfig) -> Result<TierPlace> {
     if text.starts_with('/') {
-        return Ok(TierPlace::Folder(PathBuf::from(text)));
+        // The store remembers the path, so it has one spelling.
+        return Ok(TierPlace::Folder(PathBuf::from(text).components().collect()));
     }
     let location = storage.at(text).map_err(|e| anyhow!("LODE_TIER: {e}, or the absolute path of a folder"))?;
     if location.is_memory() {

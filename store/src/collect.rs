@@ -13,8 +13,9 @@ use content::Digest;
 use crate::collection_lock::LockState;
 use crate::mark::{Children, LeadsTo, Marked, Obstacle};
 use crate::promises::{Places, Promised};
+use crate::reachable::Reachable;
 use crate::sync::PoisonError;
-use crate::{Error, Store, files, tiered};
+use crate::{Error, Store, files};
 
 /// Maximum number of reasons that are reported for blobs that were put off.
 const MOST_REASONS: usize = 10;
@@ -66,6 +67,18 @@ pub struct Collectable {
     pub put_off: Option<PutOff>,
     /// See [`Collected::leased`].
     pub leased: Leased,
+}
+
+/// The blobs that a collection would keep.
+#[derive(Debug)]
+pub struct Needed(Reachable);
+
+impl Needed {
+    /// Whether a blob is one of them. It may be true for others, too: a blob is known by 64 bits of
+    /// its digest.
+    pub fn contains(&self, digest: &Digest) -> bool {
+        self.0.contains(digest)
+    }
 }
 
 /// Counts the blobs that are put off.
@@ -147,7 +160,8 @@ impl Store {
             Err(error) => left.because(&error),
         };
         let mut unreadable = self.each_unreachable(&marked, &mut remove);
-        unreadable.extend(self.each_unreachable_in_tier(&marked, &mut remove));
+        // Blobs that the disk has were handled above.
+        unreadable.extend(self.each_unreachable_only_in_tier(&marked, &mut remove));
         for error in &unreadable {
             left.because(error);
         }
@@ -171,13 +185,7 @@ impl Store {
             }
         };
         let mut unreadable = self.each_unreachable(&marked, &mut count);
-        // The files are counted already.
-        let is_only_there = |digest: &Digest| matches!(self.blobs().size_on_disk(digest), Ok(None));
-        unreadable.extend(self.each_unreachable_in_tier(&marked, |digest| {
-            if is_only_there(&digest) {
-                count(digest);
-            }
-        }));
+        unreadable.extend(self.each_unreachable_only_in_tier(&marked, &mut count));
         for error in &unreadable {
             left.because(error);
         }
@@ -203,24 +211,32 @@ impl Store {
         leased
     }
 
-    /// Passes every unreachable blob of the tier to `each`. Returns the errors of folders that
-    /// cannot be read.
-    fn each_unreachable_in_tier(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
-        let (shelves, mut unreadable) = match tiered::tier_shelves(&self.0.layout.tier_blobs()) {
-            Ok(shelves) => (shelves, Vec::new()),
-            Err(error) => (Vec::new(), vec![error]),
-        };
-        for shelf in shelves {
-            match files::entries(&shelf) {
-                Ok(entries) => entries
-                    .iter()
-                    .filter_map(|entry| tiered::shelf_digest(&shelf, entry))
-                    .filter(|digest| !marked.reachable.contains(digest))
-                    .for_each(&mut each),
-                Err(error) => unreadable.push(error),
+    /// Passes every unreachable blob to `each` that only the tier has. Returns the errors of
+    /// folders that cannot be read.
+    fn each_unreachable_only_in_tier(&self, marked: &Marked, mut each: impl FnMut(Digest)) -> Vec<Error> {
+        each_in_shelves(&self.0.layout.tier_blobs(), |digest| {
+            if !marked.reachable.contains(&digest) && matches!(self.blobs().size_on_disk(&digest), Ok(None)) {
+                each(digest);
             }
+        })
+    }
+
+    /// Returns the blobs that a collection would keep, except for blobs that are being added or
+    /// read.
+    ///
+    /// # Errors
+    /// A file cannot be read that may refer to any blob.
+    pub fn needed(
+        &self,
+        now: SystemTime,
+        children: impl Fn(&[u8]) -> Result<Children, String>,
+    ) -> Result<Needed, Error> {
+        let mut marked = self.mark(now, &children);
+        if let Some(obstacle) = marked.obstacles.pop() {
+            return Err(obstacle.error);
         }
-        unreadable
+        marked.reachable.extend(self.0.promises.lock().keys().copied());
+        Ok(Needed(marked.reachable))
     }
 
     /// Passes every unreachable blob on the disk to `each`. Returns the errors of folders that
@@ -271,27 +287,33 @@ impl Store {
 
     /// Passes the digests of all blobs on the disk to `each`, folder by folder: a store may have
     /// more of them than fit into memory. Returns the errors of folders that cannot be read.
-    pub(crate) fn each_blob(&self, mut each: impl FnMut(Digest)) -> Vec<Error> {
-        let mut unreadable = Vec::new();
-        let mut listed = |folder: &Path| match files::entries(folder) {
-            Ok(entries) => entries,
-            Err(error) => {
-                unreadable.push(error);
-                Vec::new()
-            }
-        };
-        for algorithm in folders(listed(&self.0.layout.blobs())) {
-            for shelf in folders(listed(&algorithm.path())) {
-                for blob in listed(&shelf.path()) {
-                    let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
-                    if let Ok(digest) = name.parse() {
-                        each(digest);
-                    }
+    pub(crate) fn each_blob(&self, each: impl FnMut(Digest)) -> Vec<Error> {
+        each_in_shelves(&self.0.layout.blobs(), each)
+    }
+}
+
+/// Passes the digests of all blobs or entries below a folder to `each`, shelf by shelf. Returns the
+/// errors of folders that cannot be read.
+pub(crate) fn each_in_shelves(blobs: &Path, mut each: impl FnMut(Digest)) -> Vec<Error> {
+    let mut unreadable = Vec::new();
+    let mut listed = |folder: &Path| match files::entries_if_there(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            unreadable.push(error);
+            Vec::new()
+        }
+    };
+    for algorithm in folders(listed(blobs)) {
+        for shelf in folders(listed(&algorithm.path())) {
+            for blob in listed(&shelf.path()) {
+                let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
+                if let Ok(digest) = name.parse() {
+                    each(digest);
                 }
             }
         }
-        unreadable
     }
+    unreadable
 }
 
 /// The entries that are folders or may be. Listing an entry that is no folder reports the error.

@@ -3,7 +3,8 @@
 //! They are always compiled in, so that tests run the shipped code. A point that is not requested
 //! costs one comparison.
 
-/// A step of committing a blob or setting a tag, named after the action that has just finished.
+/// A step of committing a blob, setting a tag or moving a blob, named after the action that has
+/// just finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// Some bytes were written to an ingest.
@@ -20,11 +21,17 @@ pub enum CrashPoint {
     TagWritten,
     /// A tag was renamed, but its folder is not yet synced.
     TagRenamed,
+    /// The tier has a blob, and the entry for it was written.
+    TierRecorded,
+    /// A blob that the tier has was removed from the disk.
+    TierLeft,
+    /// A collection has released a blob from the tier.
+    TierReleased,
 }
 
 impl CrashPoint {
-    /// Every point, in the order in which a create passes them.
-    pub const ALL: [Self; 7] = [
+    /// The points that a create passes, in their order.
+    pub const CREATE: [Self; 7] = [
         Self::Written,
         Self::Synced,
         Self::Verified,
@@ -33,6 +40,9 @@ impl CrashPoint {
         Self::TagWritten,
         Self::TagRenamed,
     ];
+
+    /// The points that moves to a tier, and collections of blobs there, pass.
+    pub const TIER: [Self; 3] = [Self::TierRecorded, Self::TierLeft, Self::TierReleased];
 
     /// The name that a test uses to request the point.
     pub fn name(self) -> &'static str {
@@ -44,12 +54,15 @@ impl CrashPoint {
             Self::DirectorySynced => "directory-synced",
             Self::TagWritten => "tag-written",
             Self::TagRenamed => "tag-renamed",
+            Self::TierRecorded => "tier-recorded",
+            Self::TierLeft => "tier-left",
+            Self::TierReleased => "tier-released",
         }
     }
 
     /// The point with this name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|point| point.name() == name)
+        Self::CREATE.into_iter().chain(Self::TIER).find(|point| point.name() == name)
     }
 }
 

@@ -64,7 +64,8 @@ pub enum Error {
     },
     /// Only the tier has a blob, and no tier is attached.
     #[error(
-        "blob `{blob}` is in the tier `{location}`, which is not attached; start the daemon with `LODE_TIER={location}`"
+        "blob `{blob}` is in the tier `{location}`, which is not attached; start the daemon with `LODE_TIER={location}`, \
+         and with a store that it may write"
     )]
     NoTier {
         /// The blob.
@@ -84,7 +85,7 @@ pub enum Error {
     },
     /// Blobs are in another tier than the one to attach.
     #[error(
-        "{blobs} blobs of this store are only in its tier `{known}`, so `{new}` cannot replace it; start with \
+        "blobs of this store are only in its tier `{known}`, so `{new}` cannot replace it; start with \
          `LODE_TIER={known}` and run `lode tier recall --all` first, or, if the tier has moved, write its new place into \
          `tier/location` in the store's folder"
     )]
@@ -93,8 +94,6 @@ pub enum Error {
         known: String,
         /// The tier to attach.
         new: String,
-        /// Number of blobs that only the tier has.
-        blobs: u64,
     },
     /// The index cannot be created.
     #[error("the index cannot be created: {0}; the store works without it, only slower")]

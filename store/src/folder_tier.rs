@@ -18,16 +18,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use content::tier::{BlobTier, Check, Pieces, TierOwner};
-use content::{Descriptor, Digest};
+use content::{Algorithm, Descriptor, Digest};
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
 
-use crate::layout::shelved;
+use crate::layout::{create_rare_shelf, create_shelves, shelved};
 use crate::roles::blocking;
 use crate::{Error, files};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
+/// The name of an owner file that is being written.
+const CLAIM: &str = "owner.new";
 
 /// A tier in a folder.
 #[derive(Debug)]
@@ -47,7 +49,12 @@ impl FolderTier {
         let found = files::read_if_there(&owner)?;
         if store.check(&folder.display().to_string(), found.as_deref().map(str::trim))? {
             claim(folder, &owner, &store.id)?;
+            store.check(&folder.display().to_string(), files::read_if_there(&owner)?.as_deref().map(str::trim))?;
         }
+        let blobs = folder.join("blobs");
+        files::create_folder(&blobs.join(Algorithm::Sha256.name()))?;
+        create_shelves(&blobs)?;
+        files::sync_folder(folder)?;
         let new = folder.join("new");
         files::remove_folder(&new)?;
         files::create_folder(&new)?;
@@ -59,15 +66,25 @@ impl FolderTier {
     }
 }
 
-/// Reserves an empty folder.
+/// Reserves an empty folder, unless another store comes first.
 fn claim(folder: &Path, owner: &Path, store: &str) -> Result<(), Error> {
     let entries = files::entries(folder)?;
-    // A new file system has this folder.
-    if let Some(other) = entries.iter().find(|entry| entry.file_name() != "lost+found") {
+    // A new file system has `lost+found`; a claim may have been interrupted.
+    let is_other = |entry: &&fs::DirEntry| entry.file_name() != "lost+found" && entry.file_name() != CLAIM;
+    if let Some(other) = entries.iter().find(is_other) {
         let reason = format!("it has files already, such as `{}`; use an empty folder", other.file_name().display());
         return Err(Error::Damaged { path: folder.to_owned(), reason });
     }
-    files::write_synced(owner, format!("{store}\n").as_bytes())?;
+    let claim = folder.join(CLAIM);
+    files::write_synced(&claim, format!("{store}\n").as_bytes())?;
+    // A link does not replace a file, unlike a rename.
+    let linked = match fs::hard_link(&claim, owner) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => fs::rename(&claim, owner).map_err(|e| Error::io("write", owner, e)),
+        Ok(()) => Ok(()),
+    };
+    linked?;
+    files::remove(&claim)?;
     files::sync_folder(folder)
 }
 
@@ -94,13 +111,14 @@ impl NewFile {
         self.file.write_all(bytes).map_err(|e| Error::io("write", &self.path, e))
     }
 
-    fn commit(self, to: &Path) -> Result<(), Error> {
+    fn commit(self, blobs: &Path, digest: &Digest) -> Result<(), Error> {
         self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))?;
         files::make_read_only(&self.path)?;
-        let folder = to.parent().expect("invariant: a blob's path has folders above it");
-        files::create_folder_durably(folder)?;
-        fs::rename(&self.path, to).map_err(|e| Error::io("rename to its digest", to, e))?;
-        files::sync_folder(folder)
+        let to = shelved(blobs, digest);
+        let shelf = to.parent().expect("invariant: a blob's path has folders above it");
+        create_rare_shelf(blobs, shelf, digest.algorithm())?;
+        fs::rename(&self.path, &to).map_err(|e| Error::io("rename to its digest", &to, e))?;
+        files::sync_folder(shelf)
     }
 }
 
@@ -115,8 +133,8 @@ impl BlobTier for FolderTier {
             new = blocking(move || new.write(&piece).map(|()| new)).await?;
         }
         check.finish()?;
-        let to = self.path(&blob.digest);
-        blocking(move || new.commit(&to)).await
+        let (blobs, digest) = (self.folder.join("blobs"), blob.digest);
+        blocking(move || new.commit(&blobs, &digest)).await
     }
 
     async fn size(&self, digest: &Digest) -> Result<Option<u64>, content::Error> {
@@ -124,8 +142,7 @@ impl BlobTier for FolderTier {
         blocking(move || match fs::metadata(&path) {
             Ok(found) => Ok(Some(found.len())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                // Not a missing blob, but a missing disk.
-                fs::metadata(&owner).map_err(|e| Error::io("look at", &owner, e))?;
+                is_mounted(&owner)?;
                 Ok(None)
             }
             Err(e) => Err(Error::io("look at", &path, e)),
@@ -157,23 +174,38 @@ impl BlobTier for FolderTier {
         Ok(pieces.boxed())
     }
 
-    async fn remove(&self, digest: &Digest) -> Result<bool, content::Error> {
-        let path = self.path(digest);
-        blocking(move || files::remove(&path)).await
+    async fn remove(&self, digest: &Digest) -> Result<(), content::Error> {
+        let (path, owner) = (self.path(digest), self.folder.join("owner"));
+        blocking(move || {
+            is_mounted(&owner)?;
+            files::remove(&path).map(drop)
+        })
+        .await
     }
 
     fn list(&self) -> BoxStream<'static, Result<(Digest, u64), content::Error>> {
-        let blobs = self.folder.join("blobs");
-        let shelves = stream::once(blocking(move || shelves(&blobs)));
+        let (blobs, owner) = (self.folder.join("blobs"), self.folder.join("owner"));
+        let shelves = {
+            let owner = owner.clone();
+            stream::once(blocking(move || {
+                is_mounted(&owner)?;
+                shelves(&blobs)
+            }))
+        };
         let blobs = shelves.map_ok(|shelves| {
-            stream::iter(shelves)
-                .map(Ok)
-                .and_then(|shelf| blocking(move || blobs_in(&shelf)))
-                .map_ok(|blobs| stream::iter(blobs).map(Ok))
-                .try_flatten()
+            let shelves = stream::iter(shelves).map(Ok);
+            shelves.and_then(|shelf| blocking(move || blobs_in(&shelf))).map_ok(|blobs| stream::iter(blobs).map(Ok))
         });
-        blobs.try_flatten().boxed()
+        // The disk may be gone before all of it is listed.
+        let end = stream::once(blocking(move || is_mounted(&owner).map(|()| Vec::new())));
+        let end = end.map_ok(|none| stream::iter(none).map(Ok)).try_flatten();
+        blobs.try_flatten().try_flatten().chain(end).boxed()
     }
+}
+
+/// Fails if the disk of the tier is not mounted.
+fn is_mounted(owner: &Path) -> Result<(), Error> {
+    fs::metadata(owner).map(drop).map_err(|e| Error::io("look at", owner, e))
 }
 
 /// Reads the next piece of a file; `None` at its end.
@@ -194,12 +226,17 @@ fn shelves(blobs: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
 }
 
 fn blobs_in((algorithm, shelf): &(String, PathBuf)) -> Result<Vec<(Digest, u64)>, Error> {
-    let sized = |entry: &fs::DirEntry| {
-        let digest = format!("{algorithm}:{}", entry.file_name().to_string_lossy()).parse().ok()?;
-        // A blob may have been removed since the folder was listed.
-        Some((digest, entry.metadata().ok()?.len()))
-    };
-    Ok(files::entries(shelf)?.iter().filter_map(sized).collect())
+    let mut blobs = Vec::new();
+    for entry in files::entries(shelf)? {
+        let Ok(digest) = format!("{algorithm}:{}", entry.file_name().to_string_lossy()).parse() else { continue };
+        match entry.metadata() {
+            Ok(found) => blobs.push((digest, found.len())),
+            // It was removed since the folder was listed.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::io("look at", &entry.path(), e)),
+        }
+    }
+    Ok(blobs)
 }
 
 #[cfg(all(test, not(feature = "schedules")))]
@@ -228,7 +265,9 @@ mod tests {
         let blob = Descriptor::blob(Digest::of(b"x"), 1);
         assert_eq!(tier.size(&blob.digest).await.expect("a size"), None);
         fs::remove_dir_all(folder.path()).expect("removed");
-        for error in [tier.size(&blob.digest).await.err(), tier.read(&blob, 0).await.err()] {
+        let listed = tier.list().try_collect::<Vec<_>>().await.err();
+        let removed = tier.remove(&blob.digest).await.err();
+        for error in [tier.size(&blob.digest).await.err(), tier.read(&blob, 0).await.err(), listed, removed] {
             assert!(matches!(&error, Some(content::Error::Io { .. })), "{error:?}");
         }
         assert!(FolderTier::open(folder.path(), &owner()).is_err(), "a folder that does not exist");

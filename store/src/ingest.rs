@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use content::{Algorithm, Digest, Expected, Hasher, IngestId};
 
+use crate::layout::create_rare_shelf;
 use crate::sync::{Mutex, PoisonError};
 use crate::{Blobs, CrashPoint, Error, Store, files};
 
@@ -279,9 +280,7 @@ impl Store {
         if fs::metadata(&path).is_ok_and(|there| there.is_file() && there.len() == size) {
             return self.0.pending_renames.sync(folder);
         }
-        if digest.algorithm() != Algorithm::Sha256 {
-            self.0.layout.create_rare_shelf(folder)?;
-        }
+        create_rare_shelf(&self.0.layout.blobs(), folder, digest.algorithm())?;
         fs::rename(data, &path).map_err(|e| Error::io("rename to its digest", &path, e))?;
         self.reach(CrashPoint::Renamed);
         // Not before the rename: data that could not be renamed is opened for writing again.

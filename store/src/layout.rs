@@ -50,7 +50,7 @@ impl StoreLayout {
         {
             files::create_folder(&folder)?;
         }
-        layout.create_shelves()?;
+        create_shelves(&layout.blobs())?;
         files::sync_folder(&layout.home)?;
         Ok((layout, is_new))
     }
@@ -68,32 +68,6 @@ impl StoreLayout {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             done => done.map_err(|error| Error::io("move", &from, error)),
         }
-    }
-
-    /// Creates all folders for SHA-256 blobs in advance. A commit would have to sync each new one.
-    fn create_shelves(&self) -> Result<(), Error> {
-        let folder = self.blobs().join(Algorithm::Sha256.name());
-        let shelves = (0..=u8::MAX).map(|prefix| folder.join(format!("{prefix:02x}")));
-        // Copies of a store may lack empty folders.
-        let missing: Vec<PathBuf> = shelves.filter(|shelf| !shelf.is_dir()).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        for shelf in missing {
-            files::create_folder(&shelf)?;
-        }
-        files::sync_folder(&folder)?;
-        files::sync_folder(&self.blobs())
-    }
-
-    /// Creates a folder for blobs of another hash function, durably even if another thread has just
-    /// made it.
-    pub(crate) fn create_rare_shelf(&self, folder: &Path) -> Result<(), Error> {
-        files::create_folder(folder)?;
-        for above in folder.ancestors().skip(1).take_while(|above| *above != self.home) {
-            files::sync_folder(above)?;
-        }
-        Ok(())
     }
 
     /// Syncs the folders of tags, links, histories, pins, leases and blobs. Renames that the last
@@ -174,6 +148,11 @@ impl StoreLayout {
         self.home.join("tier")
     }
 
+    /// Entries of blobs that the tier has in a damaged state.
+    pub(crate) fn tier_damaged(&self) -> PathBuf {
+        self.tier().join("damaged")
+    }
+
     /// The entries of blobs that the tier has.
     pub(crate) fn tier_blobs(&self) -> PathBuf {
         self.tier().join("blobs")
@@ -225,6 +204,36 @@ impl StoreLayout {
         }
         Ok(())
     }
+}
+
+/// Creates all folders for SHA-256 blobs below a folder of blobs in advance. A commit would have to
+/// sync each new one.
+pub(crate) fn create_shelves(blobs: &Path) -> Result<(), Error> {
+    let folder = blobs.join(Algorithm::Sha256.name());
+    let shelves = (0..=u8::MAX).map(|prefix| folder.join(format!("{prefix:02x}")));
+    // Copies of a store may lack empty folders.
+    let missing: Vec<PathBuf> = shelves.filter(|shelf| !shelf.is_dir()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for shelf in missing {
+        files::create_folder(&shelf)?;
+    }
+    files::sync_folder(&folder)?;
+    files::sync_folder(blobs)
+}
+
+/// Creates a folder for blobs of another hash function below a folder of blobs, durably even if
+/// another thread has just made it. Those of SHA-256 exist already.
+pub(crate) fn create_rare_shelf(blobs: &Path, shelf: &Path, algorithm: Algorithm) -> Result<(), Error> {
+    if algorithm == Algorithm::Sha256 {
+        return Ok(());
+    }
+    files::create_folder(shelf)?;
+    for above in shelf.ancestors().skip(1).take_while(|above| above.starts_with(blobs)) {
+        files::sync_folder(above)?;
+    }
+    Ok(())
 }
 
 /// The path of a blob below a folder of blobs.

@@ -53,6 +53,7 @@ mod collect;
 mod collection_lock;
 pub mod crash;
 mod derived;
+mod disk_holds;
 mod durable_rename;
 mod error;
 mod files;
@@ -88,9 +89,10 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 pub use blobs::BlobFile;
-pub use collect::{Collectable, Collected, Leased, PutOff};
+pub use collect::{Collectable, Collected, Leased, Needed, PutOff};
 pub use collection_lock::{Guard, Hold};
 pub use crash::CrashPoint;
+pub use disk_holds::DiskHold;
 pub use error::Error;
 pub use folder_tier::FolderTier;
 pub use history::{HistoryEntry, KEPT_VERSIONS};
@@ -164,6 +166,7 @@ struct Inner {
     /// Number of files derived so far, for the names of temporary files.
     derivations: AtomicU64,
     tier: tiered::AttachedTier,
+    disk_holds: disk_holds::DiskHolds,
     crash_at: Option<CrashPoint>,
     /// `None` if the store is read-only.
     _lock: Option<Lock>,
@@ -326,6 +329,7 @@ impl Inner {
             names: Mutex::default(),
             derivations: AtomicU64::default(),
             tier: tiered::AttachedTier::new(),
+            disk_holds: disk_holds::DiskHolds::default(),
             crash_at,
             _lock: lock,
             notes,

@@ -6,29 +6,36 @@
 //! tier/location                where the tier is
 //! tier/blobs/sha256/ab/ab12…   the tier has the blob: its size, a line feed, its first bytes
 //! tier/removed/sha256-ab12…    the tier has a blob that the store no longer needs
+//! tier/damaged/sha256-ab12…    the tier has a blob whose bytes are wrong
 //! ```
-//! A blob exists if its file or its entry exists. An entry is written after the tier has stored the
-//! blob durably, and the file is removed after that, so at every moment at least one of the two
-//! places has the blob. The file may come back while the entry stays; it can then be removed again
-//! without another transfer.
+//! A blob exists if its file or its entry exists. The entry of a blob that turns out to be damaged
+//! or lost in the tier is taken away, so the blob counts as missing and can be fetched again. An
+//! entry is written after the tier has stored the blob durably, and the file is removed after that,
+//! so at every moment at least one of the two places has the blob. The file may come back while the
+//! entry stays; it can then be removed again without another transfer.
 //!
 //! The first bytes let callers read the header of a blob without the tier. All other reads copy the
 //! whole blob back ([`Recall`]), because only a whole blob can be verified.
 //!
+//! The time of an entry is that of the last copy back, or 1970.
+//!
 //! Documents stay on the disk: a collection, the list of models and the index never need the tier.
-//! The mover (`ops/tier`) moves only blobs that no document refers to as a document.
+//! `ops/tier` decides which blobs move.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use content::{Descriptor, Digest};
+use content::{Algorithm, Descriptor, Digest};
 
+use crate::collect::each_in_shelves;
 use crate::collection_lock::Hold;
+use crate::layout::{create_rare_shelf, create_shelves};
 use crate::sync::atomic::Ordering;
-use crate::{Blobs, Error, Store, files};
+use crate::{Blobs, CrashPoint, Error, Store, files};
 
 /// Maximum number of the first bytes of a blob in an entry.
 pub const MAX_HEAD: u64 = 1 << 20;
@@ -101,19 +108,20 @@ impl Store {
         let known = files::read_if_there(&file)?;
         let known = known.as_deref().map(str::trim);
         if let Some(other) = known.filter(|known| *known != location) {
-            let mut only_there = 0;
-            self.blobs().each_only_in_tier(|_, _| only_there += 1)?;
-            if only_there > 0 {
-                let (known, new) = (other.to_owned(), location.to_owned());
-                return Err(Error::TierMoved { known, new, blobs: only_there });
+            if self.blobs().has_any_only_in_tier() {
+                return Err(Error::TierMoved { known: other.to_owned(), new: location.to_owned() });
             }
             // Every blob is on the disk, so nothing is lost.
-            files::remove_folder(&self.0.layout.tier_blobs())?;
-            files::remove_folder(&self.0.layout.tier_removals())?;
+            for folder in [self.0.layout.tier_blobs(), self.0.layout.tier_removals(), self.0.layout.tier_damaged()] {
+                files::remove_folder(&folder)?;
+            }
         }
+        files::create_folder_durably(&self.0.layout.tier())?;
         if known != Some(location) {
             self.write_tier_file(&file, location.as_bytes())?;
         }
+        files::create_folder_durably(&self.0.layout.tier_blobs().join(Algorithm::Sha256.name()))?;
+        create_shelves(&self.0.layout.tier_blobs())?;
         // A second call has no effect: a store has one tier.
         let _ = self.0.tier.set(tier);
         Ok(())
@@ -129,6 +137,7 @@ impl Store {
             return Ok(known.trim().to_owned());
         }
         self.ensure_writable()?;
+        files::create_folder_durably(&self.0.layout.tier())?;
         self.write_tier_file(&file, new.as_bytes()).map(|()| new.to_owned())
     }
 
@@ -141,19 +150,22 @@ impl Store {
         Ok(known.map(|known| known.trim().to_owned()))
     }
 
-    /// Writes a file durably, all at once.
+    /// Writes a file durably, all at once. Its folder exists.
     fn write_tier_file(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let folder = path.parent().expect("invariant: the file is below the folder of the tier");
-        files::create_folder_durably(folder)?;
         let number = self.0.derivations.fetch_add(1, Ordering::Relaxed);
         let new = self.0.layout.temporary().join(format!("tier-{number}"));
         files::write_synced(&new, bytes)?;
+        set_time(&new, UNIX_EPOCH)?;
         fs::rename(&new, path).map_err(|e| Error::io("write", path, e))?;
-        files::sync_folder(folder)
+        files::sync_folder(parent(path))
     }
 
     /// Copies a blob back from the tier and opens its file. The caller holds the blob.
     fn recalled(&self, blob: &Descriptor) -> Result<File, Error> {
+        // It may have come back since it was opened.
+        if let Some(file) = self.blobs().open_file(&blob.digest)? {
+            return Ok(file);
+        }
         let location = || self.tier_location().ok().flatten().unwrap_or_default();
         let Some(tier) = self.0.tier.get() else {
             return Err(Error::NoTier { blob: blob.digest, location: location() });
@@ -175,14 +187,12 @@ impl Store {
 
     /// Marks a blob of the tier for removal there. The caller holds the lock of collections.
     pub(crate) fn release_from_tier(&self, digest: &Digest) -> Result<(), Error> {
-        let from = self.0.layout.tier_blob(digest);
         let removals = self.0.layout.tier_removals();
         files::create_folder_durably(&removals)?;
-        let to = removals.join(files::digest_name(digest));
-        match fs::rename(&from, &to) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("move", &from, e)),
-            _ => Ok(()),
-        }
+        let entry = self.0.layout.tier_blob(digest);
+        move_if_there(&entry, &removals.join(files::digest_name(digest)))?;
+        self.reach(CrashPoint::TierReleased);
+        Ok(())
     }
 
     /// Compares a blob of the tier with its entry.
@@ -223,79 +233,148 @@ impl Blobs<'_> {
     /// The entry cannot be written.
     pub fn record_in_tier(&self, blob: &Descriptor, head: &[u8]) -> Result<(), Error> {
         self.0.ensure_writable()?;
+        let (layout, path) = (&self.0.0.layout, self.0.0.layout.tier_blob(&blob.digest));
+        create_rare_shelf(&layout.tier_blobs(), parent(&path), blob.digest.algorithm())?;
         let entry = [format!("{}\n", blob.size).as_bytes(), head].concat();
-        self.0.write_tier_file(&self.0.0.layout.tier_blob(&blob.digest), &entry)
+        self.0.write_tier_file(&path, &entry)?;
+        files::remove(&layout.tier_damaged().join(files::digest_name(&blob.digest)))?;
+        self.0.reach(CrashPoint::TierRecorded);
+        Ok(())
+    }
+
+    /// Records that a blob came back from the tier, which counts as a use.
+    ///
+    /// # Errors
+    /// The entry cannot be written.
+    pub fn record_recall(&self, digest: &Digest, now: SystemTime) -> Result<(), Error> {
+        let path = self.0.0.layout.tier_blob(digest);
+        match set_time(&path, now) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// When a blob last came back from the tier; `None` if it never did.
+    pub fn last_recall(&self, digest: &Digest) -> Option<SystemTime> {
+        let time = fs::metadata(self.0.0.layout.tier_blob(digest)).and_then(|entry| entry.modified()).ok();
+        time.filter(|time| *time > UNIX_EPOCH)
     }
 
     /// Removes a blob from the disk that the tier has, and returns its size in bytes. Returns
     /// `None` if the tier or the disk does not have the blob, if the sizes differ, or if the blob
-    /// is being added or read.
+    /// is being added or read, or belongs to a loaded model ([`Store::hold_on_disk`]).
     ///
     /// # Errors
     /// The file cannot be removed.
     pub fn leave_to_tier(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         self.0.ensure_writable()?;
+        let entry = self.0.0.layout.tier_blob(digest);
+        if !files::is_there(&entry)? {
+            return Ok(None);
+        }
+        // The process that wrote the entry may have been killed before it could sync the folder.
+        files::sync_folder(parent(&entry))?;
         // The collector takes this lock before it removes an entry.
         let collection_lock = self.0.0.collection_lock.lock();
         let (here, there) = (self.size_on_disk(digest)?, self.size_in_tier(digest)?);
-        if here.is_none() || here != there || collection_lock.keeps(digest) {
+        let is_used = collection_lock.keeps(digest) || self.0.0.disk_holds.contains(digest);
+        if here.is_none() || here != there || is_used {
             return Ok(None);
         }
         files::remove(&self.path(digest))?;
+        self.0.reach(CrashPoint::TierLeft);
         Ok(here)
     }
 
-    /// Forgets that the tier has a blob. If the tier has it, it is removed there later.
+    /// Forgets a blob that the tier has lost. If the disk does not have it, it is missing.
+    ///
+    /// # Errors
+    /// The entry cannot be removed.
+    pub fn forget_lost_in_tier(&self, digest: &Digest) -> Result<(), Error> {
+        self.0.ensure_writable()?;
+        files::remove(&self.0.0.layout.tier_blob(digest)).map(drop)
+    }
+
+    /// Forgets a blob whose bytes in the tier are wrong. If the disk does not have it, it is
+    /// missing.
     ///
     /// # Errors
     /// The entry cannot be moved.
-    pub fn forget_in_tier(&self, digest: &Digest) -> Result<(), Error> {
+    pub fn forget_damaged_in_tier(&self, digest: &Digest) -> Result<(), Error> {
         self.0.ensure_writable()?;
-        let _collection_lock = self.0.0.collection_lock.lock();
-        self.0.release_from_tier(digest)
+        let damaged = self.0.0.layout.tier_damaged();
+        files::create_folder_durably(&damaged)?;
+        move_if_there(&self.0.0.layout.tier_blob(digest), &damaged.join(files::digest_name(digest)))
     }
 
-    /// Passes each blob of the tier to `each`, with its size in bytes.
+    /// Counts a blob as being in the tier again whose bytes were wrong, to read them once more.
+    /// Returns whether there is one.
     ///
     /// # Errors
-    /// A folder or an entry cannot be read.
-    pub fn each_in_tier(&self, mut each: impl FnMut(Digest, u64)) -> Result<(), Error> {
-        for shelf in tier_shelves(&self.0.0.layout.tier_blobs())? {
-            for entry in files::entries(&shelf)? {
-                let Some(digest) = shelf_digest(&shelf, &entry) else { continue };
-                if let Some(size) = self.size_in_tier(&digest)? {
-                    each(digest, size);
-                }
-            }
+    /// The entry cannot be moved.
+    pub fn retry_damaged_in_tier(&self, digest: &Digest) -> Result<bool, Error> {
+        self.0.ensure_writable()?;
+        let damaged = self.0.0.layout.tier_damaged().join(files::digest_name(digest));
+        if !files::is_there(&damaged)? {
+            return Ok(false);
         }
-        Ok(())
+        move_if_there(&damaged, &self.0.0.layout.tier_blob(digest)).map(|()| true)
     }
 
-    /// Whether the tier has any blob.
+    /// Forgets that the bytes of a blob in the tier were wrong: they were removed there.
     ///
     /// # Errors
-    /// A folder cannot be read.
-    pub fn has_any_in_tier(&self) -> Result<bool, Error> {
-        for shelf in tier_shelves(&self.0.0.layout.tier_blobs())? {
-            if !files::entries(&shelf)?.is_empty() {
-                return Ok(true);
+    /// The entry cannot be removed.
+    pub fn end_damaged_in_tier(&self, digest: &Digest) -> Result<(), Error> {
+        files::remove(&self.0.0.layout.tier_damaged().join(files::digest_name(digest))).map(drop)
+    }
+
+    /// Whether the bytes of a blob in the tier were found to be wrong.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn is_damaged_in_tier(&self, digest: &Digest) -> Result<bool, Error> {
+        files::is_there(&self.0.0.layout.tier_damaged().join(files::digest_name(digest)))
+    }
+
+    /// Passes each blob of the tier to `each`, with its size in bytes. Returns the errors of
+    /// folders and entries that cannot be read.
+    pub fn each_in_tier(&self, mut each: impl FnMut(Digest, u64)) -> Vec<Error> {
+        let mut damaged = Vec::new();
+        let unreadable = each_in_shelves(&self.0.0.layout.tier_blobs(), |digest| match self.size_in_tier(&digest) {
+            Ok(Some(size)) => each(digest, size),
+            // It was removed since the folder was listed.
+            Ok(None) => {}
+            Err(error) => damaged.push(error),
+        });
+        damaged.extend(unreadable);
+        damaged
+    }
+
+    /// Whether the tier should have any blob.
+    pub fn has_any_in_tier(&self) -> bool {
+        let mut has_any = false;
+        each_in_shelves(&self.0.0.layout.tier_blobs(), |_| has_any = true);
+        has_any
+    }
+
+    /// Whether a blob is only in the tier.
+    pub fn has_any_only_in_tier(&self) -> bool {
+        let mut has_any = false;
+        each_in_shelves(&self.0.0.layout.tier_blobs(), |digest| {
+            has_any = has_any || !matches!(self.size_on_disk(&digest), Ok(Some(_)));
+        });
+        has_any
+    }
+
+    /// Passes each blob to `each` that only the tier has, with its size in bytes. Returns the
+    /// errors of folders and entries that cannot be read.
+    pub fn each_only_in_tier(&self, mut each: impl FnMut(Digest, u64)) -> Vec<Error> {
+        self.each_in_tier(|digest, size| {
+            if matches!(self.size_on_disk(&digest), Ok(None)) {
+                each(digest, size);
             }
-        }
-        Ok(false)
-    }
-
-    /// Passes each blob to `each` that only the tier has, with its size in bytes.
-    ///
-    /// # Errors
-    /// A folder or an entry cannot be read.
-    pub fn each_only_in_tier(&self, mut each: impl FnMut(Digest, u64)) -> Result<(), Error> {
-        let mut failed = Ok(());
-        self.each_in_tier(|digest, size| match self.size_on_disk(&digest) {
-            Ok(None) => each(digest, size),
-            Ok(Some(_)) => {}
-            Err(error) => failed = Err(error),
-        })?;
-        failed
+        })
     }
 
     /// The blobs that the tier has and the store no longer needs. After a power cut they are still
@@ -310,8 +389,9 @@ impl Blobs<'_> {
             return Ok(Vec::new());
         }
         files::sync_folder(&removals)?;
-        for shelf in tier_shelves(&self.0.0.layout.tier_blobs())? {
-            files::sync_folder(&shelf)?;
+        let unsynced = files::sync_folders(&self.0.0.layout.tier_blobs(), 2);
+        if let Some(folder) = unsynced.first() {
+            return Err(Error::io("sync the folder", folder, io::ErrorKind::Other));
         }
         Ok(names.iter().filter_map(|name| files::named_digest(&name.file_name().to_string_lossy())).collect())
     }
@@ -333,19 +413,21 @@ impl Blobs<'_> {
     }
 }
 
-/// The folders with entries.
-pub(crate) fn tier_shelves(blobs: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut shelves = Vec::new();
-    for algorithm in files::entries_if_there(blobs)? {
-        shelves.extend(files::entries(&algorithm.path())?.iter().map(fs::DirEntry::path));
-    }
-    Ok(shelves)
+/// The folder of a file of this module.
+fn parent(path: &Path) -> &Path {
+    path.parent().expect("invariant: files of the tier are below the folder of the store")
 }
 
-/// The digest of an entry.
-pub(crate) fn shelf_digest(shelf: &Path, entry: &fs::DirEntry) -> Option<Digest> {
-    let algorithm = shelf.parent()?.file_name()?;
-    format!("{}:{}", algorithm.display(), entry.file_name().display()).parse().ok()
+fn set_time(path: &Path, time: SystemTime) -> Result<(), Error> {
+    let set = OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(time));
+    set.map_err(|e| Error::io("note the time in", path, e))
+}
+
+fn move_if_there(from: &Path, to: &Path) -> Result<(), Error> {
+    match fs::rename(from, to) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("move", from, e)),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the size in an entry, and with `has_head` the first bytes of the blob; `None` if there is

@@ -105,7 +105,7 @@ impl Blobs<'_> {
     }
 
     /// Moves a damaged blob to `damaged/` and returns whether it existed. An earlier damaged file
-    /// of the same name is replaced. If only the tier has the blob, it is forgotten there.
+    /// of the same name is replaced. The tier's copy stays.
     pub fn set_aside(&self, digest: &Digest) -> Result<bool, Error> {
         self.0.ensure_writable()?;
         let path = self.0.blobs().path(digest);
@@ -122,10 +122,7 @@ impl Blobs<'_> {
         forget()?;
         let moved = match fs::rename(&path, &aside) {
             Ok(()) => true,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.forget_in_tier(digest)?;
-                false
-            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
             Err(e) => return Err(Error::io("set aside", &path, e)),
         };
         forget()?;

@@ -66,7 +66,7 @@ pub struct TierMoveReport {
 pub struct TierModel {
     /// Name of the model.
     pub name: String,
-    /// Time of the last use (RFC 3339); `null` for an earlier version that was never used.
+    /// Time of the last use (RFC 3339); `null` for an earlier version without one.
     pub used: Option<String>,
     /// Bytes of its blobs that move.
     pub bytes: u64,

@@ -11,7 +11,7 @@ use content::operation::Result as Operation;
 use content::{Descriptor, Digest};
 use library::Library;
 use manifests::ModelRef;
-use tier::{MovePlan, MoveRequest, Moved, Tier, plan_move};
+use tier::{MovePlan, MoveRequest, Moved, Room, Tier, plan_move};
 use tokio::runtime::Handle;
 
 use super::{relay, stepwise};
@@ -52,11 +52,10 @@ pub(crate) async fn move_blobs(
     let loaded: HashSet<Digest> = daemon.scheduler.loaded().into_iter().map(|loaded| loaded.key.model).collect();
     stepwise(&daemon, "moving blobs to the tier", move |library, observer| {
         let chosen = MoveRequest {
-            now: SystemTime::now(),
             after: request.after.map(Duration::from_secs),
             models: names.iter().map(|name| Ok(*library.find(name)?.manifest.digest())).collect::<Operation<_>>()?,
-            free: 0,
-            kept: loaded,
+            loaded,
+            ..MoveRequest::at(SystemTime::now())
         };
         let plan = plan_move(library, &chosen)?;
         if request.dry_run {
@@ -98,10 +97,11 @@ pub(crate) async fn recall(
     }
     let names = references(&request.models)?;
     stepwise(&daemon, "copying blobs back", move |library, observer| {
-        let blobs = if request.all { all(library)? } else { of_models(library, &names)? };
+        let (blobs, room) =
+            if request.all { (all(library)?, Room::AsItIs) } else { (of_models(library, &names)?, Room::Make) };
         let _held = library.hold(blobs.iter().map(|blob| blob.digest).collect());
         relay::run(&handle, observer, |relay| async move {
-            Ok(TierRecallReport { bytes: tier.recall_all(blobs, &*relay).await? })
+            Ok(TierRecallReport { bytes: tier.recall_all(blobs, room, &*relay).await? })
         })
     })
     .await
@@ -122,6 +122,8 @@ fn of_models(library: &Library, names: &[ModelRef]) -> Operation<Vec<Descriptor>
 
 fn all(library: &Library) -> Operation<Vec<Descriptor>> {
     let mut blobs = Vec::new();
-    library.blobs().each_only_in_tier(|digest, size| blobs.push(Descriptor::blob(digest, size)))?;
-    Ok(blobs)
+    match library.blobs().each_only_in_tier(|digest, size| blobs.push(Descriptor::blob(digest, size))).pop() {
+        Some(error) => Err(error.into()),
+        None => Ok(blobs),
+    }
 }

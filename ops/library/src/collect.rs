@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, SystemTime};
 
-use store::{Collectable, Collected, PutOff};
+use store::{Collectable, Collected, Needed, PutOff};
 
 use crate::collections::Left;
 use crate::error::Error;
@@ -105,6 +105,14 @@ impl Library {
     /// Returns what a collection would delete now.
     pub fn collectable(&self) -> Collectable {
         self.store.collectable(SystemTime::now(), children)
+    }
+
+    /// Returns the blobs that a collection would keep now.
+    ///
+    /// # Errors
+    /// A file cannot be read that may refer to any blob.
+    pub fn needed_blobs(&self) -> Result<Needed, store::Error> {
+        self.store.needed(SystemTime::now(), children)
     }
 
     /// Removes abandoned ingests and then unreferenced blobs, including blobs that registry clients

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use content::Digest;
-use store::{BlobFile, Store, WeakStore};
+use store::{BlobFile, DiskHold, Store, WeakStore};
 
 use crate::blob_reader::as_io_error;
 
@@ -16,6 +16,8 @@ use crate::blob_reader::as_io_error;
 pub struct LoadFiles {
     store: WeakStore,
     files: Arc<[LoadFile]>,
+    /// Keeps the blobs of a loaded model on the disk.
+    _on_disk: Arc<DiskHold>,
 }
 
 /// A file that a runner maps.
@@ -28,7 +30,12 @@ pub(crate) enum LoadFile {
 
 impl LoadFiles {
     pub(crate) fn new(store: &Store, files: Vec<LoadFile>) -> Self {
-        Self { store: store.downgrade(), files: files.into() }
+        let blob = |file: &LoadFile| match file {
+            LoadFile::Blob(digest) => Some(*digest),
+            LoadFile::Derived(_) => None,
+        };
+        let on_disk = store.hold_on_disk(files.iter().filter_map(blob).collect());
+        Self { store: store.downgrade(), files: files.into(), _on_disk: Arc::new(on_disk) }
     }
 
     /// Opens the file `index`. The plan has as many files as its request has blobs.

@@ -13,7 +13,8 @@
 //!   durably. An import, a pull or a push is acknowledged when its blobs are on the disk; the tier
 //!   is not asked.
 //! - Bytes from the tier pass the store's commit, which compares their digest.
-//! - Documents, blobs below [`SMALLEST`] bytes, pinned and loaded models stay on the disk.
+//! - Only tensors move. Documents, files that are stored whole, blobs below [`SMALLEST`] bytes, and
+//!   pinned and loaded models stay on the disk.
 //! - The tier removes a blob only after a collection of the store has.
 //! - The move of a blob excludes removals and comparisons. Copies back run beside all of them.
 //!
@@ -23,16 +24,20 @@
 
 mod attach;
 mod blocking;
-mod executed;
+mod moves;
 mod plan;
 mod recall;
 mod recall_turns;
+mod recaller;
+mod recent_failure;
 mod reconcile;
+mod removals;
 mod status;
 mod tier;
 
-pub use executed::Moved;
+pub use moves::Moved;
 pub use plan::{MovePlan, MoveRequest, MovedModel, SMALLEST, plan_move};
+pub use recall::Room;
 pub use reconcile::Reconciled;
 pub use status::TierStatus;
 pub use tier::{LoadedModels, OpenTier, Tier, TierOptions, TierPolicy};

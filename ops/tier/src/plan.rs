@@ -1,13 +1,14 @@
 //! Which blobs move to the tier.
 //!
-//! A blob was last used when the last of the models that have it was. Memory: 16 bytes for each
-//! blob to which a document refers, and the blobs of the plan.
+//! A blob was last used when the last of the models that have it was, or when it last came back
+//! from the tier. Memory: 24 bytes for each blob to which a document refers, and a descriptor for
+//! each blob on the disk that may move.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use content::operation::Result;
-use content::{Descriptor, Digest, MediaType};
+use content::{Descriptor, Digest};
 use library::{Library, shown};
 use manifests::media_types;
 
@@ -25,9 +26,18 @@ pub struct MoveRequest {
     /// Blobs that only these models have, however recently they were used.
     pub models: HashSet<Digest>,
     /// If the blobs above are fewer bytes than these, the next ones by their last use move as well.
-    pub free: u64,
-    /// Manifests whose blobs stay.
+    pub at_least: u64,
+    /// Manifests of loaded models, whose blobs stay.
+    pub loaded: HashSet<Digest>,
+    /// Further blobs that stay.
     pub kept: HashSet<Digest>,
+}
+
+impl MoveRequest {
+    /// A request for no blobs.
+    pub fn at(now: SystemTime) -> Self {
+        Self { now, after: None, models: HashSet::new(), at_least: 0, loaded: HashSet::new(), kept: HashSet::new() }
+    }
 }
 
 /// The blobs to move, the longest unused ones first.
@@ -62,6 +72,8 @@ struct Root {
     name: String,
     digest: Digest,
     used: LastUse,
+    /// The time of the last use, for reports.
+    time: Option<SystemTime>,
 }
 
 /// The last use of a model or a blob; a later one is greater.
@@ -89,7 +101,7 @@ pub fn plan_move(library: &Library, request: &MoveRequest) -> Result<MovePlan> {
             *latest = used.max(*latest);
         }
     }
-    let mut candidates = candidates(library, &roots, &uses)?;
+    let mut candidates = candidates(library, &roots, &uses, &request.kept)?;
     let limit = request.after.and_then(|after| request.now.checked_sub(after));
     let is_due = |used: LastUse| match used {
         LastUse::Chosen => true,
@@ -100,7 +112,7 @@ pub fn plan_move(library: &Library, request: &MoveRequest) -> Result<MovePlan> {
     let mut bytes = 0;
     let mut plan = MovePlan::default();
     for (used, blob) in candidates {
-        if is_due(used) || bytes < request.free {
+        if is_due(used) || bytes < request.at_least {
             bytes += blob.size;
             plan.blobs.push(blob);
         }
@@ -109,28 +121,16 @@ pub fn plan_move(library: &Library, request: &MoveRequest) -> Result<MovePlan> {
     Ok(plan)
 }
 
-/// Whether a blob may be in the tier. Documents may not.
+/// Whether a blob may be in the tier: tensors may. Documents and files that are stored whole, whose
+/// headers describe a model, may not.
 fn may_move(blob: &Descriptor) -> bool {
-    const DOCUMENTS: [MediaType; 11] = [
-        media_types::MANIFEST,
-        media_types::INDEX,
-        media_types::DOCKER_MANIFEST,
-        media_types::DOCKER_INDEX,
-        media_types::JSON,
-        media_types::TEMPLATE,
-        media_types::SYSTEM,
-        media_types::PARAMS,
-        media_types::LICENSE,
-        media_types::MESSAGES,
-        media_types::ORIGIN,
-    ];
-    blob.size >= SMALLEST && !DOCUMENTS.contains(&blob.media_type) && !blob.media_type.as_str().ends_with("json")
+    blob.size >= SMALLEST && blob.media_type == media_types::TENSOR
 }
 
 /// All documents that something names, with their last use.
 fn roots(library: &Library, request: &MoveRequest) -> Result<Vec<Root>> {
     let used = |digest: &Digest, used: SystemTime, is_pinned: bool| {
-        if is_pinned || request.kept.contains(digest) {
+        if is_pinned || request.loaded.contains(digest) {
             LastUse::Stays
         } else if request.models.contains(digest) {
             LastUse::Chosen
@@ -142,40 +142,56 @@ fn roots(library: &Library, request: &MoveRequest) -> Result<Vec<Root>> {
     let mut roots = Vec::new();
     for tag in library.names().list() {
         let is_pinned = library.names().is_pinned(&tag.name)?;
-        let used = used(&tag.digest, library.last_used(&tag)?, is_pinned);
-        roots.push(Root { name: written(&tag.name), digest: tag.digest, used });
+        let time = library.last_used(&tag)?;
+        let used = used(&tag.digest, time, is_pinned);
+        roots.push(Root { name: written(&tag.name), digest: tag.digest, used, time: Some(time) });
     }
     for (name, versions) in library.names().all_kept_versions() {
         for digest in versions {
             // Without a use of its own, an earlier version counts as unused.
-            let last = library.notes().last_use(&digest)?.unwrap_or(SystemTime::UNIX_EPOCH);
+            let time = library.notes().last_use(&digest)?;
+            let used = used(&digest, time.unwrap_or(SystemTime::UNIX_EPOCH), false);
             let name = format!("{} (version {})", written(&name), digest.short());
-            roots.push(Root { name, digest, used: used(&digest, last, false) });
+            roots.push(Root { name, digest, used, time });
         }
     }
     for linked in library.linked()? {
-        roots.push(Root { used: used(&linked.digest, linked.used, false), name: linked.name, digest: linked.digest });
+        let used = used(&linked.digest, linked.used, false);
+        roots.push(Root { name: linked.name, digest: linked.digest, used, time: Some(linked.used) });
     }
     Ok(roots)
 }
 
 /// The blobs on the disk that may move, each once, with their last use.
-fn candidates(library: &Library, roots: &[Root], uses: &HashMap<u64, LastUse>) -> Result<Vec<(LastUse, Descriptor)>> {
+fn candidates(
+    library: &Library,
+    roots: &[Root],
+    uses: &HashMap<u64, LastUse>,
+    kept: &HashSet<Digest>,
+) -> Result<Vec<(LastUse, Descriptor)>> {
     let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for root in roots.iter().filter(|root| root.used != LastUse::Stays) {
         for need in library.needs(&root.digest).unwrap_or_default() {
             let blob = need.descriptor;
             let used = uses.get(&blob.digest.fingerprint()).copied().unwrap_or(LastUse::Stays);
-            if used == LastUse::Stays || !seen.insert(blob.digest.fingerprint()) {
+            if used == LastUse::Stays || kept.contains(&blob.digest) || !seen.insert(blob.digest.fingerprint()) {
                 continue;
             }
             // A blob of another size is damaged.
             if library.blobs().size_on_disk(&blob.digest)? == Some(blob.size) {
-                found.push((used, blob));
+                found.push((since_recall(library, &blob.digest, used), blob));
             }
         }
     }
     Ok(found)
+}
+
+/// The last use of a blob, of which a copy back from the tier is one.
+fn since_recall(library: &Library, blob: &Digest, used: LastUse) -> LastUse {
+    match (used, library.blobs().last_recall(blob)) {
+        (LastUse::At(time), Some(recalled)) => LastUse::At(time.max(recalled)),
+        (used, _) => used,
+    }
 }
 
 /// The models with blobs of the plan.
@@ -189,12 +205,8 @@ fn models(library: &Library, roots: &[Root], blobs: &[Descriptor]) -> Vec<MovedM
         let needs = library.needs(&root.digest).unwrap_or_default();
         let own = needs.iter().filter(|need| moved.contains(&need.descriptor.digest));
         let bytes = own.map(|need| need.descriptor.size).sum();
-        let used = match root.used {
-            LastUse::At(time) if time > SystemTime::UNIX_EPOCH => Some(time),
-            _ => None,
-        };
         if bytes > 0 {
-            models.push(MovedModel { name: root.name.clone(), used, bytes });
+            models.push(MovedModel { name: root.name.clone(), used: root.time, bytes });
         }
     }
     models

@@ -1,35 +1,49 @@
 //! Copying blobs back from the tier.
 
-use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::collections::HashSet;
+use std::time::SystemTime;
 
 use content::operation::{OperationError, Result};
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Observer};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use store::Recall;
-use tokio::runtime::Handle;
+use library::Library;
 
 use crate::blocking::blocking;
 use crate::plan::{MoveRequest, plan_move};
 use crate::recall_turns::READS;
-use crate::tier::{Inner, Tier};
+use crate::tier::Tier;
+
+/// Number of times that other blobs are moved to make room.
+const ATTEMPTS: usize = 4;
+
+/// Whether other blobs leave the disk to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The longest unused ones leave.
+    Make,
+    /// All stay; without enough room, nothing is copied.
+    AsItIs,
+}
 
 impl Tier {
     /// Copies blobs back that only the tier has, in their order, a few at a time. Returns the bytes
-    /// that were copied. The caller holds the blobs. Other blobs leave the disk first if it has too
-    /// little room.
+    /// that were copied. The caller holds the blobs.
     ///
     /// # Errors
     /// The tier does not have a blob or cannot be read, the bytes are wrong, or the disk is full.
-    pub async fn recall_all(&self, blobs: Vec<Descriptor>, observer: &dyn Observer) -> Result<u64> {
-        let missing = self.blocking(move |library| only_in_tier(library, blobs)).await?;
-        let total = missing.iter().map(|blob| blob.size).sum();
-        if total == 0 {
+    pub async fn recall_all(&self, blobs: Vec<Descriptor>, room: Room, observer: &dyn Observer) -> Result<u64> {
+        let wanted: HashSet<Digest> = blobs.iter().map(|blob| blob.digest).collect();
+        let (missing, bytes) = self.blocking(move |library| only_in_tier(library, blobs)).await?;
+        if missing.is_empty() {
             return Ok(0);
         }
-        tracing::info!(blobs = missing.len(), bytes = total, "copying blobs back from the tier");
-        self.make_room(total, observer).await?;
-        let mut done = 0;
+        tracing::info!(blobs = missing.len(), bytes, "copying blobs back from the tier");
+        let reserved = self.0.recalls.reserve(bytes);
+        if room == Room::Make {
+            self.make_room(wanted, observer).await?;
+        }
+        self.blocking(move |library| library.ensure_room(bytes, "copying blobs back from the tier")).await?;
+        let total = missing.iter().map(|blob| blob.size).sum();
         let copy = |blob: Descriptor| {
             let tier = self.clone();
             async move {
@@ -41,7 +55,9 @@ impl Tier {
             }
         };
         let mut copies = stream::iter(missing).map(copy).buffered(READS);
+        let mut done = 0;
         while let Some(size) = copies.try_next().await? {
+            reserved.use_up(size);
             done += size;
             observer.bytes(done, total);
             if !observer.goes_on() {
@@ -52,28 +68,37 @@ impl Tier {
         Ok(total)
     }
 
-    /// Moves other blobs to the tier until `bytes` more fit into the disk and its budget. The
-    /// budget may be exceeded if all other blobs are in use; the disk may not.
-    async fn make_room(&self, bytes: u64, observer: &dyn Observer) -> Result<()> {
-        let free = self.excess(bytes).await?;
-        if free > 0 {
+    /// Moves other blobs to the tier until all blobs that wait for room fit into the disk and its
+    /// budget. The budget may be exceeded if all other blobs are in use.
+    pub(crate) async fn make_room(&self, wanted: HashSet<Digest>, observer: &dyn Observer) -> Result<()> {
+        let mut kept = wanted;
+        for _ in 0..ATTEMPTS {
+            let at_least = self.excess().await?;
+            if at_least == 0 {
+                break;
+            }
             let request = MoveRequest {
-                now: std::time::SystemTime::now(),
-                after: None,
-                models: std::collections::HashSet::new(),
-                free,
-                kept: self.loaded(),
+                at_least,
+                loaded: self.loaded(),
+                kept: kept.clone(),
+                ..MoveRequest::at(SystemTime::now())
             };
             let plan = self.blocking(move |library| plan_move(library, &request)).await?;
+            if plan.blobs.is_empty() {
+                break;
+            }
             let moved = self.execute(&plan, observer).await?;
             if let Some(reason) = moved.failed.first() {
                 tracing::warn!("too few blobs left the disk: {reason}");
             }
+            // Blobs that could not leave do not count in the next attempt.
+            kept.extend(plan.blobs.iter().map(|blob| blob.digest));
         }
-        self.blocking(move |library| library.ensure_room(bytes, "copying blobs back from the tier")).await
+        Ok(())
     }
 
-    /// Copies a blob back, unless the disk has it. A second caller waits for the first.
+    /// Copies a blob back, unless the disk has it. A second caller waits for the first. If the tier
+    /// has wrong bytes, or lacks the blob, the store counts it as missing from then on.
     pub(crate) async fn recall(&self, blob: &Descriptor) -> Result<(), Error> {
         let turn = self.0.recalls.turn(&blob.digest);
         let _turn = turn.lock().await;
@@ -82,30 +107,47 @@ impl Tier {
             return Ok(());
         }
         let _permit = self.0.recalls.permits.acquire().await.map_err(|e| Error::Other(Box::new(e)))?;
-        let is_resumed = match self.copy(blob).await {
-            Err(Error::WrongDigest { .. } | Error::WrongSize { .. }) => true,
-            other => return other,
+        let (error, is_damaged) = match self.copy_in_two_attempts(blob).await {
+            Ok(()) => {
+                return blocking(library, move |library| library.blobs().record_recall(&digest, SystemTime::now()))
+                    .await;
+            }
+            Err(error @ Error::BlobNotFound(_)) => (error, false),
+            Err(error @ (Error::WrongDigest { .. } | Error::WrongSize { .. })) => (error, true),
+            Err(error) => return Err(error),
         };
-        // The bytes of an earlier attempt may have been damaged on the disk. They were discarded.
-        tracing::warn!(blob = %blob.digest, is_resumed, "the tier sent wrong bytes; trying once more");
-        self.copy(blob).await
+        let forget = move |library: &Library| {
+            if is_damaged {
+                library.blobs().forget_damaged_in_tier(&digest)
+            } else {
+                library.blobs().forget_lost_in_tier(&digest)
+            }
+        };
+        blocking(library, forget).await?;
+        let reason = if is_damaged { error.to_string() } else { "the tier does not have it".to_owned() };
+        tracing::error!(blob = %digest, tier = self.location(), "a blob cannot come back: {reason}");
+        Err(Error::Other(format!("{reason}; `lode repair` fetches the blob from the model's registry").into()))
+    }
+
+    /// Copies a blob. Wrong bytes are read once more: they may be those of an earlier attempt, or
+    /// have changed on the way.
+    async fn copy_in_two_attempts(&self, blob: &Descriptor) -> Result<(), Error> {
+        match self.copy(blob).await {
+            Err(Error::WrongDigest { .. } | Error::WrongSize { .. }) => self.copy(blob).await,
+            other => other,
+        }
     }
 
     async fn copy(&self, blob: &Descriptor) -> Result<(), Error> {
         let expected = Expected::Blob { digest: blob.digest, size: blob.size };
         let mut ingest = self.0.library.ingest(&ingest_id(&blob.digest)?, expected).await?;
-        let read = self.place().await?.read(blob, ingest.offset()).await;
-        let mut pieces = read.map_err(|error| match error {
-            Error::BlobNotFound(_) => {
-                Error::Other("the tier does not have it; `lode repair` fetches it from the model's registry".into())
-            }
-            other => other,
-        })?;
+        let begin = ingest.offset();
+        let mut pieces = self.place().await?.read(blob, begin).await?;
         while let Some(piece) = pieces.try_next().await? {
             ingest.write(piece).await?;
         }
         ingest.commit().await?;
-        metrics::counter!("lode_tier_bytes_total", "direction" => "from").increment(blob.size);
+        metrics::counter!("lode_tier_bytes_total", "direction" => "from").increment(blob.size - begin);
         Ok(())
     }
 }
@@ -116,58 +158,16 @@ fn ingest_id(digest: &Digest) -> Result<IngestId, Error> {
     IngestId::parse(&format!("recall-{}", &hex[..hex.len().min(64)]))
 }
 
-/// The blobs that only the tier has.
-fn only_in_tier(library: &library::Library, blobs: Vec<Descriptor>) -> Result<Vec<Descriptor>> {
-    let mut found = Vec::new();
+/// The blobs that only the tier has, and the bytes that are still to be copied.
+fn only_in_tier(library: &Library, blobs: Vec<Descriptor>) -> Result<(Vec<Descriptor>, u64)> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for blob in blobs {
         if library.blobs().size_on_disk(&blob.digest)?.is_none()
             && let Some(size) = library.blobs().size_in_tier(&blob.digest)?
         {
+            bytes += size.saturating_sub(library.blobs().ingest_size(&ingest_id(&blob.digest)?));
             found.push(Descriptor { size, ..blob });
         }
     }
-    Ok(found)
-}
-
-/// Copies blobs back for callers that block, on the runtime of the daemon.
-#[derive(Debug)]
-pub(crate) struct Recaller {
-    /// The library of the tier keeps the store open, and the store has this value.
-    tier: Weak<Inner>,
-    runtime: Handle,
-}
-
-impl Recaller {
-    pub(crate) fn new(tier: &Tier, runtime: Handle) -> Self {
-        Self { tier: Arc::downgrade(&tier.0), runtime }
-    }
-
-    fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Tier) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        let stopping = || Error::Other("the daemon is stopping".into());
-        let tier = Tier(self.tier.upgrade().ok_or_else(stopping)?);
-        let (sender, done) = std::sync::mpsc::channel();
-        let work = work(tier);
-        // A task, because a thread of the runtime cannot wait for a future in another way.
-        drop(self.runtime.spawn(async move { drop(sender.send(work.await)) }));
-        done.recv().map_err(|_| stopping())?
-    }
-}
-
-impl Recall for Recaller {
-    fn recall(&self, blob: &Descriptor) -> Result<(), Error> {
-        let blob = blob.clone();
-        self.run(|tier| async move {
-            tier.recall(&blob).await?;
-            tier.tell_due();
-            Ok(())
-        })
-    }
-
-    fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        let digest = *digest;
-        self.run(|tier| async move { tier.place().await?.size(&digest).await })
-    }
+    Ok((found, bytes))
 }

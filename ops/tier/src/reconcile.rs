@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use content::operation::Result;
-use content::{Descriptor, Digest};
+use content::{Descriptor, Digest, Error};
 use futures_util::TryStreamExt;
 use library::Library;
 
@@ -17,74 +17,102 @@ pub struct Reconciled {
     pub found: u64,
     /// Number of blobs that were removed from the tier: nothing refers to them.
     pub removed: u64,
-    /// Blobs of the list that the tier does not have, and the disk neither.
+    /// Blobs of the list that the tier does not have, or has in another size, and the disk lacks.
     pub lost: Vec<Digest>,
+}
+
+/// The repair for a blob of the tier.
+enum Difference {
+    None,
+    Record,
+    Remove,
 }
 
 impl Tier {
     /// Lists the tier and repairs differences. A process that was killed after it put a blob, and
     /// before it recorded that, leaves a blob that the list lacks.
     ///
-    /// Memory: 8 bytes for each blob of the tier.
+    /// Memory: 8 bytes for each blob of the tier and for each blob to which a document refers.
     ///
     /// # Errors
-    /// The tier or the store cannot be read.
+    /// The tier or the store cannot be read. If a name or a document is unreadable, nothing is
+    /// removed.
     pub async fn reconcile(&self) -> Result<Reconciled> {
-        let _changing = self.0.changing.write().await;
         self.remove_unneeded().await?;
-        let library = self.0.library.clone();
-        let needed = self.blocking(needed).await?;
+        let needed = std::sync::Arc::new(self.blocking(|library| Ok(library.needed_blobs()?)).await?);
         let place = self.place().await?;
         let (mut report, mut there) = (Reconciled::default(), HashSet::new());
         let mut blobs = place.list();
         while let Some((digest, size)) = blobs.try_next().await? {
-            there.insert(digest.fingerprint());
-            if blocking(&library, move |library| library.blobs().size_in_tier(&digest)).await? == Some(size) {
+            if self.is_listed(&digest, size).await? {
+                there.insert(digest.fingerprint());
                 continue;
             }
-            if needed.contains(&digest.fingerprint()) {
-                let blob = Descriptor::blob(digest, size);
-                blocking(&library, move |library| library.blobs().record_in_tier(&blob, &[])).await?;
-                report.found += 1;
-            } else {
-                place.remove(&digest).await?;
-                report.removed += 1;
+            // No blob moves meanwhile, so a blob without an entry is not about to get one.
+            let _changing = self.0.changing.write().await;
+            let needed = needed.clone();
+            let compare = move |library: &Library| compare(library, &digest, size, needed.contains(&digest));
+            match blocking(&self.0.library, compare).await? {
+                Difference::None => {}
+                Difference::Record => {
+                    let blob = Descriptor::blob(digest, size);
+                    blocking(&self.0.library, move |library| library.blobs().record_in_tier(&blob, &[])).await?;
+                    there.insert(digest.fingerprint());
+                    report.found += 1;
+                }
+                Difference::Remove => {
+                    place.remove(&digest).await?;
+                    blocking(&self.0.library, move |library| library.blobs().end_damaged_in_tier(&digest)).await?;
+                    report.removed += 1;
+                }
             }
         }
+        let _changing = self.0.changing.write().await;
         report.lost = self.blocking(move |library| drop_lost(library, &there)).await?;
         for digest in &report.lost {
             tracing::error!(blob = %digest, tier = self.location(), "the tier has lost a blob; `lode repair` fetches it again");
         }
         Ok(report)
     }
-}
 
-/// The blobs to which a document refers, by the first bytes of their digests.
-fn needed(library: &Library) -> Result<HashSet<u64>> {
-    let mut needed = HashSet::new();
-    let versions = library.names().all_kept_versions().into_iter().flat_map(|(_, versions)| versions);
-    for document in library.notes().documents().into_iter().chain(versions) {
-        // A document that cannot be read may need any blob: nothing is removed then.
-        needed.extend(library.needs(&document)?.iter().map(|need| need.descriptor.digest.fingerprint()));
+    async fn is_listed(&self, digest: &Digest, size: u64) -> Result<bool, Error> {
+        let digest = *digest;
+        Ok(blocking(&self.0.library, move |library| library.blobs().size_in_tier(&digest)).await? == Some(size))
     }
-    Ok(needed)
 }
 
-/// Takes blobs off the list that the tier does not have. Blobs that the disk lacks, too, are
-/// returned, and stay on the list until a repair has fetched them.
+/// Decides about a blob of the tier for which there is no entry of this size.
+fn compare(library: &Library, digest: &Digest, size: u64, is_needed: bool) -> Result<Difference, store::Error> {
+    let blobs = library.blobs();
+    Ok(match (blobs.size_in_tier(digest)?, blobs.size_on_disk(digest)?) {
+        (Some(entry), _) if entry == size => Difference::Record,
+        // The copy is damaged. If the disk has the blob, the next move puts it again; if not, the
+        // blob is lost.
+        (Some(_), _) => Difference::None,
+        _ if blobs.is_tier_removal(digest)? => Difference::None,
+        (None, _) if !is_needed => Difference::Remove,
+        (None, _) if blobs.is_damaged_in_tier(digest)? => Difference::None,
+        (None, Some(here)) if here != size => Difference::None,
+        (None, _) => Difference::Record,
+    })
+}
+
+/// Takes blobs off the list that the tier does not have. Returns the blobs that the disk lacks,
+/// too: they are missing from now on.
 fn drop_lost(library: &Library, there: &HashSet<u64>) -> Result<Vec<Digest>> {
     let (mut lost, mut surplus) = (Vec::new(), Vec::new());
-    library.blobs().each_in_tier(|digest, _| {
+    for error in library.blobs().each_in_tier(|digest, _| {
         if !there.contains(&digest.fingerprint()) {
             surplus.push(digest);
         }
-    })?;
+    }) {
+        tracing::warn!("{error}");
+    }
     for digest in surplus {
-        if library.blobs().size_on_disk(&digest)?.is_some() {
-            library.blobs().forget_in_tier(&digest)?;
-        } else {
+        if library.blobs().size_on_disk(&digest)?.is_none() {
             lost.push(digest);
         }
+        library.blobs().forget_lost_in_tier(&digest)?;
     }
     Ok(lost)
 }

@@ -35,8 +35,13 @@ impl Tier {
         let problem = self.ask().await.err().map(|error| error.to_string());
         self.blocking(move |library| {
             let (mut tier, mut moved) = ((0, 0), (0, 0));
-            library.blobs().each_in_tier(|_, size| tier = (tier.0 + 1, tier.1 + size))?;
-            library.blobs().each_only_in_tier(|_, size| moved = (moved.0 + 1, moved.1 + size))?;
+            let unreadable = library.blobs().each_in_tier(|digest, size| {
+                tier = (tier.0 + 1, tier.1 + size);
+                if matches!(library.blobs().size_on_disk(&digest), Ok(None)) {
+                    moved = (moved.0 + 1, moved.1 + size);
+                }
+            });
+            let problem = problem.or_else(|| unreadable.first().map(ToString::to_string));
             Ok(TierStatus {
                 location,
                 policy,
@@ -53,6 +58,6 @@ impl Tier {
 
     /// Asks the tier for a blob that it need not have.
     async fn ask(&self) -> Result<(), content::Error> {
-        self.place().await?.size(&content::Digest::of(b"")).await.map(drop)
+        self.size_there(&content::Digest::of(b"")).await.map(drop)
     }
 }

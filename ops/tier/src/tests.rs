@@ -3,15 +3,19 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
+use content::tier::Pieces;
 use content::{BlobTier, Descriptor, Digest, Expected, IngestId, Unwatched};
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use library::Library;
 use store::{FolderTier, Options, Store, Verified};
 use tempfile::TempDir;
 
-use crate::{MovePlan, MoveRequest, Tier, TierOptions, TierPolicy, plan_move};
+use crate::{MovePlan, MoveRequest, Room, Tier, TierOptions, TierPolicy, plan_move};
 
 /// Size in bytes of a layer.
 const LAYER: usize = 100 << 10;
@@ -22,25 +26,69 @@ struct TieredStore {
     library: Library,
     tier: Tier,
     folders: [TempDir; 2],
-    /// Whether the tier can be opened.
-    is_up: Arc<AtomicBool>,
+    /// Number of calls after which the tier fails.
+    left: Arc<AtomicUsize>,
 }
 
-fn open(home: &Path, tier: &Path, policy: TierPolicy, is_up: &Arc<AtomicBool>) -> (Store, Library, Tier) {
+/// A tier in a folder that fails after a number of calls.
+#[derive(Debug)]
+struct FailingTier {
+    tier: FolderTier,
+    left: Arc<AtomicUsize>,
+}
+
+/// Counts a call; fails if none is left.
+fn count(left: &AtomicUsize) -> Result<(), content::Error> {
+    let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    before.map(drop).map_err(|_| content::Error::Other("the tier is down".into()))
+}
+
+#[async_trait]
+impl BlobTier for FailingTier {
+    async fn put(&self, blob: &Descriptor, bytes: Pieces) -> Result<(), content::Error> {
+        count(&self.left)?;
+        self.tier.put(blob, bytes).await?;
+        // The response may be lost.
+        count(&self.left)
+    }
+
+    async fn size(&self, digest: &Digest) -> Result<Option<u64>, content::Error> {
+        count(&self.left)?;
+        self.tier.size(digest).await
+    }
+
+    async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, content::Error> {
+        count(&self.left)?;
+        self.tier.read(blob, from).await
+    }
+
+    async fn remove(&self, digest: &Digest) -> Result<(), content::Error> {
+        count(&self.left)?;
+        self.tier.remove(digest).await?;
+        count(&self.left)
+    }
+
+    fn list(&self) -> BoxStream<'static, Result<(Digest, u64), content::Error>> {
+        match count(&self.left) {
+            Ok(()) => self.tier.list(),
+            Err(error) => futures_util::stream::iter([Err(error)]).boxed(),
+        }
+    }
+}
+
+fn open(home: &Path, tier: &Path, policy: TierPolicy, left: &Arc<AtomicUsize>) -> (Store, Library, Tier) {
     let store = Store::open(home, Options::default()).expect("a store");
     let library = Library::new(store.clone());
-    let (folder, up) = (tier.to_owned(), is_up.clone());
+    let (folder, calls) = (tier.to_owned(), left.clone());
     let options = TierOptions {
         location: tier.display().to_string(),
         policy,
         new_id: "store-1".to_owned(),
         open: Box::new(move |owner| {
-            let (folder, up) = (folder.clone(), up.clone());
+            let (folder, left) = (folder.clone(), calls.clone());
             Box::pin(async move {
-                if !up.load(Ordering::Relaxed) {
-                    return Err(content::Error::Other("the tier is down".into()));
-                }
-                Ok(Arc::new(FolderTier::open(&folder, &owner)?) as Arc<dyn BlobTier>)
+                count(&left)?;
+                Ok(Arc::new(FailingTier { tier: FolderTier::open(&folder, &owner)?, left }) as Arc<dyn BlobTier>)
             })
         }),
         loaded: Box::new(HashSet::new),
@@ -52,17 +100,17 @@ fn open(home: &Path, tier: &Path, policy: TierPolicy, is_up: &Arc<AtomicBool>) -
 impl TieredStore {
     fn new() -> Self {
         let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let is_up = Arc::new(AtomicBool::new(true));
-        let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &is_up);
-        Self { store, library, tier, folders, is_up }
+        let left = Arc::new(AtomicUsize::new(usize::MAX));
+        let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &left);
+        Self { store, library, tier, folders, left }
     }
 
     /// Closes and opens the store, as a new process does.
     fn reopened(self, policy: TierPolicy) -> Self {
-        let Self { store, library, tier, folders, is_up } = self;
+        let Self { store, library, tier, folders, left } = self;
         drop((store, library, tier));
-        let (store, library, tier) = open(folders[0].path(), folders[1].path(), policy, &is_up);
-        Self { store, library, tier, folders, is_up }
+        let (store, library, tier) = open(folders[0].path(), folders[1].path(), policy, &left);
+        Self { store, library, tier, folders, left }
     }
 
     fn put(&self, bytes: &[u8]) -> Descriptor {
@@ -106,9 +154,13 @@ impl TieredStore {
         seeds.filter(|seed| self.is_on_disk(*seed)).collect()
     }
 
-    fn in_tier(&self, seed: u8) -> bool {
+    fn tier_file(&self, seed: u8) -> std::path::PathBuf {
         let hex = digest(seed).hex();
-        self.folders[1].path().join(format!("blobs/sha256/{}/{hex}", &hex[..2])).is_file()
+        self.folders[1].path().join(format!("blobs/sha256/{}/{hex}", &hex[..2]))
+    }
+
+    fn in_tier(&self, seed: u8) -> bool {
+        self.tier_file(seed).is_file()
     }
 
     fn plan(&self, request: &MoveRequest) -> MovePlan {
@@ -141,7 +193,7 @@ fn digest(seed: u8) -> Digest {
 
 fn after(days: u64) -> MoveRequest {
     let after = Some(Duration::from_hours(24 * days));
-    MoveRequest { now: SystemTime::now(), after, models: HashSet::new(), free: 0, kept: HashSet::new() }
+    MoveRequest { after, ..MoveRequest::at(SystemTime::now()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +204,7 @@ async fn blobs_move_and_come_back_when_they_are_read() {
     assert_eq!((moved.blobs, moved.sent), (2, 2 * layer(1).len() as u64));
     assert_eq!(place.on_disk(1..3), [0_u8; 0]);
     // The header is known without the tier.
-    place.is_up.store(false, Ordering::Relaxed);
+    place.left.store(0, Ordering::Relaxed);
     let place = place.reopened(TierPolicy::default());
     let blob = place.store.blobs().open(&digest(1)).expect("it exists");
     assert_eq!(blob.size(), layer(1).len() as u64);
@@ -162,7 +214,7 @@ async fn blobs_move_and_come_back_when_they_are_read() {
     let error = place.read(1).await.expect_err("the tier is down").to_string();
     assert!(error.contains("the tier is down") && error.contains(&digest(1).to_string()), "{error}");
     // Many readers cause one copy.
-    place.is_up.store(true, Ordering::Relaxed);
+    place.left.store(usize::MAX, Ordering::Relaxed);
     let reads = (0..8).map(|_| place.read(1));
     for read in futures_util::future::join_all(reads).await {
         assert!(read.expect("it comes back") == layer(1));
@@ -180,7 +232,7 @@ async fn the_longest_unused_models_move() {
     place.model("old", &[1, 2], 30);
     place.model("older", &[3], 40);
     place.model("young", &[2, 4], 1);
-    let pinned = place.model("pinned", &[5], 50);
+    place.model("pinned", &[5], 50);
     place.store.names().pin("localhost/library/pinned:latest").expect("a pin");
     let layers = |plan: MovePlan| {
         let seed = |blob: &Descriptor| (1..6).find(|seed| digest(*seed) == blob.digest);
@@ -188,14 +240,17 @@ async fn the_longest_unused_models_move() {
     };
     assert_eq!(layers(place.plan(&after(7))), [3, 1], "without what the young model shares");
     assert_eq!(layers(place.plan(&after(35))), [3]);
-    let free = |free| MoveRequest { after: None, free, ..after(0) };
+    let free = |at_least| MoveRequest { after: None, at_least, ..after(0) };
     assert_eq!(layers(place.plan(&free(1))), [3]);
     assert_eq!(layers(place.plan(&free(layer(1).len() as u64 + 1))), [3, 1]);
     let young = place.plan(&free(u64::MAX));
     assert_eq!(layers(young.clone())[..2], [3, 1]);
     assert_eq!(young.blobs.len(), 4, "all but the pinned model's");
-    let kept = MoveRequest { kept: place.plan(&after(7)).models.iter().map(|_| pinned).collect(), ..after(7) };
-    assert_eq!(layers(place.plan(&kept)), [3, 1]);
+    let older = MoveRequest { kept: [digest(3)].into(), ..after(7) };
+    assert_eq!(layers(place.plan(&older)), [1], "a blob that the request keeps");
+    let tag = place.store.names().get("localhost/library/old:latest").expect("a read").expect("a tag");
+    let loaded = MoveRequest { loaded: [tag.digest].into(), ..after(7) };
+    assert_eq!(layers(place.plan(&loaded)), [3], "without the loaded model");
     let named = |name: &str| {
         let tag = place.store.names().get(&format!("localhost/library/{name}:latest")).expect("a read");
         MoveRequest { after: None, models: [tag.expect("a tag").digest].into(), ..after(0) }
@@ -217,7 +272,7 @@ async fn the_disk_keeps_to_its_budget() {
     // Copying one back makes another one leave first.
     let held = place.library.hold(vec![digest(1)]);
     let blob = Descriptor::blob(digest(1), layer(1).len() as u64);
-    place.tier.recall_all(vec![blob], &Unwatched).await.expect("a copy");
+    place.tier.recall_all(vec![blob], Room::Make, &Unwatched).await.expect("a copy");
     drop(held);
     assert_eq!(place.on_disk(1..4), [1, 3]);
 }
@@ -266,23 +321,95 @@ async fn wrong_bytes_do_not_come_back() {
     let place = TieredStore::new();
     place.model("m", &[1, 2], 3);
     place.move_all().await;
-    let hex = digest(1).hex();
-    let file = place.folders[1].path().join(format!("blobs/sha256/{}/{hex}", &hex[..2]));
+    let file = place.tier_file(1);
     let mut wrong = layer(1);
     wrong[LAYER / 2] ^= 1;
     std::fs::remove_file(&file).and_then(|()| std::fs::write(&file, &wrong)).expect("damage");
     let error = place.read(1).await.expect_err("the digest is wrong").to_string();
-    assert!(error.contains("wrong digest"), "{error}");
+    assert!(error.contains("wrong digest") && error.contains("lode repair"), "{error}");
     assert!(!place.is_on_disk(1), "wrong bytes are not visible");
-    // A blob that the tier has lost.
+    assert_eq!(place.store.blobs().size(&digest(1)).expect("a size"), None, "the blob counts as missing");
+    assert_eq!(place.tier.reconcile().await.expect("a comparison"), crate::Reconciled::default());
+    // The bytes are right after all: a repair reads them once more.
+    std::fs::write(&file, layer(1)).expect("written");
+    assert!(place.store.blobs().retry_damaged_in_tier(&digest(1)).expect("a retry"));
+    assert!(place.read(1).await.expect("it comes back") == layer(1));
+    // A blob that the tier has lost: first found by a reader, then by the comparison.
+    place.move_all().await;
     std::fs::remove_file(&file).expect("loss");
-    let error = place.read(1).await.expect_err("it is lost").to_string();
-    assert!(error.contains("does not have it; `lode repair`"), "{error}");
     let store = place.store.clone();
     let verified = tokio::task::spawn_blocking(move || store.blobs().verify(&digest(1), None, &mut |_| true));
     assert_eq!(verified.await.expect("no panic").expect("a check"), Verified::Missing);
+    let error = place.read(1).await.expect_err("it is lost").to_string();
+    assert!(error.contains("does not have it; `lode repair`"), "{error}");
+    assert_eq!(place.store.blobs().size(&digest(1)).expect("a size"), None);
+    std::fs::write(&file, layer(1)).expect("it is there again");
+    assert_eq!(place.tier.reconcile().await.expect("a comparison").found, 1);
+    std::fs::remove_file(&file).expect("loss");
     let report = place.tier.reconcile().await.expect("a comparison");
     assert_eq!(report.lost, [digest(1)]);
+    assert_eq!(place.store.blobs().size(&digest(1)).expect("a size"), None);
+}
+
+/// The tier loses or cuts a blob that the disk has, too: the next move puts it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_asks_the_tier_before_the_file_goes() {
+    let place = TieredStore::new();
+    place.model("m", &[1, 2], 3);
+    place.move_all().await;
+    place.read(1).await.expect("it comes back");
+    place.read(2).await.expect("it comes back");
+    std::fs::remove_file(place.tier_file(1)).expect("loss");
+    std::fs::remove_file(place.tier_file(2)).and_then(|()| std::fs::write(place.tier_file(2), b"cut")).expect("damage");
+    let moved = place.move_all().await;
+    assert_eq!((moved.blobs, moved.sent), (2, 2 * layer(1).len() as u64), "both are sent again");
+    assert!(place.read(1).await.expect("it comes back") == layer(1));
+    assert!(place.read(2).await.expect("it comes back") == layer(2));
+}
+
+/// A copy back counts as a use, and blobs of a loaded model stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_that_came_back_stay_for_a_while() {
+    let place = TieredStore::new();
+    place.model("m", &[1, 2], 30);
+    place.move_all().await;
+    place.read(1).await.expect("it comes back");
+    assert!(place.plan(&after(7)).blobs.is_empty());
+    let on_disk = place.store.hold_on_disk(vec![digest(1)]);
+    let moved = place.tier.execute(&place.plan(&after(0)), &Unwatched).await.expect("a move");
+    assert_eq!((moved.blobs, moved.in_use), (0, 1));
+    drop(on_disk);
+    assert_eq!(place.move_all().await.blobs, 1);
+}
+
+/// The tier fails at each of its calls in turn. Every blob can be read afterwards, and a move
+/// without failures succeeds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tier_that_fails_at_any_call_loses_nothing() {
+    for calls in 0..24 {
+        let place = TieredStore::new();
+        place.model("m", &[1, 2, 3], 3);
+        place.model("n", &[3, 4], 3);
+        place.left.store(calls, Ordering::Relaxed);
+        // Moves, copies and removals fail somewhere.
+        let _ = place.tier.execute(&place.plan(&after(0)), &Unwatched).await;
+        for seed in 1..3 {
+            let _ = place.read(seed).await;
+        }
+        place.store.names().remove("localhost/library/n:latest").expect("a removal");
+        place.library.gc();
+        let _ = place.tier.execute(&place.plan(&after(0)), &Unwatched).await;
+        let _ = place.tier.reconcile().await;
+        place.left.store(usize::MAX, Ordering::Relaxed);
+        let place = place.reopened(TierPolicy::default());
+        for seed in 1..4 {
+            assert!(place.read(seed).await.expect("it is there") == layer(seed), "{calls} calls, blob {seed}");
+        }
+        place.move_all().await;
+        place.tier.reconcile().await.expect("a comparison");
+        assert_eq!(place.on_disk(1..5), [0_u8; 0], "{calls} calls");
+        assert!(place.in_tier(1) && place.in_tier(2) && place.in_tier(3) && !place.in_tier(4), "{calls} calls");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,6 +423,7 @@ async fn blobs_that_were_put_but_not_recorded_are_found_or_removed() {
     let bytes = futures_util::stream::iter([Ok(layer(3).into())]);
     tier.put(&orphan, Box::pin(bytes)).await.expect("a put");
     std::fs::remove_dir_all(place.folders[0].path().join("tier/blobs")).expect("the list is lost");
+    let place = place.reopened(TierPolicy::default());
     assert!(place.read(2).await.is_err());
     let report = place.tier.reconcile().await.expect("a comparison");
     assert_eq!((report.found, report.removed, report.lost.len()), (2, 1, 0));
@@ -322,7 +450,7 @@ async fn a_store_does_not_forget_its_tier() {
     let place = TieredStore::new();
     place.model("m", &[1], 3);
     place.move_all().await;
-    let TieredStore { store, library, tier, folders, is_up } = place;
+    let TieredStore { store, library, tier, folders, left } = place;
     drop((store, library, tier));
     {
         // Without a tier, the models are listed and the error names it.
@@ -341,7 +469,7 @@ async fn a_store_does_not_forget_its_tier() {
         let error = Tier::attach(&store, Library::new(store.clone()), options).expect_err("another tier").to_string();
         assert!(error.contains("lode tier recall --all"), "{error}");
     }
-    let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &is_up);
-    let place = TieredStore { store, library, tier, folders, is_up };
+    let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &left);
+    let place = TieredStore { store, library, tier, folders, left };
     assert!(place.read(1).await.expect("it comes back") == layer(1));
 }

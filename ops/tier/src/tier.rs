@@ -14,6 +14,7 @@ use tokio::sync::{Notify, OnceCell, RwLock};
 
 use crate::blocking::blocking;
 use crate::recall_turns::RecallTurns;
+use crate::recent_failure::RecentFailure;
 
 /// Opens the tier for a store.
 pub type OpenTier = dyn Fn(TierOwner) -> BoxFuture<'static, Result<Arc<dyn BlobTier>, Error>> + Send + Sync;
@@ -57,8 +58,10 @@ pub(crate) struct Inner {
     owner: String,
     open: Box<OpenTier>,
     place: OnceCell<Arc<dyn BlobTier>>,
+    failure: RecentFailure,
     loaded: Box<LoadedModels>,
-    /// Read by the move of a blob; written by removals and comparisons, which exclude moves.
+    /// Read by the move of a blob; written by removals and by comparisons of a blob, which exclude
+    /// moves.
     pub(crate) changing: RwLock<()>,
     pub(crate) recalls: RecallTurns,
     /// Set when the disk may have more than its budget.
@@ -76,6 +79,7 @@ impl Tier {
             owner,
             open,
             place: OnceCell::new(),
+            failure: RecentFailure::default(),
             loaded,
             changing: RwLock::default(),
             recalls: RecallTurns::default(),
@@ -88,17 +92,27 @@ impl Tier {
         &self.0.location
     }
 
-    /// Opens the tier, unless it is open.
+    /// Opens the tier, unless it is open. After a failure, it is not tried again for a
+    /// second.
     ///
     /// # Errors
     /// It cannot be reached, belongs to another store, or is empty although it should have blobs.
     pub async fn place(&self) -> Result<&Arc<dyn BlobTier>, Error> {
         let open = || async {
-            let library = &self.0.library;
-            let has_blobs = blocking(library, |library| library.blobs().has_any_in_tier()).await?;
-            (self.0.open)(TierOwner { id: self.0.owner.clone(), has_blobs }).await
+            self.0.failure.check()?;
+            let has_blobs = blocking(&self.0.library, |library| Ok(library.blobs().has_any_in_tier())).await?;
+            let opened = (self.0.open)(TierOwner { id: self.0.owner.clone(), has_blobs }).await;
+            opened.inspect_err(|error| self.0.failure.remember(error))
         };
         self.0.place.get_or_try_init(open).await
+    }
+
+    /// The size of a blob in the tier. After a failure, the tier is not asked again for a
+    /// second.
+    pub(crate) async fn size_there(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        let place = self.place().await?;
+        self.0.failure.check()?;
+        place.size(digest).await.inspect_err(|error| self.0.failure.remember(error))
     }
 
     /// Waits until blobs should move because the disk has got more of them.

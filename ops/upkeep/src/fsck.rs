@@ -85,6 +85,10 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     let mut blobs: BTreeMap<Digest, u64> = library.blobs().list().into_iter().collect();
     blobs.extend(users.iter().filter(|(_, user)| user.is_required).map(|(digest, user)| (*digest, user.size)));
     blobs.retain(|digest, _| !damaged.contains_key(digest));
+    if !matches!(selection, Selection::All | Selection::Blobs(_)) {
+        // The tier is not read, so a sample would never get beyond its blobs.
+        blobs.retain(|digest, _| !matches!(library.blobs().size_on_disk(digest), Ok(None)));
+    }
     let chosen = select(library, blobs.into_iter().collect(), selection, now);
     report.blobs = chosen.len() as u64;
     report.bytes = chosen.iter().map(|(_, size)| size).sum();
@@ -198,7 +202,7 @@ fn still_there(
         }
         // A missing blob can have been added since, by a new model.
         let again = library.blobs().verify(&digest, user.map(|user| user.size), &mut |_| true);
-        if matches!(again, Ok(Verified::Good)) {
+        if matches!(again, Ok(Verified::Good | Verified::InTier)) {
             continue;
         }
         let text = match user {

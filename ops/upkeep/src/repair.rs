@@ -116,7 +116,7 @@ fn repair_all(
         let whole = match &outcome {
             Err(error) => Some(OperationError::text(format!("{error}; it is not moved"))),
             Ok(Verified::WrongSize { .. })
-                if library.blobs().verify(&digest, None, &mut |_| observer.goes_on())? == Verified::Good =>
+                if is_good(library.blobs().verify(&digest, None, &mut |_| observer.goes_on())?) =>
             {
                 Some(OperationError::text("the blob is good, the manifest is wrong about its size"))
             }
@@ -238,7 +238,7 @@ fn mend<'a>(
     models: &'a [ModelRef],
     fetch: &mut dyn FnMut(&ModelRef) -> Result<()>,
 ) -> Result<Option<(&'a ModelRef, u64)>> {
-    if library.blobs().verify(digest, size, &mut |_| true)? == Verified::Good {
+    if is_good(library.blobs().verify(digest, size, &mut |_| true)?) {
         return Ok(None);
     }
     library.blobs().set_aside(digest)?;
@@ -260,10 +260,17 @@ fn mend<'a>(
     Ok(Some((model, library.blobs().size(digest)?.context("the blob was deleted after the repair")?)))
 }
 
-/// Replaces a damaged blob by the tier's copy, if it has a good one; returns its size in bytes. A
-/// wrong copy is forgotten.
+/// Whether nothing is known to be wrong with a blob.
+fn is_good(verified: Verified) -> bool {
+    matches!(verified, Verified::Good | Verified::InTier)
+}
+
+/// Replaces a damaged blob by the tier's copy, if it has one; returns its size in bytes. If that
+/// copy is damaged or lost, the blob is missing afterwards.
 fn copied_back(library: &Library, digest: &Digest) -> Result<Option<u64>> {
-    if !matches!(library.blobs().verify(digest, None, &mut |_| true), Ok(Verified::InTier)) {
+    // Wrong bytes may have come from the way, not from the tier.
+    library.blobs().retry_damaged_in_tier(digest)?;
+    if library.blobs().verify(digest, None, &mut |_| true)? != Verified::InTier {
         return Ok(None);
     }
     let blob = library.blobs().open(digest)?;
@@ -273,11 +280,8 @@ fn copied_back(library: &Library, digest: &Digest) -> Result<Option<u64>> {
             library.blobs().discard_damaged(digest)?;
             Ok(Some(size))
         }
-        Err(error) => {
-            tracing::warn!("the tier's copy of a damaged blob is not used: {error}");
-            library.blobs().set_aside(digest)?;
-            Ok(None)
-        }
+        Err(_) if library.blobs().size(digest)?.is_none() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

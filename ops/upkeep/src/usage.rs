@@ -150,7 +150,9 @@ pub fn usage(library: &Library) -> Result<DiskUsage> {
     let versions = blobs_of_versions(library);
     let linked = blobs_of_untagged(library, &names_of);
     let (mut version_bytes, mut linked_bytes, mut unreferenced_bytes, mut tier_bytes) = (0, 0, 0, 0);
-    library.blobs().each_only_in_tier(|_, size| tier_bytes += size)?;
+    for error in library.blobs().each_only_in_tier(|_, size| tier_bytes += size) {
+        tracing::warn!("{error}");
+    }
     for (digest, size) in &blobs {
         let group = match digest {
             named if names_of.contains_key(named) => continue,

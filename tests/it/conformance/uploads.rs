@@ -255,7 +255,7 @@ async fn killed_at_every_step_of_a_commit() {
     let Some(mut registry) = Registry::daemon("conformance::uploads::killed_at_every_step_of_a_commit").await else {
         return;
     };
-    for point in store::CrashPoint::ALL {
+    for point in store::CrashPoint::CREATE {
         let (repository, name) = (format!("conformance/crash/{}", point.name()), point.name());
         let crash = [("LODE_CRASH_AT", name)];
         let mut set = super::documents::Set::new(Sha256, name);

@@ -1,16 +1,15 @@
-//! Moving blobs to the tier, and removing blobs from it.
+//! Moving blobs from the disk to the tier.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use content::operation::Result;
+use content::operation::{Classified, ErrorClass, Result};
 use content::tier::Pieces;
 use content::{Descriptor, Error, Observer, Provider};
 use futures_util::{StreamExt, stream};
 use library::Library;
-use manifests::media_types;
 
 use crate::blocking::blocking;
 use crate::plan::{MovePlan, MoveRequest, plan_move};
@@ -20,11 +19,10 @@ use crate::tier::Tier;
 const PUTS: usize = 4;
 /// Bytes that are read at a time.
 const PIECE: u64 = 4 << 20;
-/// Bytes at the beginning of a blob that stay in the store, if its header is not known to be
-/// longer.
-const HEAD: u64 = 4 << 10;
 /// Maximum number of reported failures.
 const MOST_FAILURES: usize = 10;
+/// Number of failures in a row after which a move ends: the disk or the tier does not work.
+const MOST_IN_A_ROW: usize = 8;
 
 /// The result of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,10 +31,9 @@ pub struct Moved {
     pub blobs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes that were sent to the tier. Blobs that came back and did not change are not sent
-    /// again.
+    /// Bytes that were sent to the tier. Blobs that came back earlier are not sent again.
     pub sent: u64,
-    /// Number of blobs that stay because they are being read or added.
+    /// Number of blobs that stay because they are being read or added, or belong to a loaded model.
     pub in_use: u64,
     /// Why blobs could not move; the first reasons.
     pub failed: Vec<String>,
@@ -50,44 +47,44 @@ struct Progress {
     sent: AtomicU64,
     in_use: AtomicU64,
     failed: Mutex<Vec<String>>,
+    in_a_row: AtomicUsize,
     /// Set if the tier fails, so that not every blob waits for its retries.
     is_over: AtomicBool,
 }
 
 impl Tier {
-    /// Whether the disk has more than its budget.
-    ///
-    /// # Errors
-    /// The store cannot be read.
-    pub async fn is_over_budget(&self) -> Result<bool> {
-        Ok(self.0.policy.disk.is_some() && self.excess(0).await? > 0)
-    }
-
     /// Moves blobs as the policy says, and removes blobs from the tier that the store no longer
     /// needs.
     ///
     /// # Errors
     /// The store or the tier cannot be used.
     pub async fn maintain(&self, now: SystemTime, observer: &dyn Observer) -> Result<Moved> {
-        let policy = self.0.policy;
         let request = MoveRequest {
-            now,
-            after: policy.after,
-            models: std::collections::HashSet::new(),
-            free: self.excess(0).await?,
-            kept: self.loaded(),
+            after: self.0.policy.after,
+            at_least: self.excess().await?,
+            loaded: self.loaded(),
+            ..MoveRequest::at(now)
         };
         let plan = self.blocking(move |library| plan_move(library, &request)).await?;
         self.execute(&plan, observer).await
     }
 
-    /// The bytes that must leave the disk so that `more` bytes fit into the budget and on the disk.
-    pub(crate) async fn excess(&self, more: u64) -> Result<u64> {
-        let budget = self.0.policy.disk;
+    /// Whether the disk has more than its budget.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn is_over_budget(&self) -> Result<bool> {
+        Ok(self.0.policy.disk.is_some() && self.excess().await? > 0)
+    }
+
+    /// The bytes that must leave the disk for its budget, and for copies back that are waiting for
+    /// room.
+    pub(crate) async fn excess(&self) -> Result<u64> {
+        let (budget, reserved) = (self.0.policy.disk, self.0.recalls.reserved());
         self.blocking(move |library| {
-            let lacking = more.saturating_sub(library.free_space()?);
+            let lacking = reserved.saturating_sub(library.free_space()?);
             let Some(budget) = budget else { return Ok(lacking) };
-            Ok(lacking.max(library.stored_bytes().saturating_add(more).saturating_sub(budget)))
+            Ok(lacking.max(library.stored_bytes().saturating_add(reserved).saturating_sub(budget)))
         })
         .await
     }
@@ -98,16 +95,12 @@ impl Tier {
     /// # Errors
     /// The tier cannot be opened.
     pub async fn execute(&self, plan: &MovePlan, observer: &dyn Observer) -> Result<Moved> {
-        {
-            let _changing = self.0.changing.write().await;
-            self.remove_unneeded().await?;
-        }
-        let progress = Progress::default();
+        self.remove_unneeded().await?;
         if !plan.blobs.is_empty() {
             self.place().await?;
         }
-        let total = plan.bytes();
-        let done = AtomicU64::new(0);
+        let progress = Progress::default();
+        let (total, done) = (plan.bytes(), AtomicU64::new(0));
         stream::iter(plan.blobs.clone())
             .for_each_concurrent(PUTS, |blob| {
                 let (progress, done) = (&progress, &done);
@@ -115,8 +108,9 @@ impl Tier {
                     if progress.is_over.load(Ordering::Relaxed) || !observer.goes_on() {
                         return;
                     }
-                    if let Err(error) = self.move_blob(&blob, progress).await {
-                        progress.fail(&blob, &error);
+                    match self.move_blob(&blob, progress).await {
+                        Ok(()) => progress.in_a_row.store(0, Ordering::Relaxed),
+                        Err(error) => progress.fail(&blob, &error),
                     }
                     observer.bytes(done.fetch_add(blob.size, Ordering::Relaxed) + blob.size, total);
                 }
@@ -127,18 +121,14 @@ impl Tier {
 
     async fn move_blob(&self, blob: &Descriptor, progress: &Progress) -> Result<(), Error> {
         let _changing = self.0.changing.read().await;
-        let library = self.0.library.clone();
-        let digest = blob.digest;
-        let looked = blocking(&library, move |library| {
-            Ok((library.blobs().size_in_tier(&digest)?, library.blobs().is_tier_removal(&digest)?))
-        });
-        let (there, is_removal) = looked.await?;
+        let (library, digest) = (self.0.library.clone(), blob.digest);
+        let is_removal = blocking(&library, move |library| library.blobs().is_tier_removal(&digest)).await?;
         if is_removal {
             // It was removed and added again. The next move follows the removal from the tier.
             progress.in_use.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
-        if there.is_none() {
+        if !self.is_in_tier(blob).await? {
             // Held so that a collection does not remove it meanwhile.
             let _held = library.hold(vec![digest]);
             self.place().await?.put(blob, pieces(&library, blob)).await?;
@@ -157,22 +147,11 @@ impl Tier {
         Ok(())
     }
 
-    /// Removes blobs from the tier that the store no longer needs. The caller excludes moves.
-    pub(crate) async fn remove_unneeded(&self) -> Result<(), Error> {
-        let library = self.0.library.clone();
-        let removals = blocking(&library, |library| library.blobs().tier_removals()).await?;
-        if removals.is_empty() {
-            return Ok(());
-        }
-        let place = self.place().await?;
-        for digest in removals {
-            // With an entry, the tier still has to have it.
-            if blocking(&library, move |library| library.blobs().size_in_tier(&digest)).await?.is_none() {
-                place.remove(&digest).await?;
-            }
-            blocking(&library, move |library| library.blobs().end_tier_removal(&digest)).await?;
-        }
-        Ok(())
+    /// Whether the store has an entry for a blob, and the tier still has the blob.
+    async fn is_in_tier(&self, blob: &Descriptor) -> Result<bool, Error> {
+        let digest = blob.digest;
+        let entry = blocking(&self.0.library, move |library| library.blobs().size_in_tier(&digest)).await?;
+        Ok(entry == Some(blob.size) && self.place().await?.size(&digest).await? == Some(blob.size))
     }
 }
 
@@ -185,7 +164,10 @@ impl Progress {
             // It was removed since the plan was made.
             Error::BlobNotFound(_) => return,
             error => {
-                self.is_over.store(true, Ordering::Relaxed);
+                let failures = self.in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
+                if failures >= MOST_IN_A_ROW || matches!(error.class(), ErrorClass::Remote(_)) {
+                    self.is_over.store(true, Ordering::Relaxed);
+                }
                 format!("blob `{}` stays on the disk: {error}", blob.digest)
             }
         };
@@ -225,15 +207,11 @@ fn pieces(library: &Library, blob: &Descriptor) -> Pieces {
     .boxed()
 }
 
-/// The first bytes of a blob that stay in the store: the header of a safetensors file.
+/// The first bytes of a blob that stay in the store: the header of the safetensors file, unless it
+/// is very long.
 fn head(library: &Library, blob: &Descriptor) -> Result<Vec<u8>, store::Error> {
     let file = library.blobs().open(&blob.digest)?;
-    let mut length = HEAD;
-    if blob.media_type == media_types::TENSOR {
-        let mut header = [0; 8];
-        file.read_exact_at(&mut header, 0)?;
-        let own = u64::from_le_bytes(header).saturating_add(8);
-        length = if own <= store::MAX_HEAD { own } else { HEAD };
-    }
-    file.read(0..length)
+    let length = file.read(0..8)?;
+    let length = <[u8; 8]>::try_from(length).map_or(0, u64::from_le_bytes).saturating_add(8);
+    if length <= store::MAX_HEAD { file.read(0..length) } else { Ok(Vec::new()) }
 }
