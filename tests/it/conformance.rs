@@ -15,6 +15,7 @@ mod documents;
 mod hostile;
 mod manifests;
 mod models;
+pub(crate) mod official;
 mod ollama;
 mod peers;
 mod ranges;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use content::Digest;
 use reqwest::{Client, Method};
 
+use crate::conformance::official;
 use crate::server::{LODE, Server, free_port};
 use crate::stored;
 use crate::support::tiny_model;
@@ -151,6 +152,19 @@ async fn the_conformance_tests_pass_over_two_replicas() {
     ];
     let balancer = Balancer::over(replicas.iter().map(|replica| replica.address.clone()).collect()).await;
     passes_conformance(&format!("http://{}/", balancer.address)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_official_programme_passes_over_two_replicas() {
+    const TEST: &str = "replicas::the_official_programme_passes_over_two_replicas";
+    let Some(program) = official::program(TEST) else { return };
+    let Some(seaweed) = Seaweed::start(TEST).await else { return };
+    let mut environment = seaweed.environment();
+    environment.push(("LODE_REGISTRY_SPARSE".to_owned(), "1".to_owned()));
+    let arguments = ["--storage", "s3://models/official"];
+    let replicas = [Replica::start(&arguments, &environment).await, Replica::start(&arguments, &environment).await];
+    let balancer = Balancer::over(replicas.iter().map(|replica| replica.address.clone()).collect()).await;
+    official::passes(program, &balancer.address).await;
 }
 
 /// A daemon pushes a model through one replica, and another daemon pulls it through the other one,
