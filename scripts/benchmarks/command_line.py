@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import basics, batching, generate, gpu, models, object_storage, page, perplexity, pictures, quantize, transfer
+from . import basics, batching, generate, gpu, models, object_storage, page, perplexity, pictures, quantize, tier, transfer
 from .daemon import Failed, stop_all
 from .report import Report
 
@@ -19,6 +19,7 @@ KINDS = {
     "transfer": transfer,
     "storage": object_storage,
     "models": models,
+    "tier": tier,
     "quantize": quantize,
     "batching": batching,
     "generate": generate,

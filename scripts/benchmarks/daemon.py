@@ -52,11 +52,12 @@ class Lode:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.process = None
+        self.extra = {}
 
     def environment(self):
         ours = ("LODE_", "OLLAMA_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        return {**kept, "LODE_HOME": str(self.home), "LODE_HOST": f"127.0.0.1:{self.port}"}
+        return {**kept, "LODE_HOME": str(self.home), "LODE_HOST": f"127.0.0.1:{self.port}", **self.extra}
 
     def spawn(self):
         """Starts the daemon; returns before it answers."""

@@ -12,11 +12,9 @@ scripts/test installs them. Uses about four times --large GiB on the disk.
 import hashlib
 import http.client
 import json
-import os
 import re
 import socket
 import statistics
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -27,6 +25,7 @@ from pathlib import Path
 from .bench import Bench
 from .daemon import Failed
 from .report import of_rows
+from .seaweed import Seaweed
 from .transfer import DOCKER_REGISTRY, free_port
 
 BINARIES = ("lode",)
@@ -37,11 +36,6 @@ REPEATS = 5
 CLIENTS = 16
 MODELS = 8
 TENSORS = 600
-IDENTITIES = {
-    "identities": [
-        {"name": "bench", "credentials": [{"accessKey": "bench", "secretKey": "secret"}], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
-    ]
-}
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 # Targets. A ratio is Lode's value divided by docker-registry's.
@@ -73,21 +67,9 @@ def run(options, folder):
         bench.start()
         failures = bench.run_groups([([name], getattr(bench, name)) for name in NAMES])
     finally:
-        bench.stop()
+        if bench.seaweed:
+            bench.seaweed.stop()
     return of_rows(bench.rows, failures)
-
-
-def free_pair():
-    """A port whose neighbour 10,000 above is free, too: SeaweedFS uses both."""
-    while True:
-        port = free_port()
-        if port < 55_536:
-            with socket.socket() as probe:
-                try:
-                    probe.bind(("127.0.0.1", port + 10_000))
-                except OSError:
-                    continue
-            return port
 
 
 def connect(address):
@@ -196,61 +178,21 @@ def fetch(address, path):
 class ObjectStorage(Bench):
     """SeaweedFS, and registries over it."""
 
+    seaweed = None
+
     def start(self):
-        self.processes = []
-        (self.folder / "s3.json").write_text(json.dumps(IDENTITIES))
-        master, volume, self.filer, self.s3 = (free_pair() for _ in range(4))
-        data = self.folder / "data"
-        data.mkdir()
-        command = [self.options.weed, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-filer", "-s3"]
-        command += ["-master.volumeSizeLimitMB=4096", "-volume.max=60", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-dir={data}"]
-        command += [f"-s3.config={self.folder}/s3.json", f"-master.port={master}", f"-volume.port={volume}"]
-        self.spawn([*command, f"-filer.port={self.filer}", f"-s3.port={self.s3}"], "seaweedfs")
-        self.bucket("models")
-        self.environment = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-        self.environment["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{self.s3}"
+        self.seaweed = Seaweed(self.options.weed, self.folder)
+        self.s3, self.environment = self.seaweed.s3, self.seaweed.environment
         self.linked = self.lode_registry([])
         self.whole = self.lode_registry(["--no-redirects"])
         self.docker_linked = self.docker(True)
         self.docker_whole = self.docker(False)
 
-    def spawn(self, command, name, environment=None):
-        log = open(self.folder / f"{name}.log", "wb")
-        # Settings of other storages; docker-registry ends if one of them names certificates.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**own, **(environment or {})})
-        self.processes.append(process)
-
-    def stop(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-    def wait(self, url, method="GET", made=(200,)):
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < 60:
-            try:
-                with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5) as answer:
-                    status = answer.status
-            except urllib.error.HTTPError as error:
-                status = error.code
-            except OSError:
-                status = None
-            if status in made:
-                return
-            time.sleep(0.05)
-        raise Failed(f"{url} does not answer")
-
-    def bucket(self, name):
-        """Makes a bucket, which is a folder of the filer."""
-        self.wait(f"http://127.0.0.1:{self.filer}/buckets/{name}/", "POST", made=(201, 409))
-        self.wait(f"http://127.0.0.1:{self.s3}/", made=(200, 403))
-
     def lode_registry(self, arguments):
         address = f"127.0.0.1:{free_port()}"
         command = [self.options.bin / "lode", "registry", "--storage", "s3://models/lode", *arguments]
-        self.spawn(command, f"lode-{len(self.processes)}", {**self.environment, "LODE_HOST": address, "LODE_HOME": str(self.folder / "none")})
-        self.wait(f"http://{address}/healthz")
+        self.seaweed.spawn(command, f"lode-{len(self.seaweed.processes)}", {**self.environment, "LODE_HOST": address, "LODE_HOME": str(self.folder / "none")})
+        self.seaweed.wait(f"http://{address}/healthz")
         return address
 
     def docker(self, redirects):
@@ -260,8 +202,8 @@ class ObjectStorage(Bench):
         config = f"version: 0.1\nlog: {{level: error}}\nstorage: {{s3: {storage}, redirect: {{disable: {str(not redirects).lower()}}}}}\n"
         path = self.folder / f"docker-{redirects}.yml"
         path.write_text(config + f"http: {{addr: '{address}'}}\n")
-        self.spawn([DOCKER_REGISTRY, "serve", path], f"docker-{redirects}")
-        self.wait(f"http://{address}/v2/")
+        self.seaweed.spawn([DOCKER_REGISTRY, "serve", path], f"docker-{redirects}")
+        self.seaweed.wait(f"http://{address}/v2/")
         return address
 
     def commit(self):
