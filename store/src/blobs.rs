@@ -42,13 +42,22 @@ impl Blobs<'_> {
     /// Opens a blob for reading. The open file stays readable if a collection deletes the blob. A
     /// blob that only the tier has is copied back when it is read behind its head.
     pub fn open(&self, digest: &Digest) -> Result<BlobFile, Error> {
-        let path = self.path(digest);
-        if let Some(file) = self.open_file(digest)? {
-            let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
-            return Ok(BlobFile { place: BlobPlace::Disk(file), size, path });
+        if let Some(file) = self.open_on_disk(digest)? {
+            return Ok(file);
         }
+        let path = self.path(digest);
         let tiered = self.0.open_tiered(digest)?.ok_or(content::Error::BlobNotFound(*digest))?;
         Ok(BlobFile { size: tiered.size(), place: BlobPlace::Tier(Box::new(tiered)), path })
+    }
+
+    /// Opens a blob for reading; `None` if the disk does not have it.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open_on_disk(&self, digest: &Digest) -> Result<Option<BlobFile>, Error> {
+        let (Some(file), path) = (self.open_file(digest)?, self.path(digest)) else { return Ok(None) };
+        let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
+        Ok(Some(BlobFile { place: BlobPlace::Disk(file), size, path }))
     }
 
     /// Opens the file of a blob; `None` if the disk does not have it.

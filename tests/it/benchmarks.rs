@@ -11,12 +11,13 @@ use crate::server::LODE;
 use crate::support::{root, skip};
 
 /// Each kind on small inputs; `MODEL` stands for a small model's file.
-const SHORT: [(&str, &[&str]); 10] = [
+const SHORT: [(&str, &[&str]); 11] = [
     ("basics", &["--only", "import", "--only", "reimport", "--only", "start", "--size", "0.01"]),
     ("basics", &["--only", "load", "--only", "memory", "--model", "MODEL"]),
     ("transfer", &["--only", "lode", "--only", "again", "--only", "serve", "--size", "0.01"]),
     ("quantize", &["--size", "0.01", "--type", "int4"]),
     ("models", &["--models", "150", "--blobs", "2"]),
+    ("tier", &["--only", "folder", "--size", "0.02", "--repeats", "1"]),
     ("batching", &["--clients", "2", "--tokens", "4", "--repeats", "1", "--model", "MODEL"]),
     ("perplexity", &["--type", "int4", "--model", "MODEL"]),
     ("pictures", &["--models", "tiny", "--repeats", "1"]),

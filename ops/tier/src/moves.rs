@@ -1,15 +1,15 @@
 //! Moving blobs from the disk to the tier.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use content::operation::{Classified, ErrorClass, Result};
 use content::tier::Pieces;
-use content::{Descriptor, Error, Observer, Provider};
+use content::{Descriptor, Error, Observer};
 use futures_util::{StreamExt, stream};
-use library::Library;
+use store::BlobFile;
 
 use crate::blocking::blocking;
 use crate::plan::{MovePlan, MoveRequest, plan_move};
@@ -131,9 +131,12 @@ impl Tier {
         if !self.is_in_tier(blob).await? {
             // Held so that a collection does not remove it meanwhile.
             let _held = library.hold(vec![digest]);
-            self.place().await?.put(blob, pieces(&library, blob)).await?;
+            // Not through the library, which would copy a blob back that has left by now.
+            let opened = blocking(&library, move |library| library.blobs().open_on_disk(&digest)).await?;
+            let Some(file) = opened.map(Arc::new) else { return Ok(()) };
+            self.place().await?.put(blob, pieces(file.clone())).await?;
             let own = blob.clone();
-            blocking(&library, move |library| library.blobs().record_in_tier(&own, &head(library, &own)?)).await?;
+            blocking(&library, move |library| library.blobs().record_in_tier(&own, &head(&file)?)).await?;
             progress.sent.fetch_add(blob.size, Ordering::Relaxed);
             metrics::counter!("lode_tier_bytes_total", "direction" => "to").increment(blob.size);
         }
@@ -190,27 +193,25 @@ impl Progress {
 }
 
 /// The bytes of a blob on the disk.
-fn pieces(library: &Library, blob: &Descriptor) -> Pieces {
-    let (library, blob) = (library.clone(), blob.clone());
-    stream::try_unfold(0, move |offset| {
-        let (library, blob) = (library.clone(), blob.clone());
+fn pieces(file: Arc<BlobFile>) -> Pieces {
+    let next = move |offset| {
+        let file = file.clone();
         async move {
-            if offset >= blob.size {
+            if offset >= file.size() {
                 return Ok(None);
             }
-            let piece: Bytes = library.read(&blob, offset..offset + PIECE).await?;
-            // A shorter file ends the stream, and its size is refused.
-            let next = if piece.is_empty() { blob.size } else { offset + piece.len() as u64 };
+            let read = tokio::task::spawn_blocking(move || file.read(offset..offset + PIECE));
+            let piece = Bytes::from(read.await.map_err(|e| Error::Other(Box::new(e)))??);
+            let next = offset + piece.len() as u64;
             Ok(Some((piece, next)))
         }
-    })
-    .boxed()
+    };
+    stream::try_unfold(0, next).boxed()
 }
 
 /// The first bytes of a blob that stay in the store: the header of the safetensors file, unless it
 /// is very long.
-fn head(library: &Library, blob: &Descriptor) -> Result<Vec<u8>, store::Error> {
-    let file = library.blobs().open(&blob.digest)?;
+pub(crate) fn head(file: &BlobFile) -> Result<Vec<u8>, store::Error> {
     let length = file.read(0..8)?;
     let length = <[u8; 8]>::try_from(length).map_or(0, u64::from_le_bytes).saturating_add(8);
     if length <= store::MAX_HEAD { file.read(0..length) } else { Ok(Vec::new()) }

@@ -107,26 +107,34 @@ impl Tier {
             return Ok(());
         }
         let _permit = self.0.recalls.permits.acquire().await.map_err(|e| Error::Other(Box::new(e)))?;
-        let (error, is_damaged) = match self.copy_in_two_attempts(blob).await {
+        let reason = match self.copy_in_two_attempts(blob).await {
             Ok(()) => {
                 return blocking(library, move |library| library.blobs().record_recall(&digest, SystemTime::now()))
                     .await;
             }
-            Err(error @ Error::BlobNotFound(_)) => (error, false),
-            Err(error @ (Error::WrongDigest { .. } | Error::WrongSize { .. })) => (error, true),
+            Err(error @ (Error::WrongDigest { .. } | Error::WrongSize { .. })) => {
+                blocking(library, move |library| library.blobs().forget_damaged_in_tier(&digest)).await?;
+                error.to_string()
+            }
+            Err(Error::BlobNotFound(_)) => {
+                self.forget_lost(&digest).await?;
+                "the tier does not have it".to_owned()
+            }
             Err(error) => return Err(error),
         };
-        let forget = move |library: &Library| {
-            if is_damaged {
-                library.blobs().forget_damaged_in_tier(&digest)
-            } else {
-                library.blobs().forget_lost_in_tier(&digest)
-            }
-        };
-        blocking(library, forget).await?;
-        let reason = if is_damaged { error.to_string() } else { "the tier does not have it".to_owned() };
         tracing::error!(blob = %digest, tier = self.location(), "a blob cannot come back: {reason}");
         Err(Error::Other(format!("{reason}; `lode repair` fetches the blob from the model's registry").into()))
+    }
+
+    /// Takes a blob off the list that the tier does not have, unless it has moved again. Returns
+    /// whether it was taken off.
+    pub(crate) async fn forget_lost(&self, digest: &Digest) -> Result<bool, Error> {
+        let _changing = self.0.changing.write().await;
+        if self.place().await?.size(digest).await?.is_some() {
+            return Ok(false);
+        }
+        let digest = *digest;
+        blocking(&self.0.library, move |library| library.blobs().forget_lost_in_tier(&digest)).await.map(|()| true)
     }
 
     /// Copies a blob. Wrong bytes are read once more: they may be those of an earlier attempt, or

@@ -8,6 +8,7 @@ use futures_util::TryStreamExt;
 use library::Library;
 
 use crate::blocking::blocking;
+use crate::moves::head;
 use crate::tier::Tier;
 
 /// The difference between the tier and the store's list of it.
@@ -17,7 +18,7 @@ pub struct Reconciled {
     pub found: u64,
     /// Number of blobs that were removed from the tier: nothing refers to them.
     pub removed: u64,
-    /// Blobs of the list that the tier does not have, or has in another size, and the disk lacks.
+    /// Blobs of the list that neither the tier nor the disk has.
     pub lost: Vec<Digest>,
 }
 
@@ -55,8 +56,7 @@ impl Tier {
             match blocking(&self.0.library, compare).await? {
                 Difference::None => {}
                 Difference::Record => {
-                    let blob = Descriptor::blob(digest, size);
-                    blocking(&self.0.library, move |library| library.blobs().record_in_tier(&blob, &[])).await?;
+                    blocking(&self.0.library, move |library| record(library, &Descriptor::blob(digest, size))).await?;
                     there.insert(digest.fingerprint());
                     report.found += 1;
                 }
@@ -67,12 +67,29 @@ impl Tier {
                 }
             }
         }
-        let _changing = self.0.changing.write().await;
-        report.lost = self.blocking(move |library| drop_lost(library, &there)).await?;
-        for digest in &report.lost {
-            tracing::error!(blob = %digest, tier = self.location(), "the tier has lost a blob; `lode repair` fetches it again");
-        }
+        report.lost = self.drop_lost(there).await?;
         Ok(report)
+    }
+
+    /// Takes blobs off the list that the tier does not have. Returns the blobs that the disk lacks,
+    /// too: they are missing from now on.
+    async fn drop_lost(&self, there: HashSet<u64>) -> Result<Vec<Digest>> {
+        let (mut lost, surplus) = (Vec::new(), self.blocking(move |library| Ok(surplus(library, &there))).await?);
+        for digest in surplus {
+            if !self.forget_lost(&digest).await? {
+                continue;
+            }
+            let size = blocking(&self.0.library, move |library| library.blobs().size_on_disk(&digest)).await?;
+            if size.is_none() {
+                tracing::error!(
+                    blob = %digest,
+                    tier = self.location(),
+                    "the tier has lost a blob; `lode repair` fetches it again"
+                );
+                lost.push(digest);
+            }
+        }
+        Ok(lost)
     }
 
     async fn is_listed(&self, digest: &Digest, size: u64) -> Result<bool, Error> {
@@ -85,9 +102,8 @@ impl Tier {
 fn compare(library: &Library, digest: &Digest, size: u64, is_needed: bool) -> Result<Difference, store::Error> {
     let blobs = library.blobs();
     Ok(match (blobs.size_in_tier(digest)?, blobs.size_on_disk(digest)?) {
-        (Some(entry), _) if entry == size => Difference::Record,
-        // The copy is damaged. If the disk has the blob, the next move puts it again; if not, the
-        // blob is lost.
+        // Of the same size: it has moved since. Of another size: the copy is damaged. If the disk
+        // has the blob, the next move puts it again; if not, the blob is lost.
         (Some(_), _) => Difference::None,
         _ if blobs.is_tier_removal(digest)? => Difference::None,
         (None, _) if !is_needed => Difference::Remove,
@@ -97,22 +113,25 @@ fn compare(library: &Library, digest: &Digest, size: u64, is_needed: bool) -> Re
     })
 }
 
-/// Takes blobs off the list that the tier does not have. Returns the blobs that the disk lacks,
-/// too: they are missing from now on.
-fn drop_lost(library: &Library, there: &HashSet<u64>) -> Result<Vec<Digest>> {
-    let (mut lost, mut surplus) = (Vec::new(), Vec::new());
-    for error in library.blobs().each_in_tier(|digest, _| {
+/// Records a blob of the tier. Without a file, its header is only in the tier.
+fn record(library: &Library, blob: &Descriptor) -> Result<(), store::Error> {
+    let head = match library.blobs().open_on_disk(&blob.digest)? {
+        Some(file) => head(&file)?,
+        None => Vec::new(),
+    };
+    library.blobs().record_in_tier(blob, &head)
+}
+
+/// The blobs of the list that are not in a list of the tier.
+fn surplus(library: &Library, there: &HashSet<u64>) -> Vec<Digest> {
+    let mut surplus = Vec::new();
+    let unreadable = library.blobs().each_in_tier(|digest, _| {
         if !there.contains(&digest.fingerprint()) {
             surplus.push(digest);
         }
-    }) {
+    });
+    for error in unreadable {
         tracing::warn!("{error}");
     }
-    for digest in surplus {
-        if library.blobs().size_on_disk(&digest)?.is_none() {
-            lost.push(digest);
-        }
-        library.blobs().forget_lost_in_tier(&digest)?;
-    }
-    Ok(lost)
+    surplus
 }

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use content::tier::Pieces;
 use content::{BlobTier, Descriptor, Digest, Expected, IngestId, Unwatched};
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use library::Library;
 use store::{FolderTier, Options, Store, Verified};
@@ -386,7 +387,7 @@ async fn blobs_that_came_back_stay_for_a_while() {
 /// without failures succeeds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tier_that_fails_at_any_call_loses_nothing() {
-    for calls in 0..24 {
+    for calls in 0..18 {
         let place = TieredStore::new();
         place.model("m", &[1, 2, 3], 3);
         place.model("n", &[3, 4], 3);
@@ -472,4 +473,58 @@ async fn a_store_does_not_forget_its_tier() {
     let (store, library, tier) = open(folders[0].path(), folders[1].path(), TierPolicy::default(), &left);
     let place = TieredStore { store, library, tier, folders, left };
     assert!(place.read(1).await.expect("it comes back") == layer(1));
+}
+
+/// Moves, copies back, comparisons, collections and repeated creates run at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_when_everything_runs_at_once() {
+    const ROUNDS: usize = 15;
+    let place = Arc::new(TieredStore::new());
+    place.model("m", &[1, 2, 3], 3);
+    let all = |work: fn(Arc<TieredStore>) -> BoxFuture<'static, ()>| {
+        let place = place.clone();
+        tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                work(place.clone()).await;
+            }
+        })
+    };
+    let tasks = [
+        all(|place| Box::pin(async move { drop(place.tier.execute(&place.plan(&after(0)), &Unwatched).await) })),
+        all(|place| Box::pin(async move { drop(place.tier.execute(&place.plan(&after(0)), &Unwatched).await) })),
+        all(|place| {
+            Box::pin(async move {
+                let report = place.tier.reconcile().await.expect("a comparison");
+                assert_eq!(report.lost, []);
+            })
+        }),
+        all(|place| {
+            Box::pin(async move {
+                for seed in 1..4 {
+                    assert!(place.read(seed).await.expect("it is there") == layer(seed));
+                }
+            })
+        }),
+        all(|place| {
+            Box::pin(async move {
+                let own = place.clone();
+                let work = tokio::task::spawn_blocking(move || {
+                    own.model("n", &[4], 3);
+                    own.store.names().remove("localhost/library/n:latest").expect("a removal");
+                    own.library.gc();
+                });
+                work.await.expect("no panic");
+            })
+        }),
+    ];
+    for task in tasks {
+        task.await.expect("no task fails");
+    }
+    place.library.gc();
+    place.move_all().await;
+    place.tier.reconcile().await.expect("a comparison");
+    for seed in 1..4 {
+        assert!(place.in_tier(seed) && place.read(seed).await.expect("it is there") == layer(seed));
+    }
+    assert!(!place.in_tier(4) && !place.is_on_disk(4));
 }
