@@ -32,12 +32,14 @@ const BLOBS: &str = "tier/blobs";
 const UPLOADS: &str = "tier/uploads";
 
 /// A tier in a bucket.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BucketTier {
     objects: Objects,
     sizes: PartSizes,
     /// The location, for messages.
     location: String,
+    /// The id of the store to which the tier belongs.
+    store: String,
 }
 
 /// The document of an upload.
@@ -77,7 +79,7 @@ impl BucketTier {
         location: String,
         store: &TierOwner,
     ) -> Result<Self, Error> {
-        let tier = Self { objects, sizes, location };
+        let tier = Self { objects, sizes, location, store: store.id.clone() };
         tier.claim(store).await?;
         tier.discard_uploads().await?;
         Ok(tier)
@@ -97,15 +99,34 @@ impl BucketTier {
         Ok(object.map(|object| String::from_utf8_lossy(&object.bytes).into_owned()))
     }
 
+    /// Fails if the bucket is not the one that was opened, or is gone: a missing object then says
+    /// nothing about its blob.
+    async fn check_owner(&self) -> Result<(), Error> {
+        match self.owner().await? {
+            Some(owner) if owner == self.store => Ok(()),
+            _ => {
+                let reason =
+                    format!("the tier `{}` has lost its object `{OWNER}`; is it still the same bucket?", self.location);
+                Err(Error::Other(reason.into()))
+            }
+        }
+    }
+
     async fn discard_uploads(&self) -> Result<(), Error> {
         let mut entries = self.objects.list(UPLOADS, None);
         while let Some(entry) = entries.try_next().await? {
-            let Some(object) = self.objects.get(&entry.key).await? else { continue };
-            let UploadDocument { key, upload } = parse(&entry.key, &object.bytes)?;
-            self.objects.abort_parts(&key, &upload).await?;
-            self.objects.delete(&entry.key).await?;
+            if let Err(error) = self.discard_upload(&entry.key).await {
+                tracing::warn!("an unfinished upload stays in the tier: {error}");
+            }
         }
         Ok(())
+    }
+
+    async fn discard_upload(&self, record: &str) -> Result<(), crate::Error> {
+        let Some(object) = self.objects.get(record).await? else { return Ok(()) };
+        let UploadDocument { key, upload } = parse(record, &object.bytes)?;
+        self.objects.abort_parts(&key, &upload).await?;
+        self.objects.delete(record).await
     }
 
     /// Sends a blob of more than one part.
@@ -183,9 +204,10 @@ impl<'a> PartsUpload<'a> {
 
     async fn complete(&self, size: u64) -> Result<(), Error> {
         match self.objects.complete_parts(self.key, &self.upload, &self.ids).await {
-            // If the response to the first attempt was lost, the storage refuses the second one.
-            Err(error) if self.objects.size(self.key).await? != Some(size) => Err(error.into()),
-            _ => Ok(()),
+            Ok(()) => Ok(()),
+            // If the response to the first attempt was lost, the upload does not exist any more.
+            Err(error) if error.is_not_found() && self.objects.size(self.key).await? == Some(size) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -230,22 +252,25 @@ impl BlobTier for BucketTier {
     }
 
     async fn size(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        Ok(self.objects.size(&key(digest)).await?)
+        let size = self.objects.size(&key(digest)).await?;
+        if size.is_none() {
+            self.check_owner().await?;
+        }
+        Ok(size)
     }
 
     async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, Error> {
         let key = key(&blob.digest);
-        if from >= blob.size {
-            // No request for an empty range; the blob may still be missing.
-            let size = self.objects.size(&key).await?;
-            size.ok_or(Error::BlobNotFound(blob.digest))?;
-            return Ok(futures_util::stream::empty().boxed());
+        if from < blob.size {
+            match self.objects.stream(&key, from..blob.size).await {
+                Ok(bytes) => return Ok(bytes.map_err(Error::from).boxed()),
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                Err(_) => {}
+            }
         }
-        match self.objects.stream(&key, from..blob.size).await {
-            Ok(bytes) => Ok(bytes.map_err(Error::from).boxed()),
-            Err(error) if error.is_not_found() => Err(Error::BlobNotFound(blob.digest)),
-            Err(error) => Err(error.into()),
-        }
+        // No request for an empty range; the blob may still be missing.
+        self.size(&blob.digest).await?.ok_or(Error::BlobNotFound(blob.digest))?;
+        Ok(futures_util::stream::empty().boxed())
     }
 
     async fn remove(&self, digest: &Digest) -> Result<(), Error> {
@@ -257,6 +282,9 @@ impl BlobTier for BucketTier {
         let own = |entry: crate::objects::Entry| async move {
             Ok(keys::digest(keys::last(&entry.key)).map(|digest| (digest, entry.size)))
         };
-        found.try_filter_map(own).boxed()
+        let tier = self.clone();
+        let end = futures_util::stream::once(async move { tier.check_owner().await });
+        // At the end, so that a bucket that is gone meanwhile is no empty tier.
+        found.try_filter_map(own).chain(end.try_filter_map(|()| async { Ok(None) })).boxed()
     }
 }

@@ -80,7 +80,8 @@ fn opener(place: TierPlace) -> Box<OpenTier> {
 
 fn warn_of_absent_tier(store: &Store) -> Result<()> {
     let Some(location) = store.tier_location()? else { return Ok(()) };
-    if store.blobs().has_any_only_in_tier() {
+    // An unreadable list must not stop the daemon.
+    if store.blobs().has_any_only_in_tier().unwrap_or(true) {
         tracing::warn!(
             "blobs are only in the tier `{location}`; set LODE_TIER to it, or their models cannot be loaded"
         );
@@ -95,13 +96,14 @@ pub(crate) async fn keep(tier: Option<&Tier>) {
 }
 
 async fn move_unused(tier: &Tier) {
-    let mut pause = FIRST_MOVES;
-    for look in 0_u32.. {
+    let (mut pause, mut until_comparison) = (FIRST_MOVES, 0);
+    loop {
         tokio::time::sleep(pause).await;
         pause = MOVES;
-        if look % COMPARISONS == 0 {
-            compare(tier).await;
+        if until_comparison == 0 && compare(tier).await {
+            until_comparison = COMPARISONS;
         }
+        until_comparison = until_comparison.saturating_sub(1);
         maintain(tier).await;
     }
 }
@@ -149,17 +151,20 @@ async fn maintain(tier: &Tier) -> u64 {
     }
 }
 
-async fn compare(tier: &Tier) {
+/// Compares the tier with the store's list of it; returns whether that was possible.
+async fn compare(tier: &Tier) -> bool {
     match tier.reconcile().await {
-        Ok(report) if report.found + report.removed > 0 => {
-            tracing::info!(
-                found = report.found,
-                removed = report.removed,
-                "the tier was compared with the store's list of it"
-            );
+        Ok(report) => {
+            let (found, removed) = (report.found, report.removed);
+            if found + removed > 0 {
+                tracing::info!(found, removed, "the tier was compared with the store's list of it");
+            }
+            true
         }
-        Ok(_) => {}
-        Err(error) => tracing::warn!("the tier cannot be compared with the store's list of it: {error:#}"),
+        Err(error) => {
+            tracing::warn!("the tier cannot be compared with the store's list of it: {error:#}");
+            false
+        }
     }
 }
 

@@ -21,6 +21,8 @@ pub enum CrashPoint {
     TagWritten,
     /// A tag was renamed, but its folder is not yet synced.
     TagRenamed,
+    /// The tier has stored a blob, and there is no entry for it yet.
+    TierPut,
     /// The tier has a blob, and the entry for it was written.
     TierRecorded,
     /// A blob that the tier has was removed from the disk.
@@ -42,7 +44,7 @@ impl CrashPoint {
     ];
 
     /// The points that moves to a tier, and collections of blobs there, pass.
-    pub const TIER: [Self; 3] = [Self::TierRecorded, Self::TierLeft, Self::TierReleased];
+    pub const TIER: [Self; 4] = [Self::TierPut, Self::TierRecorded, Self::TierLeft, Self::TierReleased];
 
     /// The name that a test uses to request the point.
     pub fn name(self) -> &'static str {
@@ -54,6 +56,7 @@ impl CrashPoint {
             Self::DirectorySynced => "directory-synced",
             Self::TagWritten => "tag-written",
             Self::TagRenamed => "tag-renamed",
+            Self::TierPut => "tier-put",
             Self::TierRecorded => "tier-recorded",
             Self::TierLeft => "tier-left",
             Self::TierReleased => "tier-released",

@@ -51,6 +51,8 @@ impl Store {
     pub fn hold_on_disk(&self, digests: Vec<Digest>) -> DiskHold {
         let holds = self.0.disk_holds.clone();
         {
+            // A blob that is leaving the disk at the moment has left when this returns.
+            let _collection_lock = self.0.collection_lock.lock();
             let mut all = holds.lock();
             for digest in &digests {
                 *all.entry(*digest).or_default() += 1;

@@ -113,7 +113,10 @@ impl NewFile {
 
     fn commit(self, blobs: &Path, digest: &Digest) -> Result<(), Error> {
         self.file.sync_all().map_err(|e| Error::io("sync", &self.path, e))?;
-        files::make_read_only(&self.path)?;
+        // Some network file systems cannot do it.
+        if let Err(error) = files::make_read_only(&self.path) {
+            tracing::warn!("a blob could not be made read-only: {error}");
+        }
         let to = shelved(blobs, digest);
         let shelf = to.parent().expect("invariant: a blob's path has folders above it");
         create_rare_shelf(blobs, shelf, digest.algorithm())?;

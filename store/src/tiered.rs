@@ -23,8 +23,8 @@
 //! `ops/tier` decides which blobs move.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,10 +35,8 @@ use crate::collect::each_in_shelves;
 use crate::collection_lock::Hold;
 use crate::layout::{create_rare_shelf, create_shelves};
 use crate::sync::atomic::Ordering;
+use crate::tier_entry::{move_if_there, parent, read, set_time};
 use crate::{Blobs, CrashPoint, Error, Store, files};
-
-/// Maximum number of the first bytes of a blob in an entry.
-pub const MAX_HEAD: u64 = 1 << 20;
 
 /// Copies blobs back from the tier, for callers that block. It holds no reference that keeps the
 /// store open.
@@ -108,7 +106,7 @@ impl Store {
         let known = files::read_if_there(&file)?;
         let known = known.as_deref().map(str::trim);
         if let Some(other) = known.filter(|known| *known != location) {
-            if self.blobs().has_any_only_in_tier() {
+            if self.blobs().has_any_only_in_tier()? {
                 return Err(Error::TierMoved { known: other.to_owned(), new: location.to_owned() });
             }
             // Every blob is on the disk, so nothing is lost.
@@ -166,13 +164,20 @@ impl Store {
         if let Some(file) = self.blobs().open_file(&blob.digest)? {
             return Ok(file);
         }
-        let location = || self.tier_location().ok().flatten().unwrap_or_default();
-        let Some(tier) = self.0.tier.get() else {
-            return Err(Error::NoTier { blob: blob.digest, location: location() });
-        };
-        tier.recall(blob).map_err(|source| Error::Recall { blob: blob.digest, location: location(), source })?;
+        let recalled = self.attached_tier(&blob.digest)?.recall(blob);
+        recalled.map_err(|source| self.recall_error(&blob.digest, source))?;
         let file = self.blobs().open_file(&blob.digest)?;
         file.ok_or_else(|| content::Error::BlobNotFound(blob.digest).into())
+    }
+
+    fn attached_tier(&self, blob: &Digest) -> Result<&Arc<dyn Recall>, Error> {
+        let location = || self.tier_location().ok().flatten().unwrap_or_default();
+        self.0.tier.get().ok_or_else(|| Error::NoTier { blob: *blob, location: location() })
+    }
+
+    fn recall_error(&self, blob: &Digest, source: content::Error) -> Error {
+        let location = self.tier_location().ok().flatten().unwrap_or_default();
+        Error::Recall { blob: *blob, location, source }
     }
 
     /// Opens a blob that only the tier has.
@@ -195,11 +200,9 @@ impl Store {
         Ok(())
     }
 
-    /// Compares a blob of the tier with its entry.
-    pub(crate) fn check_in_tier(&self, digest: &Digest) -> Result<Option<u64>, Error> {
-        let location = || self.tier_location().ok().flatten().unwrap_or_default();
-        let tier = self.0.tier.get().ok_or_else(|| Error::NoTier { blob: *digest, location: location() })?;
-        tier.size(digest).map_err(|source| Error::Recall { blob: *digest, location: location(), source })
+    /// The size of a blob in the tier, in bytes.
+    pub(crate) fn size_there(&self, digest: &Digest) -> Result<Option<u64>, Error> {
+        self.attached_tier(digest)?.size(digest).map_err(|source| self.recall_error(digest, source))
     }
 }
 
@@ -233,6 +236,7 @@ impl Blobs<'_> {
     /// The entry cannot be written.
     pub fn record_in_tier(&self, blob: &Descriptor, head: &[u8]) -> Result<(), Error> {
         self.0.ensure_writable()?;
+        self.0.reach(CrashPoint::TierPut);
         let (layout, path) = (&self.0.0.layout, self.0.0.layout.tier_blob(&blob.digest));
         create_rare_shelf(&layout.tier_blobs(), parent(&path), blob.digest.algorithm())?;
         let entry = [format!("{}\n", blob.size).as_bytes(), head].concat();
@@ -308,17 +312,13 @@ impl Blobs<'_> {
     }
 
     /// Counts a blob as being in the tier again whose bytes were wrong, to read them once more.
-    /// Returns whether there is one.
     ///
     /// # Errors
     /// The entry cannot be moved.
-    pub fn retry_damaged_in_tier(&self, digest: &Digest) -> Result<bool, Error> {
+    pub fn retry_damaged_in_tier(&self, digest: &Digest) -> Result<(), Error> {
         self.0.ensure_writable()?;
         let damaged = self.0.0.layout.tier_damaged().join(files::digest_name(digest));
-        if !files::is_there(&damaged)? {
-            return Ok(false);
-        }
-        move_if_there(&damaged, &self.0.0.layout.tier_blob(digest)).map(|()| true)
+        move_if_there(&damaged, &self.0.0.layout.tier_blob(digest))
     }
 
     /// Forgets that the bytes of a blob in the tier were wrong: they were removed there.
@@ -352,19 +352,25 @@ impl Blobs<'_> {
     }
 
     /// Whether the tier should have any blob.
-    pub fn has_any_in_tier(&self) -> bool {
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn has_any_in_tier(&self) -> Result<bool, Error> {
         let mut has_any = false;
-        each_in_shelves(&self.0.0.layout.tier_blobs(), |_| has_any = true);
-        has_any
+        let unreadable = each_in_shelves(&self.0.0.layout.tier_blobs(), |_| has_any = true);
+        unreadable.into_iter().next().map_or(Ok(has_any), Err)
     }
 
     /// Whether a blob is only in the tier.
-    pub fn has_any_only_in_tier(&self) -> bool {
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn has_any_only_in_tier(&self) -> Result<bool, Error> {
         let mut has_any = false;
-        each_in_shelves(&self.0.0.layout.tier_blobs(), |digest| {
+        let unreadable = each_in_shelves(&self.0.0.layout.tier_blobs(), |digest| {
             has_any = has_any || !matches!(self.size_on_disk(&digest), Ok(Some(_)));
         });
-        has_any
+        unreadable.into_iter().next().map_or(Ok(has_any), Err)
     }
 
     /// Passes each blob to `each` that only the tier has, with its size in bytes. Returns the
@@ -411,46 +417,4 @@ impl Blobs<'_> {
     pub fn end_tier_removal(&self, digest: &Digest) -> Result<(), Error> {
         files::remove(&self.0.0.layout.tier_removals().join(files::digest_name(digest))).map(drop)
     }
-}
-
-/// The folder of a file of this module.
-fn parent(path: &Path) -> &Path {
-    path.parent().expect("invariant: files of the tier are below the folder of the store")
-}
-
-fn set_time(path: &Path, time: SystemTime) -> Result<(), Error> {
-    let set = OpenOptions::new().write(true).open(path).and_then(|file| file.set_modified(time));
-    set.map_err(|e| Error::io("note the time in", path, e))
-}
-
-fn move_if_there(from: &Path, to: &Path) -> Result<(), Error> {
-    match fs::rename(from, to) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("move", from, e)),
-        _ => Ok(()),
-    }
-}
-
-/// Reads the size in an entry, and with `has_head` the first bytes of the blob; `None` if there is
-/// no entry.
-fn read(path: &Path, has_head: bool) -> Result<Option<(u64, Vec<u8>)>, Error> {
-    let failed = |e| Error::io("read", path, e);
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(failed(e)),
-    };
-    let mut reader = BufReader::with_capacity(4096, file);
-    let mut line = String::new();
-    // The longest size has 20 digits.
-    reader.by_ref().take(21).read_line(&mut line).map_err(failed)?;
-    let size = line.strip_suffix('\n').and_then(|line| line.parse().ok());
-    let size = size.ok_or_else(|| Error::Damaged {
-        path: path.to_owned(),
-        reason: "it does not begin with a size; remove the file, then `lode repair` fetches the blob again".to_owned(),
-    })?;
-    let mut head = Vec::new();
-    if has_head {
-        reader.take(MAX_HEAD).read_to_end(&mut head).map_err(failed)?;
-    }
-    Ok(Some((size, head)))
 }

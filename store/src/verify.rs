@@ -79,7 +79,7 @@ impl Blobs<'_> {
 
     fn verify_in_tier(self, digest: &Digest, size: Option<u64>) -> Result<Verified, Error> {
         let Some(recorded) = self.size_in_tier(digest)? else { return Ok(Verified::Missing) };
-        Ok(match self.0.check_in_tier(digest)? {
+        Ok(match self.0.size_there(digest)? {
             None => Verified::Missing,
             Some(actual) if actual != size.unwrap_or(recorded) => Verified::WrongSize { actual },
             Some(_) => Verified::InTier,

@@ -98,7 +98,7 @@ pub(crate) async fn recall(
     let names = references(&request.models)?;
     stepwise(&daemon, "copying blobs back", move |library, observer| {
         let (blobs, room) =
-            if request.all { (all(library)?, Room::AsItIs) } else { (of_models(library, &names)?, Room::Make) };
+            if request.all { (all(library), Room::AsItIs) } else { (of_models(library, &names)?, Room::Make) };
         let _held = library.hold(blobs.iter().map(|blob| blob.digest).collect());
         relay::run(&handle, observer, |relay| async move {
             Ok(TierRecallReport { bytes: tier.recall_all(blobs, room, &*relay).await? })
@@ -120,10 +120,11 @@ fn of_models(library: &Library, names: &[ModelRef]) -> Operation<Vec<Descriptor>
     Ok(blobs)
 }
 
-fn all(library: &Library) -> Operation<Vec<Descriptor>> {
+fn all(library: &Library) -> Vec<Descriptor> {
     let mut blobs = Vec::new();
-    match library.blobs().each_only_in_tier(|digest, size| blobs.push(Descriptor::blob(digest, size))).pop() {
-        Some(error) => Err(error.into()),
-        None => Ok(blobs),
+    let unreadable = library.blobs().each_only_in_tier(|digest, size| blobs.push(Descriptor::blob(digest, size)));
+    for error in unreadable {
+        tracing::warn!("{error}");
     }
+    blobs
 }

@@ -16,7 +16,8 @@
 //! - Only tensors move. Documents, files that are stored whole, blobs below [`SMALLEST`] bytes, and
 //!   pinned and loaded models stay on the disk.
 //! - The tier removes a blob only after a collection of the store has.
-//! - The move of a blob excludes removals and comparisons. Copies back run beside all of them.
+//! - The move of a blob excludes removals, the comparison of a blob, and a second move or copy of
+//!   it.
 //!
 //! # After a crash
 //! A blob that was put but not recorded is put again, or removed by [`Tier::reconcile`]. An

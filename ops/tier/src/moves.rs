@@ -33,7 +33,8 @@ pub struct Moved {
     pub bytes: u64,
     /// Bytes that were sent to the tier. Blobs that came back earlier are not sent again.
     pub sent: u64,
-    /// Number of blobs that stay because they are being read or added, or belong to a loaded model.
+    /// Number of blobs that stay for now: they are being read or added, belong to a loaded model,
+    /// have left already, or wait for a removal from the tier.
     pub in_use: u64,
     /// Why blobs could not move; the first reasons.
     pub failed: Vec<String>,
@@ -82,20 +83,25 @@ impl Tier {
     pub(crate) async fn excess(&self) -> Result<u64> {
         let (budget, reserved) = (self.0.policy.disk, self.0.recalls.reserved());
         self.blocking(move |library| {
-            let lacking = reserved.saturating_sub(library.free_space()?);
+            let lacking = reserved.saturating_sub(library.room_for(reserved)?);
             let Some(budget) = budget else { return Ok(lacking) };
             Ok(lacking.max(library.stored_bytes().saturating_add(reserved).saturating_sub(budget)))
         })
         .await
     }
 
-    /// Moves the blobs of a plan. Failures of single blobs are reported in the result; if the tier
-    /// itself fails, the rest stays on the disk.
+    /// Moves the blobs of a plan, after removing blobs from the tier that the store no longer
+    /// needs. Failures of single blobs are reported in the result; if the tier itself fails, the
+    /// rest stays on the disk.
     ///
     /// # Errors
     /// The tier cannot be opened.
     pub async fn execute(&self, plan: &MovePlan, observer: &dyn Observer) -> Result<Moved> {
         self.remove_unneeded().await?;
+        self.move_all(plan, observer).await
+    }
+
+    pub(crate) async fn move_all(&self, plan: &MovePlan, observer: &dyn Observer) -> Result<Moved> {
         if !plan.blobs.is_empty() {
             self.place().await?;
         }
@@ -120,11 +126,14 @@ impl Tier {
     }
 
     async fn move_blob(&self, blob: &Descriptor, progress: &Progress) -> Result<(), Error> {
-        let _changing = self.0.changing.read().await;
         let (library, digest) = (self.0.library.clone(), blob.digest);
+        // Another move of the blob comes first. Taken before the lock, as copies back do.
+        let turn = self.0.recalls.turn(&digest);
+        let _turn = turn.lock().await;
+        let _changing = self.0.changing.read().await;
         let is_removal = blocking(&library, move |library| library.blobs().is_tier_removal(&digest)).await?;
         if is_removal {
-            // It was removed and added again. The next move follows the removal from the tier.
+            // The blob was removed and added again. It moves after the tier has removed it.
             progress.in_use.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -134,7 +143,12 @@ impl Tier {
             // Not through the library, which would copy a blob back that has left by now.
             let opened = blocking(&library, move |library| library.blobs().open_on_disk(&digest)).await?;
             let Some(file) = opened.map(Arc::new) else { return Ok(()) };
-            self.place().await?.put(blob, pieces(file.clone())).await?;
+            let place = self.place().await?;
+            if blocking(&library, move |library| library.blobs().is_damaged_in_tier(&digest)).await? {
+                // Its wrong bytes may have the right size.
+                place.remove(&digest).await?;
+            }
+            place.put(blob, pieces(file.clone())).await?;
             let own = blob.clone();
             blocking(&library, move |library| library.blobs().record_in_tier(&own, &head(&file)?)).await?;
             progress.sent.fetch_add(blob.size, Ordering::Relaxed);

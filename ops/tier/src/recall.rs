@@ -1,6 +1,7 @@
 //! Copying blobs back from the tier.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use content::operation::{OperationError, Result};
@@ -44,9 +45,13 @@ impl Tier {
         }
         self.blocking(move |library| library.ensure_room(bytes, "copying blobs back from the tier")).await?;
         let total = missing.iter().map(|blob| blob.size).sum();
+        let is_over = AtomicBool::new(false);
         let copy = |blob: Descriptor| {
-            let tier = self.clone();
+            let (tier, is_over) = (self.clone(), &is_over);
             async move {
+                if is_over.load(Ordering::Relaxed) {
+                    return Ok(0);
+                }
                 let failed = |source| {
                     let location = tier.location().to_owned();
                     store::Error::Recall { blob: blob.digest, location, source }
@@ -55,17 +60,28 @@ impl Tier {
             }
         };
         let mut copies = stream::iter(missing).map(copy).buffered(READS);
-        let mut done = 0;
-        while let Some(size) = copies.try_next().await? {
-            reserved.use_up(size);
-            done += size;
-            observer.bytes(done, total);
-            if !observer.goes_on() {
-                return Err(OperationError::text("the copy was cancelled"));
+        let (mut done, mut failed) = (0, None);
+        // After a failure, copies that run are awaited: they hold their ingests.
+        while let Some(copied) = copies.next().await {
+            match copied {
+                Ok(size) => {
+                    reserved.use_up(size);
+                    done += size;
+                    observer.bytes(done, total);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+            if failed.is_some() || !observer.goes_on() {
+                is_over.store(true, Ordering::Relaxed);
             }
         }
+        drop(copies);
         self.tell_due();
-        Ok(total)
+        match failed {
+            Some(error) => Err(error.into()),
+            None if is_over.into_inner() => Err(OperationError::text("the copy was cancelled")),
+            None => Ok(total),
+        }
     }
 
     /// Moves other blobs to the tier until all blobs that wait for room fit into the disk and its
@@ -87,7 +103,7 @@ impl Tier {
             if plan.blobs.is_empty() {
                 break;
             }
-            let moved = self.execute(&plan, observer).await?;
+            let moved = self.move_all(&plan, observer).await?;
             if let Some(reason) = moved.failed.first() {
                 tracing::warn!("too few blobs left the disk: {reason}");
             }
@@ -106,8 +122,10 @@ impl Tier {
         if blocking(library, move |library| library.blobs().size_on_disk(&digest)).await?.is_some() {
             return Ok(());
         }
-        let _permit = self.0.recalls.permits.acquire().await.map_err(|e| Error::Other(Box::new(e)))?;
-        let reason = match self.copy_in_two_attempts(blob).await {
+        let permit = self.0.recalls.permits.acquire().await.map_err(|e| Error::Other(Box::new(e)))?;
+        let copied = self.copy_in_two_attempts(blob).await;
+        drop(permit);
+        let reason = match copied {
             Ok(()) => {
                 return blocking(library, move |library| library.blobs().record_recall(&digest, SystemTime::now()))
                     .await;
@@ -117,7 +135,9 @@ impl Tier {
                 error.to_string()
             }
             Err(Error::BlobNotFound(_)) => {
-                self.forget_lost(&digest).await?;
+                if !self.forget_lost(&digest).await? {
+                    return Err(Error::Other("it has just moved to the tier; try again".into()));
+                }
                 "the tier does not have it".to_owned()
             }
             Err(error) => return Err(error),
@@ -168,9 +188,10 @@ fn ingest_id(digest: &Digest) -> Result<IngestId, Error> {
 
 /// The blobs that only the tier has, and the bytes that are still to be copied.
 fn only_in_tier(library: &Library, blobs: Vec<Descriptor>) -> Result<(Vec<Descriptor>, u64)> {
-    let (mut found, mut bytes) = (Vec::new(), 0);
+    let (mut found, mut bytes, mut seen) = (Vec::new(), 0, HashSet::new());
     for blob in blobs {
-        if library.blobs().size_on_disk(&blob.digest)?.is_none()
+        if seen.insert(blob.digest)
+            && library.blobs().size_on_disk(&blob.digest)?.is_none()
             && let Some(size) = library.blobs().size_in_tier(&blob.digest)?
         {
             bytes += size.saturating_sub(library.blobs().ingest_size(&ingest_id(&blob.digest)?));

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use content::operation::OperationError;
+use content::operation::{OperationError, RemoteClass};
 use content::{Descriptor, Digest, Error, Unwatched};
 use library::Library;
 use store::Recall;
@@ -46,7 +46,8 @@ impl Recaller {
         let runtime = self.runtime.as_ref().ok_or_else(stopping)?;
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return Err(Error::Busy(format!("of the tier: {MOST} requests wait for blobs")));
+            let reason = format!("{MOST} requests wait for blobs of the tier; try again later");
+            return Err(Error::Remote { class: RemoteClass::Unreachable, source: reason.into() });
         }
         let (sender, done) = std::sync::mpsc::channel();
         let work = work(tier);

@@ -1,11 +1,13 @@
 //! Comparing the tier with the store's list of it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use content::operation::Result;
 use content::{Descriptor, Digest, Error};
 use futures_util::TryStreamExt;
 use library::Library;
+use store::{Needed, Verified};
 
 use crate::blocking::blocking;
 use crate::moves::head;
@@ -33,14 +35,15 @@ impl Tier {
     /// Lists the tier and repairs differences. A process that was killed after it put a blob, and
     /// before it recorded that, leaves a blob that the list lacks.
     ///
+    /// If a name or a document is unreadable, all blobs count as needed.
+    ///
     /// Memory: 8 bytes for each blob of the tier and for each blob to which a document refers.
     ///
     /// # Errors
-    /// The tier or the store cannot be read. If a name or a document is unreadable, nothing is
-    /// removed.
+    /// The tier or the store cannot be read.
     pub async fn reconcile(&self) -> Result<Reconciled> {
         self.remove_unneeded().await?;
-        let needed = std::sync::Arc::new(self.blocking(|library| Ok(library.needed_blobs()?)).await?);
+        let needed = Arc::new(self.blocking(|library| Ok(needed(library))).await?);
         let place = self.place().await?;
         let (mut report, mut there) = (Reconciled::default(), HashSet::new());
         let mut blobs = place.list();
@@ -52,9 +55,12 @@ impl Tier {
             // No blob moves meanwhile, so a blob without an entry is not about to get one.
             let _changing = self.0.changing.write().await;
             let needed = needed.clone();
-            let compare = move |library: &Library| compare(library, &digest, size, needed.contains(&digest));
+            let is_needed = move || (*needed).as_ref().is_none_or(|needed| needed.contains(&digest));
+            let compare = move |library: &Library| compare(library, &digest, size, is_needed());
             match blocking(&self.0.library, compare).await? {
                 Difference::None => {}
+                // A removal may have come first.
+                Difference::Record if place.size(&digest).await? != Some(size) => {}
                 Difference::Record => {
                     blocking(&self.0.library, move |library| record(library, &Descriptor::blob(digest, size))).await?;
                     there.insert(digest.fingerprint());
@@ -94,16 +100,30 @@ impl Tier {
 
     async fn is_listed(&self, digest: &Digest, size: u64) -> Result<bool, Error> {
         let digest = *digest;
-        Ok(blocking(&self.0.library, move |library| library.blobs().size_in_tier(&digest)).await? == Some(size))
+        blocking(&self.0.library, move |library| Ok(entry(library, &digest)? == Some(size))).await
+    }
+}
+
+/// The blobs that a collection would keep; `None` if that is not known.
+fn needed(library: &Library) -> Option<Needed> {
+    let needed = library.needed_blobs();
+    needed.inspect_err(|error| tracing::warn!("no blob is removed from the tier for now: {error}")).ok()
+}
+
+/// The size in the entry of a blob. A damaged entry is written again.
+fn entry(library: &Library, digest: &Digest) -> Result<Option<u64>, store::Error> {
+    match library.blobs().size_in_tier(digest) {
+        Err(store::Error::Damaged { .. }) => Ok(None),
+        other => other,
     }
 }
 
 /// Decides about a blob of the tier for which there is no entry of this size.
 fn compare(library: &Library, digest: &Digest, size: u64, is_needed: bool) -> Result<Difference, store::Error> {
     let blobs = library.blobs();
-    Ok(match (blobs.size_in_tier(digest)?, blobs.size_on_disk(digest)?) {
-        // Of the same size: it has moved since. Of another size: the copy is damaged. If the disk
-        // has the blob, the next move puts it again; if not, the blob is lost.
+    Ok(match (entry(library, digest)?, blobs.size_on_disk(digest)?) {
+        // Of the same size: it has moved since. Of another size: the copy is damaged, which the
+        // next move or copy back finds.
         (Some(_), _) => Difference::None,
         _ if blobs.is_tier_removal(digest)? => Difference::None,
         (None, _) if !is_needed => Difference::Remove,
@@ -113,12 +133,12 @@ fn compare(library: &Library, digest: &Digest, size: u64, is_needed: bool) -> Re
     })
 }
 
-/// Records a blob of the tier. Without a file, its header is only in the tier.
+/// Records a blob of the tier. Without a good file, its header is only in the tier.
 fn record(library: &Library, blob: &Descriptor) -> Result<(), store::Error> {
-    let head = match library.blobs().open_on_disk(&blob.digest)? {
-        Some(file) => head(&file)?,
-        None => Vec::new(),
-    };
+    let is_good = library.blobs().size_on_disk(&blob.digest)?.is_some()
+        && library.blobs().verify(&blob.digest, Some(blob.size), &mut |_| true)? == Verified::Good;
+    let file = if is_good { library.blobs().open_on_disk(&blob.digest)? } else { None };
+    let head = file.map_or(Ok(Vec::new()), |file| head(&file))?;
     library.blobs().record_in_tier(blob, &head)
 }
 

@@ -29,7 +29,7 @@ impl Tier {
 
     async fn remove(&self, digest: Digest) -> Result<(), Error> {
         let library = &self.0.library;
-        // With an entry, the tier still has to have it.
+        // A move has recorded the blob again since the collection released it: it must stay.
         if blocking(library, move |library| library.blobs().size_in_tier(&digest)).await?.is_none() {
             self.place().await?.remove(&digest).await?;
         }

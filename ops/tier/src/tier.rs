@@ -100,7 +100,7 @@ impl Tier {
     pub async fn place(&self) -> Result<&Arc<dyn BlobTier>, Error> {
         let open = || async {
             self.0.failure.check()?;
-            let has_blobs = blocking(&self.0.library, |library| Ok(library.blobs().has_any_in_tier())).await?;
+            let has_blobs = blocking(&self.0.library, |library| library.blobs().has_any_in_tier()).await?;
             let opened = (self.0.open)(TierOwner { id: self.0.owner.clone(), has_blobs }).await;
             opened.inspect_err(|error| self.0.failure.remember(error))
         };

@@ -71,7 +71,14 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
     report.models = library.names().list().len() as u64;
     let mut damaged: BTreeMap<Digest, String> = BTreeMap::new();
     for (digest, user) in &users {
-        match library.blobs().size(digest)? {
+        let size = match library.blobs().size(digest) {
+            Err(store::Error::Damaged { path, reason }) => {
+                damaged.insert(*digest, format!("`{}` is damaged: {reason}", path.display()));
+                continue;
+            }
+            other => other?,
+        };
+        match size {
             Some(size) if size == user.size => {}
             Some(size) => {
                 damaged.insert(*digest, format!("it has {size} bytes, its descriptor says {}", user.size));
@@ -90,10 +97,12 @@ pub fn fsck(library: &Library, selection: Selection, now: SystemTime, observer: 
         blobs.retain(|digest, _| !matches!(library.blobs().size_on_disk(digest), Ok(None)));
     }
     let chosen = select(library, blobs.into_iter().collect(), selection, now);
-    report.blobs = chosen.len() as u64;
-    report.bytes = chosen.iter().map(|(_, size)| size).sum();
     observer.status(format!("reading {} blobs", chosen.len()));
     for ((digest, outcome), (_, size)) in verify_all(library, &chosen, observer)?.into_iter().zip(&chosen) {
+        if !matches!(outcome, Ok(Verified::InTier)) {
+            report.blobs += 1;
+            report.bytes += size;
+        }
         damaged.extend(complaint(&outcome, *size).map(|error| (digest, error)));
     }
     report.problems.extend(unreadable);

@@ -115,9 +115,7 @@ fn repair_all(
         // manifest states a wrong size.
         let whole = match &outcome {
             Err(error) => Some(OperationError::text(format!("{error}; it is not moved"))),
-            Ok(Verified::WrongSize { .. })
-                if is_good(library.blobs().verify(&digest, None, &mut |_| observer.goes_on())?) =>
-            {
+            Ok(Verified::WrongSize { .. }) if is_right(library, &digest, observer)? => {
                 Some(OperationError::text("the blob is good, the manifest is wrong about its size"))
             }
             Ok(_) => None,
@@ -265,13 +263,31 @@ fn is_good(verified: Verified) -> bool {
     matches!(verified, Verified::Good | Verified::InTier)
 }
 
+/// Whether the bytes of a blob are right, whatever its size should be. A blob that only the tier
+/// has is copied back for that.
+fn is_right(library: &Library, digest: &Digest, observer: &dyn Observer) -> Result<bool> {
+    Ok(match library.blobs().verify(digest, None, &mut |_| observer.goes_on())? {
+        Verified::Good => true,
+        Verified::InTier => library.blobs().open(digest)?.into_file().is_ok(),
+        _ => false,
+    })
+}
+
 /// Replaces a damaged blob by the tier's copy, if it has one; returns its size in bytes. If that
 /// copy is damaged or lost, the blob is missing afterwards.
 fn copied_back(library: &Library, digest: &Digest) -> Result<Option<u64>> {
     // Wrong bytes may have come from the way, not from the tier.
     library.blobs().retry_damaged_in_tier(digest)?;
-    if library.blobs().verify(digest, None, &mut |_| true)? != Verified::InTier {
+    // Held, so that a file that is added meanwhile stays on the disk.
+    let _held = library.hold(vec![*digest]);
+    let verified = library.blobs().verify(digest, None, &mut |_| true)?;
+    if library.blobs().size_on_disk(digest)?.is_some() {
         return Ok(None);
+    }
+    match verified {
+        Verified::InTier => {}
+        Verified::WrongSize { .. } => return Ok(library.blobs().forget_damaged_in_tier(digest).map(|()| None)?),
+        _ => return Ok(library.blobs().forget_lost_in_tier(digest).map(|()| None)?),
     }
     let blob = library.blobs().open(digest)?;
     let size = blob.size();

@@ -48,6 +48,8 @@ pub(crate) fn verify_all(library: &Library, blobs: &[(Digest, u64)], observer: &
                 metrics::counter!("lode_verified_bytes_total").increment(blobs[*position].1);
                 library.blobs().record_verified(digest, now);
             }
+            // It was not read.
+            Ok(Verified::InTier) => {}
             _ => library.blobs().forget_verified(digest),
         }
     }
