@@ -4,6 +4,8 @@
   push       8 models of 600 tensors at the same time, in seconds
   pull       16 clients that fetch 2 GB, with and without redirects, in MB/s
   requests   requests to the storage for a push and a pull of a model
+  many       --repositories repositories of a manifest each, made by copies of one: the start of a replica, pages
+             of the catalog, tags and manifests, a collection and its memory
 
 Needs Linux, Python 3.8, a release binary of lode, docker-registry, and SeaweedFS (see --weed).
 scripts/test installs them. Uses about four times --large GiB on the disk.
@@ -12,9 +14,11 @@ scripts/test installs them. Uses about four times --large GiB on the disk.
 import hashlib
 import http.client
 import json
+import os
 import re
 import socket
 import statistics
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -29,7 +33,7 @@ from .seaweed import Seaweed
 from .transfer import DOCKER_REGISTRY, free_port
 
 BINARIES = ("lode",)
-NAMES = ["commit", "push", "pull", "requests"]
+NAMES = ["commit", "push", "pull", "requests", "many"]
 MIB = 1 << 20
 PIECE = bytes(MIB)
 REPEATS = 5
@@ -48,12 +52,13 @@ def add_arguments(parser):
     cache = Path.home() / ".cache" / "lode"
     parser.add_argument("--weed", type=Path, default=cache / "venv-seaweedfs" / "bin" / "weed", help="the program of SeaweedFS")
     parser.add_argument("--large", type=int, default=8, metavar="GIB", help="size of the largest blob")
+    parser.add_argument("--repositories", type=int, default=100_000, metavar="N", help="repositories of `many` (default 100000)")
     parser.add_argument("--pairs", type=int, default=3, metavar="N", help="number of pairs of pushes and pulls")
     parser.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="run only this benchmark; repeatable")
 
 
 def check(parser, options):
-    options.only = options.only or NAMES
+    options.only = options.only or [name for name in NAMES if name != "many"]
     if options.large <= 0 or options.pairs <= 0:
         parser.error("--large and --pairs must be positive")
 
@@ -285,3 +290,76 @@ class ObjectStorage(Bench):
             difference = number - before.get(operation, 0)
             if difference:
                 self.row(f"{name}-{operation}", difference, "requests", None, "")
+
+    def many(self):
+        count = self.options.repositories
+        connection = connect(self.whole)
+        layer = push_blob(connection, "many/one", b"many" + bytes(10_000))
+        manifest = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": layer, "layers": [layer]})
+        status, _, _ = ask(connection, "PUT", "/v2/many/one/manifests/latest", manifest, {"Content-Type": MANIFEST})
+        expect(status, 201)
+        self.say(f"making {count} repositories")
+        objects = self.objects_of("many!one")
+        kept = threading.local()
+
+        def copy(number):
+            if not hasattr(kept, "connection"):
+                kept.connection = http.client.HTTPConnection("127.0.0.1", self.seaweed.filer, timeout=600)
+            for path, content in objects:
+                target = path.replace("many!one", f"team-{number % 100}!model-{number}")
+                status, _, _ = ask(kept.connection, "PUT", target, content, {"Content-Type": "application/octet-stream"})
+                expect(status, 200, 201)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(copy, range(count)))
+        against = f"{count} repositories"
+        begun = time.perf_counter()
+        address = self.lode_registry(["--no-redirects"])
+        self.row("many-start", time.perf_counter() - begun, "s", None, against)
+        names = [f"team-{number % 100}/model-{number}" for number in range(0, count, max(count // 10, 1))]
+        for what, paths in [
+            ("catalog", [f"/v2/_catalog?n=100&last={urllib.parse.quote(name, safe='')}" for name in names]),
+            ("tags", [f"/v2/{name}/tags/list" for name in names]),
+            ("manifest", [f"/v2/{name}/manifests/latest" for name in names]),
+        ]:
+            self.row(f"many-{what}", statistics.median(self.timed(address, path) for path in paths) * 1000, "ms", None, against)
+        taken, memory = self.collect()
+        self.row("many-collection", taken, "s", None, against)
+        self.row("many-collection-memory", memory, "MB", None, against)
+
+    def objects_of(self, repository):
+        """Returns the paths and contents of the objects of a repository."""
+        found, folders = [], [f"/buckets/models/lode/repos/{repository}/", "/buckets/models/lode/names/"]
+        while folders:
+            folder = folders.pop()
+            with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{self.seaweed.filer}{folder}?limit=1000", headers={"Accept": "application/json"})) as answer:
+                entries = json.load(answer)["Entries"] or []
+            for entry in entries:
+                path = entry["FullPath"]
+                # The mode of Go: the highest bit is that of folders.
+                if entry["Mode"] >> 31:
+                    folders.append(path + "/")
+                elif repository in path:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{self.seaweed.filer}{urllib.parse.quote(path)}") as answer:
+                        found.append((path, answer.read()))
+        return found
+
+    def timed(self, address, path):
+        connection = connect(address)
+        begun = time.perf_counter()
+        status, _, _ = ask(connection, "GET", path, headers={"Accept": MANIFEST})
+        expect(status, 200)
+        return time.perf_counter() - begun
+
+    def collect(self):
+        """Runs a collection; returns its seconds and its memory in MB."""
+        command = [str(self.options.bin / "lode"), "registry", "gc", "--storage", "s3://models/lode"]
+        environment = {**os.environ, **self.environment, "LODE_HOME": str(self.folder / "none")}
+        begun = time.perf_counter()
+        with open(self.folder / "gc.log", "wb") as log:
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+        taken = time.perf_counter() - begun
+        if status != 0:
+            raise Failed(f"`lode registry gc` failed: {(self.folder / 'gc.log').read_text(errors='replace')[-200:]}")
+        return taken, usage.ru_maxrss / 1000
