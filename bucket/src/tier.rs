@@ -63,8 +63,8 @@ struct PartsUpload<'a> {
 }
 
 impl BucketTier {
-    /// Opens the tier at a location for a store, and reserves it. Uploads that an
-    /// earlier process did not finish are discarded.
+    /// Opens the tier at a location for a store, and reserves it. Uploads that an earlier process
+    /// did not finish are discarded.
     ///
     /// # Errors
     /// The storage cannot be used, or the tier belongs to another store.
@@ -102,14 +102,17 @@ impl BucketTier {
     /// Fails if the bucket is not the one that was opened, or is gone: a missing object then says
     /// nothing about its blob.
     async fn check_owner(&self) -> Result<(), Error> {
-        match self.owner().await? {
-            Some(owner) if owner == self.store => Ok(()),
-            _ => {
-                let reason =
-                    format!("the tier `{}` has lost its object `{OWNER}`; is it still the same bucket?", self.location);
-                Err(Error::Other(reason.into()))
-            }
+        let found = self.owner().await?;
+        if found.as_deref() == Some(&*self.store) {
+            return Ok(());
         }
+        let (location, expected) = (&self.location, &self.store);
+        let found = found.unwrap_or_else(|| "nothing".to_owned());
+        let reason = format!(
+            "the object `{OWNER}` of the tier `{location}` has `{found}`, expected `{expected}`; correct bucket, prefix or \
+             endpoint, or restore the bucket"
+        );
+        Err(Error::Other(reason.into()))
     }
 
     async fn discard_uploads(&self) -> Result<(), Error> {
@@ -261,16 +264,19 @@ impl BlobTier for BucketTier {
 
     async fn read(&self, blob: &Descriptor, from: u64) -> Result<Pieces, Error> {
         let key = key(&blob.digest);
-        if from < blob.size {
-            match self.objects.stream(&key, from..blob.size).await {
-                Ok(bytes) => return Ok(bytes.map_err(Error::from).boxed()),
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                Err(_) => {}
-            }
+        if from >= blob.size {
+            // No request for an empty range; the blob may still be missing.
+            self.size(&blob.digest).await?.ok_or(Error::BlobNotFound(blob.digest))?;
+            return Ok(futures_util::stream::empty().boxed());
         }
-        // No request for an empty range; the blob may still be missing.
-        self.size(&blob.digest).await?.ok_or(Error::BlobNotFound(blob.digest))?;
-        Ok(futures_util::stream::empty().boxed())
+        match self.objects.stream(&key, from..blob.size).await {
+            Ok(bytes) => Ok(bytes.map_err(Error::from).boxed()),
+            Err(error) if error.is_not_found() => {
+                self.check_owner().await?;
+                Err(Error::BlobNotFound(blob.digest))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn remove(&self, digest: &Digest) -> Result<(), Error> {

@@ -104,7 +104,8 @@ async fn move_unused(tier: &Tier) {
             until_comparison = COMPARISONS;
         }
         until_comparison = until_comparison.saturating_sub(1);
-        maintain(tier).await;
+        // The budget has a loop of its own.
+        maintain(tier, 0).await;
     }
 }
 
@@ -114,18 +115,18 @@ async fn keep_to_budget(tier: &Tier) {
     let mut is_stuck = false;
     loop {
         let begin = Instant::now();
-        let is_over = tier.is_over_budget().await;
+        let over_budget = tier.over_budget().await;
         // A look at very many blobs takes long, so it is rarer.
         let pause = begin.elapsed().saturating_mul(BUDGET_REST).max(BUDGET);
-        match is_over {
-            Ok(true) => {
-                let moves_nothing = maintain(tier).await == 0;
+        match over_budget {
+            Ok(0) => is_stuck = false,
+            Ok(bytes) => {
+                let moves_nothing = maintain(tier, bytes).await == 0;
                 if moves_nothing && !is_stuck {
                     tracing::warn!("the disk has more than LODE_TIER_DISK, and no further blob may move to the tier");
                 }
                 is_stuck = moves_nothing;
             }
-            Ok(false) => is_stuck = false,
             Err(error) => tracing::warn!("the disk cannot be measured for LODE_TIER_DISK: {error:#}"),
         }
         tokio::time::sleep(BUDGET.min(pause)).await;
@@ -136,9 +137,9 @@ async fn keep_to_budget(tier: &Tier) {
     }
 }
 
-/// Moves blobs, and returns their number.
-async fn maintain(tier: &Tier) -> u64 {
-    match tier.maintain(SystemTime::now(), &Unwatched).await {
+/// Moves unused blobs, and others until `at_least` bytes have left the disk. Returns their number.
+async fn maintain(tier: &Tier, at_least: u64) -> u64 {
+    match tier.maintain(SystemTime::now(), at_least, &Unwatched).await {
         Ok(Moved { blobs: 0, .. }) => 0,
         Ok(Moved { blobs, bytes, sent, .. }) => {
             tracing::info!(blobs, bytes, sent, "blobs moved to the tier");

@@ -55,7 +55,8 @@ impl Blobs<'_> {
     /// # Errors
     /// The file cannot be opened.
     pub fn open_on_disk(&self, digest: &Digest) -> Result<Option<BlobFile>, Error> {
-        let (Some(file), path) = (self.open_file(digest)?, self.path(digest)) else { return Ok(None) };
+        let Some(file) = self.open_file(digest)? else { return Ok(None) };
+        let path = self.path(digest);
         let size = file.metadata().map_err(|e| Error::io("look at", &path, e))?.len();
         Ok(Some(BlobFile { place: BlobPlace::Disk(file), size, path }))
     }

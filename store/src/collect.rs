@@ -305,15 +305,31 @@ pub(crate) fn each_in_shelves(blobs: &Path, mut each: impl FnMut(Digest)) -> Vec
     };
     for algorithm in folders(listed(blobs)) {
         for shelf in folders(listed(&algorithm.path())) {
-            for blob in listed(&shelf.path()) {
-                let name = format!("{}:{}", algorithm.file_name().display(), blob.file_name().display());
-                if let Ok(digest) = name.parse() {
-                    each(digest);
-                }
-            }
+            listed(&shelf.path()).iter().filter_map(|blob| named(&algorithm, blob)).for_each(&mut each);
         }
     }
     unreadable
+}
+
+/// Whether a blob or entry below a folder fulfils a condition; the search ends at the first.
+///
+/// # Errors
+/// A folder cannot be read.
+pub(crate) fn any_in_shelves(blobs: &Path, is_it: impl Fn(&Digest) -> bool) -> Result<bool, Error> {
+    for algorithm in folders(files::entries_if_there(blobs)?) {
+        for shelf in folders(files::entries_if_there(&algorithm.path())?) {
+            let blobs = files::entries_if_there(&shelf.path())?;
+            if blobs.iter().filter_map(|blob| named(&algorithm, blob)).any(|digest| is_it(&digest)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The digest of a file below the folder of its hash function.
+fn named(algorithm: &DirEntry, blob: &DirEntry) -> Option<Digest> {
+    format!("{}:{}", algorithm.file_name().display(), blob.file_name().display()).parse().ok()
 }
 
 /// The entries that are folders or may be. Listing an entry that is no folder reports the error.

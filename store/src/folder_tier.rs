@@ -72,8 +72,11 @@ fn claim(folder: &Path, owner: &Path, store: &str) -> Result<(), Error> {
     // A new file system has `lost+found`; a claim may have been interrupted.
     let is_other = |entry: &&fs::DirEntry| entry.file_name() != "lost+found" && entry.file_name() != CLAIM;
     if let Some(other) = entries.iter().find(is_other) {
-        let reason = format!("it has files already, such as `{}`; use an empty folder", other.file_name().display());
-        return Err(Error::Damaged { path: folder.to_owned(), reason });
+        let (folder, other) = (folder.display(), other.file_name());
+        let other = other.display();
+        let reason =
+            format!("the folder `{folder}` cannot be a tier: it has files, such as `{other}`; use an empty folder");
+        return Err(content::Error::Other(reason.into()).into());
     }
     let claim = folder.join(CLAIM);
     files::write_synced(&claim, format!("{store}\n").as_bytes())?;

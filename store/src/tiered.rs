@@ -31,7 +31,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use content::{Algorithm, Descriptor, Digest};
 
-use crate::collect::each_in_shelves;
+use crate::collect::{any_in_shelves, each_in_shelves};
 use crate::collection_lock::Hold;
 use crate::layout::{create_rare_shelf, create_shelves};
 use crate::sync::atomic::Ordering;
@@ -356,9 +356,7 @@ impl Blobs<'_> {
     /// # Errors
     /// A folder cannot be read.
     pub fn has_any_in_tier(&self) -> Result<bool, Error> {
-        let mut has_any = false;
-        let unreadable = each_in_shelves(&self.0.0.layout.tier_blobs(), |_| has_any = true);
-        unreadable.into_iter().next().map_or(Ok(has_any), Err)
+        any_in_shelves(&self.0.0.layout.tier_blobs(), |_| true)
     }
 
     /// Whether a blob is only in the tier.
@@ -366,11 +364,7 @@ impl Blobs<'_> {
     /// # Errors
     /// A folder cannot be read.
     pub fn has_any_only_in_tier(&self) -> Result<bool, Error> {
-        let mut has_any = false;
-        let unreadable = each_in_shelves(&self.0.0.layout.tier_blobs(), |digest| {
-            has_any = has_any || !matches!(self.size_on_disk(&digest), Ok(Some(_)));
-        });
-        unreadable.into_iter().next().map_or(Ok(has_any), Err)
+        any_in_shelves(&self.0.0.layout.tier_blobs(), |digest| !matches!(self.size_on_disk(digest), Ok(Some(_))))
     }
 
     /// Passes each blob to `each` that only the tier has, with its size in bytes. Returns the

@@ -157,7 +157,7 @@ async fn removed_models_leave_the_tier() {
     let both = files(&folder.path().join("blobs")).len();
     done(&server, &["rm", "tuned"]);
     done(&server, &["gc"]);
-    // The next move removes them, whatever it moves.
+    // Each move first removes released blobs from the tier. This one moves no blob.
     done(&server, &["tier", "move", "--after", "520w"]);
     let one = files(&folder.path().join("blobs")).len();
     assert!(0 < one && one < both, "{one} of {both}");

@@ -54,28 +54,25 @@ struct Progress {
 }
 
 impl Tier {
-    /// Moves blobs as the policy says, and removes blobs from the tier that the store no longer
-    /// needs.
+    /// Moves blobs of models that were not used for long, and so many others that `at_least` bytes
+    /// leave the disk (see [`Tier::over_budget`]). Removes blobs from the tier that the store no
+    /// longer needs.
     ///
     /// # Errors
     /// The store or the tier cannot be used.
-    pub async fn maintain(&self, now: SystemTime, observer: &dyn Observer) -> Result<Moved> {
-        let request = MoveRequest {
-            after: self.0.policy.after,
-            at_least: self.excess().await?,
-            loaded: self.loaded(),
-            ..MoveRequest::at(now)
-        };
+    pub async fn maintain(&self, now: SystemTime, at_least: u64, observer: &dyn Observer) -> Result<Moved> {
+        let request =
+            MoveRequest { after: self.0.policy.after, at_least, loaded: self.loaded(), ..MoveRequest::at(now) };
         let plan = self.blocking(move |library| plan_move(library, &request)).await?;
         self.execute(&plan, observer).await
     }
 
-    /// Whether the disk has more than its budget.
+    /// The bytes that the disk has beyond its budget. All blobs on the disk are looked at.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn is_over_budget(&self) -> Result<bool> {
-        Ok(self.0.policy.disk.is_some() && self.excess().await? > 0)
+    pub async fn over_budget(&self) -> Result<u64> {
+        if self.0.policy.disk.is_none() { Ok(0) } else { self.excess().await }
     }
 
     /// The bytes that must leave the disk for its budget, and for copies back that are waiting for

@@ -12,8 +12,8 @@ use content::{Descriptor, Digest};
 use library::{Library, shown};
 use manifests::media_types;
 
-/// Minimum size in bytes of a blob that moves. Requests to a tier cost time and money, whatever the
-/// size, and small blobs free little.
+/// Minimum size in bytes of a blob that moves. A smaller blob frees little space, and a request for
+/// it takes as long and costs as much as one for a larger blob.
 pub const SMALLEST: u64 = 16 << 10;
 
 /// A request for a plan.

@@ -268,7 +268,8 @@ async fn the_disk_keeps_to_its_budget() {
     }
     let budget = 2 * LAYER as u64 + 20_000;
     let place = place.reopened(TierPolicy { after: None, disk: Some(budget) });
-    place.tier.maintain(SystemTime::now(), &Unwatched).await.expect("a move");
+    let over_budget = place.tier.over_budget().await.expect("a look");
+    place.tier.maintain(SystemTime::now(), over_budget, &Unwatched).await.expect("a move");
     assert_eq!(place.on_disk(1..4), [2, 3]);
     // Copying one back makes another one leave first.
     let held = place.library.hold(vec![digest(1)]);

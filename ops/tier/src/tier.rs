@@ -92,8 +92,7 @@ impl Tier {
         &self.0.location
     }
 
-    /// Opens the tier, unless it is open. After a failure, it is not tried again for a
-    /// second.
+    /// Opens the tier, unless it is open. After a failure, it is not tried again for a second.
     ///
     /// # Errors
     /// It cannot be reached, belongs to another store, or is empty although it should have blobs.
@@ -107,8 +106,7 @@ impl Tier {
         self.0.place.get_or_try_init(open).await
     }
 
-    /// The size of a blob in the tier. After a failure, the tier is not asked again for a
-    /// second.
+    /// The size of a blob in the tier. After a failure, the tier is not asked again for a second.
     pub(crate) async fn size_there(&self, digest: &Digest) -> Result<Option<u64>, Error> {
         let place = self.place().await?;
         self.0.failure.check()?;

@@ -263,8 +263,8 @@ fn is_good(verified: Verified) -> bool {
     matches!(verified, Verified::Good | Verified::InTier)
 }
 
-/// Whether the bytes of a blob are right, whatever its size should be. A blob that only the tier
-/// has is copied back for that.
+/// Whether the bytes of a blob have its digest. A blob that only the tier has is copied back
+/// first.
 fn is_right(library: &Library, digest: &Digest, observer: &dyn Observer) -> Result<bool> {
     Ok(match library.blobs().verify(digest, None, &mut |_| observer.goes_on())? {
         Verified::Good => true,
