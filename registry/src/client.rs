@@ -38,6 +38,7 @@ mod payload;
 pub mod push;
 mod redirect;
 mod redirect_policy;
+mod referrers;
 mod remote;
 mod retry;
 mod scope;

@@ -27,6 +27,7 @@ mod push;
 mod refetch;
 mod remote_blob;
 mod repositories;
+mod repository_target;
 mod resolve;
 mod search;
 mod sync;

@@ -2,16 +2,16 @@
 //!
 //! A tag that names the same manifest already is left alone. Blobs that the repository or another
 //! one has are not fetched. A tag is set last, so an interrupted copy is invisible and the next one
-//! goes on. Signatures that are tags (`sha256-….sig`) are copied if their tags match; referrers
-//! that are no tags are not.
+//! goes on. Manifests about the copied ones, such as signatures, are copied too; signatures that
+//! are tags (`sha256-….sig`) are if their tags match.
 
-use std::ops::Range;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use content::operation::{Context, Result};
-use content::{Descriptor, Digest, Expected, Ingest, IngestId, Ingester, Provider};
+use content::{Descriptor, Digest};
 use futures_util::{StreamExt, TryStreamExt};
 use manifests::{Document, ModelRef};
 use registry::RepositoryName;
@@ -21,12 +21,15 @@ use registry::server::{
 };
 
 use crate::hosts::Hosts;
+use crate::repository_target::RepositoryTarget;
 use crate::upstream::Uncounted;
 
 /// Number of blobs of a manifest that are fetched at a time.
 const AT_ONCE: usize = 4;
 /// Maximum number of indexes within indexes.
 const MAX_DEPTH: usize = 4;
+/// Maximum number of manifests about one manifest.
+const MOST_REFERRERS: usize = 1000;
 
 /// Tags of another registry that are copied.
 #[derive(Clone, Debug)]
@@ -59,9 +62,9 @@ pub struct SyncedTag {
 pub enum TagOutcome {
     /// The tag names the same manifest here.
     Unchanged,
-    /// The tag was copied.
+    /// The tag, or a manifest about its manifest, was copied.
     Copied,
-    /// The tag differs, and copying was not asked for.
+    /// The tag differs, or a manifest about its manifest is missing, and copying was not asked for.
     Differs,
 }
 
@@ -124,7 +127,7 @@ async fn repositories(hosts: &Hosts, source: &SyncSource) -> Result<Vec<String>>
 struct Copy<'a, S> {
     remote: Remote,
     fetcher: Fetcher,
-    target: Target<S>,
+    target: RepositoryTarget<S>,
     rules: &'a RepositoryRules,
 }
 
@@ -141,7 +144,7 @@ impl<'a, S: Storage> Copy<'a, S> {
         let (remote, parallel) = hosts.remote(&reference)?;
         let named = RepositoryName::parse(own).map_err(content::operation::OperationError::text)?;
         let repository = Repository { name: named, namespace: None, mirrored: true };
-        let target = Target { storage: storage.clone(), repository: Arc::new(repository) };
+        let target = RepositoryTarget { storage: storage.clone(), repository: Arc::new(repository) };
         Ok(Self { fetcher: Fetcher::new(remote.clone(), parallel), remote, target, rules })
     }
 
@@ -158,23 +161,63 @@ impl<'a, S: Storage> Copy<'a, S> {
     }
 
     async fn tag(&self, tag: &str, execution: SyncExecution) -> Result<TagOutcome> {
-        let Target { storage, repository } = &self.target;
+        let RepositoryTarget { storage, repository } = &self.target;
         let (digest, raw) = self.remote.manifest(tag).await?;
-        if storage.manifest(repository, &Reference::Tag(tag.to_owned())).await? == Some(digest) {
-            return Ok(TagOutcome::Unchanged);
+        let is_same = storage.manifest(repository, &Reference::Tag(tag.to_owned())).await? == Some(digest);
+        if !is_same {
+            if execution == SyncExecution::Report {
+                return Ok(TagOutcome::Differs);
+            }
+            let tags = self.rules.new_tags(&repository.name, vec![tag.to_owned()]);
+            self.document(digest, raw, tags, MAX_DEPTH).await?;
         }
-        if execution == SyncExecution::Report {
-            return Ok(TagOutcome::Differs);
+        let missing = self.missing_referrers(digest).await.context("the manifests about it were not copied")?;
+        if execution == SyncExecution::Copy {
+            for referrer in &missing {
+                self.referrer(referrer).await.with_context(|| format!("the manifest `{referrer}` about it"))?;
+            }
         }
-        let tags = self.rules.new_tags(&repository.name, vec![tag.to_owned()]);
-        self.document(digest, raw, tags, MAX_DEPTH).await?;
-        Ok(TagOutcome::Copied)
+        Ok(match execution {
+            _ if is_same && missing.is_empty() => TagOutcome::Unchanged,
+            SyncExecution::Report => TagOutcome::Differs,
+            SyncExecution::Copy => TagOutcome::Copied,
+        })
+    }
+
+    /// The manifests about a manifest that are missing here, and the ones about them.
+    async fn missing_referrers(&self, subject: Digest) -> Result<Vec<Digest>> {
+        let RepositoryTarget { storage, repository } = &self.target;
+        let (mut subjects, mut seen) = (vec![subject], HashSet::from([subject]));
+        let mut missing = Vec::new();
+        while let Some(subject) = subjects.pop() {
+            for digest in self.remote.referrers(&subject).await? {
+                if !seen.insert(digest) {
+                    continue;
+                }
+                content::ensure!(seen.len() <= MOST_REFERRERS, "there are more than {MOST_REFERRERS} of them");
+                subjects.push(digest);
+                if storage.manifest(repository, &Reference::Digest(digest)).await?.is_none() {
+                    missing.push(digest);
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Copies a manifest about another one.
+    async fn referrer(&self, digest: &Digest) -> Result<()> {
+        match self.remote.manifest(&digest.to_string()).await {
+            Ok((digest, raw)) => self.document(digest, raw, Vec::new(), MAX_DEPTH).await,
+            // It was deleted since it was listed.
+            Err(RemoteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Copies a manifest, or an index after its manifests.
     async fn document(&self, digest: Digest, raw: Bytes, tags: Vec<NewTag>, depth: usize) -> Result<()> {
         let document = Document::parse(&raw).with_context(|| format!("manifest `{digest}`"))?;
-        let Target { storage, repository } = &self.target;
+        let RepositoryTarget { storage, repository } = &self.target;
         for child in document.children().manifests {
             content::ensure!(depth > 0, "`{digest}` has more than {MAX_DEPTH} levels of indexes");
             if storage.manifest(repository, &Reference::Digest(child)).await?.is_some() {
@@ -207,7 +250,7 @@ impl<'a, S: Storage> Copy<'a, S> {
 
     /// Adds blobs to the repository, from another repository here or from the source.
     async fn blobs(&self, blobs: &[Descriptor]) -> Result<()> {
-        let Target { storage, repository } = &self.target;
+        let RepositoryTarget { storage, repository } = &self.target;
         futures_util::stream::iter(blobs)
             .map(Ok)
             .try_for_each_concurrent(AT_ONCE, |blob| async move {
@@ -218,66 +261,5 @@ impl<'a, S: Storage> Copy<'a, S> {
                 Ok(self.fetcher.fetch(&self.target, blob, &Uncounted).await?)
             })
             .await
-    }
-}
-
-/// A repository of a storage: a committed blob is in the repository at once.
-#[derive(Clone)]
-struct Target<S> {
-    storage: S,
-    repository: Arc<Repository>,
-}
-
-impl<S: Storage> Provider for Target<S> {
-    async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, content::Error> {
-        self.storage.blob(&self.repository, digest, Lookup::Promise).await
-    }
-
-    async fn read(&self, blob: &Descriptor, range: Range<u64>) -> Result<Bytes, content::Error> {
-        self.storage.read(blob, range).await
-    }
-}
-
-impl<S: Storage> Ingester for Target<S> {
-    type Ingest = TargetIngest<S>;
-
-    async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<TargetIngest<S>, content::Error> {
-        let ingest = self.storage.ingest(id, expected).await?;
-        Ok(TargetIngest { target: self.clone(), ingest, expected })
-    }
-}
-
-/// A blob that is being written to a repository.
-struct TargetIngest<S: Storage> {
-    target: Target<S>,
-    ingest: S::Ingest,
-    expected: Expected,
-}
-
-impl<S: Storage> Ingest for TargetIngest<S> {
-    fn offset(&self) -> u64 {
-        self.ingest.offset()
-    }
-
-    async fn write(&mut self, bytes: Bytes) -> Result<(), content::Error> {
-        self.ingest.write(bytes).await
-    }
-
-    async fn expect(&mut self, expected: Expected) -> Result<(), content::Error> {
-        self.expected = expected;
-        self.ingest.expect(expected).await
-    }
-
-    async fn pause(self) -> Result<Option<Self>, content::Error> {
-        let Self { target, ingest, expected } = self;
-        Ok(ingest.pause().await?.map(|ingest| Self { target, ingest, expected }))
-    }
-
-    async fn commit(self) -> Result<(Digest, u64), content::Error> {
-        self.target.storage.finish(&self.target.repository, self.ingest, self.expected).await
-    }
-
-    async fn cancel(self) -> Result<(), content::Error> {
-        self.ingest.cancel().await
     }
 }

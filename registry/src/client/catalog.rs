@@ -1,9 +1,11 @@
-//! Lists the repositories of a registry, and the tags of a repository. Support is optional, and
-//! many registries lack it.
+//! Lists the repositories of a registry, the tags of a repository, and the manifests about another
+//! one. Support is optional, and many registries lack it.
 
+use content::Digest;
 use reqwest::header::{HeaderMap, LINK};
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::error::Error;
 use super::host::Host;
@@ -19,10 +21,45 @@ const MAX_PAGE: usize = 4 << 20;
 /// requested.
 const MAX_ENTRIES: usize = 50 * PAGE;
 
+/// A page of names, or of manifests.
+trait Page: DeserializeOwned {
+    type Entry;
+
+    fn entries(self) -> Vec<Self::Entry>;
+}
+
 #[derive(Deserialize)]
-struct Page {
+struct Names {
     #[serde(default, alias = "tags")]
     repositories: Option<Vec<String>>,
+}
+
+impl Page for Names {
+    type Entry = String;
+
+    fn entries(self) -> Vec<String> {
+        self.repositories.unwrap_or_default()
+    }
+}
+
+#[derive(Deserialize)]
+struct Index {
+    #[serde(default)]
+    manifests: Vec<IndexedManifest>,
+}
+
+#[derive(Deserialize)]
+struct IndexedManifest {
+    digest: String,
+}
+
+impl Page for Index {
+    type Entry = Digest;
+
+    /// Digests of unknown algorithms are left out: their manifests could not be verified.
+    fn entries(self) -> Vec<Digest> {
+        self.manifests.iter().filter_map(|entry| entry.digest.parse().ok()).collect()
+    }
 }
 
 /// Returns the repositories of a registry, in its order; at most fifty thousand.
@@ -31,7 +68,7 @@ struct Page {
 /// [`Error::NotFound`], [`Error::Denied`] and the like if it does not support lists, and all errors
 /// of [`Host::send`].
 pub async fn repositories(host: &Host) -> Result<Vec<String>, Error> {
-    list(host, "/v2/_catalog", "", "the list of repositories").await
+    list::<Names>(host, "/v2/_catalog", "", "the list of repositories").await
 }
 
 /// Returns the tags of a repository.
@@ -39,10 +76,20 @@ pub async fn repositories(host: &Host) -> Result<Vec<String>, Error> {
 /// # Errors
 /// See [`repositories`].
 pub async fn tags(host: &Host, repository: &str) -> Result<Vec<String>, Error> {
-    list(host, &format!("/v2/{repository}/tags/list"), repository, &format!("the tags of `{repository}`")).await
+    list::<Names>(host, &format!("/v2/{repository}/tags/list"), repository, &format!("the tags of `{repository}`"))
+        .await
 }
 
-async fn list(host: &Host, path: &str, repository: &str, what: &str) -> Result<Vec<String>, Error> {
+/// Returns the manifests of a repository about the manifest `subject`.
+///
+/// # Errors
+/// See [`repositories`].
+pub async fn referrers(host: &Host, repository: &str, subject: &Digest) -> Result<Vec<Digest>, Error> {
+    let what = format!("the manifests of `{repository}` about `{subject}`");
+    list::<Index>(host, &format!("/v2/{repository}/referrers/{subject}"), repository, &what).await
+}
+
+async fn list<P: Page>(host: &Host, path: &str, repository: &str, what: &str) -> Result<Vec<P::Entry>, Error> {
     let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
     let (mut all, mut query) = (Vec::new(), format!("n={PAGE}"));
     // An empty page may be followed by another page.
@@ -56,9 +103,9 @@ async fn list(host: &Host, path: &str, repository: &str, what: &str) -> Result<V
         }
         let next = next_query(response.headers());
         let body = host.body(response, MAX_PAGE).await?;
-        let page: Page =
+        let page: P =
             serde_json::from_slice(&body).map_err(|error| protocol(host, format!("{what} cannot be read: {error}")))?;
-        all.extend(page.repositories.unwrap_or_default().into_iter().take(MAX_ENTRIES - all.len()));
+        all.extend(page.entries().into_iter().take(MAX_ENTRIES - all.len()));
         if all.len() == MAX_ENTRIES {
             break;
         }

@@ -252,11 +252,14 @@ where
             return Ok(None);
         }
         match target.ingest(&IngestId::of(&blob.digest), expected).await {
-            // It may have been committed between the two calls.
-            Ok(ingest) if ingest.offset() == 0 && has(target, blob).await? => {
+            Ok(ingest) => {
+                let is_new = ingest.offset() == 0;
+                // It may have been committed between the two calls.
+                if !(is_new && has(target, blob).await?) {
+                    return Ok(Some(ingest));
+                }
                 ingest.cancel().await?;
             }
-            Ok(ingest) => return Ok(Some(ingest)),
             Err(content::Error::Busy(_)) => {
                 if !has_waited {
                     has_waited = true;

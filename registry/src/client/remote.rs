@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use content::operation::{Classified, ErrorClass};
 use content::{Algorithm, Descriptor, Digest, Hasher, Provider};
-use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, RANGE};
 use reqwest::{Method, Response, StatusCode};
 
 use super::{Action, Error, Host, Payload, Request, Scope};
@@ -16,6 +16,9 @@ const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, \
     application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// The header with the digest of a manifest.
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// A repository at one or more hosts.
 #[derive(Clone, Debug)]
@@ -65,21 +68,49 @@ impl Remote {
                 }
             }
         }
-        Err(failure
-            .unwrap_or_else(|| Error::Settings(format!("there is no registry to ask for `{}`", self.repository))))
+        Err(failure.unwrap_or_else(|| self.no_source()))
     }
 
-    async fn manifest_of(&self, host: &Host, reference: &str) -> Result<(Digest, Bytes), Error> {
+    /// The digest of the manifest that a tag names, without the manifest. Registries with limits on
+    /// pulls do not count these requests. `None` if the first source that has the tag does not
+    /// announce the digest.
+    ///
+    /// # Errors
+    /// The error of the last source, which is the registry itself.
+    pub async fn digest(&self, tag: &str) -> Result<Option<Digest>, Error> {
+        let mut failure = None;
+        for host in &*self.sources {
+            match self.request_manifest(host, Method::HEAD, tag).await {
+                Ok(response) => {
+                    let announced = response.headers().get(CONTENT_DIGEST).and_then(|value| value.to_str().ok());
+                    return Ok(announced.and_then(|text| text.parse().ok()));
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.no_source()))
+    }
+
+    async fn request_manifest(&self, host: &Host, method: Method, reference: &str) -> Result<Response, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(MANIFEST_TYPES));
         mark(host, &mut headers);
         let url = host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
-        let request = Request { method: Method::GET, url, headers, scope: &self.scope, payload: Payload::None };
+        let request = Request { method, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
-        let what = format!("manifest `{reference}` of `{}`", self.repository);
         if response.status() != StatusCode::OK {
-            return Err(host.refusal(&what, response).await);
+            return Err(host.refusal(&self.manifest_text(reference), response).await);
         }
+        Ok(response)
+    }
+
+    fn manifest_text(&self, reference: &str) -> String {
+        format!("manifest `{reference}` of `{}`", self.repository)
+    }
+
+    async fn manifest_of(&self, host: &Host, reference: &str) -> Result<(Digest, Bytes), Error> {
+        let response = self.request_manifest(host, Method::GET, reference).await?;
+        let what = self.manifest_text(reference);
         let raw = host.body(response, manifests::MAX_MANIFEST).await?;
         let wanted = reference.parse::<Digest>().ok();
         let mut hasher = Hasher::new(wanted.map_or(Algorithm::Sha256, |digest| digest.algorithm()));
@@ -150,10 +181,14 @@ impl Remote {
         }
     }
 
+    /// The error of a remote without sources.
+    fn no_source(&self) -> Error {
+        Error::Settings(format!("there is no registry to ask for `{}`", self.repository))
+    }
+
     /// The error of the last source, or an error for a remote without sources.
     fn failed(&self, last: Option<Error>) -> content::Error {
-        let none = || Error::Settings(format!("there is no registry to ask for `{}`", self.repository));
-        let error = last.unwrap_or_else(none);
+        let error = last.unwrap_or_else(|| self.no_source());
         match error.class() {
             ErrorClass::Remote(class) => content::Error::Remote { class, source: Box::new(error) },
             _ => content::Error::Other(Box::new(error)),

@@ -39,6 +39,18 @@ impl Image {
         Digest::of(&self.manifest)
     }
 
+    /// An image about this one.
+    pub(super) fn signature(&self, layer: &[u8]) -> Self {
+        let mut manifest: Value = serde_json::from_slice(&Self::new(layer).manifest).expect("JSON");
+        manifest["artifactType"] = "application/vnd.example.signature".into();
+        manifest["subject"] = json!({
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": self.digest().to_string(),
+            "size": self.manifest.len(),
+        });
+        Self { layer: layer.to_vec(), manifest: manifest.to_string().into_bytes() }
+    }
+
     /// Pushes the image, and returns the response to its manifest.
     pub(super) async fn push(&self, base: &str, repository: &str, reference: &str) -> (u16, String) {
         let http = client();

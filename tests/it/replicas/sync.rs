@@ -63,6 +63,20 @@ async fn tags_are_copied_to_a_bucket() {
     let blob = client().get(replica.url(&format!("/v2/copy/team/m/blobs/{layer}"))).send().await.expect("an answer");
     assert_eq!(blob.text().await.expect("a body"), "part");
 
+    // A signature of a copied tag, and its own signature, are copied without a tag.
+    let signed = Image::new(b"v1").signature(b"signature");
+    let signature = signed.signature(b"of the signature");
+    for image in [&signed, &signature] {
+        assert_eq!(image.push(&source.url(""), "team/m", &image.digest().to_string()).await.0, 201);
+    }
+    assert_eq!(lines(&sync(&["--dry-run"])), ["copy/team/m:v1"]);
+    assert_eq!(lines(&sync(&[])), ["copy/team/m:v1"]);
+    assert!(lines(&sync(&[])).is_empty(), "nothing has changed");
+    for image in [&signed, &signature] {
+        let manifest = replica.url(&format!("/v2/copy/team/m/manifests/{}", image.digest()));
+        assert_eq!(status(&client(), Method::GET, manifest).await, 200);
+    }
+
     // A tag that may not change is reported; the others are copied.
     let moved = Image::new(b"moved");
     for tag in ["v1", "v3"] {
