@@ -228,7 +228,7 @@ impl BlobStorage for Bucket {
         })
     }
 
-    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+    async fn stream(&self, _: &Repository, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
         let data = self.data_of(blob).await?;
         let bytes = self.objects.stream(&keys::data(&data.data), range).await?;
         Ok(bytes.map(|piece| piece.map_err(Error::from)).boxed())

@@ -54,7 +54,7 @@ impl Ingester for Shelf {
 }
 
 impl BlobStorage for Shelf {
-    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+    async fn stream(&self, _: &Repository, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
         windows(self, blob, range, ()).await
     }
 

@@ -8,6 +8,7 @@
 
 pub mod access;
 mod blobs;
+mod copied;
 pub mod journal;
 mod lists;
 mod manifests;
@@ -38,6 +39,7 @@ use axum::{Json, Router};
 use tracing::Instrument;
 
 pub use blobs::names_tag;
+pub use copied::{CopiedFrom, CopiedRegistries};
 pub use journal::{Journal, JournalEntry, NoJournal, Operation};
 pub use manifests::required_blobs;
 pub use refusal::ErrorReply;
@@ -90,6 +92,8 @@ pub struct ServerOptions {
     pub redirects: Redirects,
     /// The rules of repositories. By default there are none.
     pub rules: Arc<RepositoryRules>,
+    /// Registries whose repositories the storage copies. By default there are none.
+    pub copied: Arc<CopiedRegistries>,
     /// Gets an entry for each request. The default keeps nothing.
     pub journal: Arc<dyn Journal>,
 }
@@ -101,6 +105,7 @@ impl Default for ServerOptions {
             completeness: Completeness::Whole,
             redirects: Redirects::Never,
             rules: Arc::default(),
+            copied: Arc::default(),
             journal: Arc::new(NoJournal),
         }
     }
@@ -204,6 +209,9 @@ async fn answer<S: Storage>(
         return Ok(server.access.token(&parts.headers, parts.uri.query().unwrap_or_default()).await);
     }
     let mut found = route::parse(&parts.uri).map_err(IntoResponse::into_response)?;
+    if let Some(Route::In(repository, _)) = &mut found {
+        server.name_as_copy(repository);
+    }
     if let Some(found) = &found {
         entry.is_about(&parts.method, &parts.uri, found);
     }
@@ -219,6 +227,7 @@ async fn answer<S: Storage>(
             );
             return Err(refused.into_response());
         }
+        server.ensure_is_no_copy(repository, &parts.method).map_err(IntoResponse::into_response)?;
     }
     if let Some(found) = &found {
         let identity = server.admit(found, &parts).await.map_err(IntoResponse::into_response)?;
@@ -257,6 +266,27 @@ impl<S: Storage> Server<S> {
             _ => Action::Push,
         };
         self.access.check(&parts.headers, &base, Some(repository), action).await
+    }
+
+    /// Gives a repository of another registry the name of its copy here.
+    fn name_as_copy(&self, repository: &mut Repository) {
+        let Some(host) = &repository.namespace else { return };
+        if let Some(name) = self.options.copied.own_name(host, &repository.name) {
+            *repository = Repository { name, namespace: None, ..*repository };
+        }
+    }
+
+    /// Refuses a push to a copy: the next pull would replace it. Copies may be deleted.
+    fn ensure_is_no_copy(&self, repository: &Repository, method: &Method) -> Result<(), ErrorReply> {
+        if is_read(method) || method == Method::DELETE {
+            return Ok(());
+        }
+        let Some(source) = self.options.copied.source(&repository.name) else { return Ok(()) };
+        let message = format!(
+            "`{}` is a copy of `{}` of `{}`; push to a repository with another name",
+            repository.name, source.name, source.host
+        );
+        Err(ErrorReply::new(ErrorCode::Denied, message))
     }
 
     fn base(&self, headers: &HeaderMap) -> String {

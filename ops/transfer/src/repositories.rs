@@ -142,7 +142,7 @@ impl Ingester for Repositories {
 }
 
 impl BlobStorage for Repositories {
-    async fn stream(&self, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
+    async fn stream(&self, _: &Repository, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
         let held = self.library.hold(vec![blob.digest]);
         windows(self, blob, range, held).await
     }

@@ -82,7 +82,7 @@ pub(super) async fn get<S: Storage>(
     let body = if parts.method == Method::HEAD {
         Body::empty()
     } else {
-        Body::from_stream(server.storage.stream(&blob, range).await?)
+        Body::from_stream(server.storage.stream(repository, &blob, range).await?)
     };
     finish(response, body)
 }

@@ -109,9 +109,14 @@ pub trait BlobStorage: Provider + Ingester {
         lookup: Lookup,
     ) -> impl Future<Output = Result<Option<Descriptor>, Error>> + Send;
 
-    /// Streams a range of a blob, which stays until the stream is dropped. A stream that ends early
-    /// ends with an error.
-    fn stream(&self, blob: &Descriptor, range: Range<u64>) -> impl Future<Output = Result<BlobStream, Error>> + Send;
+    /// Streams a range of a blob of a repository. The blob stays until the stream is dropped. A
+    /// stream that ends early ends with an error.
+    fn stream(
+        &self,
+        of: &Repository,
+        blob: &Descriptor,
+        range: Range<u64>,
+    ) -> impl Future<Output = Result<BlobStream, Error>> + Send;
 
     /// A URL at another server, from which the client can read the blob for a while without a
     /// login; `None` if there is none.
