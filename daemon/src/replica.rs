@@ -5,6 +5,7 @@
 //! to stop, it accepts no more connections, and running requests may continue for a while.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::extract::{Request, State};
@@ -18,9 +19,9 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
 use registry::server::retention::{self, Execution, Retained};
-use registry::server::{Redirects, RepositoryRules, Server, ServerOptions};
+use registry::server::{CopiedRegistries, Redirects, RepositoryRules, Server, ServerOptions};
 use tokio::sync::watch;
-use transfer::{Hosts, RegistrySettings, SyncExecution, SyncedTag};
+use transfer::{Hosts, PullThrough, RegistrySettings, SyncExecution, SyncedTag};
 
 use crate::health::{Readiness, healthz};
 use crate::metrics::counts::Counts;
@@ -53,8 +54,10 @@ pub struct ReplicaSettings {
     pub registry: RegistryAccess,
     /// Rules of repositories, the audit log and the webhooks.
     pub policy: RegistryPolicy,
-    /// Settings of other registries, for copies of their tags.
+    /// Settings of other registries, for copies of their content.
     pub registries: RegistrySettings,
+    /// Registries whose content is copied when a client asks for it.
+    pub copied: CopiedRegistries,
     /// The bucket.
     pub storage: Location,
     /// Which clients read large blobs from the storage itself.
@@ -149,18 +152,26 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         tracing::warn!("the registry is in memory: everything is lost when this process ends");
     }
     let access = access(&settings.registry, &bucket).await?;
+    let pulling = if access.anyone_may_pull() {
+        Hosts::anonymous(&settings.registries)
+    } else {
+        Hosts::new(&settings.registries, false)
+    };
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let completeness = settings.registry.completeness;
     let journal = RegistryJournal::start(&settings.policy)?;
     let rules = settings.policy.rules.clone();
+    let copied = Arc::new(settings.copied);
     let options = ServerOptions {
         scheme,
         completeness,
         redirects: settings.redirects,
         rules: rules.clone(),
+        copied: copied.clone(),
         journal: journal.journal(),
     };
-    let registry = Server::replica(bucket.clone(), access, options);
+    let storage = PullThrough::new(bucket.clone(), copied, pulling, rules.clone());
+    let registry = Server::replica(storage, access, options);
     let replica = Replica { bucket: bucket.clone(), counts: metrics::start()? };
     let routes = application(replica, registry.clone().router());
     let (stop, stopped) = watch::channel(false);
@@ -253,7 +264,7 @@ async fn refuse_pages(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-async fn close_idle(registry: &Server<Bucket>) {
+async fn close_idle(registry: &Server<PullThrough<Bucket>>) {
     loop {
         tokio::time::sleep(CLOSE).await;
         registry.close_idle_uploads();

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use api::lode::{ReducedRepository, RetentionRequest, RetentionResponse};
 use bucket::{CollectOptions, Location};
 use clap::{Args, Subcommand};
 use content::text::size;
 use daemon::replica::{Collection, ReplicaSettings};
-use registry::server::Redirects;
 use registry::server::retention::Execution;
+use registry::server::{CopiedRegistries, Redirects};
 use transfer::{SyncExecution, SyncedTag, TagOutcome};
 
 use super::client::Client;
@@ -137,12 +137,15 @@ fn serve(mut config: Config, arguments: RegistryArguments) -> Result<()> {
     let settings = config.into_settings()?;
     let redirects =
         if arguments.no_redirects { Redirects::Never } else { Redirects::Except(arguments.no_redirect_for) };
+    let copied = CopiedRegistries::new(&settings.pull_through.unwrap_or_default());
+    let copied = copied.map_err(|reason| anyhow!("LODE_PULL_THROUGH: {reason}"))?;
     Ok(daemon::replica::run(ReplicaSettings {
         address: settings.address,
         tls: settings.tls,
         registry: settings.registry,
         policy: settings.policy,
         registries: settings.registries,
+        copied,
         storage,
         redirects,
         collect_every: arguments.collect_every,
