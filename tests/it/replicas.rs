@@ -2,6 +2,7 @@
 //! fail.
 
 mod balancer;
+mod copies;
 mod kills;
 mod logins;
 mod rules;
