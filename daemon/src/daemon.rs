@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use library::Library;
+use registry::server::Journal;
 use registry::server::access::Access;
 use scheduler::Scheduler;
 use tier::Tier;
@@ -38,6 +39,8 @@ pub(crate) struct Daemon {
     /// Jobs whose output a client reads at its own pace.
     pub(crate) readouts: Jobs,
     pub(crate) permissions: Arc<Permissions>,
+    /// The journal of the registry.
+    pub(crate) journal: Arc<dyn Journal>,
     /// The tier of the store.
     pub(crate) tier: Option<Tier>,
     /// Collections of uploads after models were created from them.

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use registry::RepositoryName;
 use registry::server::retention::{Execution, RepositoryRetention, Retained, retain};
-use registry::server::{RepositoryRules, Storage};
+use registry::server::{Journal, RepositoryRules, Storage};
 
 use crate::body::Body;
 use crate::daemon::Daemon;
@@ -23,7 +23,7 @@ pub(crate) async fn retention(
     if execution == Execution::Remove {
         daemon.library.ensure_writable()?;
     }
-    let done = retain(&daemon.repositories(), rules, execution, SystemTime::now()).await?;
+    let done = retain(&daemon.repositories(), rules, daemon.journal.as_ref(), execution, SystemTime::now()).await?;
     Ok(Json(response(rules, &done)))
 }
 
@@ -51,11 +51,11 @@ fn reduced(retention: &RepositoryRetention) -> ReducedRepository {
 }
 
 /// Removes tags and manifests that no rule keeps. A failure is logged; the next run goes on.
-pub(crate) async fn apply_retention<S: Storage>(storage: &S, rules: &RepositoryRules) {
+pub(crate) async fn apply_retention<S: Storage>(storage: &S, rules: &RepositoryRules, journal: &dyn Journal) {
     if !rules.have_retention() {
         return;
     }
-    match retain(storage, rules, Execution::Remove, SystemTime::now()).await {
+    match retain(storage, rules, journal, Execution::Remove, SystemTime::now()).await {
         Ok(done) => {
             for one in done.repositories {
                 let (tags, manifests) = one.removed.unwrap_or_default();

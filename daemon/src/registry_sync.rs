@@ -2,22 +2,17 @@
 
 use content::operation::Result;
 use futures_util::future::join_all;
-use registry::server::{RepositoryRules, Storage};
-use transfer::{Hosts, SyncExecution, SyncSource, SyncedTag, TagOutcome, sync};
+use registry::server::Storage;
+use transfer::{Hosts, SyncExecution, SyncSource, SyncTarget, SyncedTag, TagOutcome, sync};
 
 /// Copies the tags of all sources, each at its interval. It ends only if there are no sources.
-pub(crate) async fn keep_synced<S: Storage>(
-    hosts: &Hosts,
-    storage: &S,
-    rules: &RepositoryRules,
-    sources: &[SyncSource],
-) {
-    join_all(sources.iter().map(|source| keep_source(hosts, storage, rules, source))).await;
+pub(crate) async fn keep_synced<S: Storage>(hosts: &Hosts, to: &SyncTarget<'_, S>, sources: &[SyncSource]) {
+    join_all(sources.iter().map(|source| keep_source(hosts, to, source))).await;
 }
 
-async fn keep_source<S: Storage>(hosts: &Hosts, storage: &S, rules: &RepositoryRules, source: &SyncSource) {
+async fn keep_source<S: Storage>(hosts: &Hosts, to: &SyncTarget<'_, S>, source: &SyncSource) {
     loop {
-        let done = sync(hosts, storage, rules, source, SyncExecution::Copy, |synced| log(&synced)).await;
+        let done = sync(hosts, to, source, SyncExecution::Copy, |synced| log(&synced)).await;
         if let Err(error) = done {
             tracing::warn!(registry = source.registry, "its tags were not copied: {error:#}");
         }
@@ -40,14 +35,13 @@ fn log(synced: &SyncedTag) {
 /// The repositories of a source cannot be listed.
 pub(crate) async fn sync_once<S: Storage>(
     hosts: &Hosts,
-    storage: &S,
-    rules: &RepositoryRules,
+    to: &SyncTarget<'_, S>,
     sources: &[SyncSource],
     execution: SyncExecution,
     mut each: impl FnMut(SyncedTag),
 ) -> Result<()> {
     for source in sources {
-        sync(hosts, storage, rules, source, execution, &mut each).await?;
+        sync(hosts, to, source, execution, &mut each).await?;
     }
     Ok(())
 }

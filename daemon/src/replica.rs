@@ -19,9 +19,9 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
 use registry::server::retention::{self, Execution, Retained};
-use registry::server::{CopiedRegistries, Redirects, RepositoryRules, Server, ServerOptions};
+use registry::server::{CopiedRegistries, Journal, Redirects, RepositoryRules, Server, ServerOptions, record_unserved};
 use tokio::sync::watch;
-use transfer::{Hosts, PullThrough, RegistrySettings, SyncExecution, SyncedTag};
+use transfer::{Hosts, PullThrough, RegistrySettings, SyncExecution, SyncTarget, SyncedTag};
 
 use crate::health::{Readiness, healthz};
 use crate::metrics::counts::Counts;
@@ -40,6 +40,8 @@ const CLOSE: Duration = Duration::from_mins(1);
 const FIRST_COLLECTION: Duration = Duration::from_mins(10);
 /// How long events for webhooks may take at the end, even if requests have used up their time.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
+/// How long the events of a command may take at its end.
+const ALL_EVENTS: Duration = Duration::from_mins(1);
 /// How long a storage may take to answer the question whether the replica is ready.
 const READY: Duration = Duration::from_secs(5);
 
@@ -102,12 +104,20 @@ pub fn collect(storage: &Location, collection: Collection, options: &CollectOpti
 ///
 /// # Errors
 /// The storage cannot be used, or a manifest cannot be read.
-pub fn retain(storage: &Location, rules: &RepositoryRules, execution: Execution) -> Result<Retained> {
+pub fn retain(storage: &Location, policy: &RegistryPolicy, execution: Execution) -> Result<Retained> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let bucket = Bucket::open(storage)?;
-        Ok(retention::retain(&bucket, rules, execution, SystemTime::now()).await?)
-    })
+    let bucket = Bucket::open(storage)?;
+    runtime.block_on(journaled(policy, async |journal| {
+        Ok(retention::retain(&bucket, &policy.rules, journal, execution, SystemTime::now()).await?)
+    }))
+}
+
+/// Executes rules once, with the audit log and the webhooks of the policy.
+async fn journaled<T>(policy: &RegistryPolicy, work: impl AsyncFnOnce(&dyn Journal) -> Result<T>) -> Result<T> {
+    let journal = RegistryJournal::start(policy)?;
+    let done = work(journal.journal().as_ref()).await;
+    journal.finish(ALL_EVENTS).await;
+    done
 }
 
 /// Copies tags of other registries to a bucket once, or only reports them.
@@ -124,7 +134,10 @@ pub fn sync(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let hosts = Hosts::new(registries, false);
     let bucket = Bucket::open(storage)?;
-    runtime.block_on(sync_once(&hosts, &bucket, &policy.rules, &policy.sync, execution, each))
+    runtime.block_on(journaled(policy, async |journal| {
+        let to = SyncTarget { storage: &bucket, rules: &policy.rules, journal };
+        sync_once(&hosts, &to, &policy.sync, execution, each).await
+    }))
 }
 
 /// Whether a collection removes anything.
@@ -159,21 +172,21 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
     };
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let completeness = settings.registry.completeness;
-    let journal = RegistryJournal::start(&settings.policy)?;
+    let registry_journal = RegistryJournal::start(&settings.policy)?;
+    let journal = registry_journal.journal();
     let rules = settings.policy.rules.clone();
-    let copied = Arc::new(settings.copied);
     let options = ServerOptions {
         scheme,
         completeness,
         redirects: settings.redirects,
         rules: rules.clone(),
-        copied: copied.clone(),
-        journal: journal.journal(),
+        copied: Arc::new(settings.copied),
+        journal: journal.clone(),
     };
-    let storage = PullThrough::new(bucket.clone(), copied, pulling, rules.clone());
+    let storage = PullThrough::new(bucket.clone(), pulling, &options);
     let registry = Server::replica(storage, access, options);
     let replica = Replica { bucket: bucket.clone(), counts: metrics::start()? };
-    let routes = application(replica, registry.clone().router());
+    let routes = application(replica, registry.clone().router(), journal.clone());
     let (stop, stopped) = watch::channel(false);
     let mut server = listen(listener, settings.tls, routes, stopped)?;
     let hosts = Hosts::new(&settings.registries, false);
@@ -183,8 +196,8 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         ended = &mut server => return ended.internal().context("serving failed"),
         () = told_to_stop() => tracing::info!("stopping"),
         () = close_idle(&registry) => {}
-        () = collections(&bucket, &rules, settings.collect_every) => {}
-        () = syncs(&hosts, &bucket, &settings.policy) => {}
+        () = collections(&bucket, &rules, journal.as_ref(), settings.collect_every) => {}
+        () = syncs(&hosts, &bucket, &settings.policy, journal.as_ref()) => {}
     }
     activation::stopping();
     let _ = stop.send(true);
@@ -193,7 +206,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         tracing::warn!("requests that were not finished are cut off");
         server.abort();
     }
-    journal.finish(end.saturating_duration_since(Instant::now()).max(LAST_EVENTS)).await;
+    registry_journal.finish(end.saturating_duration_since(Instant::now()).max(LAST_EVENTS)).await;
     Ok(())
 }
 
@@ -220,7 +233,7 @@ async fn access(settings: &RegistryAccess, bucket: &Bucket) -> Result<Access> {
     access::with_key(settings, key.context("`keys/token` in the storage is not a key of 32 bytes; delete it")?)
 }
 
-fn application(replica: Replica, registry: Router<Replica>) -> Router {
+fn application(replica: Replica, registry: Router<Replica>, journal: Arc<dyn Journal>) -> Router {
     Router::new()
         .route("/", get(about))
         .route("/healthz", get(healthz))
@@ -229,6 +242,7 @@ fn application(replica: Replica, registry: Router<Replica>) -> Router {
         .merge(registry)
         .route_layer(axum::middleware::from_fn(metrics::count))
         .layer(axum::middleware::from_fn(refuse_pages))
+        .layer(axum::middleware::from_fn_with_state(journal, record_unserved))
         .layer(axum::middleware::from_fn(span))
         .with_state(replica)
 }
@@ -272,20 +286,21 @@ async fn close_idle(registry: &Server<PullThrough<Bucket>>) {
 }
 
 /// Copies tags of other registries; without sources, it waits forever.
-async fn syncs(hosts: &Hosts, bucket: &Bucket, policy: &RegistryPolicy) {
-    keep_synced(hosts, bucket, &policy.rules, &policy.sync).await;
+async fn syncs(hosts: &Hosts, bucket: &Bucket, policy: &RegistryPolicy, journal: &dyn Journal) {
+    let to = SyncTarget { storage: bucket, rules: &policy.rules, journal };
+    keep_synced(hosts, &to, &policy.sync).await;
     std::future::pending::<()>().await;
 }
 
 /// Applies the retention of repositories and collects, again and again, for the first time soon;
 /// without an interval, never.
-async fn collections(bucket: &Bucket, rules: &RepositoryRules, every: Option<Duration>) {
+async fn collections(bucket: &Bucket, rules: &RepositoryRules, journal: &dyn Journal, every: Option<Duration>) {
     let Some(every) = every else { return std::future::pending().await };
     let mut pause = every.min(FIRST_COLLECTION);
     loop {
         tokio::time::sleep(pause).await;
         pause = every;
-        apply_retention(bucket, rules).await;
+        apply_retention(bucket, rules, journal).await;
         match bucket.collect(&CollectOptions::at(SystemTime::now())).await {
             Ok(done) => {
                 tracing::info!(blobs = done.blobs, removed = done.removed, bytes = done.removed_bytes, "collected");

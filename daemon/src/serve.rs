@@ -17,14 +17,14 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use library::Library;
 use protocol::InstructionSet;
-use registry::server::{Journal, RepositoryRules, Server, ServerOptions};
+use registry::server::{Journal, RepositoryRules, Server, ServerOptions, record_unserved};
 use scheduler::{Limits, RunnerOptions, Scheduler, gpu_driver};
 use store::{Options, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
-use transfer::{Hosts, Repositories};
+use transfer::{Hosts, Repositories, SyncTarget};
 
 use crate::budget::Budget;
 use crate::collections::Collections;
@@ -99,6 +99,7 @@ async fn serve(settings: Settings) -> Result<()> {
     let scheduler = Scheduler::new(runner_options(&settings, &library, &sockets)?, limits(&settings));
     let tier = tiering::attach(&store, &library, settings.tier.as_ref(), &scheduler)?;
     drop(store);
+    let journal = RegistryJournal::start(&settings.policy)?;
     let handed = SocketUploads::default();
     // Creating a model from files adds to the store, so a read-only store needs no socket.
     let has_creates = !library.is_read_only();
@@ -117,6 +118,7 @@ async fn serve(settings: Settings) -> Result<()> {
         incoming: Jobs::new(),
         readouts: Jobs::new(),
         permissions: Arc::new(permissions()),
+        journal: journal.journal(),
         tier,
         collections: Collections::default(),
     };
@@ -129,9 +131,8 @@ async fn serve(settings: Settings) -> Result<()> {
     }
     let (stop, stopped) = watch::channel(false);
     let preloading = daemon.clone();
-    let journal = RegistryJournal::start(&daemon.settings.policy)?;
     let repositories = daemon.repositories();
-    let registry = registry(&daemon, repositories.clone(), journal.journal());
+    let registry = registry(&daemon, repositories.clone());
     let routes = application(daemon, registry.clone().router());
     let mut server = listen(listener, tls, routes, stopped)?;
     activation::serving();
@@ -237,9 +238,11 @@ async fn background(library: Library, daemon: Daemon, registry: Arc<Server<Repos
         }
         let collections = attend_to_collections(library.clone());
         let policy = &daemon.settings.policy;
-        let retention = retention(&repositories, &policy.rules);
+        let journal = daemon.journal.as_ref();
+        let retention = retention(&repositories, &policy.rules, journal);
         let hosts = Hosts::new(&daemon.settings.registries, false);
-        let syncs = keep_synced(&hosts, &repositories, &policy.rules, &policy.sync);
+        let to = SyncTarget { storage: &repositories, rules: &policy.rules, journal };
+        let syncs = keep_synced(&hosts, &to, &policy.sync);
         let tier = tiering::keep(daemon.tier.as_ref());
         tokio::join!(log, index, collections, close_idle(&registry), sweep(library), retention, syncs, tier);
     };
@@ -285,12 +288,12 @@ async fn attend_to_collections(library: Library) {
 }
 
 /// Applies the retention of the registry's repositories, for the first time soon.
-async fn retention(repositories: &Repositories, rules: &RepositoryRules) {
+async fn retention(repositories: &Repositories, rules: &RepositoryRules, journal: &dyn Journal) {
     let mut pause = FIRST_RETENTION;
     loop {
         tokio::time::sleep(pause).await;
         pause = RETENTION;
-        apply_retention(repositories, rules).await;
+        apply_retention(repositories, rules, journal).await;
     }
 }
 
@@ -357,16 +360,17 @@ fn application(daemon: Daemon, registry: Router<Daemon>) -> Router {
         .route_layer(axum::middleware::from_fn(metrics::count))
         .layer(axum::middleware::from_fn_with_state(daemon.clone(), guard::check))
         .layer(guard::cors(&daemon.settings))
+        .layer(axum::middleware::from_fn_with_state(daemon.journal.clone(), record_unserved))
         .layer(axum::middleware::from_fn(span))
         .with_state(daemon)
 }
 
-fn registry(daemon: &Daemon, repositories: Repositories, journal: Arc<dyn Journal>) -> Arc<Server<Repositories>> {
+fn registry(daemon: &Daemon, repositories: Repositories) -> Arc<Server<Repositories>> {
     let options = ServerOptions {
         scheme: if daemon.settings.tls.is_some() { "https" } else { "http" },
         completeness: daemon.settings.registry.completeness,
         rules: daemon.settings.policy.rules.clone(),
-        journal,
+        journal: daemon.journal.clone(),
         ..ServerOptions::default()
     };
     Server::new(repositories, daemon.access.clone(), options)

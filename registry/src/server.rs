@@ -40,7 +40,7 @@ use tracing::Instrument;
 
 pub use blobs::names_tag;
 pub use copied::{CopiedFrom, CopiedRegistries};
-pub use journal::{Journal, JournalEntry, NoJournal, Operation};
+pub use journal::{Cause, Journal, JournalEntry, NoJournal, Operation, record_unserved};
 pub use manifests::required_blobs;
 pub use refusal::ErrorReply;
 pub use rules::{KeptTags, NamePattern, RepositoryRule, RepositoryRules, Retention, matches_repository};
@@ -94,7 +94,7 @@ pub struct ServerOptions {
     pub rules: Arc<RepositoryRules>,
     /// Registries whose repositories the storage copies. By default there are none.
     pub copied: Arc<CopiedRegistries>,
-    /// Gets an entry for each request. The default keeps nothing.
+    /// Gets an entry for each request and for each change by rules. The default keeps nothing.
     pub journal: Arc<dyn Journal>,
 }
 
@@ -193,7 +193,7 @@ async fn respond<S: Storage>(server: &Arc<Server<S>>, request: Request) -> Respo
     let mut entry = OpenEntry::begin(server.options.journal.as_ref(), &request);
     let mut response = answer(server, request, &mut entry).await.unwrap_or_else(|response| response);
     response.headers_mut().insert(VERSION, uploads::value("registry/2.0"));
-    entry.end(&response);
+    entry.end(&mut response);
     response
 }
 

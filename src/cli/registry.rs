@@ -174,10 +174,10 @@ fn retain(location: &Location, rules: Option<PathBuf>, dry_run: bool) -> Result<
         bail!("a registry in memory ends with its process; there is nothing to remove");
     }
     let rules = rules.context("no rules are named; give `--rules FILE`, or set LODE_REGISTRY_RULES")?;
-    let rules = registry_rules::read(&rules)?.0.rules;
+    let policy = registry_rules::read(&rules)?.0;
     let execution = if dry_run { Execution::Report } else { Execution::Remove };
-    let retained = daemon::replica::retain(location, &rules, execution)?;
-    Ok(daemon::retention_response(&rules, &retained))
+    let retained = daemon::replica::retain(location, &policy, execution)?;
+    Ok(daemon::retention_response(&policy.rules, &retained))
 }
 
 /// Prints a line for each tag that is copied or would be, and a message for each failure.

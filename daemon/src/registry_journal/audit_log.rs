@@ -1,5 +1,5 @@
 //! The audit log: a file with a line of JSON for each request of the registry, also for refused
-//! ones.
+//! ones, and for each change by its rules.
 //!
 //! A line is appended with one write. If another program moves or removes the file, as logrotate
 //! does, the next line goes to a new file of the same name. A line that cannot be written is in the
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use content::operation::{Context, Result, Unclassified};
 use jiff::Timestamp;
-use registry::server::JournalEntry;
+use registry::server::{Cause, JournalEntry};
 use serde::Serialize;
 
 /// Time between two looks whether the file was moved.
@@ -37,6 +37,9 @@ struct OpenLog {
 #[derive(Serialize)]
 struct Line<'a> {
     time: String,
+    /// Left out for requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
     operation: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     repository: Option<&'a str>,
@@ -66,6 +69,7 @@ impl<'a> Line<'a> {
     fn of(entry: &'a JournalEntry) -> Self {
         Self {
             time: rfc3339(entry.time),
+            cause: (entry.cause != Cause::Request).then(|| entry.cause.as_str()),
             operation: entry.operation.as_str(),
             repository: entry.repository.as_deref(),
             reference: entry.reference.as_deref(),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use registry::server::{JournalEntry, Operation};
+use registry::server::{Cause, JournalEntry, Operation};
 
 /// Maximum number of repositories with metrics of their own. Later ones count together, as `other`.
 const MOST: usize = 1000;
@@ -15,6 +15,10 @@ pub(super) struct RepositoryMetrics(Mutex<HashSet<String>>);
 impl RepositoryMetrics {
     /// Counts a request that was executed. Refused ones may name repositories that do not exist.
     pub(super) fn count(&self, entry: &JournalEntry) {
+        // Changes by rules are no requests.
+        if entry.cause != Cause::Request || !entry.succeeded() {
+            return;
+        }
         // Other requests also succeed for repositories that do not exist.
         let is_counted = matches!(
             entry.operation,
@@ -25,7 +29,7 @@ impl RepositoryMetrics {
                 | Operation::PushBlob
                 | Operation::DeleteBlob
         );
-        let Some(repository) = entry.repository.as_deref().filter(|_| is_counted && entry.succeeded()) else { return };
+        let Some(repository) = entry.repository.as_deref().filter(|_| is_counted) else { return };
         let label = self.label(repository);
         let operation = entry.operation.as_str();
         metrics::counter!("lode_registry_operations_total", "repository" => label.clone(), "operation" => operation)

@@ -46,5 +46,5 @@ pub use push::{Push, PushedBlob};
 pub use refetch::Refetch;
 pub use repositories::Repositories;
 pub use search::{Offered, Search, search};
-pub use sync::{SyncExecution, SyncSource, SyncedTag, TagOutcome, sync};
+pub use sync::{SyncExecution, SyncSource, SyncTarget, SyncedTag, TagOutcome, sync};
 pub use upstream::Upstream;

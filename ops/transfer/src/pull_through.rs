@@ -23,8 +23,9 @@ use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider}
 use manifests::{Document, ModelRef};
 use registry::client::{Error as RemoteError, Fetcher, Remote, catalog};
 use registry::server::{
-    BlobStorage, BlobStream, CopiedRegistries, Listed, ListedManifest, ListedTag, Lookup, ManifestStorage, NewManifest,
-    Page, Reference, Removal, Repository, RepositoryRules, RepositoryUpkeep, Storage,
+    BlobStorage, BlobStream, CopiedRegistries, Journal, JournalEntry, Listed, ListedManifest, ListedTag, Lookup,
+    ManifestStorage, NewManifest, Page, Reference, Removal, Repository, RepositoryRules, RepositoryUpkeep,
+    ServerOptions, Storage,
 };
 
 use crate::hosts::Hosts;
@@ -38,34 +39,42 @@ pub struct PullThrough<S> {
     copied: Arc<CopiedRegistries>,
     hosts: Hosts,
     rules: Arc<RepositoryRules>,
+    journal: Arc<dyn Journal>,
     transfers: Transfers,
 }
 
 /// The source of a repository.
-pub(crate) struct Source {
+struct UpstreamRepository {
     remote: Remote,
     fetcher: Fetcher,
 }
 
 impl<S: Storage> PullThrough<S> {
-    /// Copies repositories of `copied` to `storage`, as far as `rules` let tags change.
-    pub fn new(storage: S, copied: Arc<CopiedRegistries>, hosts: Hosts, rules: Arc<RepositoryRules>) -> Self {
-        Self { storage, copied, hosts, rules, transfers: Transfers::default() }
+    /// Copies the repositories that the options of the server name to `storage`, as far as its
+    /// rules let tags change.
+    pub fn new(storage: S, hosts: Hosts, options: &ServerOptions) -> Self {
+        let ServerOptions { copied, rules, journal, .. } = options.clone();
+        Self { storage, copied, hosts, rules, journal, transfers: Transfers::default() }
     }
 
     /// The source of a repository; `None` if the repository is not a copy, or if the client may not
     /// cause requests to other registries.
-    fn source(&self, of: &Repository) -> Result<Option<Source>, Error> {
+    fn source(&self, of: &Repository) -> Result<Option<UpstreamRepository>, Error> {
         let source = if of.mirrored { None } else { self.copied.source(&of.name) };
         let Some(source) = source else { return Ok(None) };
         let reference: ModelRef =
             format!("{}/{}", source.host, source.name).parse().map_err(|e| Error::Other(Box::new(e)))?;
         let (remote, parallel) = self.hosts.remote(&reference).map_err(|e| Error::Other(e.into_boxed()))?;
-        Ok(Some(Source { fetcher: Fetcher::new(remote.clone(), parallel), remote }))
+        Ok(Some(UpstreamRepository { fetcher: Fetcher::new(remote.clone(), parallel), remote }))
     }
 
     /// Copies the manifest of a tag or digest, unless another request has just done so.
-    async fn copy_manifest(&self, to: &Repository, source: &Source, at: &Reference) -> Result<Digest, Error> {
+    async fn copy_manifest(
+        &self,
+        to: &Repository,
+        source: &UpstreamRepository,
+        at: &Reference,
+    ) -> Result<Digest, Error> {
         let turn = self.transfers.turn(format!("{}:{at}", to.name));
         let _turn = turn.lock().await;
         if let Some(digest) = self.current(to, source, at).await? {
@@ -81,11 +90,18 @@ impl<S: Storage> PullThrough<S> {
         let manifest = NewManifest { digest, raw, document, required: Vec::new(), tags };
         let stored = self.storage.put_manifest(to, manifest, &announced).await;
         self.storage.withdraw(announced).await?;
-        stored.map(|()| digest)
+        stored?;
+        self.journal.record(&JournalEntry::copy(&to.name, at, digest));
+        Ok(digest)
     }
 
     /// The digest of a copy that is as new as its source.
-    async fn current(&self, of: &Repository, source: &Source, at: &Reference) -> Result<Option<Digest>, Error> {
+    async fn current(
+        &self,
+        of: &Repository,
+        source: &UpstreamRepository,
+        at: &Reference,
+    ) -> Result<Option<Digest>, Error> {
         let here = self.storage.manifest(of, at).await?;
         match (at, here) {
             (Reference::Tag(tag), Some(here)) => {
@@ -96,7 +112,12 @@ impl<S: Storage> PullThrough<S> {
     }
 
     /// Copies the manifests about `subject` that the repository lacks.
-    async fn copy_referrers(&self, of: &Repository, source: &Source, subject: &Digest) -> Result<(), Error> {
+    async fn copy_referrers(
+        &self,
+        of: &Repository,
+        source: &UpstreamRepository,
+        subject: &Digest,
+    ) -> Result<(), Error> {
         for digest in source.remote.referrers(subject).await.map_err(remote)? {
             let at = Reference::Digest(digest);
             if self.storage.manifest(of, &at).await?.is_none() {

@@ -17,7 +17,8 @@ use manifests::{Document, ModelRef};
 use registry::RepositoryName;
 use registry::client::{Error as RemoteError, Fetcher, Remote, catalog};
 use registry::server::{
-    Lookup, NamePattern, NewManifest, NewTag, Reference, Repository, RepositoryRules, Storage, required_blobs,
+    Journal, JournalEntry, Lookup, NamePattern, NewManifest, NewTag, Reference, Repository, RepositoryRules, Storage,
+    required_blobs,
 };
 
 use crate::hosts::Hosts;
@@ -44,6 +45,17 @@ pub struct SyncSource {
     pub into: Option<String>,
     /// The time between two copies.
     pub every: Duration,
+}
+
+/// The registry that gets the copies.
+#[derive(Debug)]
+pub struct SyncTarget<'a, S> {
+    /// Its storage.
+    pub storage: &'a S,
+    /// Its rules, which may forbid to move tags.
+    pub rules: &'a RepositoryRules,
+    /// Gets an entry for each copied tag, and for each copied manifest about another one.
+    pub journal: &'a dyn Journal,
 }
 
 /// The result for a tag.
@@ -77,22 +89,21 @@ pub enum SyncExecution {
     Report,
 }
 
-/// Copies the tags of a source to a storage. `each` gets the result for each tag.
+/// Copies the tags of a source to a registry. `each` gets the result for each tag.
 ///
 /// # Errors
 /// The repositories of the source cannot be listed. A failure of a tag, or of the list of tags of
 /// a repository, is passed to `each`.
 pub async fn sync<S: Storage>(
     hosts: &Hosts,
-    storage: &S,
-    rules: &RepositoryRules,
+    to: &SyncTarget<'_, S>,
     source: &SyncSource,
     execution: SyncExecution,
     mut each: impl FnMut(SyncedTag),
 ) -> Result<()> {
     for name in repositories(hosts, source).await? {
         let own = source.into.as_ref().map_or(name.clone(), |prefix| format!("{prefix}/{name}"));
-        let copy = match Copy::of(hosts, storage, rules, source, &name, &own) {
+        let copy = match Copy::of(hosts, to, source, &name, &own) {
             Ok(copy) => copy,
             Err(error) => {
                 each(SyncedTag { repository: own, tag: "*".to_owned(), outcome: Err(error) });
@@ -129,23 +140,18 @@ struct Copy<'a, S> {
     fetcher: Fetcher,
     target: RepositoryTarget<S>,
     rules: &'a RepositoryRules,
+    journal: &'a dyn Journal,
 }
 
 impl<'a, S: Storage> Copy<'a, S> {
-    fn of(
-        hosts: &Hosts,
-        storage: &S,
-        rules: &'a RepositoryRules,
-        source: &SyncSource,
-        name: &str,
-        own: &str,
-    ) -> Result<Self> {
+    fn of(hosts: &Hosts, to: &SyncTarget<'a, S>, source: &SyncSource, name: &str, own: &str) -> Result<Self> {
         let reference: ModelRef = format!("{}/{name}", source.registry).parse()?;
         let (remote, parallel) = hosts.remote(&reference)?;
         let named = RepositoryName::parse(own).map_err(content::operation::OperationError::text)?;
         let repository = Repository { name: named, namespace: None, mirrored: true };
-        let target = RepositoryTarget { storage: storage.clone(), repository: Arc::new(repository) };
-        Ok(Self { fetcher: Fetcher::new(remote.clone(), parallel), remote, target, rules })
+        let target = RepositoryTarget { storage: to.storage.clone(), repository: Arc::new(repository) };
+        let SyncTarget { rules, journal, .. } = *to;
+        Ok(Self { fetcher: Fetcher::new(remote.clone(), parallel), remote, target, rules, journal })
     }
 
     async fn tags(&self, source: &SyncSource) -> Result<Vec<String>> {
@@ -170,6 +176,7 @@ impl<'a, S: Storage> Copy<'a, S> {
             }
             let tags = self.rules.new_tags(&repository.name, vec![tag.to_owned()]);
             self.document(digest, raw, tags, MAX_DEPTH).await?;
+            self.record(&Reference::Tag(tag.to_owned()), digest);
         }
         let missing = self.missing_referrers(digest).await.context("the manifests about it were not copied")?;
         if execution == SyncExecution::Copy {
@@ -207,11 +214,19 @@ impl<'a, S: Storage> Copy<'a, S> {
     /// Copies a manifest about another one.
     async fn referrer(&self, digest: &Digest) -> Result<()> {
         match self.remote.manifest(&digest.to_string()).await {
-            Ok((digest, raw)) => self.document(digest, raw, Vec::new(), MAX_DEPTH).await,
+            Ok((digest, raw)) => {
+                self.document(digest, raw, Vec::new(), MAX_DEPTH).await?;
+                self.record(&Reference::Digest(digest), digest);
+                Ok(())
+            }
             // It was deleted since it was listed.
             Err(RemoteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn record(&self, reference: &Reference, digest: Digest) {
+        self.journal.record(&JournalEntry::copy(&self.target.repository.name, reference, digest));
     }
 
     /// Copies a manifest, or an index after its manifests.

@@ -1,19 +1,24 @@
-//! The journal: one entry for each request, after its response was made. Audit logs, webhooks and
-//! metrics of repositories are made from it.
+//! The journal: one entry for each request, after its response was made, and for each change that
+//! the registry makes by its rules. Audit logs, webhooks and metrics of repositories are made from
+//! it.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::body::HttpBody;
-use axum::extract::{ConnectInfo, Request};
-use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use content::Digest;
 
 use super::DIGEST;
-use super::route::{Object, Route, query};
+use super::access::TOKEN_PATH;
+use super::route::{self, Object, Route, query};
 use super::storage::Reference;
-use crate::ErrorCode;
+use crate::{ErrorCode, RepositoryName};
 
 /// The subject of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,12 +94,36 @@ impl Operation {
     }
 }
 
-/// A request and its response.
+/// Why something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A request of a client.
+    Request,
+    /// The retention of a rule removed it.
+    Retention,
+    /// It was copied from another registry.
+    Copy,
+}
+
+impl Cause {
+    /// The name in logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Retention => "retention",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// A request and its response, or a change that the registry made by its rules.
 #[derive(Clone, Debug)]
 pub struct JournalEntry {
-    /// When the request arrived.
+    /// When the request arrived, or the change was made.
     pub time: SystemTime,
-    /// The subject of the request.
+    /// Whether it is a request.
+    pub cause: Cause,
+    /// The subject of the request, or the request that would have made the change.
     pub operation: Operation,
     /// The repository in the path.
     pub repository: Option<String>,
@@ -110,7 +139,8 @@ pub struct JournalEntry {
     pub forwarded_for: Option<String>,
     /// `User-Agent`.
     pub user_agent: Option<String>,
-    /// The status of the response; `None` if the client disconnected before it.
+    /// The status of the response; `None` if the client disconnected before it. A change by rules
+    /// has the status of the request that would have made it.
     pub status: Option<u16>,
     /// The reason of a refusal.
     pub error: Option<ErrorCode>,
@@ -125,14 +155,110 @@ pub struct JournalEntry {
 }
 
 impl JournalEntry {
+    /// An entry for a removal by retention.
+    pub fn removal(repository: &RepositoryName, reference: &Reference, digest: Digest) -> Self {
+        let status = StatusCode::ACCEPTED;
+        Self::change(Cause::Retention, Operation::DeleteManifest, status, repository, reference, digest)
+    }
+
+    /// An entry for a manifest that was copied from another registry.
+    pub fn copy(repository: &RepositoryName, reference: &Reference, digest: Digest) -> Self {
+        Self::change(Cause::Copy, Operation::PushManifest, StatusCode::CREATED, repository, reference, digest)
+    }
+
+    fn change(
+        cause: Cause,
+        operation: Operation,
+        status: StatusCode,
+        repository: &RepositoryName,
+        reference: &Reference,
+        digest: Digest,
+    ) -> Self {
+        Self {
+            cause,
+            operation,
+            repository: Some(repository.to_string()),
+            reference: Some(reference.to_string()),
+            status: Some(status.as_u16()),
+            digest: Some(digest),
+            ..Self::empty()
+        }
+    }
+
+    fn empty() -> Self {
+        Self {
+            time: SystemTime::now(),
+            cause: Cause::Request,
+            operation: Operation::Unknown,
+            repository: None,
+            reference: None,
+            tags: Vec::new(),
+            user: None,
+            peer: None,
+            forwarded_for: None,
+            user_agent: None,
+            status: None,
+            error: None,
+            digest: None,
+            media_type: None,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// The entry of a request whose path was not looked at yet.
+    fn of_request(request: &Request) -> Self {
+        let headers = request.headers();
+        Self {
+            peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer),
+            forwarded_for: text(headers, &HeaderName::from_static("x-forwarded-for")),
+            user_agent: text(headers, &header::USER_AGENT),
+            media_type: text(headers, &header::CONTENT_TYPE),
+            received: request.body().size_hint().exact().unwrap_or_default(),
+            ..Self::empty()
+        }
+    }
+
+    /// Sets the subject of the request.
+    fn set_subject(&mut self, method: &Method, uri: &Uri, route: &Route) {
+        self.operation = Operation::of(method, route);
+        if self.operation == Operation::PushManifest {
+            self.tags = query(uri, "tag").collect();
+        }
+        let Route::In(repository, object) = route else { return };
+        self.repository = Some(repository.to_string());
+        self.reference = match object {
+            Object::Blob(text) | Object::Upload(text) | Object::Referrers(text) => Some(text.clone()),
+            Object::Manifest(at) => Some(at.to_string()),
+            Object::Uploads | Object::Tags => None,
+        };
+        if let Object::Manifest(Reference::Digest(digest)) = object {
+            self.digest = Some(*digest);
+        }
+    }
+
+    /// Sets the result.
+    fn set_result(&mut self, response: &Response) {
+        let headers = response.headers();
+        self.status = Some(response.status().as_u16());
+        self.error = response.extensions().get::<ErrorCode>().copied();
+        if let Some(digest) = text(headers, &DIGEST).and_then(|text| text.parse().ok()) {
+            self.digest = Some(digest);
+        }
+        if self.operation == Operation::PullManifest {
+            self.media_type = text(headers, &header::CONTENT_TYPE);
+        }
+        self.sent = response.body().size_hint().exact().unwrap_or_default();
+    }
+
     /// Whether the request was executed.
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status < 400)
     }
 }
 
-/// Gets an entry for each request. It runs on the thread of the request, so it must be quick.
-pub trait Journal: Send + Sync + 'static {
+/// Gets all entries. It runs on the thread of a request, so it must be quick.
+pub trait Journal: fmt::Debug + Send + Sync + 'static {
     /// Takes an entry.
     fn record(&self, entry: &JournalEntry);
 }
@@ -145,6 +271,31 @@ impl Journal for NoJournal {
     fn record(&self, _: &JournalEntry) {}
 }
 
+/// A response extension: the server has recorded the request.
+#[derive(Clone, Copy, Debug)]
+struct Recorded;
+
+/// A middleware that records requests for the registry that are answered before they reach the
+/// server: refused for their key or origin, for example.
+pub async fn record_unserved(State(journal): State<Arc<dyn Journal>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if path != "/v2" && !path.starts_with("/v2/") {
+        return next.run(request).await;
+    }
+    let mut entry = JournalEntry::of_request(&request);
+    if path == TOKEN_PATH {
+        entry.operation = Operation::Token;
+    } else if let Ok(Some(route)) = route::parse(request.uri()) {
+        entry.set_subject(request.method(), request.uri(), &route);
+    }
+    let response = next.run(request).await;
+    if response.extensions().get::<Recorded>().is_none() {
+        entry.set_result(&response);
+        journal.record(&entry);
+    }
+    response
+}
+
 /// An entry that is recorded when it is dropped, also if the client disconnects.
 pub(super) struct OpenEntry<'a> {
     journal: &'a dyn Journal,
@@ -153,24 +304,7 @@ pub(super) struct OpenEntry<'a> {
 
 impl<'a> OpenEntry<'a> {
     pub(super) fn begin(journal: &'a dyn Journal, request: &Request) -> Self {
-        let headers = request.headers();
-        let entry = JournalEntry {
-            time: SystemTime::now(),
-            operation: Operation::Unknown,
-            repository: None,
-            reference: None,
-            tags: Vec::new(),
-            user: None,
-            peer: request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer),
-            forwarded_for: text(headers, &HeaderName::from_static("x-forwarded-for")),
-            user_agent: text(headers, &header::USER_AGENT),
-            status: None,
-            error: None,
-            digest: None,
-            media_type: text(headers, &header::CONTENT_TYPE),
-            received: request.body().size_hint().exact().unwrap_or_default(),
-            sent: 0,
-        };
+        let entry = JournalEntry::of_request(request);
         Self { journal, entry }
     }
 
@@ -181,20 +315,7 @@ impl<'a> OpenEntry<'a> {
 
     /// Sets the subject of the request.
     pub(super) fn is_about(&mut self, method: &Method, uri: &Uri, route: &Route) {
-        self.entry.operation = Operation::of(method, route);
-        if self.entry.operation == Operation::PushManifest {
-            self.entry.tags = query(uri, "tag").collect();
-        }
-        let Route::In(repository, object) = route else { return };
-        self.entry.repository = Some(repository.to_string());
-        self.entry.reference = match object {
-            Object::Blob(text) | Object::Upload(text) | Object::Referrers(text) => Some(text.clone()),
-            Object::Manifest(at) => Some(at.to_string()),
-            Object::Uploads | Object::Tags => None,
-        };
-        if let Object::Manifest(Reference::Digest(digest)) = object {
-            self.entry.digest = Some(*digest);
-        }
+        self.entry.set_subject(method, uri, route);
     }
 
     /// Sets the user.
@@ -203,17 +324,9 @@ impl<'a> OpenEntry<'a> {
     }
 
     /// Sets the result, and records the entry.
-    pub(super) fn end(mut self, response: &Response) {
-        let headers = response.headers();
-        self.entry.status = Some(response.status().as_u16());
-        self.entry.error = response.extensions().get::<ErrorCode>().copied();
-        if let Some(digest) = text(headers, &DIGEST).and_then(|text| text.parse().ok()) {
-            self.entry.digest = Some(digest);
-        }
-        if self.entry.operation == Operation::PullManifest {
-            self.entry.media_type = text(headers, &header::CONTENT_TYPE);
-        }
-        self.entry.sent = response.body().size_hint().exact().unwrap_or_default();
+    pub(super) fn end(mut self, response: &mut Response) {
+        self.entry.set_result(response);
+        response.extensions_mut().insert(Recorded);
     }
 }
 

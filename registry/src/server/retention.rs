@@ -12,8 +12,9 @@ use content::{Digest, Error};
 use futures_util::{StreamExt, TryStreamExt};
 use manifests::Document;
 
+use super::journal::{Journal, JournalEntry};
 use super::rules::{KeptTags, RepositoryRule, RepositoryRules, Retention, any};
-use super::storage::{ListedManifest, ListedTag, Page, Removal, Repository, Storage};
+use super::storage::{ListedManifest, ListedTag, Page, Reference, Removal, Repository, Storage};
 use crate::RepositoryName;
 
 /// Number of repositories that are listed at a time.
@@ -66,17 +67,26 @@ async fn apply<S: Storage>(
     repository: &Repository,
     plan: &RetentionPlan,
     retention: &Retention,
+    journal: &dyn Journal,
     now: SystemTime,
 ) -> Result<(usize, usize), Error> {
     let (mut tags, mut manifests) = (0, 0);
     for tag in &plan.tags {
-        tags += usize::from(storage.remove_tag(repository, tag).await? == Removal::Done);
+        if storage.remove_tag(repository, tag).await? == Removal::Done {
+            tags += 1;
+            let reference = Reference::Tag(tag.name.clone());
+            journal.record(&JournalEntry::removal(&repository.name, &reference, tag.digest));
+        }
     }
     if retention.untagged.is_some() {
         // Tags may have been set meanwhile, and some could not be removed.
         let left = storage.listed_tags(repository).await?;
         for manifest in untagged(storage, repository, &left, retention, now).await? {
-            manifests += usize::from(storage.remove_untagged(repository, &manifest).await? == Removal::Done);
+            if storage.remove_untagged(repository, &manifest).await? == Removal::Done {
+                manifests += 1;
+                let reference = Reference::Digest(manifest.digest);
+                journal.record(&JournalEntry::removal(&repository.name, &reference, manifest.digest));
+            }
         }
     }
     Ok((tags, manifests))
@@ -119,6 +129,7 @@ pub enum Execution {
 pub async fn retain<S: Storage>(
     storage: &S,
     rules: &RepositoryRules,
+    journal: &dyn Journal,
     execution: Execution,
     now: SystemTime,
 ) -> Result<Retained, Error> {
@@ -126,7 +137,7 @@ pub async fn retain<S: Storage>(
     loop {
         let names = storage.repositories(&page).await?;
         for name in names.entries.iter().filter_map(|name| RepositoryName::parse(name).ok()) {
-            match retain_one(storage, rules, &name, execution, now).await {
+            match retain_one(storage, rules, journal, &name, execution, now).await {
                 Ok(done) => retained.repositories.extend(done),
                 Err(error) => retained.failed.push((name, error)),
             }
@@ -142,6 +153,7 @@ pub async fn retain<S: Storage>(
 async fn retain_one<S: Storage>(
     storage: &S,
     rules: &RepositoryRules,
+    journal: &dyn Journal,
     name: &RepositoryName,
     execution: Execution,
     now: SystemTime,
@@ -154,7 +166,7 @@ async fn retain_one<S: Storage>(
         return Ok(None);
     }
     let removed = match execution {
-        Execution::Remove => Some(apply(storage, &repository, &plan, retention, now).await?),
+        Execution::Remove => Some(apply(storage, &repository, &plan, retention, journal, now).await?),
         Execution::Report => None,
     };
     Ok(Some(RepositoryRetention { repository: name.clone(), plan, removed }))

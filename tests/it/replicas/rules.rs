@@ -1,7 +1,7 @@
 //! Rules of repositories, the audit log, webhooks and metrics, over a registry in memory, a
 //! daemon's store and `SeaweedFS`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -225,22 +225,38 @@ async fn retention_removes_old_tags_from_a_bucket() {
     let replica = Replica::start(&arguments, &seaweed.environment()).await;
     let base = replica.url("");
     let manifests = fill(&base).await;
-    let rules = rules(folder.path(), RETENTION);
+    let log = folder.path().join("audit.jsonl");
+    let rules = rules(folder.path(), &format!("{RETENTION}\n[audit]\nfile = {log:?}\n"));
     let retain = |more: &[&str]| {
         let arguments = [&["retain", "--storage", "s3://models/retention", "--rules", &rules], more].concat();
         program(&arguments, &seaweed.environment(), folder.path()).output().expect("it runs")
     };
     assert_eq!(lines(&retain(&["--dry-run"])), expected(&manifests.1));
     assert_eq!(tags(&base, "team/m").await.as_array().map(Vec::len), Some(6), "a dry run removes nothing");
+    assert!(audit(&log).is_empty());
     assert_eq!(lines(&retain(&[])), expected(&manifests.1));
+    let mut recorded: Vec<String> = audit(&log).iter().map(removal).collect();
+    recorded.sort();
+    assert_eq!(recorded, expected(&manifests.1));
     is_reduced(&base, manifests).await;
     assert!(lines(&retain(&[])).is_empty());
+}
+
+/// The removed tag or manifest of a line of the audit log.
+fn removal(line: &Value) -> String {
+    assert!(line["cause"] == "retention" && line["operation"] == "manifest.delete" && line["status"] == 202, "{line}");
+    let (repository, reference) = (line["repository"].as_str(), line["reference"].as_str());
+    let reference = reference.expect("a reference");
+    let separator = if reference.contains(':') { '@' } else { ':' };
+    format!("{}{separator}{reference}", repository.expect("a repository"))
 }
 
 #[tokio::test]
 async fn retention_removes_old_tags_from_a_store() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let server = Server::start(&[("LODE_REGISTRY_RULES", &rules(folder.path(), RETENTION))]).await;
+    let log = folder.path().join("audit.jsonl");
+    let text = format!("{RETENTION}\n[audit]\nfile = {log:?}\n");
+    let server = Server::start(&[("LODE_REGISTRY_RULES", &rules(folder.path(), &text))]).await;
     let base = server.url("").trim_end_matches('/').to_owned();
     let manifests = fill(&base).await;
     // No rule removes a pinned tag or its manifest.
@@ -249,6 +265,10 @@ async fn retention_removes_old_tags_from_a_store() {
     assert!(pinned.status.success(), "{}", String::from_utf8_lossy(&pinned.stderr));
     assert_eq!(lines(&server.lode(&["registry", "retain", "--dry-run"])), expected(&manifests.1));
     assert_eq!(lines(&server.lode(&["registry", "retain"])), expected(&manifests.1));
+    let removals = audit(&log).into_iter().filter(|line| line.get("cause").is_some());
+    let mut recorded: Vec<String> = removals.map(|line| removal(&line)).collect();
+    recorded.sort();
+    assert_eq!(recorded, expected(&manifests.1));
     assert!(server.lode(&["unpin", "team/m:pinned"]).status.success());
     assert_eq!(lines(&server.lode(&["registry", "retain"])).len(), 2, "a tag and its manifest");
     is_reduced(&base, manifests).await;
@@ -293,7 +313,7 @@ async fn get(http: &Client, url: String) -> String {
     http.get(url).send().await.expect("an answer").text().await.expect("a body")
 }
 
-fn audit(path: &PathBuf) -> Vec<Value> {
+pub(super) fn audit(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the audit log");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
@@ -317,6 +337,8 @@ async fn requests_are_recorded() {
     assert_eq!(get(&http, format!("{base}/v2/team/m/manifests/v1")).await.len(), image.manifest.len());
     assert_eq!(status(&http, Method::GET, format!("{base}/v2/team/m/manifests/none")).await, 404);
     assert_eq!(delete(&base, "team/m", "v1").await, 202);
+    let page = http.delete(format!("{base}/v2/team/m/manifests/v1")).header("Origin", "https://page.example");
+    assert_eq!(page.send().await.expect("an answer").status(), 403);
 
     let events = receiver.has(3).await;
     assert_eq!(events[0].1, events[1].1, "an event that was refused is repeated");
@@ -342,6 +364,7 @@ async fn requests_are_recorded() {
     };
     assert_eq!((found("manifest.push", 201), found("blob.push", 201)), (2, 4), "{lines:?}");
     assert_eq!((found("manifest.pull", 200), found("manifest.pull", 404), found("manifest.delete", 202)), (1, 1, 1));
+    assert_eq!(found("manifest.delete", 403), 1, "requests that are refused before they reach the registry count");
     let several = lines.iter().find(|line| line["operation"] == "manifest.push").expect("a push");
     assert_eq!(several["tags"], json!(["a", "b"]));
     let refused = lines.iter().find(|line| line["status"] == 404).expect("a refusal");
@@ -356,6 +379,30 @@ async fn requests_are_recorded() {
     ] {
         assert!(metrics.contains(line), "{line} in\n{metrics}");
     }
+}
+
+/// Requests that the daemon's API keys refuse are in the audit log, each once.
+#[tokio::test]
+async fn requests_without_a_key_are_recorded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("audit.jsonl");
+    let server = Server::start(&[]).await;
+    let made = server.lode(&["key", "reader", "--scopes", "read"]);
+    let keys = folder.path().join("keys");
+    std::fs::write(&keys, &made.stdout).expect("written");
+    let told = String::from_utf8_lossy(&made.stderr).into_owned();
+    let key = told.split_whitespace().find(|word| word.starts_with("lode-")).expect("a key");
+    let file = rules(folder.path(), &format!("[audit]\nfile = {log:?}\n"));
+    let keys = keys.to_str().expect("UTF-8");
+    let server = server.restart(&[("LODE_API_KEYS", keys), ("LODE_REGISTRY_RULES", &file)]).await;
+    let url = server.url("/v2/team/m/manifests/v1");
+    assert_eq!(status(&client(), Method::GET, url.clone()).await, 401);
+    assert_eq!(status(&client(), Method::GET, server.url("/api/tags")).await, 401);
+    let allowed = client().get(url).bearer_auth(key).send().await.expect("an answer");
+    assert_eq!(allowed.status(), 404);
+    let lines: Vec<(Value, Value)> =
+        audit(&log).iter().map(|line| (line["operation"].clone(), line["status"].clone())).collect();
+    assert_eq!(lines, [(json!("manifest.pull"), json!(401)), (json!("manifest.pull"), json!(404))]);
 }
 
 /// The audit log goes on in a new file after its file was moved, and events that wait are sent

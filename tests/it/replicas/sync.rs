@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::rules::{Image, lines, rules, tags};
+use super::rules::{Image, audit, lines, rules, tags};
 use super::seaweed::Seaweed;
 use super::{Replica, client, program, status};
 use crate::server::Server;
@@ -44,7 +44,9 @@ async fn tags_are_copied_to_a_bucket() {
     let (source, part) = source().await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let immutable = "[[repository]]\nnames = [\"copy/**\"]\nimmutable_tags = [\"v*\"]\n";
-    let file = rules(folder.path(), &(sync_of(&source.address, "6h") + immutable));
+    let log = folder.path().join("audit.jsonl");
+    let audited = format!("[audit]\nfile = {log:?}\n");
+    let file = rules(folder.path(), &(sync_of(&source.address, "6h") + immutable + &audited));
     let sync = |more: &[&str]| {
         let arguments = [&["sync", "--storage", "s3://models/sync", "--rules", &file], more].concat();
         program(&arguments, &seaweed.environment(), folder.path()).output().expect("it runs")
@@ -53,6 +55,9 @@ async fn tags_are_copied_to_a_bucket() {
     assert_eq!(lines(&sync(&["--dry-run"])), expected);
     assert_eq!(lines(&sync(&[])), expected);
     assert!(lines(&sync(&[])).is_empty(), "nothing has changed");
+    let recorded = audit(&log);
+    assert_eq!(recorded.len(), 3, "{recorded:?}");
+    assert!(recorded.iter().all(|line| line["cause"] == "copy" && line["operation"] == "manifest.push"));
 
     let replica = Replica::start(&["--storage", "s3://models/sync", "--no-redirects"], &seaweed.environment()).await;
     let base = replica.url("");
