@@ -266,8 +266,10 @@ impl BlobStorage for Bucket {
         let reason = "a bucket has no repositories of other registries";
         let to = Self::own(to).ok_or_else(|| Error::BadName { name: to.to_string(), what: "a repository", reason })?;
         upload.expect(expected).await?;
-        let (digest, size) = upload.commit().await?;
-        if !self.link_blob(to, &digest).await? {
+        let done = upload.complete().await?;
+        let (digest, size) = (done.digest, done.data.size);
+        let (linked, ()) = tokio::join!(self.link_blob(to, &digest), done.clean());
+        if !linked? {
             return Err(crate::Error::Collected { blob: digest }.into());
         }
         Ok((digest, size))

@@ -192,7 +192,7 @@ impl<'a> PartsUpload<'a> {
             let (objects, key, upload) = (self.objects.clone(), self.key.to_owned(), self.upload.clone());
             self.sending = Some(tokio::spawn(async move { objects.put_part(&key, &upload, number, part).await }));
             number += 1;
-            part = rest.part(sizes.size(number)).await?;
+            part = rest.part(sizes.next(number, None)).await?;
         }
         self.sent().await
     }
@@ -243,7 +243,7 @@ impl BlobTier for BucketTier {
     async fn put(&self, blob: &Descriptor, bytes: Pieces) -> Result<(), Error> {
         let key = key(&blob.digest);
         let mut filling = Filling { bytes, left: Bytes::new(), check: Check::of(blob) };
-        let size = self.sizes.size(0);
+        let size = self.sizes.next(0, None);
         let first = filling.part(size).await?;
         if blob.size > size {
             return self.put_parts(&key, blob.size, first, filling).await;

@@ -1,7 +1,7 @@
 //! An upload: bytes go into parts of `data/ID`, and the commit makes a pointer to it.
 //!
 //! ```text
-//! write ──▶ buffer ──full──▶ part (one is sent while the next one fills)
+//! write ──▶ buffer ──full──▶ part (one is sent while the next one fills; at the end, two)
 //! pause: buffer ──▶ tail object, session    commit: last part, complete, pointer
 //! ```
 //! A commit copies nothing, so its duration does not depend on the size of the blob. Blobs smaller
@@ -12,7 +12,7 @@
 //! part with the same number; if the wrong one stays, the storage refuses the commit, because the
 //! parts of the session are named by their content.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,8 +86,10 @@ pub struct Upload {
     buffer: Vec<Bytes>,
     /// Number of bytes in the buffer.
     buffered: u64,
-    /// The part that is being sent.
-    sending: Option<JoinHandle<Result<String, Error>>>,
+    /// The parts that are being sent.
+    sending: VecDeque<JoinHandle<Result<String, Error>>>,
+    /// The offset at which the bytes are likely to end for now.
+    end: Option<u64>,
 }
 
 impl Upload {
@@ -122,7 +124,8 @@ impl Upload {
             session,
             buffer: Vec::new(),
             buffered: 0,
-            sending: None,
+            sending: VecDeque::new(),
+            end: None,
         }))
     }
 
@@ -154,10 +157,10 @@ impl Upload {
         }
     }
 
-    /// Sends a part in the background, after the previous one.
-    async fn send_part(&mut self, pieces: Vec<Bytes>) -> Result<(), content::Error> {
-        self.sent().await?;
-        let number = self.parts.len();
+    /// Sends a part in the background, when fewer than `most` are being sent.
+    async fn send_part(&mut self, pieces: Vec<Bytes>, most: usize) -> Result<(), content::Error> {
+        self.wait_for_parts(most - 1).await?;
+        let number = self.next_part();
         if number >= MOST_PARTS {
             let most = self.sizes.most() >> 30;
             return Err(content::Error::Other(format!("a blob on this storage has at most {most} GiB").into()));
@@ -171,7 +174,7 @@ impl Upload {
             self.store(self.session.clone()).await?;
         }
         let (objects, key) = (self.objects.clone(), self.data_key());
-        self.sending = Some(tokio::spawn(async move { objects.put_part(&key, &upload, number, pieces).await }));
+        self.sending.push_back(tokio::spawn(async move { objects.put_part(&key, &upload, number, pieces).await }));
         Ok(())
     }
 
@@ -183,13 +186,25 @@ impl Upload {
         self.store(session).await.map(|()| upload)
     }
 
-    /// Waits for the part that is being sent.
-    async fn sent(&mut self) -> Result<(), content::Error> {
-        if let Some(sending) = self.sending.take() {
-            let part = sending.await.map_err(|e| content::Error::Other(Box::new(e)))??;
-            self.parts.push(part);
+    /// The number of the part that is sent next.
+    fn next_part(&self) -> usize {
+        self.parts.len() + self.sending.len()
+    }
+
+    /// Waits until no more than `most` parts are being sent; after a failure, until all have ended,
+    /// so that none replaces a part of the next attempt.
+    async fn wait_for_parts(&mut self, most: usize) -> Result<(), content::Error> {
+        let mut failed = None;
+        while (self.sending.len() > most || failed.is_some())
+            && let Some(sending) = self.sending.pop_front()
+        {
+            match sending.await.map_err(|e| content::Error::Other(Box::new(e))).and_then(|sent| Ok(sent?)) {
+                Ok(part) if failed.is_none() => self.parts.push(part),
+                Ok(_) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Number of bytes behind the parts.
@@ -213,22 +228,23 @@ impl Upload {
     async fn publish(&mut self, digest: &Digest) -> Result<Data, content::Error> {
         let begin = Instant::now();
         let pointer = keys::pointer(digest);
+        // The last part is sent during the next requests.
+        let rest = self.send_rest().await?;
+        let phase = Phase::Committing { digest: digest.to_string() };
+        let (objects, session) = (self.objects.clone(), Session { phase, ..self.session.clone() });
+        let (existing, stored) = tokio::join!(rescue::<Data>(&objects, &pointer), self.store(session));
+        stored?;
         // The bytes of another algorithm are not checked yet.
-        if digest.algorithm() == Algorithm::Sha256
-            && let Some((data, _)) = rescue::<Data>(&self.objects, &pointer).await?
-        {
+        let existing = existing.map(|found| found.filter(|_| digest.algorithm() == Algorithm::Sha256));
+        if let Ok(Some((data, _))) = existing {
             return Ok(data);
         }
-        let phase = Phase::Committing { digest: digest.to_string() };
-        self.store(Session { phase, ..self.session.clone() }).await?;
-        let rest = match self.send_rest().await {
-            Ok(rest) => rest,
-            Err(error) => {
-                // The data does not exist yet, so the client can repeat the request.
-                self.store(Session { phase: Phase::Open, ..self.session.clone() }).await?;
-                return Err(error);
-            }
-        };
+        let sent = self.wait_for_parts(0).await;
+        if let Err(error) = existing.map_err(content::Error::from).and(sent) {
+            // The data does not exist yet, so the client can repeat the request.
+            self.store(Session { phase: Phase::Open, ..self.session.clone() }).await?;
+            return Err(error);
+        }
         self.make_data(rest).await?;
         self.check_other_algorithm(digest).await?;
         if begin.elapsed() > COMMIT_TIME {
@@ -238,16 +254,15 @@ impl Upload {
         Ok(publish(&self.objects, &pointer, own).await?.0)
     }
 
-    /// Sends the last part. Returns the bytes of an upload without parts.
+    /// Begins to send the last part. Returns the bytes of an upload without parts.
     async fn send_rest(&mut self) -> Result<Vec<Bytes>, content::Error> {
         let rest = self.take_rest().await?;
         if self.session.multipart.is_none() {
             return Ok(rest);
         }
         if !rest.is_empty() {
-            self.send_part(rest).await?;
+            self.send_part(rest, 2).await?;
         }
-        self.sent().await?;
         Ok(Vec::new())
     }
 
@@ -281,7 +296,7 @@ impl Upload {
 
     /// Removes everything that the upload has stored, except for data that `kept` names.
     async fn clean(mut self, kept: Option<&Data>) -> Result<(), content::Error> {
-        if let Some(sending) = self.sending.take() {
+        for sending in std::mem::take(&mut self.sending) {
             // Its part is discarded.
             let _ = sending.await;
         }
@@ -306,22 +321,45 @@ impl Upload {
         self.objects.delete(&keys::session(self.id())).await
     }
 
-    /// Commits the upload. On success, and after a mismatch, nothing of it is left but the blob.
-    async fn finish(mut self) -> Result<(Digest, Data), content::Error> {
+    /// Makes the blob visible. After a mismatch, nothing of the upload is left.
+    pub(crate) async fn complete(mut self) -> Result<Completed, content::Error> {
         let named = self.expected.digest().filter(|digest| digest.algorithm() != Algorithm::Sha256);
         let digest = named.unwrap_or_else(|| self.hasher.clone().finish());
         let done = match self.expected.check(digest, self.offset) {
             Ok(()) => self.publish(&digest).await,
             Err(mismatch) => Err(mismatch),
         };
-        let is_wrong = matches!(done, Err(content::Error::WrongDigest { .. } | content::Error::WrongSize { .. }));
-        if (done.is_ok() || is_wrong)
-            && let Err(error) = self.clean(done.as_ref().ok()).await
-        {
-            // The blob is there, or refused. A collection removes the rest.
+        match done {
+            Ok(data) => Ok(Completed { upload: self, digest, data }),
+            Err(wrong @ (content::Error::WrongDigest { .. } | content::Error::WrongSize { .. })) => {
+                self.clean_or_warn(None).await;
+                Err(wrong)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes what is left of an upload whose blob is there, or refused. If that fails, a
+    /// collection does it.
+    async fn clean_or_warn(self, kept: Option<&Data>) {
+        if let Err(error) = self.clean(kept).await {
             tracing::warn!("the objects of an upload stay for now: {error}");
         }
-        done.map(|data| (digest, data))
+    }
+}
+
+/// A blob that is visible, and its upload, of which objects are left.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    upload: Upload,
+    pub(crate) digest: Digest,
+    pub(crate) data: Data,
+}
+
+impl Completed {
+    /// Removes what is left of the upload.
+    pub(crate) async fn clean(self) {
+        self.upload.clean_or_warn(Some(&self.data)).await;
     }
 }
 
@@ -359,7 +397,8 @@ impl Ingest for Upload {
         self.buffered += bytes.len() as u64;
         self.buffer.push(bytes);
         loop {
-            let size = self.sizes.size(self.parts.len() + usize::from(self.sending.is_some()));
+            let left = self.end.and_then(|end| end.checked_sub(self.offset - self.rest()));
+            let size = self.sizes.next(self.next_part(), left);
             if self.rest() < size {
                 return Ok(());
             }
@@ -367,8 +406,12 @@ impl Ingest for Upload {
             let part = split(&mut rest, size);
             self.buffered = rest.iter().map(|piece| piece.len() as u64).sum();
             self.buffer = rest;
-            self.send_part(part).await?;
+            self.send_part(part, 1).await?;
         }
+    }
+
+    fn plan_for(&mut self, bytes: u64) {
+        self.end = Some(self.offset.saturating_add(bytes));
     }
 
     async fn expect(&mut self, expected: Expected) -> Result<(), content::Error> {
@@ -378,7 +421,7 @@ impl Ingest for Upload {
 
     /// Stores the state, so that any replica can resume.
     async fn pause(mut self) -> Result<Option<Self>, content::Error> {
-        self.sent().await?;
+        self.wait_for_parts(0).await?;
         if self.is_stored() && self.offset == self.session.offset {
             return Ok(None);
         }
@@ -404,8 +447,10 @@ impl Ingest for Upload {
     }
 
     async fn commit(self) -> Result<(Digest, u64), content::Error> {
-        let (digest, data) = self.finish().await?;
-        Ok((digest, data.size))
+        let done = self.complete().await?;
+        let blob = (done.digest, done.data.size);
+        done.clean().await;
+        Ok(blob)
     }
 
     async fn cancel(self) -> Result<(), content::Error> {

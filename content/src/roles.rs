@@ -161,6 +161,10 @@ pub trait Ingest: Send {
     /// Appends `bytes`. Fails with [`Error::WrongSize`] beyond the expected size.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), Error>> + Send;
 
+    /// Tells the store that `bytes` more bytes are likely to follow before the next pause or
+    /// commit. A store that sends bytes in parts can then make the last one small.
+    fn plan_for(&mut self, _bytes: u64) {}
+
     /// Replaces the expected digest and size after the ingest was started. The commit checks them.
     fn expect(&mut self, expected: Expected) -> impl Future<Output = Result<(), Error>> + Send;
 

@@ -29,7 +29,10 @@ impl<S: Storage> Ingester for RepositoryTarget<S> {
     type Ingest = RepositoryIngest<S>;
 
     async fn ingest(&self, id: &IngestId, expected: Expected) -> Result<RepositoryIngest<S>, Error> {
-        let ingest = self.storage.ingest(id, expected).await?;
+        let mut ingest = self.storage.ingest(id, expected).await?;
+        if let Some(size) = expected.size() {
+            ingest.plan_for(size.saturating_sub(ingest.offset()));
+        }
         Ok(RepositoryIngest { target: self.clone(), ingest, expected })
     }
 }

@@ -175,6 +175,13 @@ impl<I: Ingest> LockedUpload<I> {
         self.0.as_ref().map_or(0, Ingest::offset)
     }
 
+    /// Announces the bytes of a request.
+    pub(super) fn plan_for(&mut self, bytes: u64) {
+        if let Some(ingest) = self.0.as_mut() {
+            ingest.plan_for(bytes);
+        }
+    }
+
     pub(super) async fn write(&mut self, bytes: bytes::Bytes) -> Result<(), content::Error> {
         let gone = || content::Error::Other("the upload was cut off; ask for its status and go on from there".into());
         let written = self.0.as_mut().ok_or_else(gone)?.write(bytes).await;

@@ -276,6 +276,9 @@ async fn receive<S: Storage>(
     let (server, id) = (server.clone(), id.clone());
     let work = spawn(async move {
         let Incoming { peer, body } = incoming;
+        if let Some(length) = body.size_hint().exact() {
+            held.plan_for(length);
+        }
         let mut stream = body.into_data_stream();
         let mut piece = BytesMut::new();
         let result = loop {
