@@ -57,7 +57,13 @@ impl Bucket {
     }
 
     pub(crate) fn over(objects: Objects, sizes: PartSizes) -> Self {
-        Self { objects, sizes, open: OpenUploads::default(), listed: Arc::default(), recent: Arc::default() }
+        Self {
+            objects,
+            sizes,
+            open: OpenUploads::default(),
+            listed: Arc::default(),
+            recent: Arc::default(),
+        }
     }
 
     /// The repository of a request; `None` for those of other registries, of which a bucket has
@@ -234,7 +240,7 @@ impl BlobStorage for Bucket {
         Ok(bytes.map(|piece| piece.map_err(Error::from)).boxed())
     }
 
-    async fn link(&self, blob: &Descriptor) -> Result<Option<String>, Error> {
+    async fn link(&self, _: &Repository, blob: &Descriptor) -> Result<Option<String>, Error> {
         let data = self.data_of(blob).await?;
         Ok(self.objects.link(&keys::data(&data.data), SIGNED_LIFE).await?)
     }

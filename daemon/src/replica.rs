@@ -19,9 +19,11 @@ use content::bail;
 use content::operation::{Context, Result, Unclassified};
 use registry::server::access::{Access, TokenKey};
 use registry::server::retention::{self, Execution, Retained};
-use registry::server::{CopiedRegistries, Journal, Redirects, RepositoryRules, Server, ServerOptions, record_unserved};
+use registry::server::{
+    CopiedRegistries, Journal, NoJournal, Redirects, RepositoryRules, Server, ServerOptions, record_unserved,
+};
 use tokio::sync::watch;
-use transfer::{Hosts, PullThrough, RegistrySettings, SyncExecution, SyncTarget, SyncedTag};
+use transfer::{BlobSharing, Hosts, PullThrough, RegistrySettings, SyncExecution, SyncTarget, SyncedTag};
 
 use crate::health::{Readiness, healthz};
 use crate::metrics::counts::Counts;
@@ -107,13 +109,20 @@ pub fn collect(storage: &Location, collection: Collection, options: &CollectOpti
 pub fn retain(storage: &Location, policy: &RegistryPolicy, execution: Execution) -> Result<Retained> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let bucket = Bucket::open(storage)?;
-    runtime.block_on(journaled(policy, async |journal| {
+    runtime.block_on(journaled(policy, execution == Execution::Remove, async |journal| {
         Ok(retention::retain(&bucket, &policy.rules, journal, execution, SystemTime::now()).await?)
     }))
 }
 
-/// Executes rules once, with the audit log and the webhooks of the policy.
-async fn journaled<T>(policy: &RegistryPolicy, work: impl AsyncFnOnce(&dyn Journal) -> Result<T>) -> Result<T> {
+/// Executes rules once. If that changes something, the audit log and the webhooks get entries.
+async fn journaled<T>(
+    policy: &RegistryPolicy,
+    has_changes: bool,
+    work: impl AsyncFnOnce(&dyn Journal) -> Result<T>,
+) -> Result<T> {
+    if !has_changes {
+        return work(&NoJournal).await;
+    }
     let journal = RegistryJournal::start(policy)?;
     let done = work(journal.journal().as_ref()).await;
     journal.finish(ALL_EVENTS).await;
@@ -134,7 +143,7 @@ pub fn sync(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let hosts = Hosts::new(registries, false);
     let bucket = Bucket::open(storage)?;
-    runtime.block_on(journaled(policy, async |journal| {
+    runtime.block_on(journaled(policy, execution == SyncExecution::Copy, async |journal| {
         let to = SyncTarget { storage: &bucket, rules: &policy.rules, journal };
         sync_once(&hosts, &to, &policy.sync, execution, each).await
     }))
@@ -165,10 +174,10 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         tracing::warn!("the registry is in memory: everything is lost when this process ends");
     }
     let access = access(&settings.registry, &bucket).await?;
-    let pulling = if access.anyone_may_pull() {
-        Hosts::anonymous(&settings.registries)
+    let (pulling, sharing) = if access.anyone_may_pull() {
+        (Hosts::anonymous(&settings.registries), BlobSharing::All)
     } else {
-        Hosts::new(&settings.registries, false)
+        (Hosts::new(&settings.registries, false), BlobSharing::Own)
     };
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let completeness = settings.registry.completeness;
@@ -183,7 +192,7 @@ async fn serve(settings: ReplicaSettings) -> Result<()> {
         copied: Arc::new(settings.copied),
         journal: journal.clone(),
     };
-    let storage = PullThrough::new(bucket.clone(), pulling, &options);
+    let storage = PullThrough::new(bucket.clone(), pulling, sharing, &options);
     let registry = Server::replica(storage, access, options);
     let replica = Replica { bucket: bucket.clone(), counts: metrics::start()? };
     let routes = application(replica, registry.clone().router(), journal.clone());

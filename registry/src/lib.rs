@@ -11,6 +11,8 @@ pub mod server;
 /// The header that marks a request to a mirror. The server then does not fetch missing content from
 /// an upstream.
 pub const MIRRORED: &str = "lode-mirrored";
+/// The value of [`MIRRORED`] in the requests of a server that copies what it gets.
+pub const FOR_COPIES: &str = "copy";
 
 pub use code::ErrorCode;
 pub use repository::RepositoryName;

@@ -217,7 +217,7 @@ async fn answer<S: Storage>(
     }
     if let Some(Route::In(repository, _)) = &mut found {
         repository.mirrored =
-            parts.headers.contains_key(crate::MIRRORED) || parts.extensions.get::<OnlyHere>().is_some();
+            server.is_forwarded(repository, &parts.headers) || parts.extensions.get::<OnlyHere>().is_some();
         // A mirror is read-only. A token for a local name is no permission for the same name
         // elsewhere.
         if repository.namespace.is_some() && !is_read(&parts.method) {
@@ -273,6 +273,15 @@ impl<S: Storage> Server<S> {
         let Some(host) = &repository.namespace else { return };
         if let Some(name) = self.options.copied.own_name(host, &repository.name) {
             *repository = Repository { name, namespace: None, ..*repository };
+        }
+    }
+
+    /// Whether a request must not cause another one to its source. A client that uses this server
+    /// as a mirror may cause copies; another server that copies may not.
+    fn is_forwarded(&self, repository: &Repository, headers: &HeaderMap) -> bool {
+        match headers.get(crate::MIRRORED) {
+            Some(mark) => mark == crate::FOR_COPIES || self.options.copied.source(&repository.name).is_none(),
+            None => false,
         }
     }
 

@@ -195,6 +195,7 @@ fn event(kind: EventKind, source: &str, repository: &str, entry: &JournalEntry) 
             "repository": repository,
             "tag": tag,
             "tags": entry.tags,
+            "cause": entry.cause.as_str(),
             "digest": entry.digest.map(|digest| digest.to_string()),
             "media_type": entry.media_type,
             "user": entry.user,

@@ -86,8 +86,13 @@ impl Hosts {
     /// The sources to pull a reference's model from: the mirrors of its registry, then the
     /// registry.
     pub(crate) fn remote(&self, reference: &ModelRef) -> Result<(Remote, usize)> {
-        let parallel = self.settings(reference.host())?.parallel;
+        let parallel = self.parallel(reference.host())?;
         Ok((Remote::new(self.sources(reference.host())?, &repository(reference)), parallel))
+    }
+
+    /// Maximum number of requests to a registry at a time.
+    pub(crate) fn parallel(&self, host: &str) -> Result<usize> {
+        Ok(self.settings(host)?.parallel)
     }
 
     /// The mirrors of a registry, then the registry.

@@ -41,7 +41,7 @@ pub use meter::{BlobProgress, Meter};
 pub use picture::fetch_picture;
 pub use plan::subject_at_registry;
 pub use pull::{Pulled, pull, pull_from_hub};
-pub use pull_through::PullThrough;
+pub use pull_through::{BlobSharing, PullThrough};
 pub use push::{Push, PushedBlob};
 pub use refetch::Refetch;
 pub use repositories::Repositories;

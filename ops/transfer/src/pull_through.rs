@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tag    ──▶ the registry's digest ──same──▶ the copy
-//!                 │ differs                    ▲ unreachable
+//!                 │ differs                    ▲ unreachable, or slow
 //!                 └──▶ its manifest, stored ───┘
 //! digest ──▶ the copy, or else the registry's manifest, stored
 //! blob   ──▶ the copy, or else the registry's bytes: to the client and the storage (`transfers`)
@@ -12,141 +12,181 @@
 //! that the other registry has deleted stay.
 
 mod follow;
+mod shared_work;
+mod sources;
 mod transfers;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use content::operation::{Classified, ErrorClass};
+use content::operation::{Classified, ErrorClass, RemoteClass};
 use content::{Descriptor, Digest, Error, Expected, IngestId, Ingester, Provider};
-use manifests::{Document, ModelRef};
-use registry::client::{Error as RemoteError, Fetcher, Remote, catalog};
+use futures_util::StreamExt;
+use manifests::Document;
+use registry::client::{Error as RemoteError, catalog};
 use registry::server::{
-    BlobStorage, BlobStream, CopiedRegistries, Journal, JournalEntry, Listed, ListedManifest, ListedTag, Lookup,
-    ManifestStorage, NewManifest, Page, Reference, Removal, Repository, RepositoryRules, RepositoryUpkeep,
-    ServerOptions, Storage,
+    BlobStorage, BlobStream, CopiedFrom, CopiedRegistries, Journal, JournalEntry, Listed, ListedManifest, ListedTag,
+    Lookup, ManifestStorage, NewManifest, NewTag, Page, Reference, Removal, Repository, RepositoryRules,
+    RepositoryUpkeep, ServerOptions, Storage, TagChange, windows,
 };
 
 use crate::hosts::Hosts;
 use crate::repository_target::RepositoryTarget;
+use follow::Follower;
+use shared_work::SharedWork;
+use sources::{CopySource, Sources};
 use transfers::Transfers;
 
-/// A storage, and the registries that it copies from. Clones share the transfers in progress.
+/// How long a client that could get a copy waits for the other registry.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of manifests about one manifest that a request copies.
+const MOST_REFERRERS: usize = 1000;
+/// Number of them that are copied at a time.
+const REFERRERS_AT_ONCE: usize = 4;
+
+/// A storage, and the registries that it copies from. Clones share the work in progress.
 #[derive(Clone, Debug)]
 pub struct PullThrough<S> {
     storage: S,
     copied: Arc<CopiedRegistries>,
-    hosts: Hosts,
     rules: Arc<RepositoryRules>,
     journal: Arc<dyn Journal>,
+    sources: Sources,
     transfers: Transfers,
+    manifests: SharedWork<String, Digest>,
 }
 
-/// The source of a repository.
-struct UpstreamRepository {
-    remote: Remote,
-    fetcher: Fetcher,
+/// Which blobs of this registry a copy may contain without a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlobSharing {
+    /// Blobs of any repository: every client may read all of them.
+    All,
+    /// Only its own: a registry that claims to have a blob must send it.
+    Own,
 }
 
 impl<S: Storage> PullThrough<S> {
     /// Copies the repositories that the options of the server name to `storage`, as far as its
     /// rules let tags change.
-    pub fn new(storage: S, hosts: Hosts, options: &ServerOptions) -> Self {
+    pub fn new(storage: S, hosts: Hosts, sharing: BlobSharing, options: &ServerOptions) -> Self {
         let ServerOptions { copied, rules, journal, .. } = options.clone();
-        Self { storage, copied, hosts, rules, journal, transfers: Transfers::default() }
+        let transfers = Transfers::new(sharing == BlobSharing::All);
+        let (sources, manifests) = (Sources::new(hosts), SharedWork::default());
+        Self { storage, copied, rules, journal, sources, transfers, manifests }
     }
 
     /// The source of a repository; `None` if the repository is not a copy, or if the client may not
     /// cause requests to other registries.
-    fn source(&self, of: &Repository) -> Result<Option<UpstreamRepository>, Error> {
-        let source = if of.mirrored { None } else { self.copied.source(&of.name) };
-        let Some(source) = source else { return Ok(None) };
-        let reference: ModelRef =
-            format!("{}/{}", source.host, source.name).parse().map_err(|e| Error::Other(Box::new(e)))?;
-        let (remote, parallel) = self.hosts.remote(&reference).map_err(|e| Error::Other(e.into_boxed()))?;
-        Ok(Some(UpstreamRepository { fetcher: Fetcher::new(remote.clone(), parallel), remote }))
+    fn source<'a>(&'a self, of: &'a Repository) -> Option<CopiedFrom<'a>> {
+        if of.mirrored { None } else { self.copied.source(&of.name) }
     }
 
-    /// Copies the manifest of a tag or digest, unless another request has just done so.
-    async fn copy_manifest(
-        &self,
-        to: &Repository,
-        source: &UpstreamRepository,
-        at: &Reference,
-    ) -> Result<Digest, Error> {
-        let turn = self.transfers.turn(format!("{}:{at}", to.name));
-        let _turn = turn.lock().await;
-        if let Some(digest) = self.current(to, source, at).await? {
+    /// The change of a tag that names a reference; `None` if the reference is a digest.
+    fn new_tag(&self, of: &Repository, at: &Reference) -> Option<NewTag> {
+        match at {
+            Reference::Tag(tag) => self.rules.new_tags(&of.name, vec![tag.clone()]).pop(),
+            Reference::Digest(_) => None,
+        }
+    }
+
+    /// Whether a copy never differs from its source.
+    fn is_final(&self, of: &Repository, at: &Reference) -> bool {
+        self.new_tag(of, at).is_none_or(|tag| tag.change == TagChange::Forbidden)
+    }
+
+    /// The manifest as the other registry has it by now, copied.
+    async fn current(self, of: Repository, at: Reference) -> Result<Digest, Error> {
+        let here = self.storage.manifest(&of, &at).await?;
+        let from = self.source(&of).ok_or_else(|| Error::Other("the repository is not a copy".into()))?;
+        let remote = self.sources.connect(from)?.remote;
+        if let (Some(here), Reference::Tag(tag)) = (here, &at)
+            && remote.digest(tag).await.map_err(upstream_error)? == Some(here)
+        {
+            return Ok(here);
+        }
+        let (digest, raw) = remote.manifest(&at.to_string()).await.map_err(upstream_error)?;
+        if here == Some(digest) {
             return Ok(digest);
         }
-        let (digest, raw) = source.remote.manifest(&at.to_string()).await.map_err(remote)?;
-        let document = Document::parse(&raw).map_err(|e| Error::Other(Box::new(e)))?;
-        let tags = match at {
-            Reference::Tag(tag) => self.rules.new_tags(&to.name, vec![tag.clone()]),
-            Reference::Digest(_) => Vec::new(),
-        };
-        let announced = self.storage.announce(to, &[]).await?;
+        let document = Document::parse(&raw).map_err(|e| Error::Remote {
+            class: RemoteClass::Refused,
+            source: format!("`{}` sent a manifest that cannot be read: {e}", from.host).into(),
+        })?;
+        let tags = self.new_tag(&of, &at).into_iter().collect();
+        let announced = self.storage.announce(&of, &[]).await?;
         let manifest = NewManifest { digest, raw, document, required: Vec::new(), tags };
-        let stored = self.storage.put_manifest(to, manifest, &announced).await;
-        self.storage.withdraw(announced).await?;
+        let stored = self.storage.put_manifest(&of, manifest, &announced).await;
+        if let Err(error) = self.storage.withdraw(announced).await {
+            tracing::warn!("an announced manifest stays announced for now: {error}");
+        }
         stored?;
-        self.journal.record(&JournalEntry::copy(&to.name, at, digest));
+        self.journal.record(&JournalEntry::copy(&of.name, &at, digest));
         Ok(digest)
     }
 
-    /// The digest of a copy that is as new as its source.
-    async fn current(
-        &self,
-        of: &Repository,
-        source: &UpstreamRepository,
-        at: &Reference,
-    ) -> Result<Option<Digest>, Error> {
-        let here = self.storage.manifest(of, at).await?;
-        match (at, here) {
-            (Reference::Tag(tag), Some(here)) => {
-                Ok((source.remote.digest(tag).await.map_err(remote)? == Some(here)).then_some(here))
+    /// Copies the manifests about `subject` that the repository lacks.
+    async fn copy_referrers(&self, of: &Repository, from: CopiedFrom<'_>, subject: &Digest) -> Result<(), Error> {
+        let listed = self.sources.connect(from)?.remote.referrers(subject).await.map_err(upstream_error)?;
+        let copies = futures_util::stream::iter(listed.into_iter().take(MOST_REFERRERS));
+        let copy = async |digest: Digest| {
+            // A listed manifest may be deleted by now, or of an unknown kind.
+            if let Err(error) = self.manifest(of, &Reference::Digest(digest)).await {
+                tracing::warn!(repository = %of.name, %digest, "not copied from another registry: {error}");
             }
-            (_, here) => Ok(here),
-        }
+        };
+        copies.for_each_concurrent(REFERRERS_AT_ONCE, copy).await;
+        Ok(())
     }
 
-    /// Copies the manifests about `subject` that the repository lacks.
-    async fn copy_referrers(
-        &self,
-        of: &Repository,
-        source: &UpstreamRepository,
-        subject: &Digest,
-    ) -> Result<(), Error> {
-        for digest in source.remote.referrers(subject).await.map_err(remote)? {
-            let at = Reference::Digest(digest);
-            if self.storage.manifest(of, &at).await?.is_none() {
-                self.copy_manifest(of, source, &at).await?;
+    /// The copy, if the other registry failed, or the failure if there is no copy.
+    fn fall_back<T>(&self, from: CopiedFrom<'_>, failed: Error, copy: Option<T>) -> Result<Option<T>, Error> {
+        let class = if let Error::Remote { class, .. } = &failed { Some(*class) } else { None };
+        if class == Some(RemoteClass::NotFound) {
+            return Ok(copy);
+        }
+        let Some(copy) = copy else {
+            // Registries deny access to content that they do not have.
+            return if class == Some(RemoteClass::NoAccess) { Ok(None) } else { Err(failed) };
+        };
+        if !self.sources.is_failing(from.host) {
+            tracing::warn!(registry = from.host, repository = from.name, "the copy may be outdated: {failed}");
+            if class == Some(RemoteClass::Unreachable) {
+                self.sources.note_failure(from.host);
             }
         }
-        Ok(())
+        Ok(Some(copy))
+    }
+
+    /// The answer of the other registry. If there is a copy, its failure or slowness does not keep
+    /// the client waiting for long.
+    async fn ask<T>(
+        &self,
+        from: CopiedFrom<'_>,
+        has_copy: bool,
+        question: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if !has_copy {
+            return question.await;
+        }
+        let unreachable = |reason: String| Error::Remote {
+            class: RemoteClass::Unreachable,
+            source: format!("`{}` {reason}", from.host).into(),
+        };
+        if self.sources.is_failing(from.host) {
+            return Err(unreachable("failed a moment ago".to_owned()));
+        }
+        let slow = |_| Err(unreachable(format!("did not answer within {} s", PATIENCE.as_secs())));
+        tokio::time::timeout(PATIENCE, question).await.unwrap_or_else(slow)
     }
 }
 
 /// The error of another registry.
-fn remote(error: RemoteError) -> Error {
+fn upstream_error(error: RemoteError) -> Error {
     match error.class() {
         ErrorClass::Remote(class) => Error::Remote { class, source: Box::new(error) },
         _ => Error::Other(Box::new(error)),
-    }
-}
-
-/// The copy, if the other registry failed, or the failure if there is no copy. Registries deny
-/// access to content that they do not have.
-fn or_copy<T>(failed: Error, copy: Option<T>, what: &Repository) -> Result<Option<T>, Error> {
-    use content::operation::RemoteClass::{NoAccess, NotFound};
-    match (&failed, copy) {
-        (Error::Remote { class: NotFound | NoAccess, .. }, copy) => Ok(copy),
-        (_, Some(copy)) => {
-            tracing::warn!(repository = %what.name, "the copy may be outdated: {failed}");
-            Ok(Some(copy))
-        }
-        (_, None) => Err(failed),
     }
 }
 
@@ -171,31 +211,32 @@ impl<S: Storage> Ingester for PullThrough<S> {
 impl<S: Storage> BlobStorage for PullThrough<S> {
     async fn blob(&self, of: &Repository, digest: &Digest, lookup: Lookup) -> Result<Option<Descriptor>, Error> {
         let here = self.storage.blob(of, digest, lookup).await?;
-        match self.source(of)? {
-            Some(source) if here.is_none() => match source.remote.stat(digest).await {
-                Ok(found) => Ok(found),
-                Err(error) => or_copy(error, None, of),
-            },
-            _ => Ok(here),
+        let Some(from) = self.source(of).filter(|_| here.is_none()) else { return Ok(here) };
+        match self.sources.connect(from)?.remote.stat(digest).await {
+            Ok(found) => Ok(found),
+            Err(error) => self.fall_back(from, error, None),
         }
     }
 
     async fn stream(&self, of: &Repository, blob: &Descriptor, range: Range<u64>) -> Result<BlobStream, Error> {
-        let Some(source) = self.source(of)? else { return self.storage.stream(of, blob, range).await };
+        let Some(from) = self.source(of) else { return self.storage.stream(of, blob, range).await };
         if self.storage.blob(of, &blob.digest, Lookup::Read).await?.is_some() {
             return self.storage.stream(of, blob, range).await;
         }
+        let CopySource { remote, fetcher } = self.sources.connect(from)?;
         let target = RepositoryTarget { storage: self.storage.clone(), repository: Arc::new(of.clone()) };
-        let transfer = self.transfers.join(target.clone(), source.fetcher, blob, range == (0..blob.size));
-        follow::stream(transfer, target, blob.clone(), range).await
+        match self.transfers.join(target.clone(), fetcher, blob, range == (0..blob.size)) {
+            Some(transfer) => Follower { transfer, target, remote, blob: blob.clone(), range }.stream().await,
+            None => windows(&remote, blob, range, ()).await,
+        }
     }
 
-    async fn link(&self, blob: &Descriptor) -> Result<Option<String>, Error> {
-        match self.storage.link(blob).await {
-            // It is at the other registry only.
-            Err(Error::BlobNotFound(_)) => Ok(None),
-            link => link,
+    async fn link(&self, of: &Repository, blob: &Descriptor) -> Result<Option<String>, Error> {
+        // A blob that the other registry has may also be in a repository of this one.
+        if self.source(of).is_some() && self.storage.blob(of, &blob.digest, Lookup::Read).await?.is_none() {
+            return Ok(None);
         }
+        self.storage.link(of, blob).await
     }
 
     async fn mount(&self, from: Option<&Repository>, to: &Repository, digest: &Digest) -> Result<bool, Error> {
@@ -231,18 +272,16 @@ impl<S: Storage> ManifestStorage for PullThrough<S> {
     }
 
     async fn manifest(&self, of: &Repository, at: &Reference) -> Result<Option<Digest>, Error> {
-        let Some(source) = self.source(of)? else { return self.storage.manifest(of, at).await };
-        let current = match self.current(of, &source, at).await {
-            Ok(None) => self.copy_manifest(of, &source, at).await,
-            Ok(Some(digest)) => return Ok(Some(digest)),
-            Err(error) => Err(error),
-        };
-        match current {
+        let here = self.storage.manifest(of, at).await?;
+        let Some(from) = self.source(of) else { return Ok(here) };
+        if here.is_some() && self.is_final(of, at) {
+            return Ok(here);
+        }
+        let key = format!("{}:{at}", of.name);
+        let mut current = self.manifests.join(key, |_| self.clone().current(of.clone(), at.clone()));
+        match self.ask(from, here.is_some(), current.finished()).await {
             Ok(digest) => Ok(Some(digest)),
-            Err(error) => {
-                let copy = self.storage.manifest(of, at).await?;
-                or_copy(error, copy, of)
-            }
+            Err(error) => self.fall_back(from, error, here),
         }
     }
 
@@ -260,26 +299,35 @@ impl<S: Storage> ManifestStorage for PullThrough<S> {
     }
 
     async fn referrers(&self, of: &Repository, subject: &Digest, page: &Page) -> Result<Listed<Digest>, Error> {
-        if let Some(source) = self.source(of)?.filter(|_| page.after.is_none())
-            && let Err(error) = self.copy_referrers(of, &source, subject).await
-        {
-            or_copy(error, Some(()), of)?;
+        let Some(from) = self.source(of).filter(|_| page.after.is_none()) else {
+            return self.storage.referrers(of, subject, page).await;
+        };
+        let here = self.storage.referrers(of, subject, page).await?;
+        match self.ask(from, !here.entries.is_empty(), self.copy_referrers(of, from, subject)).await {
+            Ok(()) => self.storage.referrers(of, subject, page).await,
+            // Without a copy, an empty list would say that there are no signatures.
+            Err(error) => {
+                let copy = (!here.entries.is_empty()).then_some(());
+                self.fall_back(from, error, copy).map(|_| here)
+            }
         }
-        self.storage.referrers(of, subject, page).await
     }
 
     /// The tags of the other registry, and the copied ones that it has no more.
     async fn tags(&self, of: &Repository, page: &Page) -> Result<Option<Listed<String>>, Error> {
-        let Some(source) = self.source(of)? else { return self.storage.tags(of, page).await };
-        let host = source.remote.sources().last().expect("invariant: a remote has a source");
-        let mut tags = match catalog::tags(host, source.remote.repository()).await {
+        let Some(from) = self.source(of) else { return self.storage.tags(of, page).await };
+        let copied = self.storage.listed_tags(of).await?;
+        let remote = self.sources.connect(from)?.remote;
+        let host = remote.sources().last().expect("invariant: a remote has a source");
+        let listed = async { catalog::tags(host, remote.repository()).await.map_err(upstream_error) };
+        let mut tags = match self.ask(from, !copied.is_empty(), listed).await {
             Ok(tags) => tags,
             Err(error) => {
-                or_copy(remote(error), Some(()), of)?;
+                self.fall_back(from, error, (!copied.is_empty()).then_some(()))?;
                 return self.storage.tags(of, page).await;
             }
         };
-        tags.extend(self.storage.listed_tags(of).await?.into_iter().map(|tag| tag.name));
+        tags.extend(copied.into_iter().map(|tag| tag.name));
         tags.sort();
         tags.dedup();
         Ok(Some(Listed::cut(tags, page, Clone::clone)))

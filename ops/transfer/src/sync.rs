@@ -170,6 +170,10 @@ impl<'a, S: Storage> Copy<'a, S> {
         let RepositoryTarget { storage, repository } = &self.target;
         let (digest, raw) = self.remote.manifest(tag).await?;
         let is_same = storage.manifest(repository, &Reference::Tag(tag.to_owned())).await? == Some(digest);
+        let subjects: Vec<Digest> = match Document::parse(&raw) {
+            Ok(document) => [digest].into_iter().chain(document.children().manifests).collect(),
+            Err(_) => vec![digest],
+        };
         if !is_same {
             if execution == SyncExecution::Report {
                 return Ok(TagOutcome::Differs);
@@ -178,30 +182,30 @@ impl<'a, S: Storage> Copy<'a, S> {
             self.document(digest, raw, tags, MAX_DEPTH).await?;
             self.record(&Reference::Tag(tag.to_owned()), digest);
         }
-        let missing = self.missing_referrers(digest).await.context("the manifests about it were not copied")?;
-        if execution == SyncExecution::Copy {
-            for referrer in &missing {
-                self.referrer(referrer).await.with_context(|| format!("the manifest `{referrer}` about it"))?;
-            }
+        let missing = self.missing_referrers(subjects).await.context("the manifests about it were not copied")?;
+        if execution == SyncExecution::Report {
+            return Ok(if missing.is_empty() { TagOutcome::Unchanged } else { TagOutcome::Differs });
         }
-        Ok(match execution {
-            _ if is_same && missing.is_empty() => TagOutcome::Unchanged,
-            SyncExecution::Report => TagOutcome::Differs,
-            SyncExecution::Copy => TagOutcome::Copied,
-        })
+        let mut has_changed = !is_same;
+        for referrer in &missing {
+            let copied = self.referrer(referrer).await;
+            has_changed |= copied.with_context(|| format!("the manifest `{referrer}` about it"))?;
+        }
+        Ok(if has_changed { TagOutcome::Copied } else { TagOutcome::Unchanged })
     }
 
-    /// The manifests about a manifest that are missing here, and the ones about them.
-    async fn missing_referrers(&self, subject: Digest) -> Result<Vec<Digest>> {
+    /// The manifests about these manifests that are missing here, and the ones about them.
+    async fn missing_referrers(&self, mut subjects: Vec<Digest>) -> Result<Vec<Digest>> {
         let RepositoryTarget { storage, repository } = &self.target;
-        let (mut subjects, mut seen) = (vec![subject], HashSet::from([subject]));
+        let mut seen: HashSet<Digest> = subjects.iter().copied().collect();
+        let most = seen.len() + MOST_REFERRERS;
         let mut missing = Vec::new();
         while let Some(subject) = subjects.pop() {
             for digest in self.remote.referrers(&subject).await? {
                 if !seen.insert(digest) {
                     continue;
                 }
-                content::ensure!(seen.len() <= MOST_REFERRERS, "there are more than {MOST_REFERRERS} of them");
+                content::ensure!(seen.len() <= most, "there are more than {MOST_REFERRERS} of them");
                 subjects.push(digest);
                 if storage.manifest(repository, &Reference::Digest(digest)).await?.is_none() {
                     missing.push(digest);
@@ -211,16 +215,15 @@ impl<'a, S: Storage> Copy<'a, S> {
         Ok(missing)
     }
 
-    /// Copies a manifest about another one.
-    async fn referrer(&self, digest: &Digest) -> Result<()> {
+    /// Copies a manifest about another one. Returns `false` if it was deleted since it was listed.
+    async fn referrer(&self, digest: &Digest) -> Result<bool> {
         match self.remote.manifest(&digest.to_string()).await {
             Ok((digest, raw)) => {
                 self.document(digest, raw, Vec::new(), MAX_DEPTH).await?;
                 self.record(&Reference::Digest(digest), digest);
-                Ok(())
+                Ok(true)
             }
-            // It was deleted since it was listed.
-            Err(RemoteError::NotFound { .. }) => Ok(()),
+            Err(RemoteError::NotFound { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

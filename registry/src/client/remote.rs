@@ -26,6 +26,8 @@ pub struct Remote {
     sources: Arc<[Host]>,
     repository: Arc<str>,
     scope: Arc<Scope>,
+    /// Whether another server copies what it gets.
+    is_for_copies: bool,
 }
 
 /// The beginning of a response with bytes of a blob.
@@ -40,7 +42,13 @@ impl Remote {
     /// Tries `sources` in their order; there must be at least one.
     pub fn new(sources: Vec<Host>, repository: &str) -> Self {
         let scope = Scope { repository: repository.to_owned(), actions: Action::Pull, mount_from: None };
-        Self { sources: sources.into(), repository: repository.into(), scope: Arc::new(scope) }
+        Self { sources: sources.into(), repository: repository.into(), scope: Arc::new(scope), is_for_copies: false }
+    }
+
+    /// [`Remote::new`] for a server that copies content because its client asked. Two such servers
+    /// that are each other's source recognize the requests.
+    pub fn for_copies(sources: Vec<Host>, repository: &str) -> Self {
+        Self { is_for_copies: true, ..Self::new(sources, repository) }
     }
 
     /// The hosts in the order in which they are tried.
@@ -94,7 +102,7 @@ impl Remote {
     async fn request_manifest(&self, host: &Host, method: Method, reference: &str) -> Result<Response, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(MANIFEST_TYPES));
-        mark(host, &mut headers);
+        self.mark(host, &mut headers);
         let url = host.url(&format!("/v2/{}/manifests/{reference}", self.repository));
         let request = Request { method, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
@@ -125,7 +133,7 @@ impl Remote {
     /// Requests the bytes of a blob in `range`. Without a range request if it is the whole blob.
     pub(super) async fn blob(&self, host: &Host, blob: &Descriptor, range: Range<u64>) -> Result<BlobResponse, Error> {
         let mut headers = HeaderMap::new();
-        mark(host, &mut headers);
+        self.mark(host, &mut headers);
         let whole = range == (0..blob.size);
         if !whole {
             let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
@@ -166,7 +174,7 @@ impl Remote {
     /// Requests the length of a blob; `None` if the source does not have the blob.
     async fn length(&self, host: &Host, digest: &Digest) -> Result<Option<u64>, Error> {
         let mut headers = HeaderMap::new();
-        mark(host, &mut headers);
+        self.mark(host, &mut headers);
         let url = host.url(&format!("/v2/{}/blobs/{digest}", self.repository));
         let request = Request { method: Method::HEAD, url, headers, scope: &self.scope, payload: Payload::None };
         let response = host.send(request).await?;
@@ -178,6 +186,16 @@ impl Remote {
             }
             StatusCode::NOT_FOUND => Ok(None),
             _ => Err(host.refusal(&what(), response).await),
+        }
+    }
+
+    /// Marks a request to a mirror, or for a copy. Two servers that copy from each other would
+    /// otherwise forward a request forever.
+    fn mark(&self, host: &Host, headers: &mut HeaderMap) {
+        if self.is_for_copies {
+            headers.insert(crate::MIRRORED, HeaderValue::from_static(crate::FOR_COPIES));
+        } else if host.is_mirror() {
+            headers.insert(crate::MIRRORED, HeaderValue::from_static("1"));
         }
     }
 
@@ -247,14 +265,6 @@ impl Provider for Remote {
             Some(Error::NotFound { .. }) => content::Error::BlobNotFound(blob.digest),
             failure => self.failed(failure),
         })
-    }
-}
-
-/// Marks a request to a mirror. Two pull-through mirrors would otherwise forward a request to each
-/// other forever.
-fn mark(host: &Host, headers: &mut HeaderMap) {
-    if host.is_mirror() {
-        headers.insert(crate::MIRRORED, HeaderValue::from_static("1"));
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn get<S: Storage>(
         return finish(response.status(StatusCode::NOT_MODIFIED), Body::empty());
     }
     if parts.method == Method::GET
-        && let Some(link) = server.redirect(&blob, &parts.headers).await?
+        && let Some(link) = server.redirect(repository, &blob, &parts.headers).await?
     {
         // The link expires, so the redirect must not be kept.
         let response =
@@ -99,13 +99,18 @@ pub fn names_tag(header: Option<&str>, tag: &str) -> bool {
 
 impl<S: Storage> Server<S> {
     /// A link to the blob at another server, if this client may follow one.
-    async fn redirect(&self, blob: &Descriptor, headers: &HeaderMap) -> Result<Option<String>, ErrorReply> {
+    async fn redirect(
+        &self,
+        of: &Repository,
+        blob: &Descriptor,
+        headers: &HeaderMap,
+    ) -> Result<Option<String>, ErrorReply> {
         let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let stays = match &self.options.redirects {
             Redirects::Never => true,
             Redirects::Except(agents) => agents.iter().any(|prefix| agent.starts_with(prefix.as_str())),
         };
-        if stays || blob.size < REDIRECTED { Ok(None) } else { Ok(self.storage.link(blob).await?) }
+        if stays || blob.size < REDIRECTED { Ok(None) } else { Ok(self.storage.link(of, blob).await?) }
     }
 }
 

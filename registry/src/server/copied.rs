@@ -4,6 +4,8 @@
 //! `host:5000` begin with `host_5000/`. A client that uses this server as a mirror names the other
 //! registry by the query parameter `ns` instead.
 
+use manifests::ModelRef;
+
 use crate::RepositoryName;
 
 /// The registries that are copied; a host with its port, if it has one, in lower case.
@@ -34,9 +36,15 @@ impl CopiedRegistries {
     pub fn new(hosts: &[String]) -> Result<Self, String> {
         let copied = hosts.iter().map(|host| {
             let prefix = host.replace(':', "_");
-            match RepositoryName::parse(&prefix) {
-                Ok(_) if !prefix.contains('/') => Ok(CopiedRegistry { host: host.clone(), prefix }),
-                _ => Err(format!("`{host}` cannot be the first part of a repository's name; use a host name")),
+            if RepositoryName::parse(&prefix).is_err() || prefix.contains('/') {
+                return Err(format!("`{host}` cannot be the first part of a repository's name; use a host name"));
+            }
+            // Other names have such a host only if it has a dot or a port.
+            let is_host = format!("{host}/m").parse::<ModelRef>().is_ok_and(|name| name.host() == host);
+            if is_host {
+                Ok(CopiedRegistry { host: host.clone(), prefix })
+            } else {
+                Err(format!("`{host}` is not a registry: expected HOST with a dot, or HOST:PORT"))
             }
         });
         Ok(Self(copied.collect::<Result<_, String>>()?))
@@ -80,6 +88,8 @@ mod tests {
             assert_eq!(copied.source(&name(other)), None, "{other}");
         }
         assert_eq!(copied.own_name("ghcr.io", &name("m")), None);
-        assert!(CopiedRegistries::new(&["[::1]:5000".to_owned()]).is_err());
+        for wrong in ["[::1]:5000", "harbor", "my_host", "a.example/b", ""] {
+            assert!(CopiedRegistries::new(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
     }
 }

@@ -120,7 +120,7 @@ pub trait BlobStorage: Provider + Ingester {
 
     /// A URL at another server, from which the client can read the blob for a while without a
     /// login; `None` if there is none.
-    fn link(&self, _blob: &Descriptor) -> impl Future<Output = Result<Option<String>, Error>> + Send {
+    fn link(&self, _of: &Repository, _blob: &Descriptor) -> impl Future<Output = Result<Option<String>, Error>> + Send {
         async { Ok(None) }
     }
 

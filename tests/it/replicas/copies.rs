@@ -1,14 +1,15 @@
 //! Copies of other registries' content, made when a client asks for it (`LODE_PULL_THROUGH`).
 
-use std::time::{Duration, Instant};
-
 use axum::Router;
-use axum::http::Method;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method};
+use axum::response::IntoResponse;
 use content::Digest;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::rules::{Image, tags};
+use super::rules::{Image, rules, tags};
 use super::seaweed::Seaweed;
 use super::{Replica, client, fails, status, upload};
 use crate::gateway::{Fault, Gateway};
@@ -175,6 +176,89 @@ async fn wrong_bytes_are_not_copied() {
     assert!(replica.text().contains("a blob was not copied"), "{}", replica.text());
 }
 
+/// Lode's client reads large blobs in ranges.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_of_a_large_blob_are_read() {
+    let (registry, gateway) = upstream().await;
+    let layer: Vec<u8> = (0..17_u32 << 20).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    assert_eq!(Image::new(&layer).push(&registry.url(""), "m", "v1").await.0, 201);
+    let replica = copying(&gateway.address).await;
+    let url = replica.url(&format!("/v2/{}/m/{}", prefix(&gateway.address), blob_of(&layer)));
+    let part = async |start: usize| {
+        let range = format!("bytes={start}-{}", layer.len().min(start + (4 << 20)) - 1);
+        let answer = client().get(&url).header("Range", range).send().await.expect("an answer");
+        assert_eq!(answer.status(), 206);
+        answer.bytes().await.expect("bytes")
+    };
+    let parts = futures_util::future::join_all((0..layer.len()).step_by(4 << 20).map(part)).await;
+    assert!(parts.concat() == layer);
+    assert_eq!(gateway.fetched_bytes(), layer.len() as u64, "one transfer");
+}
+
+/// A transfer that never ends does not stop a client that can get its bytes from the registry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_does_not_wait_for_a_long_transfer() {
+    let layer: Vec<u8> = (0..3 << 20).map(|n: u32| (n % 251) as u8).collect();
+    let all = layer.clone();
+    let service = Service::start(Router::new().fallback(move |headers: HeaderMap, request: Request| {
+        let (all, range) = (all.clone(), headers.get("range").map(|range| range.to_str().expect("text").to_owned()));
+        async move {
+            if request.method() == Method::HEAD {
+                return ([("content-length", all.len().to_string())], Body::empty()).into_response();
+            }
+            let Some(range) = range else {
+                let beginning = stream::iter([Ok::<_, std::io::Error>(all[..1 << 20].to_vec())]);
+                let body = Body::from_stream(beginning.chain(stream::pending()));
+                return ([("content-length", all.len().to_string())], body).into_response();
+            };
+            let (start, end) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')).expect("a range");
+            let (start, end): (usize, usize) = (start.parse().expect("a number"), end.parse().expect("a number"));
+            let headers = [("content-range", format!("bytes {start}-{end}/{}", all.len()))];
+            (axum::http::StatusCode::PARTIAL_CONTENT, headers, all[start..=end].to_vec()).into_response()
+        }
+    }));
+    let replica = copying(&service.address).await;
+    let url = replica.url(&format!("/v2/{}/m/{}", prefix(&service.address), blob_of(&layer)));
+    let whole = client().get(&url).send();
+    let part = client().get(&url).header("Range", "bytes=2000000-2000099").send();
+    let (whole, part) = tokio::join!(whole, part);
+    assert!(part.expect("an answer").bytes().await.expect("bytes") == layer[2_000_000..2_000_100]);
+    assert!(whole.expect("an answer").bytes().await.expect("bytes") == layer);
+}
+
+/// A tag that may not change stays as it was copied, and its registry is not asked again.
+#[tokio::test(flavor = "multi_thread")]
+async fn immutable_tags_stay() {
+    let (registry, gateway) = upstream().await;
+    let (first, second) = (Image::new(b"first"), Image::new(b"second"));
+    assert_eq!(first.push(&registry.url(""), "m", "v1").await.0, 201);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = rules(folder.path(), "[[repository]]\nnames = [\"**\"]\nimmutable_tags = [\"v*\"]\n");
+    let environment = [("LODE_PULL_THROUGH".to_owned(), gateway.address.clone())];
+    let replica = Replica::start(&["--storage", "memory://", "--rules", &file], &environment).await;
+    let url = replica.url(&format!("/v2/{}/m/manifests/v1", prefix(&gateway.address)));
+    assert_eq!(text(url.clone()).await.1.as_bytes(), first.manifest);
+    assert_eq!(second.push(&registry.url(""), "m", "v1").await.0, 201);
+    gateway.clear();
+    assert_eq!(text(url).await.1.as_bytes(), first.manifest);
+    assert!(gateway.passed().is_empty(), "{:?}", gateway.passed());
+}
+
+/// A daemon that uses the replica as a mirror gets copies; another server that copies does not, so
+/// that two of them do not ask each other forever.
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_requests_end() {
+    let (registry, gateway) = upstream().await;
+    assert_eq!(Image::new(b"layer").push(&registry.url(""), "m", "v1").await.0, 201);
+    let replica = copying(&gateway.address).await;
+    let url = replica.url(&format!("/v2/m/manifests/v1?ns={}", gateway.address));
+    for (mark, expected) in [("copy", 404), ("1", 200), ("copy", 200)] {
+        let answer = client().get(&url).header("lode-mirrored", mark).send().await.expect("an answer");
+        assert_eq!(answer.status(), expected, "{mark}");
+    }
+    assert_eq!(gateway.requests(&Method::GET, "/manifests/").len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn referrers_are_copied() {
     let (registry, gateway) = upstream().await;
@@ -267,9 +351,11 @@ async fn a_manifest_is_fetched_once() {
 async fn a_host_that_no_name_can_begin_with_is_refused() {
     let error = fails(&["--storage", "memory://"], &[("LODE_PULL_THROUGH".to_owned(), "[::1]:5000".to_owned())]).await;
     assert!(error.contains("LODE_PULL_THROUGH: `[::1]:5000` cannot be"), "{error}");
+    let error = fails(&["--storage", "memory://"], &[("LODE_PULL_THROUGH".to_owned(), "harbor".to_owned())]).await;
+    assert!(error.contains("LODE_PULL_THROUGH: `harbor` is not a registry"), "{error}");
 }
 
-/// A slow client does not delay others for more than a few seconds.
+/// A client that reads nothing gets the rest of the blob from the copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_stops_reading_does_not_stop_the_transfer() {
     let (registry, gateway) = upstream().await;
@@ -277,13 +363,10 @@ async fn a_client_that_stops_reading_does_not_stop_the_transfer() {
     assert_eq!(Image::new(&layer).push(&registry.url(""), "m", "v1").await.0, 201);
     let replica = copying(&gateway.address).await;
     let url = replica.url(&format!("/v2/{}/m/{}", prefix(&gateway.address), blob_of(&layer)));
-    let begin = Instant::now();
     let mut slow = client().get(&url).send().await.expect("an answer");
     let mut received = slow.chunk().await.expect("bytes").expect("a piece").len();
     let other = client().get(&url).send().await.expect("an answer");
     assert!(other.bytes().await.expect("bytes") == layer);
-    assert!(begin.elapsed() < Duration::from_mins(1));
-    // It continues from the copy.
     while let Some(piece) = slow.chunk().await.expect("bytes") {
         received += piece.len();
     }

@@ -1,211 +1,182 @@
-//! Transfers of blobs from other registries in progress: one for each blob, a few in all.
+//! Transfers of blobs from other registries to the storage: one for each blob of a repository, a
+//! few at a time.
 //!
-//! A transfer goes on when its client has left. A client that asks for all bytes of a blob gets
-//! them while they arrive; all others wait for the end of the transfer.
+//! The client that begins a transfer gets the bytes while they arrive, if it wants all of them.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use content::operation::{Classified, ErrorClass};
 use content::{Descriptor, Digest, Error, Expected, Ingest, IngestId, Ingester, Provider};
 use registry::RepositoryName;
-use registry::client::Fetcher;
+use registry::client::{FetchError, Fetcher};
 use registry::server::Storage;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::time::Instant;
 
+use super::shared_work::{Running, SharedWork, Waiters};
 use crate::repository_target::{RepositoryIngest, RepositoryTarget};
 use crate::upstream::Uncounted;
 
-/// Number of blobs that are transferred at a time. Each needs up to 32 MiB of memory.
+/// Number of transfers that run at a time. Each holds up to 80 MiB: parts that are fetched, parts
+/// that are stored, and pieces for the client.
 const AT_ONCE: usize = 8;
+/// Number of transfers that run or wait.
+const MOST: usize = 256;
 /// Number of pieces that wait for the client of a transfer.
 const PIECES: usize = 8;
-/// How long a transfer waits for its client. Others may wait for the transfer.
+/// How long a transfer waits for its client, in all. Others may wait for the transfer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Transfers in progress. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Transfers {
-    running: Arc<Mutex<Running>>,
-    turns: Arc<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>>,
+    work: SharedWork<(RepositoryName, Digest), ()>,
     permits: Arc<Semaphore>,
-}
-
-type Running = HashMap<(RepositoryName, Digest), watch::Receiver<End>>;
-
-/// The result of a transfer; `None` while it runs.
-type End = Option<Result<(), Failure>>;
-
-/// Why a transfer failed, for all clients that wait for it.
-#[derive(Clone, Debug)]
-struct Failure {
-    class: ErrorClass,
-    text: String,
+    /// Whether a blob of any repository may be added to a copy that names it.
+    may_share: bool,
 }
 
 /// A transfer from the view of a client.
 pub(super) struct Transfer {
-    end: watch::Receiver<End>,
+    pub(super) running: Running<()>,
     /// The bytes from the beginning of the blob. They end when the client is too slow, and before
     /// the last piece, which the client may see only after the blob was verified.
-    pub(super) fed: Option<mpsc::Receiver<Bytes>>,
+    pub(super) live: Option<mpsc::Receiver<Bytes>>,
     /// Whether the bytes may be wrong, because they came from several sources.
     is_mixed: Arc<AtomicBool>,
 }
 
-impl Default for Transfers {
-    fn default() -> Self {
-        Self { running: Arc::default(), turns: Arc::default(), permits: Arc::new(Semaphore::new(AT_ONCE)) }
+impl Transfer {
+    /// Fails if the bytes so far came from several sources.
+    pub(super) fn ensure_one_source(&self) -> Result<(), Error> {
+        if self.is_mixed.load(Ordering::Relaxed) {
+            return Err(Error::Other("the source of the blob changed in between; request it again".into()));
+        }
+        Ok(())
     }
 }
 
 impl Transfers {
-    /// The lock of a manifest.
-    pub(super) fn turn(&self, manifest: String) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        if let Some(turn) = turns.get(&manifest).and_then(Weak::upgrade) {
-            return turn;
-        }
-        let turn = Arc::default();
-        turns.insert(manifest, Arc::downgrade(&turn));
-        turn
+    pub(super) fn new(may_share: bool) -> Self {
+        Self { work: SharedWork::default(), permits: Arc::new(Semaphore::new(AT_ONCE)), may_share }
     }
 
-    /// Joins the transfer of a blob, or begins it.
+    /// Joins the transfer of a blob, or begins it; `None` if too many transfers wait.
     pub(super) fn join<S: Storage>(
         &self,
         target: RepositoryTarget<S>,
         fetcher: Fetcher,
         blob: &Descriptor,
         wants_all: bool,
-    ) -> Transfer {
+    ) -> Option<Transfer> {
         let key = (target.repository.name.clone(), blob.digest);
-        let is_mixed = Arc::default();
-        let mut running = self.lock();
-        if let Some(end) = running.get(&key) {
-            return Transfer { end: end.clone(), fed: None, is_mixed };
+        if self.work.find(&key).is_none() && self.work.len() >= MOST {
+            return None;
         }
-        let (finish, end) = watch::channel(None);
-        running.insert(key.clone(), end.clone());
-        let (pieces, fed) = mpsc::channel(PIECES);
-        let feed = Feed { pieces, position: 0, size: blob.size, is_mixed: Arc::clone(&is_mixed) };
-        let running_now = RunningTransfer { transfers: self.clone(), key };
-        let blob = blob.clone();
-        tokio::spawn(async move {
-            let feed = wants_all.then_some(feed);
-            let result = running_now.transfers.copy(target, &fetcher, &blob, feed).await;
-            if let Err(Failure { text, .. }) = &result {
-                tracing::warn!(digest = %blob.digest, "a blob was not copied: {text}");
-            }
-            drop(running_now);
-            finish.send_replace(Some(result));
+        let is_mixed: Arc<AtomicBool> = Arc::default();
+        let mut live = None;
+        let running = self.work.join(key, |waiters| {
+            let (pieces, receiver) = mpsc::channel(PIECES);
+            live = wants_all.then_some(receiver);
+            let feed = Feed {
+                pieces: wants_all.then_some(pieces),
+                position: 0,
+                size: blob.size,
+                patience: PATIENCE,
+                is_mixed: is_mixed.clone(),
+            };
+            self.clone().copy(target, fetcher, blob.clone(), feed, waiters)
         });
-        Transfer { end, fed: wants_all.then_some(fed), is_mixed }
+        Some(Transfer { running, live, is_mixed })
     }
 
     async fn copy<S: Storage>(
-        &self,
+        self,
         target: RepositoryTarget<S>,
-        fetcher: &Fetcher,
-        blob: &Descriptor,
-        feed: Option<Feed>,
-    ) -> Result<(), Failure> {
-        let _permit = self.permits.acquire().await.expect("invariant: the semaphore is never closed");
-        // Another repository may have it.
-        if target.storage.mount(None, &target.repository, &blob.digest).await.map_err(|e| Failure::of(&e))? {
+        fetcher: Fetcher,
+        blob: Descriptor,
+        feed: Feed,
+        waiters: Waiters<()>,
+    ) -> Result<(), Error> {
+        if self.may_share && target.storage.mount(None, &target.repository, &blob.digest).await? {
             return Ok(());
         }
+        let _permit = self.permits.acquire().await.expect("invariant: the semaphore is never closed");
+        if !waiters.are_there() {
+            return Err(Error::Other("no client waits for the blob any more".into()));
+        }
         // Another replica that copies the same blob must not share the ingest.
-        let id = format!("copy-{:032x}", rand::random::<u128>());
-        let id = IngestId::parse(&id).map_err(|e| Failure::of(&e))?;
-        let target = FedTarget { target, id, feed: Arc::new(tokio::sync::Mutex::new(feed)) };
-        fetcher.fetch(&target, blob, &Uncounted).await.map_err(|e| Failure::of(&e))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The entry of a transfer; dropping it removes it.
-struct RunningTransfer {
-    transfers: Transfers,
-    key: (RepositoryName, Digest),
-}
-
-impl Drop for RunningTransfer {
-    fn drop(&mut self) {
-        self.transfers.lock().remove(&self.key);
-    }
-}
-
-impl Failure {
-    fn of(error: &impl Classified) -> Self {
-        Self { class: error.class(), text: error.to_string() }
-    }
-
-    fn error(&self) -> Error {
-        match self.class {
-            ErrorClass::Remote(class) => Error::Remote { class, source: self.text.clone().into() },
-            _ => Error::Other(self.text.clone().into()),
+        let id = IngestId::parse(&format!("copy-{:032x}", rand::random::<u128>()))?;
+        let target = TeeTarget { target, id, feed: Arc::new(Mutex::new(feed)) };
+        let Err(failed) = fetcher.fetch(&target, &blob, &Uncounted).await else { return Ok(()) };
+        tracing::warn!(digest = %blob.digest, "a blob was not copied: {failed}");
+        if let Err(error) = target.cancel().await {
+            tracing::warn!("an upload that failed stays for now: {error}");
         }
-    }
-}
-
-impl Transfer {
-    /// Waits until the blob is in the storage.
-    pub(super) async fn finished(&mut self) -> Result<(), Error> {
-        let stopped = || Error::Other("the transfer of the blob was stopped; request it again".into());
-        let end = self.end.wait_for(Option::is_some).await.map_err(|_| stopped())?;
-        match end.as_ref().ok_or_else(stopped)? {
-            Err(failure) => Err(failure.error()),
-            Ok(()) if self.is_mixed.load(Ordering::Relaxed) => {
-                Err(Error::Other("the source of the blob changed in between; request it again".into()))
-            }
-            Ok(()) => Ok(()),
-        }
+        Err(match (failed.class(), failed) {
+            (_, FetchError::Store(error)) => error,
+            (ErrorClass::Remote(class), failed) => Error::Remote { class, source: Box::new(failed) },
+            (_, failed) => Error::Other(Box::new(failed)),
+        })
     }
 }
 
 /// Passes the bytes of a transfer to a client.
 struct Feed {
-    pieces: mpsc::Sender<Bytes>,
+    /// `None` if the client needs no more.
+    pieces: Option<mpsc::Sender<Bytes>>,
     /// Number of bytes so far.
     position: u64,
     /// The size of the blob in bytes.
     size: u64,
+    /// How long the transfer may still wait for the client.
+    patience: Duration,
     is_mixed: Arc<AtomicBool>,
 }
 
 impl Feed {
-    /// Passes bytes that were written at `offset`. Returns the feed unless it has ended.
-    async fn pass(mut self, offset: u64, bytes: Bytes) -> Option<Self> {
-        if offset != self.position {
+    /// Passes bytes that were written at `offset`.
+    async fn pass(&mut self, offset: u64, bytes: Bytes) {
+        if offset < self.position {
             // The transfer began again at another source.
             self.is_mixed.store(true, Ordering::Relaxed);
-            return None;
+            self.pieces = None;
         }
-        self.position += bytes.len() as u64;
+        self.position = offset + bytes.len() as u64;
         if self.position == self.size {
-            return None;
+            self.pieces = None;
         }
-        self.pieces.send_timeout(bytes, PATIENCE).await.ok().map(|()| self)
+        let Some(pieces) = &self.pieces else { return };
+        let begin = Instant::now();
+        if pieces.send_timeout(bytes, self.patience).await.is_err() {
+            self.pieces = None;
+        }
+        self.patience = self.patience.saturating_sub(begin.elapsed());
     }
 }
 
-/// A repository that passes the bytes of a blob on while they are written.
+/// A repository that gets a blob, and passes its bytes on.
 #[derive(Clone)]
-struct FedTarget<S> {
+struct TeeTarget<S> {
     target: RepositoryTarget<S>,
     id: IngestId,
-    feed: Arc<tokio::sync::Mutex<Option<Feed>>>,
+    feed: Arc<Mutex<Feed>>,
 }
 
-impl<S: Storage> Provider for FedTarget<S> {
+impl<S: Storage> TeeTarget<S> {
+    /// Removes what an interrupted transfer has stored.
+    async fn cancel(&self) -> Result<(), Error> {
+        match self.target.storage.resume(&self.id).await? {
+            Some(ingest) => ingest.cancel().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl<S: Storage> Provider for TeeTarget<S> {
     async fn stat(&self, digest: &Digest) -> Result<Option<Descriptor>, Error> {
         self.target.stat(digest).await
     }
@@ -215,21 +186,21 @@ impl<S: Storage> Provider for FedTarget<S> {
     }
 }
 
-impl<S: Storage> Ingester for FedTarget<S> {
-    type Ingest = FedIngest<S>;
+impl<S: Storage> Ingester for TeeTarget<S> {
+    type Ingest = TeeIngest<S>;
 
-    async fn ingest(&self, _: &IngestId, expected: Expected) -> Result<FedIngest<S>, Error> {
+    async fn ingest(&self, _: &IngestId, expected: Expected) -> Result<TeeIngest<S>, Error> {
         let ingest = self.target.ingest(&self.id, expected).await?;
-        Ok(FedIngest { ingest, feed: self.feed.clone() })
+        Ok(TeeIngest { ingest, feed: self.feed.clone() })
     }
 }
 
-struct FedIngest<S: Storage> {
+struct TeeIngest<S: Storage> {
     ingest: RepositoryIngest<S>,
-    feed: Arc<tokio::sync::Mutex<Option<Feed>>>,
+    feed: Arc<Mutex<Feed>>,
 }
 
-impl<S: Storage> Ingest for FedIngest<S> {
+impl<S: Storage> Ingest for TeeIngest<S> {
     fn offset(&self) -> u64 {
         self.ingest.offset()
     }
@@ -237,10 +208,7 @@ impl<S: Storage> Ingest for FedIngest<S> {
     async fn write(&mut self, bytes: Bytes) -> Result<(), Error> {
         let offset = self.ingest.offset();
         self.ingest.write(bytes.clone()).await?;
-        let mut feed = self.feed.lock().await;
-        if let Some(open) = feed.take() {
-            *feed = open.pass(offset, bytes).await;
-        }
+        self.feed.lock().await.pass(offset, bytes).await;
         Ok(())
     }
 
